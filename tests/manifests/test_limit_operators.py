@@ -13,6 +13,7 @@ from koord.core.quota.status import RECORDED
 pytestmark = pytest.mark.sandbox
 
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{}/elasticquotas"
+SCHEDULING = "scheduling.koordinator.sh/"
 PREFIX = "quota.scheduling.koordinator.sh/"
 PIN = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
 ANY = {"matchExpressions": [{"key": "x", "operator": "Exists"}]}
@@ -174,8 +175,42 @@ def test_only_quotas_of_profiles_are_created_and_changed(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"spec": {"ttl": "1h"}}, 403),
+        ({"metadata": {"labels": {"a": "b"}}}, 403),
+        ({"metadata": {"annotations": {"example.com/a": "b"}}}, 403),
+        ({"metadata": {"annotations": {f"{SCHEDULING}device-allocated": "{}"}}}, 200),
+        ({"metadata": {"annotations": {f"{SCHEDULING}resource-status": "{}"}}}, 200),
+    ],
+)
+def test_changes_of_reservations(scene: Scene, body: dict[str, Any], status: int) -> None:
+    path = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
+    template = {"metadata": {"namespace": scene.namespace}, "spec": {"containers": []}}
+    spec = {"template": template, "owners": [{"labelSelector": {"matchLabels": {"a": "b"}}}]}
+    manifest = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": f"{scene.namespace}-r"},
+        "spec": spec,
+    }
+    scene.box.client.create(path, manifest)
+    try:
+        answer = scene.operators.send("PATCH", f"{path}/{scene.namespace}-r", body, MERGE)
+        assert answer.status == status, answer
+    finally:
+        scene.box.client.delete(f"{path}/{scene.namespace}-r")
+
+
+@pytest.mark.parametrize(
     "policy",
-    ["koord-limit-operators", "koord-limit-bindings", "koord-limit-nodes", "koord-limit-quotas"],
+    [
+        "koord-limit-operators",
+        "koord-limit-bindings",
+        "koord-limit-nodes",
+        "koord-limit-quotas",
+        "koord-limit-reservations",
+    ],
 )
 def test_the_expressions_type_check(guarded, policy: str) -> None:
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"

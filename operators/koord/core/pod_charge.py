@@ -6,7 +6,7 @@ Bound pods are charged to their node; so are pods that will be bound to a known 
 from dataclasses import dataclass, field
 
 from koord.core.constraints import ClaimUse, PodConstraints, PodLabels
-from koord.core.pods import Allocation, HostPort, Pod, PodShape
+from koord.core.pods import Allocation, Handling, HostPort, Pod, PodShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class PodCharge:
     shape: PodShape = field(compare=False)
     allocations: tuple[Allocation, ...] = ()
     """What plugins gave it on its node."""
+    is_held: bool = False
+    """It is room held for other pods: its allocations shrink and grow with what they use."""
 
 
 def charge_of(pod: Pod) -> PodCharge | None:
@@ -53,6 +55,7 @@ def charge_of(pod: Pod) -> PodCharge | None:
         is_visible=is_visible,
         shape=shape,
         allocations=pod.allocations,
+        is_held=pod.handling is Handling.RESERVE,
     )
 
 

@@ -8,7 +8,7 @@ shapes are identical.
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from koord.core.constraints import (
     ClaimUse,
@@ -183,7 +183,7 @@ class AnnotationWrite:
 
     If it ``is_record``, the allocation is read back from it, so its value is part of the plan. If
     it ``is_time``, the value is the time of the write, in unix nanoseconds. With ``is_label`` it is
-    a label.
+    a label. ``of`` is the key of the pod if that is another one than what is placed.
     """
 
     uid: str
@@ -192,6 +192,7 @@ class AnnotationWrite:
     is_record: bool = False
     is_time: bool = False
     is_label: bool = False
+    of: str = ""
 
 
 class Allocation(Protocol):
@@ -199,6 +200,28 @@ class Allocation(Protocol):
 
     def writes(self) -> Iterable[AnnotationWrite]:
         """Yield the annotations that record it."""
+
+
+@runtime_checkable
+class Shareable(Protocol):
+    """An allocation with which room can be held: other pods use parts of it."""
+
+    def shared_with(self, used: Iterable[Allocation]) -> Allocation:
+        """Return it with the allocations of the pods that use it now; the rest is held."""
+
+
+@runtime_checkable
+class HeldUse(Protocol):
+    """An allocation which says that a pod uses held room."""
+
+    @property
+    def holder(self) -> str:
+        """The uid of the pod to which the room is charged."""
+
+
+def holder_of(allocations: Iterable[Allocation]) -> str:
+    """Return whose held room a pod uses; empty for none."""
+    return next((one.holder for one in allocations if isinstance(one, HeldUse)), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,17 @@ gang, and what an outcome means for it, are the caller's.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+import msgspec
 from typing_extensions import override
 
 from koord.api.keys import operators
 from koord.core.plan import Assignment, Placement
-from koord.core.pods import Handling
+from koord.core.pods import AnnotationWrite, Handling
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import Status
 from koord.core.units import PODS
@@ -32,15 +33,22 @@ from koord.kube.errors import (
     ServerUnavailable,
 )
 from koord.kube.objects import ref_of_pod
-from koord.kube.plan_keys import PlanKeys
-from koord.kube.release import PodForm, Written, encode_metadata, make_release_patch
+from koord.kube.plan_keys import PlanKeys, Trust, annotation_path
+from koord.kube.release import (
+    PodForm,
+    Written,
+    add_record,
+    encode_held,
+    encode_metadata,
+    make_release_patch,
+)
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.status import applied_by, format_time
 from koord.kube.translate.amounts import write_amounts
 from koord.kube.translate.node_affinity import parse_affinity
 from koord.kube.translate.pods import make_form
 from koord.kube.translate.reservations import read_status
-from koord.kube.wire import WirePod, WireReservation
+from koord.kube.wire import ObjectMeta, WirePod, WireReservation
 
 MAX_IN_FLIGHT: Final = 32
 PATIENCE_SECONDS: Final = 60.0
@@ -140,7 +148,9 @@ class Binder:
         A reservation gets its node as a part of its status.
         """
         if assignment.pod.handling is Handling.RESERVE:
-            return await self._write_until_known(_Reserve(assignment), patience)
+            held = encode_held(assignment, placement, self._keys)
+            step = _Reserve(assignment, held, self._keys)
+            return await self._write_until_known(step, patience)
         written = encode_metadata(assignment, placement, self._keys, time.time_ns())
         return await self._write_until_known(_Bind(assignment, written), patience)
 
@@ -199,6 +209,15 @@ class Binder:
 W = TypeVar("W", WirePod, WireReservation)
 
 
+class _Answer(msgspec.Struct, gc=False):
+    """What a patch returns."""
+
+    metadata: ObjectMeta
+
+
+_answer_decoder = msgspec.json.Decoder(_Answer)
+
+
 class _Step(ABC, Generic[W]):
     """One kind of write to one pod, or to the reservation that it stands for."""
 
@@ -219,17 +238,64 @@ class _Step(ABC, Generic[W]):
 
 
 class _Reserve(_Step[WireReservation]):
-    """Writes the node of a reservation, unless somebody has changed it since it was read."""
+    """Writes the node of a reservation, unless somebody has changed it since it was read.
+
+    What it holds besides amounts is written before, so that no watcher sees the node without it;
+    so is the record on running pods that it takes in.
+    """
 
     kind = WireReservation
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, held: Mapping[str, str], keys: PlanKeys) -> None:
         super().__init__(assignment)
         self.must_read = True
+        self._keys = keys
+        writes = (one for given in assignment.allocations for one in given.writes())
+        self._users = [one for one in writes if one.of]
+        self._held = held
         self._version = ""
+        self._has_held = not held
+
+    async def _write_user(self, client: Client, write: AnnotationWrite) -> None:
+        """Record on a running pod that it uses the reservation: its plan is signed again."""
+        namespace, _, name = write.of.partition("/")
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        found = await client.get(path, WirePod)
+        annotations = found.metadata.annotations or {}
+        plan = annotations.get(operators.PLAN, "")
+        if annotations.get(write.key) == write.value:
+            return
+        signature = annotations.get(operators.PLAN_SIGNATURE, "")
+        if self._keys.judge(write.uid, plan, signature) is Trust.NONE:
+            raise NotFound(404, "NotFound", f"{write.of} has no plan of the operators any more")
+        text = add_record(plan, write.key, write.value)
+        written = {
+            operators.PLAN: text,
+            operators.PLAN_SIGNATURE: self._keys.sign(write.uid, text),
+            write.key: write.value,
+        }
+        patch: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": write.uid},
+            {"op": "test", "path": annotation_path(operators.PLAN), "value": plan},
+        ]
+        patch += [
+            {"op": "add", "path": annotation_path(key), "value": value}
+            for key, value in written.items()
+        ]
+        await client.patch(path, patch, Media.JSON_PATCH)
+
+    async def _write_held(self, client: Client) -> None:
+        metadata = {"resourceVersion": self._version, "annotations": self._held}
+        answer = await client.patch(self.path, {"metadata": metadata}, Media.MERGE_PATCH)
+        self._version = _answer_decoder.decode(answer).metadata.resource_version
+        self._has_held = True
 
     @override
     async def write(self, client: Client) -> None:
+        for user in self._users:
+            await self._write_user(client, user)
+        if not self._has_held:
+            await self._write_held(client)
         ref = ref_of_pod(self.pod)
         requests = {name: n for name, n in self.pod.shape.requests if name != PODS}
         now = format_time(time.time())
@@ -261,6 +327,8 @@ class _Reserve(_Step[WireReservation]):
     @override
     def outcome(self, found: WireReservation) -> Outcome | None:
         self._version = found.metadata.resource_version
+        annotations = found.metadata.annotations or {}
+        self._has_held = self._held.items() <= annotations.items()
         status = read_status(bytes(found.status))
         if status.is_over:
             return PodGone()

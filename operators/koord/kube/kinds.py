@@ -334,7 +334,7 @@ RESERVATIONS: Final = Kind[WireReservation, Reservation, ReservationTranslator](
     "scheduling.koordinator.sh/v1alpha1",
     "reservations",
     WireReservation,
-    lambda _: ReservationTranslator(),
+    lambda options: ReservationTranslator(PodTranslator(plans=options.plans)),
     upsert_reservation,
     remove_reservation,
     read_by=frozenset({PLACEMENT, RESERVATION}),

@@ -221,10 +221,9 @@ def _decode_key(text: str) -> bytes:
 
 
 class OutdatedPlan(NamedTuple):
-    """A plan that counts, but that the current key did not sign: of which pod, and its text."""
+    """A plan that counts, but that the current key did not sign: of which object, and its text."""
 
-    namespace: str
-    name: str
+    path: str
     text: str
 
 
@@ -252,8 +251,7 @@ async def sign_again(client: Client, keys: PlanKeys, outdated: Mapping[str, Outd
 async def _sign(
     client: Client, keys: PlanKeys, slots: asyncio.Semaphore, uid: str, plan: OutdatedPlan
 ) -> str:
-    """Sign one plan; return the uid of its pod, empty if it was not possible."""
-    path = f"/api/v1/namespaces/{plan.namespace}/pods/{plan.name}"
+    """Sign one plan; return the uid of its object, empty if it was not possible."""
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": annotation_path(operators.PLAN), "value": plan.text},
@@ -265,10 +263,11 @@ async def _sign(
     ]
     async with slots:
         try:
-            await retry(lambda: client.patch(path, patch, Media.JSON_PATCH), within=SIGN_SECONDS)
+            await retry(
+                lambda: client.patch(plan.path, patch, Media.JSON_PATCH), within=SIGN_SECONDS
+            )
         except KubeError as error:
-            where = f"{plan.namespace}/{plan.name}"
-            log.warning("Cannot sign a plan", extra={"pod": where, "problem": str(error)})
+            log.warning("Cannot sign a plan", extra={"object": plan.path, "problem": str(error)})
             return ""
     return uid
 

@@ -163,6 +163,31 @@ def encode_metadata(
     return Written(annotations, {one.key: one.value for one in writes if one.is_label})
 
 
+def encode_held(assignment: Assignment, placement: Placement, keys: PlanKeys) -> dict[str, str]:
+    """Return the annotations of a reservation that holds more than amounts; none for others.
+
+    They are its plan and what is read back from it, as of a pod.
+    """
+    uid = assignment.pod.uid
+    writes = (one for given in assignment.allocations for one in given.writes())
+    records = {one.key for one in writes if one.is_record and one.uid == uid}
+    if not records:
+        return {}
+    kept = records | {operators.PLAN, operators.PLAN_SIGNATURE}
+    written = encode_metadata(assignment, placement, keys, 0).annotations
+    return {key: value for key, value in written.items() if key in kept}
+
+
+def add_record(plan: str, key: str, value: str) -> str:
+    """Return a plan annotation that covers one more annotation. Raises ValueError."""
+    try:
+        made = _decoder.decode(plan)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    made.records = {**(made.records or {}), key: _digest(value)}
+    return msgspec.json.encode(made).decode()
+
+
 def _digest(text: str) -> str:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 

@@ -22,7 +22,14 @@ from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder, EventType
-from koord.kube.kinds import PLACEMENT, PODS, QUOTA, TranslatorOptions, kinds_of
+from koord.kube.kinds import (
+    PLACEMENT,
+    PODS,
+    QUOTA,
+    RESERVATIONS,
+    TranslatorOptions,
+    kinds_of,
+)
 from koord.kube.plan_keys import PlanKeys, sign_again
 from koord.kube.status import AT_ONCE, Form, Pace, Present, StatusWriter, applied_by
 from koord.runtime.cluster import ClusterReader
@@ -125,13 +132,19 @@ class Parts:
         await catch_up(self.client, self.reader.state, identity, self.judge_plans)
 
     async def judge_plans(self) -> None:
-        """Read all pods again and judge their plans by the present keys."""
-        await self.reader.reflectors[PODS.name].relist()
+        """Read all pods and reservations again and judge their plans by the present keys."""
+        reflectors = self.reader.reflectors
+        if RESERVATIONS.name in reflectors and len(reflectors[RESERVATIONS.name]):
+            await reflectors[RESERVATIONS.name].relist()
+        await reflectors[PODS.name].relist()
 
     async def sign_plans(self) -> None:
         """Judge all plans, and sign again those that count without the current signature."""
         await self.judge_plans()
         await sign_again(self.client, self.keys, self.reader.translator(PODS).outdated)
+        if RESERVATIONS.name in self.reader.reflectors:
+            outdated = self.reader.translator(RESERVATIONS).outdated
+            await sign_again(self.client, self.keys, outdated)
 
     async def adopt_plans(self) -> None:
         """Sign the plans of a leader of an earlier release, which did not sign them."""

@@ -15,7 +15,7 @@ from koord.core.framework.labels import is_tolerated
 from koord.core.framework.node_table import NodeTable
 from koord.core.nodes import Node
 from koord.core.plugins.node_rules import check_node_rules
-from koord.core.reservation.causes import find_conflict
+from koord.core.reservation.causes import NO_CANDIDATE, find_conflict
 from koord.core.reservation.choice import nominate, score, score_nodes
 from koord.core.reservation.ledger import (
     ReservationAccount,
@@ -41,6 +41,7 @@ from koord.core.reservation.matching import (
 )
 from koord.core.reservation.metrics import phase_series, resource_series
 from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
+from koord.core.reservation.pre_allocation import Chosen, PreAllocation, RunningPod, choose
 from koord.core.reservation.reasons import NoReservationFits, describe_lack
 from koord.core.units import PODS
 from koord.kube.translate.amounts import parse_amount, write_amounts
@@ -60,6 +61,7 @@ ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
 EXACT = "scheduling.koordinator.sh/exact-match-reservation"
 OPTIONS = "scheduling.koordinator.sh/reservation-restricted-options"
+PRIORITY = "preAllocatablePriority"
 ORDER = "scheduling.koordinator.sh/reservation-order"
 
 
@@ -445,8 +447,65 @@ def event_message(case: Any) -> Fields:
     return {"isReservationLevel": True, "message": reason.text()}
 
 
+def preemption(case: Any) -> Fields:
+    raise UnsupportedCaseError("victims are searched for elsewhere, not by reservations")
+
+
+def pre_allocate(
+    case: Any, wish: PreAllocation, requested: Mapping[str, int], pods: Sequence[Any]
+) -> Chosen:
+    one = {"name": "r", "allocatable": case["reservation"], "allocatePolicy": "Restricted"}
+    sizes, gone = amounts_of(case["nodeAllocatable"]), dict[str, int]()
+    for key, text in (case.get("preemptible") or {}).items():
+        sign = -1 if text.startswith("-") else 1
+        gone[key] = sign * parse_amount(key, text.removeprefix("-"))
+    free = {key: n - requested.get(key, 0) + gone.get(key, 0) for key, n in sizes.items()}
+    running = [
+        RunningPod(one["name"], amounts_of(one["requests"]), int(one.get(PRIORITY) or 0))
+        for one in pods
+    ]
+    return choose(wish, read_account(one), free, running)
+
+
+def nominate_pre_allocation(case: Any) -> Fields:
+    chosen = pre_allocate(
+        {**case, "nodeAllocatable": case["reservation"]}, PreAllocation(), {}, case["candidates"]
+    )
+    return {"nominated": chosen.sets[0][0].uid}
+
+
+def describe_chosen(chosen: Chosen) -> Fields:
+    reasons = [f"Insufficient {name} by node" for name in chosen.on_node]
+    reasons += [describe_lack(lack) for lack in chosen.inside]
+    if not chosen.sets and not chosen.is_open and not reasons:
+        reasons = [NO_CANDIDATE.text]
+    is_fitting = bool(chosen.sets) or chosen.is_open
+    return {"success": is_fitting, "reasons": sorted(set(reasons))}
+
+
 def pre_allocation(case: Any) -> Fields:
-    raise UnsupportedCaseError("running pods are not taken into reservations")
+    wish = PreAllocation(
+        takes_many=case["multiple"],
+        is_required=case["required"],
+        prefers_none=case["preferNoPreAllocatedPods"],
+    )
+    requested = amounts_of(case["podRequested"])
+    return describe_chosen(pre_allocate(case, wish, requested, case["preAllocatablePods"]))
+
+
+def pre_allocation_cluster(case: Any) -> Fields:
+    wish = PreAllocation(
+        is_clusterwide=True,
+        takes_many=True,
+        is_required=case["required"],
+        prefers_none=case["preferNoPreAllocatedPods"],
+    )
+    requested = add_up(amounts_of(one["requests"]) for one in case["pods"])
+    some = [one for one in case["pods"] if one[PRIORITY] is not None]
+    chosen = pre_allocate(case, wish, requested, some)
+    names = [one.uid for one in chosen.sets[0]] if chosen.sets else []
+    found = {**describe_chosen(chosen), "selected": names}
+    return {**found, "score": chosen.points} if found["success"] else found
 
 
 ADAPTERS = {
@@ -455,7 +514,7 @@ ADAPTERS = {
     "event_message": event_message,
     "exact_match": exact_match,
     "filter_pre_allocation": pre_allocation,
-    "filter_unmatched_preemption": pre_allocation,
+    "filter_unmatched_preemption": preemption,
     "filter_with_reservations": filter_with_reservations,
     "fits_node": fits_node,
     "fits_reservation": fits_reservation,
@@ -465,12 +524,13 @@ ADAPTERS = {
     "is_resource_ignored": arguments,
     "match_on_node": match_on_node,
     "nominate": nominated,
+    "nominate_pre_allocation": nominate_pre_allocation,
     "owner_match": owner_match,
     "parse_affinity": parse_affinity,
     "phase_metric": phase_metric,
     "phase_predicates": phase_predicates,
     "place_reservation": place_reservation,
-    "pre_allocation_cluster": pre_allocation,
+    "pre_allocation_cluster": pre_allocation_cluster,
     "reservation_allocated": reservation_allocated,
     "reservation_ignored": reservation_ignored,
     "reservation_requests": reservation_requests,

@@ -19,7 +19,7 @@ from koord.core.device.device_plugins import (
 )
 from koord.core.device.model import DeviceKey, DeviceName, Inventory, Share
 from koord.core.device_names import GPU
-from koord.core.pods import AnnotationWrite
+from koord.core.pods import Allocation, AnnotationWrite
 from koord.core.units import format_amount
 
 ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
@@ -40,6 +40,8 @@ class DeviceAllocation:
     shares: tuple[Share, ...]
     names: tuple[DeviceName, ...]
     handed: HandOff = field(default=NOTHING, compare=False)
+    users: tuple["DeviceAllocation", ...] = ()
+    """Of held devices: what other pods use."""
 
     def writes(self) -> Iterable[AnnotationWrite]:
         yield AnnotationWrite(self.pod, ALLOCATED, self._encode(), is_record=True)
@@ -58,6 +60,10 @@ class DeviceAllocation:
             yield AnnotationWrite(self.pod, key, value)
         for key, value in self.handed.labels.items():
             yield AnnotationWrite(self.pod, key, value, is_label=True)
+
+    def shared_with(self, used: Iterable[Allocation]) -> "DeviceAllocation":
+        """Return it with what other pods use of its devices, or besides them."""
+        return replace(self, users=tuple(one for one in used if isinstance(one, DeviceAllocation)))
 
     def handed_to(self, inventory: Inventory, isolation: str, node: str) -> "DeviceAllocation":
         """Return it with what the device plugin of its node reads."""

@@ -43,9 +43,14 @@ def find_hints(
     return {one.kind: hints for one in request.types}
 
 
-def limit_to(ledger: DeviceLedger, request: DeviceRequest, nodes: NumaNodes | None) -> Terms:
-    """Return the terms of certain NUMA nodes; without effect where no device has a NUMA node."""
-    return _within(ANYWHERE, nodes) if nodes and _numa_nodes(ledger, request) else ANYWHERE
+def limit_to(
+    ledger: DeviceLedger,
+    request: DeviceRequest,
+    nodes: NumaNodes | None,
+    terms: Terms = ANYWHERE,
+) -> Terms:
+    """Limit terms to certain NUMA nodes; without effect where no device has a NUMA node."""
+    return _within(terms, nodes) if nodes and _numa_nodes(ledger, request) else terms
 
 
 def _numa_nodes(ledger: DeviceLedger, request: DeviceRequest) -> NumaNodes:

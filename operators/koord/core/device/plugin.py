@@ -15,6 +15,7 @@ from koord.core.changes import ChangeLog, Changes
 from koord.core.device.allocate import Settings
 from koord.core.device.allocation import DeviceAllocation, record
 from koord.core.device.health import Recoveries
+from koord.core.device.held import HeldDevices
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
@@ -48,7 +49,7 @@ from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Plugin
 from koord.core.nodes import Node
 from koord.core.pod_charge import PodCharge
-from koord.core.pods import Allocation, Pod, PodShape
+from koord.core.pods import Allocation, Pod, PodShape, holder_of
 
 if TYPE_CHECKING:
     from koord.core.framework.arrays import Ints
@@ -85,7 +86,12 @@ class Devices(Plugin):
         self.changes_of_use = ChangeLog()
         """Nodes with devices, by what is used of them."""
         self.shares_of: dict[str, tuple[Share, ...]] = {}
-        """Pod uid -> its devices; none if nobody knows which ones they are."""
+        """Pod uid -> its devices; none if nobody knows which ones they are. Of held ones, those
+        that no pod uses."""
+        self.held: dict[str, HeldDevices] = {}
+        """Pod uid -> the devices that are held under it for other pods."""
+        self.holders: dict[str, str] = {}
+        """Pod uid -> the pod whose held room it uses."""
         self._given: dict[str, tuple[DeviceAllocation, ...]] = {}
         """Pod uid -> what it was given when it was first seen on its node."""
         self._discharged: set[str] = set()
@@ -183,23 +189,34 @@ class Devices(Plugin):
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
         mine = tuple(one for one in charge.allocations if isinstance(one, DeviceAllocation))
-        # What a pod was given does not change: later annotations are not believed.
-        given = self._given.get(charge.uid) or mine
+        # What a pod was given does not change: later annotations are not believed. What is held
+        # changes with what pods use of it.
+        given = mine if charge.is_held else self._given.get(charge.uid) or mine
         if not given and not _count_gpus(charge.shape):
             return
         if count > 0:
             self._given[charge.uid] = given
-            self.shares_of[charge.uid] = self.numbered(charge.load.node, given)
-        shares = self.shares_of[charge.uid]
+            self._number(charge)
         if row >= 0:
-            self._charge_row(row, charge, shares, count)
+            self._charge_row(row, charge, count)
         if count < 0:
             del self.shares_of[charge.uid]
+            self.held.pop(charge.uid, None)
+            self.holders.pop(charge.uid, None)
             self._discharged.add(charge.uid)
 
-    def _charge_row(
-        self, row: int, charge: PodCharge, shares: tuple[Share, ...], count: int
-    ) -> None:
+    def _number(self, charge: PodCharge) -> None:
+        """Note the devices of a pod by the numbers that virtual functions have now."""
+        uid, node = charge.uid, charge.load.node
+        given = self._given[uid]
+        self.shares_of[uid] = self.numbered(node, given)
+        if charge.is_held and given:
+            held = self.held[uid] = self.held_by(node, given)
+            self.shares_of[uid] = held.left
+        elif holder := holder_of(charge.allocations):
+            self.holders[uid] = holder
+
+    def _charge_row(self, row: int, charge: PodCharge, count: int) -> None:
         pods = self._pods.setdefault(row, {})
         if count > 0:
             pods[charge.uid] = charge
@@ -209,7 +226,8 @@ class Devices(Plugin):
         state = int(self.state_of[row])
         if state == NO_DEVICES:
             return
-        if shares:
+        if self._given[charge.uid]:
+            shares = self.shares_of[charge.uid]
             self.state_of[row] = self.states.after(state, shares, count)
         else:
             ledger = self.states.ledger(state)
@@ -227,6 +245,12 @@ class Devices(Plugin):
             for share in one.numbered(names)
         )
 
+    def held_by(self, node: str, allocations: Sequence[Allocation]) -> HeldDevices:
+        """Return devices that are held, and what pods use of them."""
+        mine = [one for one in allocations if isinstance(one, DeviceAllocation)]
+        users = [other for one in mine for other in one.users]
+        return HeldDevices(self.numbered(node, mine), self.numbered(node, users))
+
     def _rebuild(self, name: str) -> None:
         """Rebuild the ledger of a node after its devices or labels have changed."""
         row, report = self._row_of.get(name), self.reports.get(name)
@@ -240,9 +264,9 @@ class Devices(Plugin):
         ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
         ledger = ledger.with_foreign(sum(one.gpus for one in self.claims_on(name)))
         for charge in self._pods.get(row, {}).values():
-            shares = self.shares_of[charge.uid] = self.numbered(name, self._given[charge.uid])
-            ledger = ledger.with_shares(shares)
-            if not shares:
+            self._number(charge)
+            ledger = ledger.with_shares(self.shares_of[charge.uid])
+            if not self._given[charge.uid]:
                 ledger = ledger.with_foreign(ledger.foreign + _count_gpus(charge.shape))
         self.state_of[row] = self.states.number(ledger)
 
@@ -263,7 +287,8 @@ class Devices(Plugin):
     def pods_on(self, node: str) -> Mapping[str, tuple[Share, ...]]:
         """Return the pods of a node that use devices; () if nobody knows which ones."""
         pods = self._pods.get(self._row_of.get(node, -1), {})
-        return {uid: self.shares_of[uid] for uid in sorted(pods)}
+        every = {uid: self.shares_of[uid] for uid in sorted(pods)}
+        return {uid: one for uid, one in every.items() if one or not self._given[uid]}
 
     def claims_on(self, node: str) -> list[DeviceClaim]:
         """Return the ResourceClaims to which DRA gave GPUs of a node."""

@@ -1,28 +1,26 @@
 """Devices in one planning cycle: which nodes have them free, and which ones a pod gets."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from typing_extensions import override
 
+from koord.core.device.around import allocate_around
 from koord.core.device.causes import INSUFFICIENT, Lacking
 from koord.core.device.explain import explain_devices
+from koord.core.device.held import NOTHING_HELD, HeldDevices, HeldTerms
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import (
-    Share,
-)
+from koord.core.device.model import Share
 from koord.core.device.reasons import InvalidDeviceAnnotation, InvalidDeviceRequest, IsolationAbsent
 from koord.core.device.request import NO_WISHES, InvalidRequest, Wishes
-from koord.core.device.states import NO_DEVICES, Asked, Move, StateId
-from koord.core.device_names import (
-    GPU,
-)
+from koord.core.device.states import NO_DEVICES, Asked, Fit, Move, StateId
+from koord.core.device_names import GPU
 from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
 from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Draft, Reach, Score, Session, Short
-from koord.core.pods import Allocation, Pod, PodShape
+from koord.core.framework.plugin import Draft, Holder, Reach, Score, Session, Short
+from koord.core.pods import Allocation, Handling, Pod, PodShape, holder_of
 from koord.core.reasons import Reason
 from koord.core.zone_hints import Hints
 
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "device"
 _FIRST: Final = np.zeros(1, dtype=np.int64)
+T = TypeVar("T")
 
 
 class DeviceSession(Session):
@@ -47,6 +46,13 @@ class DeviceSession(Session):
         self._is_copy = False
         self._given: dict[str, tuple[Share, ...]] = {}
         """Pod uid -> what this cycle has given it; () if it was taken back."""
+        self._held: dict[str, HeldDevices] = {}
+        """Pod uid -> what is held under it, as this cycle has changed it."""
+        self._holders: dict[str, str] = {}
+        """Pod uid -> the pod whose held devices it uses, by this cycle."""
+        self._lifted: list[tuple[StateId, HeldTerms]] = []
+        """States with held devices that a pod may use; their numbers are negative."""
+        self._number_of: dict[tuple[StateId, HeldTerms], int] = {}
         self._before: dict[str, StateId] = {}
         """Uid of a pod that was taken from its row -> the state of the row with it."""
 
@@ -75,7 +81,7 @@ class DeviceSession(Session):
         if not isinstance(asked, Asked):
             return
         states, at = self._distinct(rows)
-        fits = [self._states.fit(state, asked) for state in states]
+        fits = [self._fit(state, asked) for state in states]
         counts = np.array(
             [
                 NO_LIMIT if state == NO_DEVICES else one.count
@@ -112,20 +118,20 @@ class DeviceSession(Session):
         asked = shape.asked(NAME)
         if not isinstance(asked, Asked):
             return
-        states, at = self._distinct(rows)
-        points = [self._states.points(state, asked) for state in states]
+        states, at = np.unique(self._state_of[rows], return_inverse=True)
+        points = [self._states.points(state, asked) for state in states.tolist()]
         yield Score(np.array(points, dtype=np.int64)[at])
 
     @override
     def signature(self, shape: PodShape, rows: Ints) -> Ints:
-        return self._state_of[rows]
+        return self._numbers(rows)
 
     @override
     def hints(self, shape: PodShape, row: int) -> Mapping[str, Hints]:
         asked, state = shape.asked(NAME), int(self._state_of[row])
         if not isinstance(asked, Asked) or state == NO_DEVICES:
             return {}
-        return self._states.hints(state, asked)
+        return self._states.hints(state, asked, self._terms(row))
 
     @override
     def reserve(self, draft: Draft) -> Allocation | Short | None:
@@ -133,19 +139,31 @@ class DeviceSession(Session):
         state = int(self._state_of[draft.row])
         if not isinstance(asked, Asked) or state == NO_DEVICES:
             return None
-        move = self._states.move(state, asked, draft.zones)
+        if any(one.is_user for one in draft.holders):
+            return self._reserve_around(draft, asked, state)
+        move = self._states.move(state, asked, draft.zones, self._terms(draft.row))
         if not isinstance(move, Move):
-            return Short(move)
+            return Short(move, is_optional=bool(draft.holders))
         self._set(draft.row, move.after)
         self._note(draft.pod.uid, move.shares)
+        if move.held is not None:
+            self._use_held(draft.pod.uid, draft.holders[0].uid, move.shares, 1)
         return self._plugin.record(draft.pod, draft.row, move.shares)
 
     @override
     def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
-        shares = self._plugin.numbered(self._cycle.table.node_at(row).name, allocations)
+        node = self._cycle.table.node_at(row).name
+        held, holder = self._plugin.held_by(node, allocations), holder_of(allocations)
+        shares = held.left
         state = int(self._state_of[row])
-        if not shares or state == NO_DEVICES:
+        if not held.shares or state == NO_DEVICES:
             return None
+        if pod.handling is Handling.RESERVE:
+            self._change(self._held, pod.uid, held)
+        before = self._held_of(holder)
+        if before is not None:
+            self._use_held(pod.uid, holder, shares, 1)
+            state = self._rehold(state, before, self._held[holder])
         after = self._states.after(state, shares, 1)
         # What was there before may exceed what devices have: they may have become fewer.
         if after != self._before.get(pod.uid):
@@ -158,18 +176,110 @@ class DeviceSession(Session):
 
     @override
     def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
+        own, state = self._held_of(pod.uid), int(self._state_of[row])
         shares = self._given.get(pod.uid, self._plugin.shares_of.get(pod.uid, ()))
-        state = int(self._state_of[row])
-        if not shares or state == NO_DEVICES:
+        if own is not None:
+            shares = own.left
+        if not (shares or own) or state == NO_DEVICES:
             return ()
+        before = state
+        holder = self._holders.get(pod.uid) or self._plugin.holders.get(pod.uid, "")
+        if (held := self._held_of(holder)) is not None:
+            self._use_held(pod.uid, holder, shares, -1)
+            state = self._rehold(state, held, self._held[holder])
         self._set(row, self._states.after(state, shares, -1))
         self._note(pod.uid, ())
-        self._before[pod.uid] = state
-        return (self._plugin.record(pod, row, shares),)
+        self._before[pod.uid] = before
+        if own is None:
+            return (self._plugin.record(pod, row, shares),)
+        self._change(self._held, pod.uid, NOTHING_HELD)
+        return (self._record_held(pod, row, own),)
+
+    # --- what is held ----------------------------------------------------------------------------
+
+    def _held_of(self, uid: str) -> HeldDevices | None:
+        """Return the devices that are held under a pod; None if there are none."""
+        found = self._held.get(uid) or self._plugin.held.get(uid)
+        return found if found and found.shares else None
+
+    def _held_by(self, holder: Holder) -> HeldDevices | None:
+        if not holder.is_user:
+            return self._held_of(holder.uid)
+        shares = self._given.get(holder.uid, self._plugin.shares_of.get(holder.uid, ()))
+        return HeldDevices(shares) if shares else None
+
+    def _reserve_around(self, draft: Draft, asked: Asked, state: StateId) -> Allocation | Short:
+        """Hold the devices of pods that run, and those that a request is for besides."""
+        every = [(one, self._held_by(one)) for one in draft.holders]
+        inside = tuple(share for _, held in every if held is not None for share in held.shares)
+        ledger = self._states.ledger(state)
+        found = allocate_around(ledger, asked.request, inside, self._states.settings)
+        if isinstance(found, Lacking):
+            return Short(found, is_optional=True)
+        held, uid = HeldDevices(found, inside), draft.pod.uid
+        self._set(draft.row, self._states.after(state, held.left, 1))
+        self._note(uid, held.left)
+        self._change(self._held, uid, held)
+        for one, _ in every:
+            self._change(self._holders, one.uid, uid)
+        return self._record_held(draft.pod, draft.row, held)
+
+    def _record_held(self, pod: Pod, row: int, held: HeldDevices) -> Allocation:
+        used = self._plugin.record(pod, row, held.used)
+        return self._plugin.record(pod, row, held.shares).shared_with((used,))
+
+    def _terms(self, row: int) -> HeldTerms | None:
+        """Return what pods may use of held devices of a row; None for nothing."""
+        holders = self._cycle.lifted.get(row, ())
+        held = [(one, found) for one in holders if (found := self._held_by(one)) is not None]
+        if not held:
+            return None
+        strict = [found.strict_types(one.strict) for one, found in held]
+        left = tuple(share for _, found in held for share in found.left)
+        return HeldTerms(left, frozenset.intersection(*strict))
+
+    def _use_held(self, pod: str, holder: str, shares: tuple[Share, ...], count: int) -> None:
+        """Count a pod that uses held devices (1), or does so no longer (-1)."""
+        held = self._held_of(holder)
+        if held is None:
+            return
+        self._change(self._held, holder, held.with_use(shares, count))
+        self._change(self._holders, pod, holder)
+
+    def _rehold(self, state: StateId, before: HeldDevices, after: HeldDevices) -> StateId:
+        state = self._states.after(state, before.left, -1)
+        return self._states.after(state, after.left, 1)
+
+    def _numbers(self, rows: Rows) -> Ints:
+        """Return the states that rows are in; other numbers where held devices may be used."""
+        states, lifted = self._state_of[rows], self._cycle.lifted
+        if not lifted:
+            return states
+        every = range(self._state_of.size)[rows] if isinstance(rows, slice) else rows.tolist()
+        states = states.copy()
+        for index, row in enumerate(every):
+            terms = self._terms(row) if row in lifted and states[index] != NO_DEVICES else None
+            if terms is not None:
+                states[index] = self._number((int(states[index]), terms))
+        return states
+
+    def _number(self, key: tuple[StateId, HeldTerms]) -> int:
+        if key not in self._number_of:
+            self._lifted.append(key)
+            self._number_of[key] = -len(self._lifted)
+        return self._number_of[key]
+
+    def _fit(self, number: int, asked: Asked) -> Fit:
+        if number >= 0:
+            return self._states.fit(number, asked)
+        state, terms = self._lifted[-1 - number]
+        return self._states.fit_held(state, asked, terms)
+
+    # --- states ----------------------------------------------------------------------------------
 
     def _distinct(self, rows: Rows) -> tuple[list[StateId], Ints]:
         """Return the states that rows are in, and for each row the position of its state."""
-        states = self._state_of[rows]
+        states = self._numbers(rows)
         if states.size == 1:
             return states.tolist(), _FIRST
         found, at = np.unique(states, return_inverse=True)
@@ -185,14 +295,14 @@ class DeviceSession(Session):
         self._state_of[row] = state
 
     def _note(self, uid: str, shares: tuple[Share, ...]) -> None:
-        self._cycle.undo.push(self._restore, uid, self._given.get(uid))
-        self._given[uid] = shares
+        self._change(self._given, uid, shares)
 
-    def _restore(self, uid: str, shares: tuple[Share, ...] | None) -> None:
-        if shares is None:
-            del self._given[uid]
+    def _change(self, values: dict[str, T], uid: str, value: T) -> None:
+        if uid in values:
+            self._cycle.undo.push(values.__setitem__, uid, values[uid])
         else:
-            self._given[uid] = shares
+            self._cycle.undo.push(values.__delitem__, uid)
+        values[uid] = value
 
 
 def wishes_of(pod: Pod) -> Wishes:

@@ -6,13 +6,15 @@ few states, and most questions have been answered before. Numbers stay valid unt
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count as count_from
 from typing import Final, TypeAlias
 
 from koord.core.device.allocate import Settings, allocate
 from koord.core.device.causes import Lacking
 from koord.core.device.explain import find_largest
+from koord.core.device.held import HeldTerms
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import DeviceRequest, Inventory, Share
+from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share, Terms
 from koord.core.device.numa_hints import find_hints, limit_to
 from koord.core.device.scoring import score_node
 from koord.core.device_names import DeviceType
@@ -36,10 +38,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a pod gets, and the state afterwards."""
+    """What a pod gets, and the state afterwards, with what is still held then."""
 
     shares: tuple[Share, ...]
     after: StateId
+    held: HeldTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ class Fit:
     lacking: Lacking
 
 
+_Question: TypeAlias = tuple[StateId, Asked, NumaNodes | None, HeldTerms | None]
+
+
 class LedgerStates:
     """All states that nodes are in, or may get into."""
 
@@ -58,8 +64,8 @@ class LedgerStates:
         self._ledgers: list[DeviceLedger] = []
         self._number_of: dict[DeviceLedger, StateId] = {}
         self._inventories: dict[Inventory, Inventory] = {}
-        self._moves: dict[tuple[StateId, Asked, NumaNodes | None], Move | Lacking] = {}
-        self._hints: dict[tuple[StateId, Asked], Mapping[DeviceType, Hints]] = {}
+        self._moves: dict[_Question, Move | Lacking] = {}
+        self._hints: dict[tuple[StateId, Asked, HeldTerms | None], Mapping[DeviceType, Hints]] = {}
         self._fits: dict[tuple[StateId, Asked], Fit] = {}
         self._points: dict[tuple[StateId, Asked], int] = {}
         self._largest: dict[DeviceLedger, int] = {}
@@ -94,29 +100,69 @@ class LedgerStates:
     def ledger(self, state: StateId) -> DeviceLedger:
         return self._ledgers[state]
 
-    def move(self, state: StateId, asked: Asked, numa: NumaNodes | None = None) -> Move | Lacking:
-        """Return what one pod gets, on certain NUMA nodes if the devices are on any."""
-        key = (state, asked, numa)
+    def move(
+        self,
+        state: StateId,
+        asked: Asked,
+        numa: NumaNodes | None = None,
+        held: HeldTerms | None = None,
+    ) -> Move | Lacking:
+        """Return what one pod gets, on certain NUMA nodes if the devices are on any.
+
+        ``held``: what it may use of devices that count as used in this state.
+        """
+        key = (state, asked, numa, held)
         found = self._moves.get(key)
         if found is None:
-            ledger = self._ledgers[state]
-            terms = limit_to(ledger, asked.request, numa)
-            shares = allocate(ledger, asked.request, terms, self.settings)
-            if isinstance(shares, Lacking):
-                found = shares
-            else:
-                found = Move(shares, self.number(ledger.with_shares(shares)))
-            self._moves[key] = found
+            found = self._moves[key] = self._find_move(state, asked, numa, held)
         return found
 
-    def hints(self, state: StateId, asked: Asked) -> Mapping[DeviceType, Hints]:
+    def _find_move(
+        self, state: StateId, asked: Asked, numa: NumaNodes | None, held: HeldTerms | None
+    ) -> Move | Lacking:
+        ledger = self._ledgers[state]
+        if held is not None:
+            ledger = ledger.with_shares(held.left, -1)
+        shares: tuple[Share, ...] | Lacking = ()
+        for tried in _terms(ledger, asked, held):
+            terms = limit_to(ledger, asked.request, numa, tried)
+            shares = allocate(ledger, asked.request, terms, self.settings)
+            if not isinstance(shares, Lacking):
+                break
+        if isinstance(shares, Lacking):
+            return shares
+        after = ledger.with_shares(shares)
+        left = held.after(shares) if held is not None else None
+        if left is not None:
+            after = after.with_shares(left.left)
+        return Move(shares, self.number(after), left)
+
+    def hints(
+        self, state: StateId, asked: Asked, held: HeldTerms | None = None
+    ) -> Mapping[DeviceType, Hints]:
         """Return which NUMA nodes could give a pod its devices; none if the node cannot at all."""
-        key = (state, asked)
+        key = (state, asked, held)
         found = self._hints.get(key)
         if found is None:
-            hints = find_hints(self._ledgers[state], asked.request, settings=self.settings)
+            ledger = self._ledgers[state]
+            if held is not None:
+                ledger = ledger.with_shares(held.left, -1)
+            hints: Mapping[DeviceType, Hints] | Lacking = {}
+            for terms in _terms(ledger, asked, held):
+                hints = find_hints(ledger, asked.request, terms, self.settings)
+                if not isinstance(hints, Lacking):
+                    break
             found = self._hints[key] = {} if isinstance(hints, Lacking) else hints
         return found
+
+    def fit_held(self, state: StateId, asked: Asked, held: HeldTerms) -> Fit:
+        """Return how many pods fit one after the other if they may use held devices."""
+        for count in count_from(0):
+            move = self.move(state, asked, held=held)
+            if isinstance(move, Lacking):
+                return Fit(count, move)
+            state, held = move.after, move.held or held
+        raise AssertionError("unreachable: devices end")
 
     def fit(self, state: StateId, asked: Asked) -> Fit:
         """Return how many pods fit one after the other."""
@@ -154,3 +200,7 @@ class LedgerStates:
     def after(self, state: StateId, shares: Iterable[Share], count: int) -> StateId:
         """Return the state with shares given (1) or taken back (-1)."""
         return self.number(self._ledgers[state].with_shares(shares, count))
+
+
+def _terms(lifted: DeviceLedger, asked: Asked, held: HeldTerms | None) -> Iterable[Terms]:
+    return (ANYWHERE,) if held is None else held.terms(lifted, asked.request)

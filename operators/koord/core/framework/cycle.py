@@ -166,7 +166,8 @@ class Cycle(CycleView):
         for holders in self._options(shape, row):
             mark = self.checkpoint()
             draft = Draft(pod, shape, row, holders)
-            failed = self._try(draft)
+            with self.lifting({row: holders}):
+                failed = self._try(draft)
             if failed is None:
                 place = Place(row, allocations=tuple(draft.allocations))
                 self.note_place(pod, place)

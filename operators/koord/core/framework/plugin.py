@@ -93,11 +93,16 @@ class Short:
 class Holder:
     """Room on a row that is held for certain pods, and how many pods of the shape fit.
 
-    ``most`` includes free room of the node, unless the holder only allows its own room.
+    ``uid`` is that of the pod to which the room is charged, with its allocations. ``most`` includes
+    free room of the node, unless the holder only allows its own room. Of the resources in
+    ``strict`` a pod gets only what is held. With ``is_user`` it is no held room but a pod that
+    runs: what is placed is room that is held around what this pod has.
     """
 
     uid: str
     most: int
+    strict: frozenset[str] = frozenset()
+    is_user: bool = False
 
 
 @dataclass(slots=True)

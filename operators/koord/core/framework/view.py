@@ -4,6 +4,7 @@ The read-only part of a cycle. The part that changes used amounts and sessions i
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 from koord.core.framework.arrays import ALL, NO_LIMIT, Ints, Mask, Rows
 from koord.core.framework.cause import RESOURCE, Cause
 from koord.core.framework.node_table import NodeTable, RequestVector
-from koord.core.framework.plugin import Reach, Score, Session
+from koord.core.framework.plugin import Holder, Reach, Score, Session
 from koord.core.framework.steps import Steps
 from koord.core.plan import Unit
 from koord.core.pods import Pod, PodShape
@@ -34,6 +35,8 @@ class CycleView:
         self.pending = pending
         self.steps = Steps()
         self.sessions: tuple[Session, ...] = ()
+        self.lifted: Mapping[int, tuple[Holder, ...]] = {}
+        """Row -> held room that is the pod's for now; see :meth:`lifting`."""
         self._restricted: Mapping[PodShape, Mask] = {}
         self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
         self._accounting: dict[PodShape, tuple[Session, ...]] = {}
@@ -65,6 +68,18 @@ class CycleView:
         self._holding = pick("holders")
         self._releasing = pick("release")
         self._keeping = pick("keep")
+
+    @contextmanager
+    def lifting(self, holders: Mapping[int, tuple[Holder, ...]]) -> Iterator[None]:
+        """Have questions answered, for a ``with`` block, for pods that may use held room.
+
+        Sessions with exact allocations take what a holder has for free then, and give it out first.
+        """
+        before, self.lifted = self.lifted, holders
+        try:
+            yield
+        finally:
+            self.lifted = before
 
     @property
     def is_restricted(self) -> bool:

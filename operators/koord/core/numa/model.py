@@ -6,7 +6,7 @@ Which NUMA nodes and CPUs a pod gets is decided elsewhere.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from koord.core.framework.scoring import ScoringStrategy
@@ -134,6 +134,7 @@ class NumaAllocation:
 
     ``exclusive`` is what the pod asks for; the annotation does not repeat it. ``lost`` are the
     milli-CPU of a pod whose annotation somebody has changed: nobody knows which CPUs it has.
+    ``users``: of what is held, what other pods use.
     """
 
     pod: str
@@ -141,6 +142,11 @@ class NumaAllocation:
     shares: tuple[NumaShare, ...] = ()
     exclusive: CpuExclusive | None = None
     lost: int = 0
+    users: tuple["NumaAllocation", ...] = ()
+
+    def shared_with(self, used: Iterable[Allocation]) -> "NumaAllocation":
+        """Return it with what other pods use of it, or besides it."""
+        return replace(self, users=tuple(one for one in used if isinstance(one, NumaAllocation)))
 
     def writes(self) -> Iterable[AnnotationWrite]:
         if not self.lost:

@@ -15,6 +15,7 @@ from koord.core.changes import Changes
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Plugin
 from koord.core.nodes import Node
+from koord.core.numa.held import left_of
 from koord.core.numa.model import (
     NAME,
     NumaAllocation,
@@ -33,7 +34,7 @@ from koord.core.numa.states import (
     StateId,
 )
 from koord.core.pod_charge import PodCharge
-from koord.core.pods import Pod
+from koord.core.pods import Pod, holder_of
 
 if TYPE_CHECKING:
     from koord.core.framework.arrays import Ints
@@ -66,6 +67,10 @@ class Numa(Plugin):
         """Row -> the pods there that have NUMA nodes or CPUs."""
         self._given: dict[str, NumaAllocation] = {}
         """Pod uid -> what it was given when it was first seen on its node."""
+        self.held: dict[str, NumaAllocation] = {}
+        """Pod uid -> what is held under it for other pods."""
+        self.holders: dict[str, str] = {}
+        """Pod uid -> the pod whose held room it uses."""
         self._discharged: set[str] = set()
         self._stale: set[int] = set()
         """Rows whose state is not that of ``state_of`` any more."""
@@ -101,11 +106,15 @@ class Numa(Plugin):
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
         if not charge.allocations and charge.uid not in self._given:
             return
-        # What a pod was given does not change: later annotations are not believed.
-        given = self._given.get(charge.uid) or find_own(charge.allocations)
+        # What a pod was given does not change: later annotations are not believed. What is held
+        # changes with what pods use of it.
+        given = find_own(charge.allocations)
+        if not charge.is_held:
+            given = self._given.get(charge.uid) or given
         if given is None:
             return
         self._given[charge.uid] = given
+        self._note_held(charge, given, count)
         (self._discharged.discard if count > 0 else self._discharged.add)(charge.uid)
         if row < 0:
             return
@@ -114,6 +123,15 @@ class Numa(Plugin):
             self._pods.setdefault(row, {})[charge.uid] = given
         else:
             self._pods.get(row, {}).pop(charge.uid, None)
+
+    def _note_held(self, charge: PodCharge, given: NumaAllocation, count: int) -> None:
+        if count < 0:
+            self.held.pop(charge.uid, None)
+            self.holders.pop(charge.uid, None)
+        elif charge.is_held:
+            self.held[charge.uid] = given
+        elif holder := holder_of(charge.allocations):
+            self.holders[charge.uid] = holder
 
     def _note(self, node: str) -> None:
         row = self._row_of.get(node)
@@ -149,7 +167,7 @@ class Numa(Plugin):
             pods[uid] = replace(known, cpus=known.cpus or cpus)
         state = NumaState(layout)
         for _, given in sorted(pods.items()):
-            state = state.after(given)
+            state = state.after(left_of(given, layout))
         return self.states.number(state)
 
     # --- cycles ----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """NUMA nodes and CPUs in one planning cycle: filters nodes, aligns pods, gives them CPUs."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -13,6 +14,7 @@ from koord.core.framework.plugin import Draft, Reach, Session, Short
 from koord.core.numa.bounds import Bounds
 from koord.core.numa.cpus import AMPLIFIED, INSUFFICIENT
 from koord.core.numa.explain import describe_detail, explain_zones
+from koord.core.numa.held import HeldZones, left_of, names_of
 from koord.core.numa.model import (
     NAME,
     NumaAllocation,
@@ -27,12 +29,15 @@ from koord.core.numa.states import (
     NumaRefusal,
     StateId,
 )
-from koord.core.pods import Allocation, Pod, PodShape
+from koord.core.pods import Allocation, Handling, Pod, PodShape, holder_of
 from koord.core.reasons import Reason
 from koord.core.units import CPU
 
 if TYPE_CHECKING:
     from koord.core.numa.plugin import Numa
+
+T = TypeVar("T")
+NOTHING_HELD: Final = NumaAllocation("")
 
 
 class NumaSession(Session):
@@ -56,6 +61,12 @@ class NumaSession(Session):
         """What the pod gets that is being placed."""
         self._given: dict[str, NumaAllocation | None] = {}
         """Pod uid -> what this cycle has given it; None if it was taken back."""
+        self._held: dict[str, NumaAllocation] = {}
+        """Pod uid -> what is held under it, as this cycle has changed it."""
+        self._holders: dict[str, str] = {}
+        """Pod uid -> the pod whose held room it uses, by this cycle."""
+        self._lifted: dict[tuple[StateId, HeldZones], int] = {}
+        """States with held room that a pod may use -> negative numbers, unlike all states."""
         self._before: dict[str, StateId] = {}
         """Uid of a pod that was taken from its row -> the state of the row with it."""
 
@@ -120,7 +131,7 @@ class NumaSession(Session):
 
     def _columns(self, shape: PodShape, rows: Ints) -> list[Ints]:
         """Return what the answer for a row depends on: its state, and the hints of others."""
-        return [self._state_of[rows], *self._cycle.hint_signatures(shape, rows)]
+        return [self._numbers(rows), *self._cycle.hint_signatures(shape, rows)]
 
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int:
@@ -170,8 +181,8 @@ class NumaSession(Session):
             return None
         exclusive = asked.wishes.cpu_exclusive if found.cpus else None
         given = NumaAllocation(draft.pod.uid, found.cpus, found.shares, exclusive)
-        self._set(draft.row, self._states.after(int(self._state_of[draft.row]), given))
-        self._note(draft.pod.uid, given)
+        held = self._terms(draft.row) is not None
+        self._move(given, draft.row, draft.holders[0].uid if held else "", 1)
         return given
 
     @override
@@ -179,28 +190,86 @@ class NumaSession(Session):
         given = find_own(allocations)
         if given is None:
             return None
-        after = self._states.after(int(self._state_of[row]), given)
+        if pod.handling is Handling.RESERVE:
+            self._change(self._held, pod.uid, given)
+        self._move(given, row, holder_of(allocations), 1)
+        after = int(self._state_of[row])
         # What was there before may exceed what the node has: that may have become less.
         if after != self._before.get(pod.uid) and self._states.state(after).is_overused:
             return Short(INSUFFICIENT)
-        self._set(row, after)
-        self._note(pod.uid, given)
         return None
 
     @override
     def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
         given = self._given.get(pod.uid, self._plugin.given_to(pod.uid))
+        own = self._held_of(pod.uid)
+        if own is not None:
+            given = own
         if given is None:
             return ()
         before = int(self._state_of[row])
-        self._set(row, self._states.after(before, given, -1))
-        self._note(pod.uid, None)
+        holder = self._holders.get(pod.uid) or self._plugin.holders.get(pod.uid, "")
+        self._move(given, row, holder, -1)
+        if own is not None:
+            self._change(self._held, pod.uid, NOTHING_HELD)
         self._before[pod.uid] = before
         return (given,)
 
+    # --- what is held ----------------------------------------------------------------------------
+
+    def _held_of(self, uid: str) -> NumaAllocation | None:
+        """Return what is held under a pod; None for nothing."""
+        found = self._held.get(uid) or self._plugin.held.get(uid)
+        return found if found and (found.cpus or found.shares) else None
+
+    def _terms(self, row: int) -> HeldZones | None:
+        """Return what pods may use of held room of a row; None for nothing."""
+        holders = self._cycle.lifted.get(row, ())
+        held = [(one, found) for one in holders if (found := self._held_of(one.uid)) is not None]
+        if not held:
+            return None
+        layout = self._states.state(int(self._state_of[row])).layout
+        strict = frozenset.intersection(*(names_of(found) & one.strict for one, found in held))
+        names = frozenset[str]().union(*(names_of(found) for _, found in held))
+        return HeldZones(tuple(left_of(found, layout) for _, found in held), names, strict)
+
+    def _move(self, given: NumaAllocation, row: int, holder: str, count: int) -> None:
+        """Give a pod what it gets (1), or take it back (-1), and what it uses of a holder."""
+        state = int(self._state_of[row])
+        layout = self._states.state(state).layout
+        held = self._held_of(holder)
+        if held is not None:
+            users = list(held.users)
+            if count > 0:
+                users.append(given)
+            elif given in users:
+                users.remove(given)
+            after = replace(held, users=tuple(users))
+            state = self._states.after(state, left_of(held, layout), -1)
+            state = self._states.after(state, left_of(after, layout), 1)
+            self._change(self._held, holder, after)
+            self._change(self._holders, given.pod, holder)
+        self._set(row, self._states.after(state, left_of(given, layout), count))
+        self._change(self._given, given.pod, given if count > 0 else None)
+
+    def _numbers(self, rows: Ints) -> Ints:
+        """Return the states that rows are in; other numbers where held room may be used."""
+        states, lifted = self._state_of[rows], self._cycle.lifted
+        if not lifted:
+            return states
+        states = states.copy()
+        for index, row in enumerate(rows.tolist()):
+            terms = self._terms(row) if row in lifted else None
+            if terms is not None:
+                key = (int(states[index]), terms)
+                states[index] = self._lifted.setdefault(key, -1 - len(self._lifted))
+        return states
+
+    # --- states ----------------------------------------------------------------------------------
+
     def _choose(self, asked: NumaAsked, shape: PodShape, row: int) -> NumaChoice | NumaRefusal:
         others = self._cycle.hints(shape, row)
-        return self._states.choose(int(self._state_of[row]), asked, others)
+        return self._states.choose(int(self._state_of[row]), asked, others, self._terms(row))
 
     def _refusal(self, cause: Cause, shape: PodShape, row: int) -> NumaRefusal | None:
         asked = shape.asked(NAME)
@@ -216,12 +285,9 @@ class NumaSession(Session):
         self._cycle.undo.push(self._state_of.__setitem__, row, int(self._state_of[row]))
         self._state_of[row] = state
 
-    def _note(self, uid: str, given: NumaAllocation | None) -> None:
-        self._cycle.undo.push(self._restore, uid, uid in self._given, self._given.get(uid))
-        self._given[uid] = given
-
-    def _restore(self, uid: str, was_there: bool, given: NumaAllocation | None) -> None:  # noqa: FBT001
-        if was_there:
-            self._given[uid] = given
+    def _change(self, values: dict[str, T], uid: str, value: T) -> None:
+        if uid in values:
+            self._cycle.undo.push(values.__setitem__, uid, values[uid])
         else:
-            del self._given[uid]
+            self._cycle.undo.push(values.__delitem__, uid)
+        values[uid] = value

@@ -8,7 +8,7 @@ hints of other domains, which are part of the question. Numbers stay valid until
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from koord.core.framework.arrays import NO_LIMIT
 from koord.core.numa.cpu_topology import Cpus, CpusInUse, lowest_cpus
@@ -330,6 +330,17 @@ class _Alignment:
         return sum(counts) if named else NO_LIMIT
 
 
+class Chooser(Protocol):
+    """Another rule than :func:`choose`; compared by value."""
+
+    def choose(
+        self, state: NumaState, asked: NumaAsked, others: OtherHints
+    ) -> NumaChoice | NumaRefusal:
+        """Return what one more pod gets."""
+
+    def __hash__(self) -> int: ...
+
+
 class NumaStates:
     """All states that nodes are in, or may get into."""
 
@@ -337,7 +348,9 @@ class NumaStates:
         self._states: list[NumaState] = []
         self._number_of: dict[NumaState, StateId] = {}
         self._layouts: dict[NumaLayout, NumaLayout] = {}
-        self._answers: dict[tuple[StateId, NumaAsked, OtherHints], NumaChoice | NumaRefusal] = {}
+        self._answers: dict[
+            tuple[StateId, NumaAsked, OtherHints, Chooser | None], NumaChoice | NumaRefusal
+        ] = {}
         self.compact(())
 
     def compact(self, used: Iterable[NumaState]) -> None:
@@ -368,13 +381,18 @@ class NumaStates:
         return self._states[number]
 
     def choose(
-        self, number: StateId, asked: NumaAsked, others: OtherHints
+        self,
+        number: StateId,
+        asked: NumaAsked,
+        others: OtherHints,
+        held: "Chooser | None" = None,
     ) -> NumaChoice | NumaRefusal:
-        """Return what one more pod gets in a state."""
-        key = (number, asked, others)
+        """Return what one more pod gets in a state; ``held`` chooses if it may use held room."""
+        key = (number, asked, others, held)
         found = self._answers.get(key)
         if found is None:
-            found = self._answers[key] = choose(self._states[number], asked, others)
+            rule = choose if held is None else held.choose
+            found = self._answers[key] = rule(self._states[number], asked, others)
         return found
 
     def most_when_empty(self, number: StateId, asked: NumaAsked) -> int:

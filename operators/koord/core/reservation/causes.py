@@ -24,6 +24,19 @@ POLICY_CONFLICT: Final = Cause(
     "node(s) reservation allocate policy conflict",
     "Give all reservations of a node an allocatePolicy, or none.",
 )
+NO_CANDIDATE: Final = Cause(
+    "NoPodToPreAllocate",
+    78,
+    "node(s) no pod(s) to meet the pre-allocation requirements",
+    "Remove the label pre-allocation-required, or make the reservation as large as a running pod.",
+)
+
+NO_NODE_WITH_CANDIDATES: Final = Cause(
+    "NoPodMatchesReservation",
+    79,
+    "node(s) no pod match reservation with pre allocation required",
+    "Remove the label pre-allocation-required, or look at the owners of the reservation.",
+)
 
 
 def conflicts(policy: AllocatePolicy, others: Iterable[AllocatePolicy]) -> bool:

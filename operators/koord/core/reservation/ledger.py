@@ -9,6 +9,7 @@ Outsiders find ``A - P - sum(max(C, U + I))``; a pod of reservation r finds
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from koord.core.device_names import TYPE_OF
 from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
 from koord.core.units import PODS, Amounts
 
@@ -105,12 +106,20 @@ def lacks_inside(requests: Amounts, account: ReservationAccount) -> list[Lack]:
     return found
 
 
+def has_common(reserved: Amounts, requests: Amounts) -> bool:
+    """Whether a pod requests something that is reserved; all names of a device type are one."""
+    if not reserved.keys().isdisjoint(requests):
+        return True
+    kinds = {TYPE_OF[name] for name in requests if name in TYPE_OF}
+    return bool(kinds) and any(TYPE_OF.get(name) in kinds for name in reserved)
+
+
 def takes(account: ReservationAccount, requests: Amounts, *, is_required: bool) -> bool:
     """Whether a reservation itself has enough left for a pod.
 
     A pod that need not use one uses none that reserves nothing that it requests.
     """
-    if not is_required and account.reserved.keys().isdisjoint(requests):
+    if not is_required and not has_common(account.reserved, requests):
         return False
     return not lacks_inside(requests, account)
 
@@ -140,7 +149,7 @@ def fit_on_node(
     inside: dict[str, Sequence[Lack]] = {}
     for account in matched:
         name = account.reservation.name
-        if not is_required and account.reserved.keys().isdisjoint(requests):
+        if not is_required and not has_common(account.reserved, requests):
             continue
         missing = lacks_on_node(requests, free[name])
         lacks = lacks_inside(requests, account)

@@ -5,7 +5,7 @@ All values are immutable. Who matches, how much fits and when one expires is dec
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -18,6 +18,7 @@ NAME: Final = "reservation"
 POD_PREFIX: Final = "reservation:"
 """Of the names of the pods that stand for reservations; no other pod has such a name."""
 ALLOCATED: Final = "scheduling.koordinator.sh/reservation-allocated"
+PRE_ALLOCATABLE: Final = "pod.koordinator.sh/is-pre-allocatable"
 DAY: Final = 24 * 3600.0
 
 
@@ -85,10 +86,26 @@ class Wishes:
     tolerations: tuple[Toleration, ...] = ()
     exact: tuple[str, ...] = ()
     is_ignoring: bool = False
+    rank: int = 0
+    """Of pods that say they may be taken into reservations, a higher one is first."""
     problems: tuple[tuple[str, str], ...] = ()
 
 
 NO_WISHES: Final = Wishes()
+
+
+@dataclass(frozen=True, slots=True)
+class PreAllocation:
+    """Which running pods a reservation takes in, and how many.
+
+    ``is_clusterwide``: all that say so; otherwise those that own the reservation. ``is_required``:
+    at least one. ``prefers_none``: none, where it fits anyway.
+    """
+
+    is_clusterwide: bool = False
+    takes_many: bool = False
+    is_required: bool = False
+    prefers_none: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +152,12 @@ class Status:
         return next((one for one in self.conditions if one.type == kind), None)
 
 
+_NOT_RESTRICTED: Final = (
+    "spec.preAllocation",
+    "needs allocatePolicy Restricted",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """A Reservation. ``pod`` is what is planned for it: its template, as a waiting pod.
@@ -166,6 +189,8 @@ class Reservation:
     inner: Amounts = field(default_factory=dict)
     """The part that no owner may use."""
     resize: Amounts = field(default_factory=dict)
+    pre_allocation: PreAllocation | None = None
+    """Running pods that it takes in; None: it takes in none."""
     problems: tuple[tuple[str, str], ...] = ()
     generation: int = field(default=0, compare=False)
 
@@ -177,6 +202,8 @@ class Reservation:
 
     def find_problems(self) -> tuple[tuple[str, str], ...]:
         """Return what keeps it from being placed: field and what is wrong."""
+        if self.pre_allocation is not None and self.policy is not AllocatePolicy.RESTRICTED:
+            return (*self.problems, _NOT_RESTRICTED)
         if self.problems or any(self.requests().values()):
             return self.problems
         return (("spec.template.spec.containers", "must request some resource to reserve"),)
@@ -194,9 +221,27 @@ class ReservationUse:
     name: str
     uid: str
 
+    @property
+    def holder(self) -> str:
+        return self.uid
+
     def writes(self) -> Iterable[AnnotationWrite]:
         text = json.dumps({"name": self.name, "uid": self.uid}, separators=(",", ":"))
         yield AnnotationWrite(self.pod, ALLOCATED, text, is_record=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PreAllocated:
+    """The running pods, uid and key, that a reservation has taken in."""
+
+    name: str
+    uid: str
+    pods: tuple[tuple[str, str], ...]
+
+    def writes(self) -> Iterable[AnnotationWrite]:
+        for uid, key in self.pods:
+            for one in ReservationUse(uid, self.name, self.uid).writes():
+                yield replace(one, of=key)
 
 
 def restricted_names(names: Iterable[str], options: Iterable[str]) -> tuple[str, ...]:

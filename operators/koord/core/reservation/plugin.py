@@ -19,11 +19,20 @@ from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Plugin
 from koord.core.nodes import Node
 from koord.core.pod_charge import PodCharge
-from koord.core.pods import NO_LABELS, Handling, Pod, PodPhase, PodShape
+from koord.core.pods import (
+    NO_LABELS,
+    Allocation,
+    Handling,
+    Pod,
+    PodPhase,
+    PodShape,
+    Shareable,
+)
+from koord.core.reservation.claims import Claim, Reserving
 from koord.core.reservation.index import OwnerIndex
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import NAME, Reservation, ReservationUse
-from koord.core.reservation.session import Claim, ReservationSession, Reserving
+from koord.core.reservation.session import ReservationSession
 from koord.core.units import PODS
 
 if TYPE_CHECKING:
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _MOST_CLAIMS: Final = 1 << 14
-Claims: TypeAlias = tuple[dict[Hashable, Claim | None], dict[PodLabels, Claim | None]]
+Known: TypeAlias = tuple[dict[Hashable, Claim | None], dict[PodLabels, Claim | None]]
 
 
 class Reservations(Plugin):
@@ -56,13 +65,17 @@ class Reservations(Plugin):
         """Pod -> what it was given when it was first seen on its node."""
         self._discharged: set[str] = set()
         self._dirty: dict[str, None] = {}
+        self.exact: dict[str, tuple[Allocation, ...]] = {}
+        """Those that hold more than amounts, as devices or CPUs -> what they were given."""
         self.homeless: set[str] = set()
         """Those whose node was deleted since they got it, even if there is another of its name."""
+        self.pods: Mapping[str, Pod] = {}
+        """All pods, as of the last refresh."""
         self._node_uids: dict[int, str] = {}
         self._edits = 0
-        self._claims: tuple[tuple[int, int], Claims] = ((0, 0), ({}, {}))
+        self._claims: tuple[tuple[int, int], Known] = ((0, 0), ({}, {}))
 
-    def claims(self, epoch: int) -> "Claims":
+    def claims(self, epoch: int) -> "Known":
         """Return what is known of pods, as long as neither reservations nor nodes change.
 
         Those of pods that say nothing and are not named are there by their labels alone, too.
@@ -75,13 +88,23 @@ class Reservations(Plugin):
     def upsert(self, reservation: Reservation) -> None:
         self._edits += 1
         self.known[reservation.uid] = reservation
+        self._note_allocations(reservation)
         self._settle(reservation.uid)
 
     def remove(self, uid: str) -> None:
         self._edits += 1
         self.known.pop(uid, None)
+        self.exact.pop(uid, None)
         self.homeless.discard(uid)
         self._settle(uid)
+
+    def _note_allocations(self, reservation: Reservation) -> None:
+        """Note what it was given with its node; later annotations are not believed."""
+        uid, pod = reservation.uid, reservation.pod
+        if not reservation.status.is_active:
+            self.exact.pop(uid, None)
+        elif uid not in self.exact and pod is not None and pod.allocations:
+            self.exact[uid] = pod.allocations
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:
@@ -122,6 +145,7 @@ class Reservations(Plugin):
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
         """Add up what changed; forget pods that are gone."""
+        self.pods = state.pods
         dirty, self._dirty = self._dirty, {}
         for uid in dirty:
             self._settle(uid)
@@ -169,7 +193,14 @@ class Reservations(Plugin):
             said=(),
             counted=() if account.pods else pod.counted,
             excess=None,
+            allocations=self._left_of(uid),
         )
+
+    def _left_of(self, uid: str) -> tuple[Allocation, ...]:
+        """Return what a reservation holds besides amounts, with what its pods use of it."""
+        given = self.exact.get(uid, ())
+        used = [one for user in self.users_of(uid) for one in user.allocations] if given else []
+        return tuple(one.shared_with(used) if isinstance(one, Shareable) else one for one in given)
 
     def _settle(self, uid: str) -> None:
         self.changes.note(uid)
@@ -209,7 +240,8 @@ def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
     """Return the pod that is planned for a reservation."""
     requests = _sorted({**reservation.requests(), PODS: 1})
     said = tuple(one for one in pod.said if one[0] != NAME)
-    said = (*said, (NAME, Reserving(reservation.policy, reservation.pinned_to)))
+    takes_in = reservation.uid if reservation.pre_allocation is not None else ""
+    said = (*said, (NAME, Reserving(reservation.policy, reservation.pinned_to, takes_in)))
     return replace(pod, shape=replace(pod.shape, requests=requests), said=said)
 
 

@@ -4,7 +4,6 @@ What a reservation holds is charged to its node already. A pod that uses it take
 and gives back as much of what is held; so rows, quotas and rollback are the framework's arithmetic.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -28,23 +27,26 @@ from koord.core.framework.plugin import (
 from koord.core.plan import Refusal, Unit
 from koord.core.pods import Allocation, Pod, PodShape
 from koord.core.reasons import Reason
-from koord.core.reservation.causes import NO_RESERVATION, PINNED, POLICY_CONFLICT, conflicts
+from koord.core.reservation.causes import (
+    NO_CANDIDATE,
+    NO_NODE_WITH_CANDIDATES,
+    NO_RESERVATION,
+    PINNED,
+    POLICY_CONFLICT,
+    conflicts,
+)
 from koord.core.reservation.choice import nominate, score_nodes
+from koord.core.reservation.claims import Claim, ReservationClaims, Reserving
 from koord.core.reservation.ledger import ReservationAccount, add_up, takes
-from koord.core.reservation.matching import Verdict, judge
 from koord.core.reservation.model import (
     NAME,
-    NO_WISHES,
     AllocatePolicy,
+    PreAllocated,
     ReservationUse,
-    Wishes,
+    restricted_names,
 )
 from koord.core.reservation.payments import Payments
-from koord.core.reservation.reasons import (
-    InvalidReservation,
-    InvalidReservationAnnotation,
-    NoReservationFits,
-)
+from koord.core.reservation.running_pods import RunningPods
 from koord.core.units import PODS, Amounts
 
 if TYPE_CHECKING:
@@ -52,29 +54,6 @@ if TYPE_CHECKING:
 
 WEIGHT: Final = 5000
 """A node with a reservation for a pod comes before all others."""
-_NOT_RECORDED: Final = (
-    "spec.template.metadata",
-    "asks for devices, NUMA nodes or CPUs of its own, which cannot be reserved yet",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Reserving:
-    """A reservation that is to be placed."""
-
-    policy: AllocatePolicy
-    pinned_to: str
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Claim:
-    """A pod: the reservations (uid) that it may use, and whether it must use one.
-
-    One for all pods that may use the same.
-    """
-
-    matched: tuple[str, ...]
-    is_required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +77,12 @@ class ReservationSession(Session):
         self._given: dict[str, ReservationUse | None] = {}
         """Pod uid -> what this cycle has given it; None if it was taken back."""
         self._payments = Payments(plugin.pod_of, cycle)
+        self._taken_in: set[str] = set()
+        """Running pods (uid) that reservations have taken in, in this cycle."""
         self._policies: dict[int, list[AllocatePolicy]] = {}
         """Row -> the policies of reservations that this cycle has placed there."""
-        self._claims, self._by_labels = plugin.claims(cycle.table.epoch)
-        self._missing = Claim((), is_required=False)
+        self._claims = ReservationClaims(plugin, cycle.table)
+        self._running = RunningPods(plugin, cycle)
         self._rows_of: dict[Claim, dict[int, list[str]]] = {}
         self._known: dict[PodShape, tuple[int, dict[int, _Held]]] = {}
         """Shape -> the version of the cycle for which it is known what rows hold for it."""
@@ -111,84 +92,15 @@ class ReservationSession(Session):
 
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
-        said = _said(pod)
-        if isinstance(said, Reserving):
-            return said
-        wishes = said if isinstance(said, Wishes) else NO_WISHES
-        index = self._plugin.index
-        if wishes.is_ignoring or (not index and not wishes.has_affinity):
-            return None
-        named = tuple(sorted(set(index.by_identity(pod))))
-        exact = pod.shape.requests if wishes.exact else ()
-        key = (pod.profile, wishes, exact, named, pod.key if named else "")
-        if key not in self._claims:
-            found = sorted({*named, *index.by_labels(pod)})
-            matched = tuple(uid for uid in found if self._may_use(pod, wishes, uid))
-            is_any = matched or wishes.has_affinity
-            self._claims[key] = self._intern(matched, wishes) if is_any else None
-            if said is None and not named:
-                self._by_labels[pod.profile] = self._claims[key]
-        return self._claims[key]
+        return self._claims.of(pod)
 
     @override
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
-        if not self._plugin.index and not any(pod.said for pod in pods):
-            return None
-        if self._plugin.index.names_pods:
-            found = [self.ask(pod, pod.shape) for pod in pods]
-        else:
-            # Only labels count for pods that say nothing, and most pods share theirs.
-            known, missing = self._by_labels, self._missing
-            found = [
-                self.ask(pod, pod.shape)
-                if pod.said or (claim := known.get(pod.profile, missing)) is missing
-                else claim
-                for pod in pods
-            ]
-        return found if any(found) else None
-
-    def _intern(self, matched: tuple[str, ...], wishes: Wishes) -> Claim | None:
-        key = (matched, wishes.has_affinity)
-        return self._claims.setdefault(key, Claim(*key))
-
-    def _may_use(self, pod: Pod, wishes: Wishes, uid: str) -> bool:
-        return self._judge(pod, wishes, uid).may_use
-
-    def _judge(self, pod: Pod, wishes: Wishes, uid: str) -> Verdict:
-        reservation = self._plugin.accounts[uid].reservation
-        row = self._cycle.table.row_of.get(reservation.status.node)
-        if row is None:
-            return Verdict.OWNERS  # Nobody can use it without its node.
-        labels, every = self._cycle.table.node_at(row).labels, self._plugin.compat
-        return judge(pod, wishes, reservation, labels, every_namespace=every)
+        return self._claims.of_all(pods)
 
     @override
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
-        found: dict[str, Reason] = {}
-        for pod in pods:
-            said = _said(pod) if pod.said else None
-            if isinstance(said, Reserving):
-                problems = self._plugin.known[pod.uid].find_problems()
-                if len(pod.said) > 1:
-                    problems = (*problems, _NOT_RECORDED)
-                if problems:
-                    found[pod.uid] = InvalidReservation(pod.key, problems)
-            elif isinstance(said, Wishes) and said.problems:
-                found[pod.uid] = InvalidReservationAnnotation(pod.key, said.problems)
-            elif isinstance(said, Wishes) and said.has_affinity:
-                asked = self.ask(pod, pod.shape)
-                if isinstance(asked, Claim) and not asked.matched:
-                    found[pod.uid] = self._explain_none(pod, said)
-        return found
-
-    def _explain_none(self, pod: Pod, wishes: Wishes) -> NoReservationFits:
-        """Count the reservations that a pod owns by the rule that keeps it out."""
-        index = self._plugin.index
-        uids = {*index.by_identity(pod), *index.by_labels(pod)}
-        verdicts = Counter(self._judge(pod, wishes, uid) for uid in uids)
-        del verdicts[Verdict.OWNERS]
-        problems = ((f"Reservation(s) {one.value}", n) for one, n in verdicts.items())
-        return NoReservationFits(pod.key, verdicts.total(), tuple(sorted(problems)))
+        return self._claims.obstacles(pods)
 
     # --- which nodes -----------------------------------------------------------------------------
 
@@ -216,6 +128,13 @@ class ReservationSession(Session):
             limits = np.full(count, NO_LIMIT)
             limits[taken] = 0
             yield POLICY_CONFLICT, limits[rows]
+        if self._must_take_in(asked) and not self._is_probing:
+            yield NO_NODE_WITH_CANDIDATES, np.zeros(count, dtype=np.int64)[rows]
+
+    def _must_take_in(self, asked: Reserving) -> bool:
+        reservation = self._plugin.known.get(asked.takes_in)
+        wish = reservation.pre_allocation if reservation is not None else None
+        return wish is not None and wish.is_required
 
     def _there(self, row: int) -> list[AllocatePolicy]:
         """Return the policies of the reservations on a row that pods may use."""
@@ -231,15 +150,48 @@ class ReservationSession(Session):
 
     @override
     def holders(self, shape: PodShape, rows: Ints) -> Mapping[int, Sequence[tuple[Holder, ...]]]:
+        asked = shape.asked(NAME)
+        if isinstance(asked, Reserving):
+            return self._sets_to_take_in(asked, shape, rows)
         found = self._find_held(shape, rows)
         if not found:
             return {}
         most = self._room_with(shape, found)
         return {
-            row: [(Holder(one.reservation.uid, room),) for one in held.accounts]
+            row: [(_as_holder(one, room),) for one in held.accounts]
             for (row, held), room in zip(found.items(), most, strict=True)
             if room > 0
         }
+
+    def _sets_to_take_in(
+        self, asked: Reserving, shape: PodShape, rows: Ints
+    ) -> dict[int, list[tuple[Holder, ...]]]:
+        """Return, per row, the sets of running pods that a reservation may take in."""
+        reservation = self._plugin.known.get(asked.takes_in)
+        if reservation is None:
+            return {}
+        found = {
+            row: [tuple(Holder(one.uid, 1, is_user=True) for one in some) for some in one.sets]
+            for row, one in self._running.options(reservation, rows.tolist()).items()
+            if one.sets
+        }
+        for row, sets in list(found.items()):
+            if not self._has_room_around(shape, row, sets[0]):
+                del found[row]
+        return found
+
+    def _has_room_around(self, shape: PodShape, row: int, users: tuple[Holder, ...]) -> bool:
+        """Whether other rules let a reservation take in pods; amounts are checked already."""
+        used = self._cycle.used
+        before = used[:, row].copy()
+        used[:, row] = 0
+        self._is_probing = True
+        try:
+            with self._cycle.lifting({row: users}):
+                return bool(self._cycle.room(shape, np.array([row]))[0] > 0)
+        finally:
+            self._is_probing = False
+            used[:, row] = before
 
     def _find_held(self, shape: PodShape, rows: Ints) -> Mapping[int, _Held]:
         """Return, per row, the reservations that take a pod; rows that changed are read again."""
@@ -298,11 +250,23 @@ class ReservationSession(Session):
                     used[columns[name], row] -= amount
         self._is_probing = True
         try:
-            room: list[int] = self._cycle.room(shape, rows).tolist()
+            with self._cycle.lifting(self._exact_holders(found)):
+                room: list[int] = self._cycle.room(shape, rows).tolist()
             return room
         finally:
             self._is_probing = False
             used[:, rows] = before
+
+    def _exact_holders(self, found: Mapping[int, _Held]) -> dict[int, tuple[Holder, ...]]:
+        """Return, per row, those that hold more than amounts."""
+        exact = self._plugin.exact
+        if not exact:
+            return {}
+        every = (
+            (row, [one for one in held.accounts if one.reservation.uid in exact])
+            for row, held in found.items()
+        )
+        return {row: tuple(_as_holder(one, 0) for one in some) for row, some in every if some}
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
@@ -318,6 +282,9 @@ class ReservationSession(Session):
 
     @override
     def signature(self, shape: PodShape, rows: Ints) -> Ints:
+        asked = shape.asked(NAME)
+        if isinstance(asked, Reserving) and asked.takes_in:
+            return rows
         return np.where(np.isin(rows, list(self._find_held(shape, rows))), rows, -1)
 
     # --- taking and giving back ------------------------------------------------------------------
@@ -326,7 +293,7 @@ class ReservationSession(Session):
     def reserve(self, draft: Draft) -> Allocation | Short | None:
         asked = draft.shape.asked(NAME)
         if isinstance(asked, Reserving):
-            return self._place(asked, draft.row)
+            return self._place(asked, draft)
         if not isinstance(asked, Claim):
             return None
         if not draft.holders:
@@ -382,13 +349,28 @@ class ReservationSession(Session):
         self._changed[uid] = after
         return less
 
-    def _place(self, asked: Reserving, row: int) -> Short | None:
+    def _place(self, asked: Reserving, draft: Draft) -> PreAllocated | Short | None:
+        row = draft.row
         if conflicts(asked.policy, self._there(row)):
             return Short(POLICY_CONFLICT)
         there = self._policies.setdefault(row, [])
         there.append(asked.policy)
         self._cycle.undo.push(there.pop)
-        return None
+        if not draft.holders:
+            return Short(NO_NODE_WITH_CANDIDATES) if self._must_take_in(asked) else None
+        users = [self._plugin.pods[one.uid] for one in draft.holders]
+        if any(uid in self._taken_in for uid in (one.uid for one in users)):
+            return Short(NO_CANDIDATE, is_optional=True)
+        requests, columns = _requests(draft.shape), self._cycle.table.columns
+        for name, amount in add_up(_requests(one.shape) for one in users).items():
+            # What they use already is held no second time.
+            if name in columns and (less := min(amount, requests.get(name, 0))):
+                self._cycle.charge(row, columns[name], -less)
+        for one in users:
+            self._taken_in.add(one.uid)
+            self._cycle.undo.push(self._taken_in.discard, one.uid)
+        name = self._plugin.known[draft.pod.uid].name
+        return PreAllocated(name, draft.pod.uid, tuple((one.uid, one.key) for one in users))
 
     def _account(self, uid: str) -> ReservationAccount:
         return self._changed.get(uid) or self._plugin.accounts[uid]
@@ -416,7 +398,7 @@ class ReservationSession(Session):
         if self._cycle.is_charging_kept and self._plugin.index:
             left: dict[str, dict[str, int]] = {}
             for pod in unit.pods:
-                asked = self.ask(pod, pod.shape)
+                asked = self._claims.of(pod)
                 if isinstance(asked, Claim) and (pod.recorded is None or pod.is_gated):
                     accounts = map(self._account, asked.matched)
                     self._payments.leave(pod, _requests(pod.shape), accounts, left)
@@ -427,8 +409,11 @@ class ReservationSession(Session):
         self._payments.settle(unit, placed)
 
 
-def _said(pod: Pod) -> object:
-    return next((said for name, said in pod.said if name == NAME), None)
+def _as_holder(account: ReservationAccount, most: int) -> Holder:
+    reservation = account.reservation
+    is_strict = reservation.policy is AllocatePolicy.RESTRICTED
+    names = restricted_names(account.reserved, reservation.options) if is_strict else ()
+    return Holder(reservation.uid, most, frozenset(names))
 
 
 def _requests(shape: PodShape) -> dict[str, int]:

@@ -191,7 +191,9 @@ class PodTranslator:
         if is_gated or plan is None or node not in {"", plan.node}:
             trust = Trust.NONE
         if trust is Trust.OUTDATED:
-            self.outdated[meta.uid] = OutdatedPlan(meta.namespace, meta.name, text)
+            self.outdated[meta.uid] = OutdatedPlan(
+                f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", text
+            )
         else:
             self.outdated.pop(meta.uid, None)
         return None if trust is Trust.NONE else plan

@@ -12,12 +12,13 @@ from koord.api.annotations import (
     ReservationAffinity,
     SelectorRequirement,
 )
-from koord.api.keys.reservation import IGNORED
+from koord.api.keys.reservation import IGNORED, PRE_ALLOCATABLE_PRIORITY
 from koord.api.parse import InvalidObject
 from koord.core.pods import Toleration
 from koord.core.reservation.model import NO_WISHES, ReservationUse, Wishes
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 
+MOST_DIGITS: Final = 12
 _WISHES: Final = frozenset({RESERVATION_AFFINITY.key, EXACT_MATCH.key})
 
 
@@ -32,8 +33,10 @@ _allocated_decoder = msgspec.json.Decoder(_Allocated)
 def read_reservation_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wishes:
     """Return what a pod says about reservations, and what of it cannot be read."""
     is_ignoring = "true" in {labels.get(IGNORED), annotations.get(IGNORED)}
+    rank = _read_rank(annotations)
     if _WISHES.isdisjoint(annotations):
-        return Wishes(is_ignoring=True) if is_ignoring else NO_WISHES
+        is_silent = not is_ignoring and not rank
+        return NO_WISHES if is_silent else Wishes(is_ignoring=is_ignoring, rank=rank)
     affinity, exact = RESERVATION_AFFINITY.read(annotations), EXACT_MATCH.read(annotations)
     invalid = [one for one in (affinity, exact) if isinstance(one, InvalidObject)]
     if invalid:
@@ -41,7 +44,7 @@ def read_reservation_wishes(annotations: Mapping[str, str], labels: Mapping[str,
         return Wishes(has_affinity=True, problems=problems)
     names = tuple(exact.resource_names) if exact and not isinstance(exact, InvalidObject) else ()
     if affinity is None or isinstance(affinity, InvalidObject):
-        return Wishes(exact=names, is_ignoring=is_ignoring)
+        return Wishes(exact=names, is_ignoring=is_ignoring, rank=rank)
     return Wishes(
         has_affinity=True,
         name=affinity.name,
@@ -53,7 +56,16 @@ def read_reservation_wishes(annotations: Mapping[str, str], labels: Mapping[str,
         ),
         exact=names,
         is_ignoring=is_ignoring,
+        rank=rank,
     )
+
+
+def _read_rank(annotations: Mapping[str, str]) -> int:
+    """Return the rank of a pod; a text that is no number counts as none."""
+    try:
+        return int(annotations.get(PRE_ALLOCATABLE_PRIORITY, "0")[:MOST_DIGITS])
+    except ValueError:
+        return 0
 
 
 def _read_terms(affinity: ReservationAffinity) -> tuple[SelectorTerm, ...] | None:

@@ -6,7 +6,7 @@ What cannot be read is left out and named.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +19,7 @@ from koord.api.annotations import (
     HeldResources,
 )
 from koord.api.keys import quota as quota_keys
-from koord.api.keys.reservation import ORDER
+from koord.api.keys.reservation import ORDER, PRE_ALLOCATION_REQUIRED
 from koord.api.parse import InvalidObject, JsonAnnotation, parse_value
 from koord.api.quantity import parse_duration_seconds
 from koord.api.reservation import ControllerReference, ReservationOwner, ReservationSpec
@@ -34,16 +34,21 @@ from koord.core.reservation.model import (
     ControllerOwner,
     ObjectOwner,
     Owner,
+    PreAllocation,
     Reservation,
     Status,
 )
 from koord.core.units import Amounts
 from koord.kube.decode import MALFORMED
+from koord.kube.objects import ref_of_pod
 from koord.kube.translate.amounts import parse_amount, parse_amounts
 from koord.kube.translate.node_selectors import translate_selector
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.statuses import SeenStatuses
+from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import ObjectMeta, PodSpec, WirePod, WireReservation
+
+if TYPE_CHECKING:
+    from koord.kube.plan_keys import OutdatedPlan
 
 PRIORITY: Final = "koordinator.sh/priority"
 _SPEC: Final = TypeAdapter(ReservationSpec)
@@ -86,14 +91,20 @@ class ReservationTranslator(SeenStatuses):
 
     def __init__(self, pods: PodTranslator | None = None) -> None:
         super().__init__()
+        self.outdated: dict[str, OutdatedPlan] = {}
+        """Uid -> a plan that counts, but that the current key did not sign."""
         self._pods = pods or PodTranslator()
+
+    def forget(self, value: HasUid) -> None:
+        super().forget(value)
+        self.outdated.pop(value.uid, None)
 
     def translate(self, wire: WireReservation) -> Reservation:
         meta = wire.metadata
         status = read_status(self._see(meta.uid, wire.status))
         problems = Problems()
         template = _read_template(bytes(wire.spec), problems)
-        pod = self._make_pod(meta, template) if template is not None else None
+        pod = self._make_pod(meta, template, status.node) if template is not None else None
         spec = _parse_spec(bytes(wire.spec))
         annotations, labels = meta.annotations or {}, meta.labels or {}
         found = Reservation(
@@ -117,8 +128,11 @@ class ReservationTranslator(SeenStatuses):
             return replace(found, problems=tuple(problems))
         return _with_spec(found, spec, problems)
 
-    def _make_pod(self, meta: ObjectMeta, template: _Template) -> Pod:
-        """Return the pod that is planned for a reservation: its template, with its labels."""
+    def _make_pod(self, meta: ObjectMeta, template: _Template, node: str) -> Pod:
+        """Return the pod that is planned for a reservation: its template, with its labels.
+
+        Its allocations are those that the operators recorded for its node.
+        """
         inner, spec = template.metadata, template.spec
         labels = {**(inner.labels or {}), **(meta.labels or {})}
         pod_meta = ObjectMeta(
@@ -134,12 +148,26 @@ class ReservationTranslator(SeenStatuses):
         # Of a scheduler of others: the translator need not remember how to write it.
         bare = msgspec.structs.replace(spec, node_name="", scheduling_gates=None, scheduler_name="")
         made = self._pods.translate(WirePod(pod_meta, bare))
+        self._take_outdated(made)
+        is_there = made.recorded is not None and made.recorded.node == node
         return replace(
             made,
+            recorded=None,
+            allocations=made.allocations if is_there else (),
             handling=Handling.RESERVE,
             priority=_read_priority(spec, labels),
             quota=labels.get(quota_keys.NAME, ""),
         )
+
+    def _take_outdated(self, pod: Pod) -> None:
+        """Keep the outdated plan of a reservation, and nothing else of a pod."""
+        outdated = self._pods.outdated.get(pod.uid)
+        self._pods.forget(pod)
+        if outdated is None:
+            self.outdated.pop(pod.uid, None)
+        else:
+            path = ref_of_pod(replace(pod, handling=Handling.RESERVE)).path
+            self.outdated[pod.uid] = outdated._replace(path=path)
 
 
 def _with_spec(found: Reservation, spec: ReservationSpec, problems: Problems) -> Reservation:
@@ -150,10 +178,22 @@ def _with_spec(found: Reservation, spec: ReservationSpec, problems: Problems) ->
         policy=AllocatePolicy(spec.allocate_policy or ""),
         taints=tuple(Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()),
         is_once=spec.allocate_once,
+        pre_allocation=_read_pre_allocation(found, spec),
         is_unschedulable=found.is_unschedulable or bool(spec.unschedulable),
         ttl=float(seconds) if seconds else None,
         expires=spec.expires.timestamp() if spec.expires is not None else None,
         problems=tuple(problems + list(_find_bad_selectors(spec))),
+    )
+
+
+def _read_pre_allocation(found: Reservation, spec: ReservationSpec) -> PreAllocation | None:
+    if not spec.pre_allocation:
+        return None
+    policy = spec.pre_allocation_policy
+    return PreAllocation(
+        is_clusterwide=policy is not None and policy.mode == "Cluster",
+        takes_many=policy is not None and policy.enable_multiple,
+        is_required=found.labels.get(PRE_ALLOCATION_REQUIRED) == "true",
     )
 
 

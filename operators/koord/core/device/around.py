@@ -1,0 +1,55 @@
+"""Devices for room that is held around pods that run: all that these have, and more.
+
+What the pods have must be included; it does not limit which devices are added.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from koord.core.device.allocate import Settings, allocate
+from koord.core.device.causes import INSUFFICIENT, Lacking
+from koord.core.device.held import subtract
+from koord.core.device.ledger import DeviceLedger
+from koord.core.device.model import ANYWHERE, DeviceRequest, Share, Terms
+
+
+def allocate_around(
+    ledger: DeviceLedger, request: DeviceRequest, inside: tuple[Share, ...], settings: Settings
+) -> tuple[Share, ...] | Lacking:
+    """Return the devices for a request that include ``inside``, which counts as used."""
+    lifted = ledger.with_shares(inside, -1)
+    keys = frozenset((share.kind, share.minor) for share in inside)
+    kinds = {kind for kind, _ in keys}
+    free = {
+        key: tuple(amounts.items())
+        for key, amounts in lifted.free.items()
+        if key in keys or key[0] not in kinds
+    }
+    for terms in (replace(ANYWHERE, preferred=keys), Terms(required=free)):
+        found = allocate(lifted, request, terms, settings)
+        if not isinstance(found, Lacking) and not subtract(inside, found):
+            return found
+    return _add(ledger, request, inside, settings)
+
+
+def _add(
+    ledger: DeviceLedger, request: DeviceRequest, inside: tuple[Share, ...], settings: Settings
+) -> tuple[Share, ...] | Lacking:
+    """Add whole devices to those that pods have."""
+    types = []
+    for one in request.types:
+        there = [share for share in inside if share.kind == one.kind]
+        if there and (one.is_shared or not all(_is_enough(share, one.parts[0]) for share in there)):
+            return Lacking(INSUFFICIENT, one.kind, len(one.parts))
+        if len(there) < len(one.parts):
+            types.append(replace(one, parts=one.parts[len(there) :]))
+    more = replace(request, types=tuple(types))
+    found = allocate(ledger, more, settings=settings) if types else ()
+    if isinstance(found, Lacking):
+        return found
+    return tuple(sorted((*inside, *found), key=lambda share: (share.kind, share.minor)))
+
+
+def _is_enough(share: Share, part: Iterable[tuple[str, int]]) -> bool:
+    amounts = dict(share.part)
+    return all(amounts.get(name, 0) >= amount for name, amount in part)

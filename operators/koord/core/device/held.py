@@ -1,0 +1,115 @@
+"""Devices that are held for pods: what is left of them, and which of them a pod gets.
+
+Devices are instances: what is left of two of them is never added up. A pod gets its devices out of
+what is held if that suffices; of the types in ``strict`` it gets no others.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from koord.core.device.ledger import DeviceLedger
+from koord.core.device.model import ANYWHERE, DeviceKey, DeviceRequest, Part, Share, Terms
+from koord.core.device_names import TYPE_OF, DeviceType
+
+
+@dataclass(frozen=True)
+class HeldDevices:
+    """Devices that are held (``shares``), and what pods use of them, or besides them (``used``)."""
+
+    shares: tuple[Share, ...] = ()
+    used: tuple[Share, ...] = ()
+
+    @cached_property
+    def left(self) -> tuple[Share, ...]:
+        return subtract(self.shares, self.used)
+
+    def with_use(self, shares: tuple[Share, ...], count: int) -> "HeldDevices":
+        """Return it with one more pod that uses shares (1), or one less (-1)."""
+        if count > 0:
+            return HeldDevices(self.shares, (*self.used, *shares))
+        used = list(self.used)
+        for share in shares:
+            if share in used:
+                used.remove(share)
+        return HeldDevices(self.shares, tuple(used))
+
+    def strict_types(self, names: Iterable[str]) -> frozenset[DeviceType]:
+        """Return the types that are held, of those that these resources ask for."""
+        return frozenset(share.kind for share in self.shares) & {TYPE_OF.get(one) for one in names}
+
+
+NOTHING_HELD: Final = HeldDevices()
+
+
+def subtract(shares: Iterable[Share], used: Iterable[Share]) -> tuple[Share, ...]:
+    """Return what is left of shares, device by device."""
+    taken: dict[DeviceKey, dict[str, int]] = {}
+    functions: dict[DeviceKey, set[int]] = {}
+    for share in used:
+        amounts = taken.setdefault((share.kind, share.minor), {})
+        for name, amount in share.part:
+            amounts[name] = amounts.get(name, 0) + amount
+        functions.setdefault((share.kind, share.minor), set()).update(share.functions)
+    return tuple(_subtract(shares, taken, functions)) if taken else tuple(shares)
+
+
+def _subtract(
+    shares: Iterable[Share],
+    taken: dict[DeviceKey, dict[str, int]],
+    functions: dict[DeviceKey, set[int]],
+) -> Iterator[Share]:
+    for share in shares:
+        key = (share.kind, share.minor)
+        if key not in taken:
+            yield share
+            continue
+        part = tuple((name, n - taken[key].get(name, 0)) for name, n in share.part)
+        part = tuple((name, n) for name, n in part if n > 0)
+        left = tuple(one for one in share.functions if one not in functions[key])
+        if part or left:
+            yield replace(share, part=part, functions=left)
+
+
+@dataclass(frozen=True)
+class HeldTerms:
+    """What a pod may use of held devices; compared by value.
+
+    ``left`` are those of all holders that it may use together, and ``strict`` the types of which
+    none of them lets it use others.
+    """
+
+    left: tuple[Share, ...]
+    strict: frozenset[DeviceType] = frozenset()
+
+    def after(self, shares: tuple[Share, ...]) -> "HeldTerms":
+        """Return what is left after a pod has got its devices."""
+        return HeldTerms(subtract(self.left, shares), self.strict)
+
+    def terms(self, lifted: DeviceLedger, request: DeviceRequest) -> Iterator[Terms]:
+        """Yield the terms to try: only what is held first; ``lifted`` has it free."""
+        asked = {one.kind for one in request.types}
+        held = {share.kind for share in self.left} & asked
+        only = self.strict & asked
+        if held:
+            yield Terms(required=self._required(lifted, held | only))
+        if not held or not held <= self.strict:
+            preferred = frozenset((share.kind, share.minor) for share in self.left)
+            required = self._required(lifted, only) if only else None
+            yield replace(ANYWHERE, required=required, preferred=preferred)
+
+    def _required(self, lifted: DeviceLedger, kinds: Iterable[DeviceType]) -> dict[DeviceKey, Part]:
+        """Return what may be used: of these types what is left, of the others what is free."""
+        kinds = set(kinds)
+        found = {
+            key: tuple(free.items()) for key, free in lifted.free.items() if key[0] not in kinds
+        }
+        for share in self.left:
+            if share.kind in kinds:
+                key = (share.kind, share.minor)
+                sums = dict(found.get(key, ()))
+                for name, amount in share.part:
+                    sums[name] = sums.get(name, 0) + amount
+                found[key] = tuple(sums.items())
+        return found

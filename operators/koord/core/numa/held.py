@@ -1,0 +1,116 @@
+"""NUMA nodes and CPUs that are held for pods: what is left of them, and what of them a pod gets.
+
+A pod gets all of what is held if that suffices; of the resources in ``strict`` it gets nothing
+else.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from koord.core.numa.cpu_topology import lowest_cpus
+from koord.core.numa.cpus import MILLI
+from koord.core.numa.model import NumaAllocation, NumaLayout
+from koord.core.numa.states import (
+    NumaAsked,
+    NumaChoice,
+    NumaRefusal,
+    NumaState,
+    OtherHints,
+    choose,
+)
+from koord.core.numa.zones import NumaShare
+from koord.core.units import CPU
+
+
+def left_of(given: NumaAllocation, layout: NumaLayout) -> NumaAllocation:
+    """Return what is held and that no pod uses; of others, all that they were given.
+
+    A pod that shares its CPUs with others leaves so many fewer to be pinned.
+    """
+    if not given.users:
+        return given
+    cpus, taken = given.cpus, dict[int, dict[str, int]]()
+    for user in given.users:
+        cpus &= ~user.cpus
+        for share in user.shares:
+            amounts = taken.setdefault(share.number, {})
+            for name, amount in share.amounts:
+                amounts[name] = amounts.get(name, 0) + amount
+            if layout.cpus is not None and not user.cpus and given.cpus:
+                inside = cpus & layout.cpus.cpus_in(1 << share.number)
+                cpus &= ~lowest_cpus(inside, -(-dict(share.amounts).get(CPU, 0) // MILLI))
+    shares = tuple(_subtract(given.shares, taken))
+    return replace(given, cpus=cpus, shares=shares, users=())
+
+
+def _subtract(shares: Iterable[NumaShare], taken: dict[int, dict[str, int]]) -> Iterator[NumaShare]:
+    for share in shares:
+        used = taken.get(share.number, {})
+        amounts = ((name, amount - used.get(name, 0)) for name, amount in share.amounts)
+        if left := tuple((name, amount) for name, amount in amounts if amount > 0):
+            yield NumaShare(share.number, left)
+
+
+def names_of(given: NumaAllocation) -> frozenset[str]:
+    """Return the resources of which something is held on NUMA nodes, or as CPUs."""
+    named = {name for share in given.shares for name, _ in share.amounts}
+    return frozenset(named | {CPU} if given.cpus else named)
+
+
+@dataclass(frozen=True)
+class HeldZones:
+    """What a pod may use of what is held on a node; compared by value.
+
+    ``left`` is that of all holders that it may use together, ``held`` the resources of which they
+    hold something, and ``strict`` those of which none of them lets it use more.
+    """
+
+    left: tuple[NumaAllocation, ...]
+    held: frozenset[str]
+    strict: frozenset[str] = frozenset()
+
+    def lift(self, state: NumaState) -> NumaState:
+        for one in self.left:
+            state = state.after(one, -1)
+        return state
+
+    def choose(
+        self, state: NumaState, asked: NumaAsked, others: OtherHints
+    ) -> NumaChoice | NumaRefusal:
+        """Return what a pod gets: only of what is held if possible."""
+        lifted = self.lift(state)
+        names = self.held & asked.requests.keys()
+        inside = choose(self._limit(lifted, names), asked, others)
+        if names <= self.strict:
+            return inside
+        found = choose(self._limit(lifted, self.strict & names), asked, others)
+        if not isinstance(inside, NumaChoice) or not isinstance(found, NumaChoice):
+            return inside if isinstance(inside, NumaChoice) else found
+        return replace(inside, most=max(inside.most, found.most))
+
+    def _limit(self, lifted: NumaState, names: Iterable[str]) -> NumaState:
+        """Return the state in which only what is held is free of some resources."""
+        names, layout = set(names), lifted.layout
+        if not names:
+            return lifted
+        free: dict[int, dict[str, int]] = {}
+        for one in self.left:
+            for number, part in one.amounts(layout):
+                amounts = free.setdefault(number, {})
+                for name, amount in part:
+                    amounts[name] = amounts.get(name, 0) + amount
+        used = {}
+        for zone in lifted.zones:
+            amounts = dict(lifted.used.get(zone.number, ()))
+            for name in names & zone.total.keys():
+                most = min(zone.available.get(name, 0), free.get(zone.number, {}).get(name, 0))
+                amounts[name] = zone.total[name] - most
+            used[zone.number] = tuple(sorted((name, n) for name, n in amounts.items() if n))
+        if CPU in names and layout.pool is not None:
+            cpus = 0
+            for one in self.left:
+                cpus |= one.cpus
+            if cpus:
+                pool = replace(layout.pool, usable=layout.pool.usable & cpus)
+                layout = replace(layout, pool=pool)
+        return NumaState(layout, used, lifted.cpus, lifted.pinned)

@@ -1,0 +1,133 @@
+"""Which reservations pods may use, remembered for pods that agree in all that counts."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from koord.core.framework.node_table import NodeTable
+from koord.core.pods import Pod
+from koord.core.reasons import Reason
+from koord.core.reservation.matching import Verdict, judge
+from koord.core.reservation.model import NAME, NO_WISHES, AllocatePolicy, Wishes
+from koord.core.reservation.reasons import (
+    InvalidReservation,
+    InvalidReservationAnnotation,
+    NoReservationFits,
+)
+
+if TYPE_CHECKING:
+    from koord.core.reservation.plugin import Reservations
+
+
+@dataclass(frozen=True, slots=True)
+class Reserving:
+    """A reservation that is to be placed."""
+
+    policy: AllocatePolicy
+    pinned_to: str
+    takes_in: str = ""
+    """Its uid if it takes in running pods."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Claim:
+    """A pod: the reservations (uid) that it may use, and whether it must use one.
+
+    One for all pods that may use the same.
+    """
+
+    matched: tuple[str, ...]
+    is_required: bool
+
+
+class ReservationClaims:
+    """What pods may use, as of one cycle."""
+
+    def __init__(self, plugin: "Reservations", table: NodeTable) -> None:
+        self._plugin, self._table = plugin, table
+        self._known, self._by_labels = plugin.claims(table.epoch)
+        self._missing = Claim((), is_required=False)
+
+    def of(self, pod: Pod) -> "Claim | Reserving | None":
+        """Return what a pod may use, or that it is itself a reservation; None for nothing."""
+        said = _said(pod)
+        if isinstance(said, Reserving):
+            return said
+        wishes = said if isinstance(said, Wishes) else NO_WISHES
+        index = self._plugin.index
+        if wishes.is_ignoring or (not index and not wishes.has_affinity):
+            return None
+        named = tuple(sorted(set(index.by_identity(pod))))
+        exact = pod.shape.requests if wishes.exact else ()
+        key = (pod.profile, wishes, exact, named, pod.key if named else "")
+        if key not in self._known:
+            found = sorted({*named, *index.by_labels(pod)})
+            matched = tuple(uid for uid in found if self._may_use(pod, wishes, uid))
+            is_any = matched or wishes.has_affinity
+            self._known[key] = self._intern(matched, wishes) if is_any else None
+            if said is None and not named:
+                self._by_labels[pod.profile] = self._known[key]
+        return self._known[key]
+
+    def of_all(self, pods: Sequence[Pod]) -> "Sequence[Claim | Reserving | None] | None":
+        """Return :meth:`of` of each pod; None if it is None for all of them."""
+        if not self._plugin.index and not any(pod.said for pod in pods):
+            return None
+        if self._plugin.index.names_pods:
+            found = [self.of(pod) for pod in pods]
+        else:
+            # Only labels count for pods that say nothing, and most pods share theirs.
+            known, missing = self._by_labels, self._missing
+            found = [
+                self.of(pod)
+                if pod.said or (claim := known.get(pod.profile, missing)) is missing
+                else claim
+                for pod in pods
+            ]
+        return found if any(found) else None
+
+    def _intern(self, matched: tuple[str, ...], wishes: Wishes) -> Claim | None:
+        key = (matched, wishes.has_affinity)
+        return self._known.setdefault(key, Claim(*key))
+
+    def _may_use(self, pod: Pod, wishes: Wishes, uid: str) -> bool:
+        return self._judge(pod, wishes, uid).may_use
+
+    def _judge(self, pod: Pod, wishes: Wishes, uid: str) -> Verdict:
+        reservation = self._plugin.accounts[uid].reservation
+        row = self._table.row_of.get(reservation.status.node)
+        if row is None:
+            return Verdict.OWNERS  # Nobody can use it without its node.
+        labels, every = self._table.node_at(row).labels, self._plugin.compat
+        return judge(pod, wishes, reservation, labels, every_namespace=every)
+
+    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+        """Return, by uid, what is wrong with reservations, or keeps pods from all of them."""
+        found: dict[str, Reason] = {}
+        for pod in pods:
+            said = _said(pod) if pod.said else None
+            if isinstance(said, Reserving):
+                problems = self._plugin.known[pod.uid].find_problems()
+                if problems:
+                    found[pod.uid] = InvalidReservation(pod.key, problems)
+            elif isinstance(said, Wishes) and said.problems:
+                found[pod.uid] = InvalidReservationAnnotation(pod.key, said.problems)
+            elif isinstance(said, Wishes) and said.has_affinity:
+                asked = self.of(pod)
+                if isinstance(asked, Claim) and not asked.matched:
+                    found[pod.uid] = self._explain_none(pod, said)
+        return found
+
+    def _explain_none(self, pod: Pod, wishes: Wishes) -> NoReservationFits:
+        """Count the reservations that a pod owns by the rule that keeps it out."""
+        index = self._plugin.index
+        uids = {*index.by_identity(pod), *index.by_labels(pod)}
+        verdicts = Counter(self._judge(pod, wishes, uid) for uid in uids)
+        del verdicts[Verdict.OWNERS]
+        problems = ((f"Reservation(s) {one.value}", n) for one, n in verdicts.items())
+        return NoReservationFits(pod.key, verdicts.total(), tuple(sorted(problems)))
+
+
+def _said(pod: Pod) -> object:
+    return next((said for name, said in pod.said if name == NAME), None)

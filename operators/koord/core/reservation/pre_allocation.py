@@ -1,0 +1,114 @@
+"""Pre-allocation: a reservation takes in pods that run already, and holds what they leave.
+
+Which of the candidates on a node are taken in, without objects. ``free`` is what is left on the
+node; a reservation fits if it has room there without what the chosen pods use already.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koord.core.reservation.choice import MAX_SCORE, score
+from koord.core.reservation.ledger import (
+    Lack,
+    ReservationAccount,
+    add_up,
+    lacks_inside,
+    lacks_on_node,
+)
+from koord.core.reservation.model import PreAllocation
+from koord.core.units import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPod:
+    """A pod that may be taken in; of those of the whole cluster, a higher ``priority`` is first."""
+
+    uid: str
+    requests: Amounts
+    priority: int = 0
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Sets of pods to take in, the best one first, with their points; or what is lacking.
+
+    The empty set: the reservation is placed as any other. ``is_open``: whether it fits then is for
+    others to say.
+    """
+
+    sets: Sequence[tuple[RunningPod, ...]] = ()
+    points: int = 0
+    on_node: frozenset[str] = frozenset()
+    inside: tuple[Lack, ...] = ()
+    is_open: bool = False
+
+
+NONE_THERE: Final = Chosen()
+
+
+def choose(
+    wish: PreAllocation,
+    account: ReservationAccount,
+    free: Amounts,
+    candidates: Iterable[RunningPod],
+) -> Chosen:
+    """Return which pods of a node a reservation takes in; ``account`` is what it asks for."""
+    there = list(candidates)
+    lacking = lacks_on_node(account.reserved, free)
+    if wish.prefers_none and not wish.is_required:
+        if not lacking:
+            return Chosen(((),), MAX_SCORE)
+        if not there:
+            return Chosen(on_node=frozenset(lacking))
+    if not there:
+        return NONE_THERE if wish.is_required else Chosen(points=MAX_SCORE, is_open=True)
+    if wish.takes_many:
+        return _choose_many(wish, account, free, there)
+    return _choose_one(wish, account, free, there)
+
+
+def _choose_one(
+    wish: PreAllocation, account: ReservationAccount, free: Amounts, candidates: list[RunningPod]
+) -> Chosen:
+    fitting, on_node, inside = list[RunningPod](), set[str](), list[Lack]()
+    for one in candidates:
+        missing = lacks_on_node(account.reserved, add_up((free, one.requests)))
+        lacks = lacks_inside(one.requests, account)
+        on_node.update(missing)
+        inside += lacks
+        if not missing and not lacks:
+            fitting.append(one)
+    ordered = _in_order(wish, account, fitting)
+    if not ordered:
+        return Chosen(on_node=frozenset(on_node), inside=tuple(inside))
+    return Chosen([(one,) for one in ordered], score(ordered[0].requests, account))
+
+
+def _in_order(
+    wish: PreAllocation, account: ReservationAccount, candidates: Iterable[RunningPod]
+) -> list[RunningPod]:
+    def rank(one: RunningPod) -> tuple[int, str]:
+        first = one.priority if wish.is_clusterwide else score(one.requests, account)
+        return -first, one.uid
+
+    return sorted(candidates, key=rank)
+
+
+def _choose_many(
+    wish: PreAllocation, account: ReservationAccount, free: Amounts, candidates: list[RunningPod]
+) -> Chosen:
+    """Take pods in until the reservation fits; those that do not fit in it are left out."""
+    chosen: list[RunningPod] = []
+    total: dict[str, int] = {}
+    for one in _in_order(wish, account, candidates):
+        after = add_up((total, one.requests))
+        if any(n > account.reserved[name] for name, n in after.items() if name in account.reserved):
+            continue
+        chosen.append(one)
+        total = after
+        if not lacks_on_node(account.reserved, add_up((free, total))):
+            return Chosen((tuple(chosen),), MAX_SCORE // (1 + len(chosen)))
+    lacking = lacks_on_node(account.reserved, add_up((free, total)))
+    return Chosen(on_node=frozenset(lacking))

@@ -1,0 +1,87 @@
+"""Finds the running pods that a reservation may take in, in one planning cycle."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from koord.core.framework.cycle import Cycle
+from koord.core.pods import Handling, Pod
+from koord.core.reservation.ledger import ReservationAccount
+from koord.core.reservation.matching import judge
+from koord.core.reservation.model import (
+    NAME,
+    NO_WISHES,
+    PRE_ALLOCATABLE,
+    Owner,
+    PreAllocation,
+    Reservation,
+    Status,
+    Wishes,
+)
+from koord.core.reservation.pre_allocation import Chosen, RunningPod, choose
+
+if TYPE_CHECKING:
+    from koord.core.reservation.plugin import Reservations
+
+
+class RunningPods:
+    """The running pods that reservations may take in, as of one cycle."""
+
+    def __init__(self, plugin: "Reservations", cycle: Cycle) -> None:
+        self._plugin, self._cycle = plugin, cycle
+        self._by_row: dict[str, dict[int, list[RunningPod]]] = {}
+        """Reservation -> the candidates on each row."""
+
+    def options(self, reservation: Reservation, rows: Iterable[int]) -> dict[int, Chosen]:
+        """Return which pods a reservation would take in on rows that have candidates."""
+        wish, pod = reservation.pre_allocation, reservation.pod
+        if wish is None or pod is None:
+            return {}
+        account = ReservationAccount(
+            replace(reservation, status=Status(allocatable=reservation.requests()))
+        )
+        found = self._candidates(reservation, wish)
+        there = ((row, found[row]) for row in rows if row in found)
+        return {row: choose(wish, account, self._free(row), some) for row, some in there}
+
+    def _free(self, row: int) -> dict[str, int]:
+        table, used = self._cycle.table, self._cycle.used
+        columns = table.columns.items()
+        return {name: int(table.allocatable[at, row] - used[at, row]) for name, at in columns}
+
+    def _candidates(
+        self, reservation: Reservation, wish: PreAllocation
+    ) -> Mapping[int, list[RunningPod]]:
+        found = self._by_row.get(reservation.uid)
+        if found is None:
+            found = self._by_row[reservation.uid] = {}
+            for pod in self._plugin.pods.values():
+                row = self._cycle.table.row_of.get(pod.node, -1)
+                if row >= 0 and self._may_take(reservation, wish, pod, row):
+                    rank = _wishes(pod).rank
+                    candidate = RunningPod(pod.uid, dict(pod.shape.requests), rank, pod.key)
+                    found.setdefault(row, []).append(candidate)
+        return found
+
+    def _may_take(self, reservation: Reservation, wish: PreAllocation, pod: Pod, row: int) -> bool:
+        """Whether a reservation may take in a pod; its record must be one of the operators."""
+        if pod.recorded is None or pod.handling is Handling.RESERVE or not pod.is_alive:
+            return False
+        use = self._plugin.given_to(pod.uid)
+        if use is not None and use.uid != reservation.uid:
+            return False
+        owners = tuple(one for one in reservation.owners if one.selector is not None)
+        if wish.is_clusterwide:
+            if pod.profile.labels.get(PRE_ALLOCATABLE) != "true":
+                return False
+            owners = (Owner(selector=()),)
+        status = Status(allocatable=reservation.requests())
+        like = replace(reservation, owners=owners, is_unschedulable=False, status=status)
+        labels = self._cycle.table.node_at(row).labels
+        every = self._plugin.compat or wish.is_clusterwide
+        return judge(pod, _wishes(pod), like, labels, every_namespace=every).may_use
+
+
+def _wishes(pod: Pod) -> Wishes:
+    said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    return said if isinstance(said, Wishes) else NO_WISHES

@@ -1,0 +1,174 @@
+"""Random histories of reservations with devices: ledgers follow from the objects alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.builders import make_pod
+from tests.cluster import make_unit
+from tests.device.nodes import GPU_TOTAL
+from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
+from tests.reservation.test_devices import HALF, GpuCluster
+
+from koord.core.device.session import DeviceSession
+from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, NVIDIA_GPU, RDMA_SHARE
+from koord.core.pods import Handling, PodPhase
+from koord.core.reservation.lifecycle import expire
+from koord.core.reservation.model import AllocatePolicy
+from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
+
+if TYPE_CHECKING:
+    from koord.core.pods import Pod
+    from koord.core.reservation.model import Reservation
+
+NODES = 2
+picks = st.integers(0, 1 << 16)
+apps = st.sampled_from(["a", "b", "none"])
+asks: st.SearchStrategy[dict[str, int]] = st.sampled_from(
+    [
+        {NVIDIA_GPU: 1},
+        {NVIDIA_GPU: 2},
+        {NVIDIA_GPU: 3},
+        HALF,
+        {GPU_CORE: 30, GPU_MEMORY_RATIO: 30},
+        {GPU_CORE: 200, GPU_MEMORY_RATIO: 200},
+        {NVIDIA_GPU: 1, RDMA_SHARE: 50},
+        {RDMA_SHARE: 100},
+    ]
+)
+policies = st.sampled_from([RESTRICTED, ALIGNED, AllocatePolicy.DEFAULT])
+TOTAL = dict(GPU_TOTAL)
+
+
+class DeviceHistories(RuleBasedStateMachine):
+    """What the API server remembers, and operators that plan, crash and start anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.pods: dict[str, Pod] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.cluster = GpuCluster(NODES)
+
+    def start(self) -> GpuCluster:
+        made = GpuCluster(NODES)
+        for pod in self.pods.values():
+            made.pods(pod)
+        for one in self.reservations.values():
+            upsert_reservation(made.state, one)
+        return made
+
+    @rule(app=apps, ask=asks, policy=policies, once=st.booleans())
+    def reserve(self, app: str, ask: Any, policy: AllocatePolicy, *, once: bool) -> None:
+        self.count += 1
+        fields = {"policy": policy, "is_once": once, "owners": (labelled(app=app),)}
+        waiting = make_reservation(f"r{self.count}", node="", reserved=ask, **fields)
+        upsert_reservation(self.cluster.state, waiting)
+        pod = self.cluster.state.pods[waiting.uid]
+        placements = self.cluster.place(make_unit(waiting.name, [pod])).placements
+        if not placements:
+            remove_reservation(self.cluster.state, waiting)
+            return
+        written = self.cluster.write(waiting, placements[0].assignments[0])
+        self.reservations[written.uid] = written
+
+    @rule(app=apps, ask=asks, count=st.integers(1, 3))
+    def run(self, app: str, ask: dict[str, int], count: int) -> None:
+        """A gang arrives; it is bound as a whole or not at all."""
+        self.count += 1
+        built = []
+        for at in range(count):
+            pod = make_pod(f"p{self.count}-{at}").labels(app=app)
+            for name, amount in ask.items():
+                pod.resource(name, amount)
+            built.append(pod.build())
+        self.cluster.pods(*built)
+        placements = self.cluster.place(make_unit(f"u{self.count}", built)).placements
+        if not placements:
+            for pod in built:
+                self.cluster.state.remove_pod(pod.uid)
+            return
+        for one in placements[0].assignments:
+            bound = replace(one.pod, node=one.node, allocations=one.allocations)
+            self.pods[bound.uid] = replace(bound, handling=Handling.BIND, is_gated=False)
+            self.cluster.pods(self.pods[bound.uid])
+
+    @precondition(lambda self: self.pods)
+    @rule(pick=picks, is_done=st.booleans())
+    def end_pod(self, pick: int, *, is_done: bool) -> None:
+        uid = sorted(self.pods)[pick % len(self.pods)]
+        if is_done:
+            self.cluster.pods(replace(self.pods[uid], phase=PodPhase.SUCCEEDED))
+        else:
+            self.cluster.state.remove_pod(uid)
+        del self.pods[uid]
+
+    @precondition(lambda self: self.reservations)
+    @rule(pick=picks, is_deleted=st.booleans())
+    def end_reservation(self, pick: int, *, is_deleted: bool) -> None:
+        uid = sorted(self.reservations)[pick % len(self.reservations)]
+        one = self.reservations.pop(uid)
+        if is_deleted:
+            remove_reservation(self.cluster.state, one)
+        else:
+            upsert_reservation(self.cluster.state, replace(one, status=expire(one.status)))
+
+    @rule()
+    def crash(self) -> None:
+        self.cluster = self.start()
+
+    @precondition(lambda self: self.pods or self.reservations)
+    @rule(data=st.data())
+    def remove_and_restore(self, data: st.DataObject) -> None:
+        cycle = self.cluster.open_cycle()
+        session = cycle.session(DeviceSession)
+        before = session._state_of.copy()
+        uids = [*self.pods, *self.reservations]
+        chosen = data.draw(st.lists(st.sampled_from(uids), unique=True))
+        mark = cycle.checkpoint()
+        removed = cycle.remove([self.cluster.state.pods[uid] for uid in chosen])
+        assert cycle.restore(removed)
+        assert (session._state_of == before).all()
+        cycle.rollback(mark)
+        assert (session._state_of == before).all()
+
+    @invariant()
+    def a_restart_changes_no_ledger(self) -> None:
+        assert self.cluster.ledgers() == self.start().ledgers()
+
+    @invariant()
+    def no_device_is_given_twice(self) -> None:
+        for used, foreign in self.cluster.ledgers():
+            assert not foreign
+            for (kind, minor), use in used.items():
+                for name, amount in use.amounts:
+                    assert amount <= (TOTAL[name] if kind == GPU else 100), (kind, minor)
+
+    @invariant()
+    def a_pod_uses_what_its_reservation_lets_it(self) -> None:
+        plugin = self.cluster.state.plugin(Reservations)
+        for uid, one in self.reservations.items():
+            users = plugin.users_of(uid)
+            assert not one.is_once or len(users) <= 1
+            if one.policy is not RESTRICTED or one.pod is None:
+                continue
+            mine = held(one.pod.allocations)
+            for user in users:
+                theirs = held(user.allocations)
+                assert {key for key in theirs if key[0] in {kind for kind, _ in mine}} <= set(mine)
+
+
+def held(allocations: Any) -> dict[tuple[str, int], Any]:
+    return {
+        (share.kind, share.minor): share.part
+        for one in allocations
+        for share in getattr(one, "shares", ())
+    }
+
+
+TestDeviceHistories = DeviceHistories.TestCase
+TestDeviceHistories.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
