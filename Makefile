@@ -14,7 +14,7 @@ export UV_COMPILE_BYTECODE := 1
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-versions check soak bench format crds image audit clean
+.PHONY: help demo test test-versions check soak bench format crds chart image audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -54,6 +54,9 @@ format: .venv/ready ## format the sources
 
 crds: .venv/ready ## generate crds/ from the models
 	@$(BIN)/koord crds
+
+chart: .venv/ready ## generate the templates of charts/ from manifests/
+	@$(BIN)/python tools/chart.py
 
 image: ## build the image, its base pinned by digest (needs docker with buildx, and the registry)
 	@base=$$(sed -n 's/^ARG BASE=//p' Dockerfile) && \
