@@ -8,11 +8,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.builders import make_node, make_pod, make_pod_group, select_labels
+from tests.builders import (
+    GPU,
+    make_node,
+    make_pod,
+    make_pod_group,
+    make_quota,
+    select_labels,
+)
 from tests.cluster import SCORING, FakeCluster, make_cluster, make_unit
 
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.framework.planner import plan
+from koord.core.pods import OwnerReference
 from koord.core.preemption.candidates import Moment, find_candidates
 from koord.core.preemption.model import Exempt, VictimKind
 from koord.core.topology.layers import Layer
@@ -26,7 +34,10 @@ from koord.core.topology_constraint import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.builders import PodBuilder
+
     from koord.core.plan import Unit
+    from koord.core.pods import Pod as CorePod
     from koord.core.preemption.model import VictimUnit
 
 NOW = 10_000.0
@@ -52,6 +63,8 @@ class RandomScene:
     budgets: tuple[Budget, ...] = ()
     gangs: dict[str, int] = field(default_factory=dict)
     """Gang -> its minimum."""
+    guaranteed: dict[str, int] = field(default_factory=dict)
+    """Quota -> GPUs of its min; empty without quotas."""
 
 
 def make_scene(seed: int) -> RandomScene:
@@ -65,7 +78,8 @@ class _Maker:
         self.cluster = make_cluster()
         self.free: dict[str, int] = {}
         self.gangs: dict[str, int] = {}
-        self.left = chance.randint(2, 9)
+        self.guaranteed: dict[str, int] = {}
+        self.left = chance.randint(3, 9)
         """How many running pods there may be."""
 
     def make(self) -> RandomScene:
@@ -76,12 +90,14 @@ class _Maker:
             self.cluster.nodes(node)
             self.free[f"n{at}"] = gpus
         self.cluster.topology(*LAYERS)
+        if chance.random() < 0.3:
+            self._add_quotas()
         at = 0
         while self.left > 0:
             if chance.random() < 0.35:
                 self._add_gang(f"g{at}")
             else:
-                self._put(make_pod(f"p{at}"), chance.choice((0, 0, 5, 9, 20)))
+                self._put(make_pod(f"p{at}"), chance.choice((0, 0, 5, 9, 9, 20)))
                 self.left -= 1
             at += 1
         budgets = tuple(
@@ -89,7 +105,15 @@ class _Maker:
             for app in ("a", "b")
             if chance.random() < 0.3
         )
-        return RandomScene(self.cluster, self._make_unit(), budgets, self.gangs)
+        unit = self._make_unit()
+        return RandomScene(self.cluster, unit, budgets, self.gangs, self.guaranteed)
+
+    def _add_quotas(self) -> None:
+        for name in ("qa", "qb"):
+            least = self.chance.choice((0, 0, 1, 2))
+            self.guaranteed[name] = least
+            most = self.chance.choice((4, 32))
+            self.cluster.quotas(make_quota(name, min={GPU: least}, max={GPU: most}))
 
     def _add_gang(self, name: str) -> None:
         key, count = f"default/{name}", self.chance.randint(2, 4)
@@ -102,24 +126,39 @@ class _Maker:
         self.left -= count
 
     def _put(self, pod, priority: int, group: str = "", least: int = 0) -> None:
-        gpus = self.chance.choice((1, 1, 2, 4))
+        gpus = self.chance.choice((1, 2, 2, 4))
         nodes = [node for node, free in self.free.items() if free >= gpus]
         if not nodes:
             return
         node = self.chance.choice(nodes)
         self.free[node] -= gpus
         pod = pod.gpu(gpus).priority(priority).labels(app=self.chance.choice("abc"))
+        if self.guaranteed:
+            pod = pod.quota(self.chance.choice(("qa", "qb")))
+        pod = self._protect(pod)
         pod = pod.released(node, "p", group, 1, least).running(node)
         pod = pod._set(started=NOW - self.chance.randint(1, 5))
         self.cluster.pods(pod)
 
+    def _protect(self, pod: PodBuilder) -> PodBuilder:
+        """Protect some pods from eviction."""
+        chance = self.chance.random()
+        if chance < 0.05:
+            return pod._set(is_protected=True)
+        if chance < 0.1:
+            return pod._set(owners=(OwnerReference("d", "DaemonSet"),))
+        return pod
+
     def _make_unit(self) -> Unit:
         chance = self.chance
-        count = chance.randint(1, 4)
-        sizes = [chance.choice((1, 2, 4, 4, 8))] * count
+        count = chance.randint(1, 3)
+        largest = max(self.free.values(), default=0) or 2
+        sizes = [min(chance.choice((1, 2, 4, 4, 8)), 2 * largest)] * count
         if chance.random() < 0.25:
             sizes = [chance.choice((1, 2, 4)) for _ in range(count)]
         pods = [make_pod(f"w{at}").gpu(size).priority(10) for at, size in enumerate(sizes)]
+        if self.guaranteed:
+            pods = [pod.quota("qa") for pod in pods]
         if count > 1 and chance.random() < 0.4:
             must = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))
             key = "default/w"
@@ -144,18 +183,30 @@ def fits_without(scene: RandomScene, victims: Sequence[VictimUnit]) -> bool:
         return bool(plan(cycle, (scene.unit,), SCORING).placements)
 
 
+def keeps_guarantees(scene: RandomScene, victims: Sequence[VictimUnit]) -> bool:
+    """Whether the other quota keeps its min, if victims of it go."""
+    pods = {pod.uid: pod for one in victims for pod in one.pods}
+    lost = sum(_gpus(pod) for pod in pods.values() if pod.quota == "qb")
+    running = (pod for pod in scene.cluster.state.pods.values() if pod.node)
+    used = sum(_gpus(pod) for pod in running if pod.quota == "qb")
+    return not lost or used - lost >= scene.guaranteed["qb"]
+
+
+def _gpus(pod: CorePod) -> int:
+    return dict(pod.shape.requests)[GPU]
+
+
 def levels_of(scene: RandomScene, victims: Sequence[VictimUnit]) -> Levels:
     """Return the first four levels of the objective."""
     pods = {pod.key: pod for one in victims for pod in one.pods}
     shown = [
         Pod(pod.namespace, pod.name, dict(pod.profile.labels)) for _, pod in sorted(pods.items())
     ]
-    gpus = {key: dict(pod.shape.requests)["nvidia.com/gpu"] for key, pod in pods.items()}
     return (
         len(split_by_budgets(shown, scene.budgets).violating),
         len({one.group for one in victims if one.kind is VictimKind.GANG}),
         max((pod.priority for pod in pods.values()), default=0),
-        sum(gpus[key] * 100 * int(NOW - pod.started) for key, pod in pods.items()),
+        sum(_gpus(pod) * 100 * int(NOW - pod.started) for pod in pods.values()),
     )
 
 
@@ -167,6 +218,8 @@ def find_best(scene: RandomScene) -> Levels | None:
         for victims in itertools.combinations(units, count):
             whole = {one.group for one in victims if one.kind is VictimKind.GANG}
             if any(one.group in whole and one.kind is VictimKind.SURPLUS for one in victims):
+                continue
+            if not keeps_guarantees(scene, victims):
                 continue
             levels = levels_of(scene, victims)
             if (best is None or levels < best) and fits_without(scene, victims):

@@ -1,11 +1,17 @@
-"""Random clusters: the search against all sets of victims (``python -m tests.preemption.soak``)."""
+"""Random clusters (``python -m tests.preemption.soak``).
+
+The search against all sets of victims, and arrivals with preemption until nothing changes.
+"""
 
 from __future__ import annotations
 
 import argparse
+import random
 import time
+from collections import Counter
 
 from tests.preemption.brute_force import NOW, find_best, fits_without, levels_of, make_scene
+from tests.preemption.simulation import Simulation
 
 from koord.core.preemption.model import Preemption
 from koord.core.preemption.search import Context, plan_preemption
@@ -37,18 +43,35 @@ def check_minimal(seed: int, scene, found: Preemption) -> None:
         assert not fits_without(scene, rest), f"seed {seed}: {one.name} can be spared"
 
 
+def compare(first: int, count: int) -> None:
+    """Compare with brute force on so many clusters."""
+    outcomes: Counter[str] = Counter()
+    start = time.monotonic()
+    for seed in range(first, first + count):
+        outcomes[check(seed)] += 1
+    took = time.monotonic() - start
+    print(f"{count} clusters, {took:.0f} s: {dict(sorted(outcomes.items()))}", flush=True)
+
+
+def simulate(first: int, count: int) -> None:
+    """Simulate so many clusters."""
+    states, preemptions, start = 0, 0, time.monotonic()
+    for seed in range(first, first + count):
+        one = Simulation(random.Random(seed))
+        one.run(arrivals=20)
+        states, preemptions = states + one.states, preemptions + one.preemptions
+    took = time.monotonic() - start
+    print(f"{count} simulations, {took:.0f} s: {states} states, {preemptions} preemptions")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=6000)
+    parser.add_argument("--simulations", type=int, default=500)
     options = parser.parse_args()
-    outcomes: dict[str, int] = {}
-    start = time.monotonic()
-    for seed in range(options.seed, options.seed + options.count):
-        outcome = check(seed)
-        outcomes[outcome] = outcomes.get(outcome, 0) + 1
-    took = time.monotonic() - start
-    print(f"{options.count} clusters, {took:.0f} s: {dict(sorted(outcomes.items()))}")
+    compare(options.seed, options.count)
+    simulate(options.seed, options.simulations)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Only amounts and rules about nodes are counted, so a bound may be too high, neve
 bound excludes need not be tried on the planner.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -23,15 +24,20 @@ Load: TypeAlias = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """``count`` pods request ``amounts`` of some columns; ``limits`` is what nodes allow of them.
+    """``count`` pods such as ``like`` request ``amounts`` of some columns.
 
-    ``columns`` are positions in the columns of ``Room``.
+    ``columns`` are positions in the columns of ``Room``; none if room may be held for such pods,
+    which amounts do not tell. ``limits`` is how many of them the rules about nodes allow per row.
+    ``is_plain``: nothing else than these amounts decides on a row.
     """
 
     count: int
+    like: Pod
+    shape: PodShape
     columns: tuple[int, ...]
     amounts: tuple[int, ...]
     limits: Ints
+    is_plain: bool
 
 
 class Room:
@@ -43,17 +49,8 @@ class Room:
         columns: Final = sorted({one for vector in vectors.values() for one in vector.columns})
         at = {column: position for position, column in enumerate(columns)}
         self.wants = [
-            Want(
-                count,
-                tuple(at[column] for column in vectors[shape].columns),
-                tuple(vectors[shape].amounts),
-                cycle.node_limits(shape),
-            )
-            for shape, count in counts.items()
-            if not cycle.may_use_held_room(shape)
+            _make_want(cycle, shape, count, like, at) for shape, (count, like) in counts.items()
         ]
-        self.is_complete = len(self.wants) == len(counts)
-        """Whether all pods of the unit are counted."""
         self.free: Ints = (cycle.table.allocatable - cycle.used)[columns]
         self._take([tuple(_loads_of(cycle, one.pods, at)) for one in units])
 
@@ -111,34 +108,43 @@ class Room:
         copies = self.copies(want, freed)
         return int((copies if rows is None else copies[rows]).sum())
 
-    def improved_rows(self, freed: Ints) -> Mask:
-        """Return the rows that take more pods of the unit if these amounts were freed."""
-        better = np.zeros(self.free.shape[1], dtype=bool)
+    def useful_rows(self, freed: Ints) -> Mask:
+        """Return the rows that may take more pods of the unit if these amounts were freed."""
+        useful = np.zeros(self.free.shape[1], dtype=bool)
         nothing = self.nothing()
         for one in self.wants:
-            better |= self.copies(one, freed) > self.copies(one, nothing)
-        return better
+            least = self.copies(one, nothing) if one.is_plain else 0
+            useful |= self.copies(one, freed) > least
+        return useful
 
 
-def _count_shapes(cycle: Cycle, unit: Unit) -> dict[PodShape, int]:
+def _make_want(cycle: Cycle, shape: PodShape, count: int, like: Pod, at: dict[int, int]) -> Want:
+    vector, limits = cycle.vector(shape), cycle.node_limits(shape)
+    if cycle.may_use_held_room(shape):
+        return Want(count, like, shape, (), (), limits, is_plain=False)
+    is_plain = cycle.is_plain(shape) and not cycle.needs_reserve(shape)
+    columns = tuple(at[column] for column in vector.columns)
+    return Want(count, like, shape, columns, tuple(vector.amounts), limits, is_plain=is_plain)
+
+
+def _count_shapes(cycle: Cycle, unit: Unit) -> dict[PodShape, tuple[int, Pod]]:
     """Count, by shape, the pods that have to be placed anew for the unit to start.
 
     Of gangs with surplus and several shapes it is unknown which; they count as none.
     """
     cycle.expect(unit.pods)
-    counts: dict[PodShape, int] = {}
+    counts: Counter[PodShape] = Counter()
+    likes: dict[PodShape, Pod] = {}
     for demand in unit.demands:
         fresh = [pod for pod in demand.pods if pod.recorded is None]
         shapes = [cycle.shape_of(pod) for pod in fresh]
+        for pod, shape in zip(fresh, shapes, strict=True):
+            likes.setdefault(shape, pod)
         if len(demand.pods) == demand.required:
-            for shape in shapes:
-                counts[shape] = counts.get(shape, 0) + 1
-        elif shapes and len(set(shapes)) == 1:
-            required = _count_required(demand, len(fresh))
-            counts[shapes[0]] = counts.get(shapes[0], 0) + required
-        else:
-            counts |= {shape: counts.get(shape, 0) for shape in shapes}
-    return counts
+            counts.update(shapes)
+        elif len(set(shapes)) == 1:
+            counts[shapes[0]] += _count_required(demand, len(fresh))
+    return {shape: (counts[shape], like) for shape, like in likes.items()}
 
 
 def _count_required(demand: Demand, fresh: int) -> int:

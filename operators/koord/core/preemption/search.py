@@ -19,6 +19,7 @@ from koord.core.preemption.candidates import Candidates, Moment, find_candidates
 from koord.core.preemption.cost import Costs
 from koord.core.preemption.covering import choose_cover, find_cover
 from koord.core.preemption.domains import Region, find_regions
+from koord.core.preemption.emptying import empty_rows, grow
 from koord.core.preemption.exact import find_cheapest
 from koord.core.preemption.guarantees import Guarantees
 from koord.core.preemption.model import (
@@ -170,12 +171,12 @@ class _Search:
         freed = room.freed(range(len(ordered)))
         if not room.is_enough(freed):
             return None
-        if room.is_complete and _depends_on_rows_alone(unit, ordered):
-            better = room.improved_rows(freed)
+        if _depends_on_rows_alone(unit, ordered):
+            useful_rows = room.useful_rows(freed)
             useful = [
                 at
                 for at, loads in enumerate(room.loads)
-                if guarantees.shares_quota(ordered[at]) or any(better[row] for row, _ in loads)
+                if guarantees.shares_quota(ordered[at]) or any(useful_rows[row] for row, _ in loads)
             ]
             ordered, room = [ordered[at] for at in useful], room.only(useful)
         return Problem(ordered, self._trials, room, self._costs, guarantees)
@@ -194,19 +195,10 @@ class _Search:
                     break
             if self._trials.is_over:
                 return found
-        return found or self._grow(problem)
-
-    def _grow(self, problem: Problem) -> list[Solution]:
-        """Try the cheapest units, twice as many each time; bounds were of no use."""
-        count = 1
-        while not self._trials.is_over:
-            solution = problem.solve_with(_without_twice(problem.units[:count]))
-            if solution is not None:
-                return [put_back(problem, solution)]
-            if count >= len(problem.units):
-                break
-            count = min(2 * count, len(problem.units))
-        return []
+        if not found:
+            last = empty_rows(problem) or grow(problem)
+            found = [put_back(problem, last)] if last is not None else []
+        return found
 
     def _need_nobody(self, placement: Placement) -> Preemption:
         certificate = Certificate(is_minimal=True, is_cheapest=True, steps=0)
@@ -262,9 +254,3 @@ def _depends_on_rows_alone(unit: Unit, units: Sequence[VictimUnit]) -> bool:
     """Whether evicting a pod makes room on its own node alone."""
     pods = itertools.chain(unit.pods, *(one.pods for one in units))
     return all(pod.shape.constraints is None and not pod.claims for pod in pods)
-
-
-def _without_twice(units: Sequence[VictimUnit]) -> list[VictimUnit]:
-    """Leave out the surplus of gangs that go as a whole."""
-    whole = {one.group for one in units if one.gangs}
-    return [one for one in units if one.gangs or one.group not in whole]

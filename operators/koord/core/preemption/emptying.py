@@ -1,0 +1,99 @@
+"""The search where amounts do not tell what fits: parts of devices, reservations, quotas.
+
+Rows are emptied on the planner's cycle to count what fits there. If that is of no use either, units
+go in the order of their cost.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from koord.core.preemption.model import VictimUnit
+from koord.core.preemption.problem import Problem, Solution
+from koord.core.preemption.room import Want
+from koord.core.preemption.trial import REMOVAL_STEPS, pods_of
+
+_SHARES: Final = 5040
+"""Divisible by all small numbers of pods: costs per pod are compared as integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _EmptyRow:
+    """Units of one row, how many more pods fit without them, and what that costs per pod."""
+
+    units: tuple[VictimUnit, ...]
+    gain: int
+    price: tuple[int, int, int, int]
+
+
+def empty_rows(problem: Problem) -> Solution | None:
+    """Empty the rows where that costs least, for units with pods of one shape."""
+    if len(problem.room.wants) != 1:
+        return None
+    (want,) = problem.room.wants
+    offers = sorted(_empty_each(problem, want), key=lambda one: one.price)
+    need, tried = want.count, 0
+    while tried < len(offers) and not problem.trials.is_over:
+        chosen = _take(offers, need)
+        if len(chosen) > tried:
+            found = problem.solve_with([unit for one in chosen for unit in one.units])
+            if found is not None:
+                return found
+        tried, need = max(tried, len(chosen)), 2 * need
+    return None
+
+
+def grow(problem: Problem) -> Solution | None:
+    """Try the cheapest units, twice as many each time."""
+    count, most = 1, len(problem.units)
+    while not problem.trials.is_over:
+        found = problem.solve_with(_without_twice(problem.units[:count]))
+        if found is not None or count >= most:
+            return found
+        count = min(2 * count, most)
+    return None
+
+
+def _take(offers: Sequence[_EmptyRow], need: int) -> Sequence[_EmptyRow]:
+    for at, one in enumerate(offers, start=1):
+        need -= one.gain
+        if need <= 0:
+            return offers[:at]
+    return offers
+
+
+def _empty_each(problem: Problem, want: Want) -> Iterator[_EmptyRow]:
+    """Empty each row by itself, and count the pods that fit there."""
+    cycle = problem.trials.cycle
+    by_row: dict[int, list[int]] = {}
+    for at, loads in enumerate(problem.room.loads):
+        if loads and not problem.units[at].gangs:
+            by_row.setdefault(loads[0][0], []).append(at)
+    for row, units in by_row.items():
+        if problem.trials.is_over:
+            return
+        victims = tuple(problem.units[at] for at in units)
+        pods, only = pods_of(victims).values(), np.array([row])
+        cycle.steps.take(0, REMOVAL_STEPS * len(pods))
+        before = int(cycle.fit(want.shape, want.like, only, want.count)[0])
+        mark = cycle.checkpoint()
+        cycle.remove(pods)
+        gain = int(cycle.fit(want.shape, want.like, only, want.count)[0]) - before
+        cycle.rollback(mark)
+        if gain > 0:
+            prices = [problem.prices[at] for at in units]
+            price = (
+                sum(one[0] for one in prices),
+                max(one[2] for one in prices),
+                sum(one[3] for one in prices) * _SHARES // gain,
+                len(units) * _SHARES // gain,
+            )
+            yield _EmptyRow(victims, gain, price)
+
+
+def _without_twice(units: Sequence[VictimUnit]) -> list[VictimUnit]:
+    """Leave out the surplus of gangs that go as a whole."""
+    whole = {one.group for one in units if one.gangs}
+    return [one for one in units if one.gangs or one.group not in whole]

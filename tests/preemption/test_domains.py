@@ -1,0 +1,256 @@
+"""Preemption in every domain that the planner knows: devices, reservations, quotas, budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota, select_labels
+from tests.cluster import FakeCluster, make_cluster, make_unit
+from tests.device.test_plugin import gpu_cluster, minors, part, settle, whole
+from tests.preemption.test_search import places_of, running, search, victims_of, waiting
+from tests.reservation.make import make_reservation
+
+from koord.core.budgets import Budget
+from koord.core.pods import Handling, Pod
+from koord.core.preemption.model import Exempt, Preemption, VictimKind
+from koord.core.preemption.reasons import (
+    OnlySurplus,
+    PreemptionNever,
+    Protection,
+    VictimsProtected,
+    WaitsForTermination,
+)
+from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
+from koord.core.reservation.plugin import upsert_reservation
+
+
+def observe(cluster: FakeCluster, **fields: object) -> None:
+    """Let all assumed pods be seen running, with some fields changed."""
+    for uid in list(cluster.state.assumed):
+        pod = cluster.state.pods[uid]
+        cluster.state.upsert_pod(replace(pod, handling=Handling.BIND, is_gated=False, **fields))
+
+
+def test_free_halves_of_gpus_are_no_room_and_one_pod_too_many_stays() -> None:
+    """Two GPUs are needed, on each of which two pods share: three of four pods would be wrong."""
+    cluster = gpu_cluster(1)
+    settle(cluster, *(part(f"low{at}", 50) for at in range(16)))
+    observe(cluster)
+    found = search(cluster, make_unit("hp", [whole("hp0", 2).priority(10)]))
+    assert isinstance(found, Preemption)
+    assert len(found.pods) == 4
+    taken = sorted(minors(found.placement.assignments[0]))
+    assert taken == sorted({one for pod in found.pods for one in _minors_of(pod)})
+
+
+def _minors_of(pod: Pod) -> list[int]:
+    return [share.minor for one in pod.allocations for share in one.shares]  # type: ignore[attr-defined]
+
+
+def test_a_reservation_of_lower_priority_makes_room() -> None:
+    cluster = make_cluster().nodes(make_node("n1").cpu(8000))
+    held = make_reservation("r", "n1", cpu=8000)
+    upsert_reservation(cluster.state, replace(held, pod=replace(held.pod, priority=5)))
+    found = search(cluster, waiting("hp", 1, 8, 10))
+    assert isinstance(found, Preemption)
+    assert [one.kind for one in found.victims] == [VictimKind.RESERVATION]
+
+
+def test_a_reservation_without_priority_stays() -> None:
+    cluster = make_cluster().nodes(make_node("n1").cpu(8000))
+    held = make_reservation("r", "n1", cpu=8000)
+    pod = replace(held.pod, priority=2_147_483_647)
+    upsert_reservation(cluster.state, replace(held, pod=pod))
+    assert not isinstance(search(cluster, waiting("hp", 1, 8, 10)), Preemption)
+
+
+class QuotaScene:
+    """16 GPUs on two nodes; quota ``b`` is guaranteed 8 of them."""
+
+    def __init__(self, a: int = 0, b: int = 8) -> None:
+        self.cluster = make_cluster(2)
+        for name, least in (("a", a), ("b", b)):
+            self.cluster.quotas(make_quota(name, min={GPU: least}, max={GPU: 16}))
+
+    def run(self, name: str, node: str, gpus: int, quota: str) -> None:
+        pod = make_pod(name).gpu(gpus).quota(quota).released(node, "p").running(node)
+        self.cluster.pods(pod)
+
+    def search(self, gpus: int, quota: str) -> object:
+        pod = make_pod("hp").gpu(gpus).quota(quota).priority(10).build()
+        self.cluster.pods(pod)
+        return search(self.cluster, make_unit("hp", [pod]))
+
+
+def test_guaranteed_use_of_another_quota_is_not_preempted() -> None:
+    scene = QuotaScene(a=8)
+    for node in ("n0", "n1"):
+        scene.run(f"low-{node}", node, 4, "b")
+    found = scene.search(8, "a")
+    assert isinstance(found, VictimsProtected)
+    assert found.protected == ((Protection.QUOTA, 2),)
+
+
+def test_borrowed_use_of_another_quota_is() -> None:
+    scene = QuotaScene(a=8, b=4)
+    for node in ("n0", "n1"):
+        scene.run(f"low-{node}", node, 4, "b")
+    found = scene.search(8, "a")
+    assert isinstance(found, Preemption)
+    assert len(found.pods) == 1
+
+
+def test_a_full_quota_makes_room_for_its_own_on_any_node() -> None:
+    """Blocked by its quota, not by nodes: the peers run on several of them."""
+    cluster = make_cluster(4)
+    cluster.quotas(make_quota("a", max={GPU: 4}), make_quota("b", max={GPU: 32}))
+    for at in range(4):
+        pod = make_pod(f"low{at}").gpu(1).quota("a")
+        cluster.pods(pod.released(f"n{at}", "p").running(f"n{at}"))
+    cluster.pods(make_pod("other").gpu(1).quota("b").released("n0", "p").running("n0"))
+    unit = make_unit("hp", [make_pod("hp").gpu(3).quota("a").priority(10)])
+    found = search(cluster, unit)
+    assert isinstance(found, Preemption)
+    assert len(found.pods) == 3
+    assert {pod.quota for pod in found.pods} == {"a"}
+
+
+def test_budgets_come_before_priority() -> None:
+    cluster = make_cluster().nodes(*(make_node(f"n{at}").cpu(4000) for at in (1, 2)))
+    cluster.pods(running("cheap", "n1", 4, 1).labels(app="a"), running("dear", "n2", 4, 5))
+    budget = Budget("default", select_labels(app="a"), 0)
+    unit = waiting("hp", 1, 4, 10)
+    found = plan_preemption(cluster.state, unit, context=Context(budgets=(budget,)))
+    assert victims_of(found) == "dear"
+    assert victims_of(plan_preemption(cluster.state, unit)) == "cheap"
+
+
+def test_a_gang_above_its_minimum_loses_its_last_member_first() -> None:
+    cluster = make_cluster(2).pod_groups(make_pod_group("default/g", 1))
+    for at in range(2):
+        pod = make_pod(f"g-{at}").gpu(8).gang("default/g").index(at)
+        cluster.pods(pod.released(f"n{at}", "p", "default/g", 2, 1).running(f"n{at}"))
+    found = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
+    assert victims_of(found) == "g-1"
+    assert isinstance(found, Preemption)
+    assert found.cost.gangs == 0
+
+
+def test_a_gang_at_its_minimum_goes_as_a_whole_with_its_group() -> None:
+    cluster = make_cluster(3)
+    group = ("default/g", "default/h")
+    for at, name in enumerate(("g", "h")):
+        cluster.pod_groups(make_pod_group(f"default/{name}", 1).group(*group))
+        pod = make_pod(f"{name}-0").gpu(8).gang(f"default/{name}")
+        cluster.pods(pod.released(f"n{at}", "p", ",".join(group), 2, 1).running(f"n{at}"))
+    cluster.pods(make_pod("top").gpu(8).priority(50).released("n2", "p").running("n2"))
+    found = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
+    assert victims_of(found) == "g-0 h-0"
+    assert isinstance(found, Preemption)
+    assert found.cost.gangs == 2
+
+
+def test_a_single_pod_goes_before_a_gang() -> None:
+    cluster = make_cluster(2).pod_groups(make_pod_group("default/g", 1))
+    pod = make_pod("g-0").gpu(8).gang("default/g")
+    cluster.pods(pod.released("n0", "p", "default/g", 1, 1).running("n0"))
+    cluster.pods(make_pod("single").gpu(8).priority(5).released("n1", "p").running("n1"))
+    found = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
+    assert victims_of(found) == "single"
+
+
+def test_less_work_is_lost_since_the_last_checkpoint() -> None:
+    cluster = make_cluster(2)
+    for at, saved in ((0, 900.0), (1, 0.0)):
+        pod = make_pod(f"low{at}").gpu(8).released(f"n{at}", "p").running(f"n{at}").build()
+        cluster.pods(replace(pod, started=500.0, checkpointed=saved))
+    unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
+    found = plan_preemption(cluster.state, unit, context=Context(now=1000.0))
+    assert victims_of(found) == "low0"
+    assert isinstance(found, Preemption)
+    assert found.cost.work == 100 * 800
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"is_protected": True}, Protection.LABEL),
+        ({"is_non_preemptible": True}, Protection.LABEL),
+        ({"handling": Handling.NOT_OURS, "recorded": None}, Protection.FOREIGN),
+        ({"started": 990.0}, Protection.YOUNG),
+    ],
+)
+def test_who_is_protected(fields: dict[str, object], why: Protection) -> None:
+    cluster = make_cluster(1)
+    pod = make_pod("low").gpu(8).released("n0", "p").running("n0").build()
+    cluster.pods(replace(pod, **{"started": 1.0, **fields}))  # type: ignore[arg-type]
+    unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
+    options = PreemptionOptions(min_runtime=60)
+    found = plan_preemption(cluster.state, unit, options, context=Context(now=1000.0))
+    assert isinstance(found, VictimsProtected)
+    assert found.protected == ((why, 1),)
+    assert found.text()
+
+
+def test_a_unit_that_was_refused_is_exempt() -> None:
+    cluster = make_cluster(1)
+    pod = make_pod("low").gpu(8).released("n0", "p").running("n0").build()
+    cluster.pods(pod)
+    unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
+    found = plan_preemption(cluster.state, unit, exempt=Exempt({pod.uid}))
+    assert isinstance(found, VictimsProtected)
+    assert found.protected == ((Protection.EXEMPT, 1),)
+
+
+def test_room_of_terminating_pods_is_waited_for_unless_they_are_stuck() -> None:
+    cluster = make_cluster(2)
+    for at in range(2):
+        cluster.pods(make_pod(f"low{at}").gpu(8).released(f"n{at}", "p").running(f"n{at}"))
+    cluster.pods(make_pod("low0").gpu(8).released("n0", "p").running("n0").terminating())
+    unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
+    found = search(cluster, unit)
+    assert isinstance(found, WaitsForTermination)
+    assert found.pods == ("default/low0",)
+    stuck = Exempt(stuck={cluster.pod("low0").uid})
+    assert victims_of(plan_preemption(cluster.state, unit, exempt=stuck)) == "low1"
+
+
+def test_policy_of_any_member_counts() -> None:
+    cluster = make_cluster(1)
+    cluster.pods(make_pod("low").gpu(8).released("n0", "p").running("n0"))
+    pods = [make_pod(f"hp{at}").gpu(4).priority(10).build() for at in range(2)]
+    unit = make_unit("hp", [pods[0], replace(pods[1], never_preempts=True)])
+    found = search(cluster, unit)
+    assert isinstance(found, PreemptionNever)
+    assert "preemptionPolicy=Never" in found.text()
+
+
+def test_surplus_preempts_nobody() -> None:
+    cluster = make_cluster(1)
+    cluster.pods(make_pod("low").gpu(8).released("n0", "p").running("n0"))
+    unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)], required=0)
+    assert isinstance(search(cluster, unit), OnlySurplus)
+
+
+def test_only_the_required_members_preempt_and_others_use_what_is_free() -> None:
+    cluster = make_cluster(2)
+    for node in ("n0", "n1"):
+        cluster.pods(make_pod(f"low-{node}").gpu(8).released(node, "p").running(node))
+    pods = [make_pod(f"hp{at}").gpu(4).priority(10) for at in range(4)]
+    found = search(cluster, make_unit("hp", pods, required=1))
+    assert isinstance(found, Preemption)
+    assert len(found.pods) == 1
+    assert len(places_of(found)) == 2
+
+
+def test_room_that_is_kept_for_others_is_not_used() -> None:
+    cluster = make_cluster(2)
+    cluster.pods(make_pod("low").gpu(8).released("n0", "p").running("n0"))
+    unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
+
+    def keep(cycle) -> None:  # type: ignore[no-untyped-def]
+        cycle.charge(cluster.row("n1"), cluster.state.table.column(GPU), 8)
+
+    found = plan_preemption(cluster.state, unit, context=Context(prepare=keep))
+    assert victims_of(found) == "low"
