@@ -65,6 +65,7 @@ def make_metrics() -> Metrics:
         collectors.event_outcomes: Stand(EventStats()),
         collectors.kubelet_rejections: lambda: {"OutOfcpu": 1},
         collectors.quota_evictions: dict,
+        collectors.preemptions: lambda: ({}, {}),
         collectors.assumed_pods: lambda: 1,
         collectors.leadership: lambda: True,
         collectors.reservations: _make_reserved_state(),

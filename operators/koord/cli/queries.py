@@ -149,6 +149,60 @@ def _parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
     return _KINDS[kind.lower()], given[0] if given else namespace, name
 
 
+def preempt(  # noqa: PLR0917 - typer calls it, by name
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="pod (po) or podgroup (pg), or KIND/NAME.",
+            autocompletion=_complete_kind,
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="NAME or NAMESPACE/NAME.",
+            autocompletion=_complete_name,
+            show_default=False,
+        ),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Required: preempting is up to the operators.")
+    ] = False,
+    namespace: Namespace = "",
+    output: Form = Output.TEXT,
+    as_exit_code: AsExitCode = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show whom a waiting pod or gang would preempt, and why.
+
+    Searches as the operators do, on this machine, with your own rights; changes nothing.
+
+    For example:
+
+      koord preempt pod train-0 --dry-run
+
+      koord preempt pg/train --dry-run --output json
+    """
+    from koord.cli.cluster import TargetKind
+    from koord.cli.explain_view import Question
+    from koord.cli.preempt_view import show
+
+    if not dry_run:
+        raise typer.BadParameter(
+            "give --dry-run: the operators preempt by themselves, this only shows the plan",
+            param_hint="--dry-run",
+        )
+    kind, namespace, name = _parse_target(kind, namespace, name)
+    if kind not in {"Pod", "PodGroup"}:
+        raise typer.BadParameter("give a pod or a podgroup", param_hint="KIND")
+    question = Question(TargetKind(kind), namespace, name, kubeconfig, context)
+    show(question, output, as_exit_code=as_exit_code)
+
+
 def topology(
     name: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Name of the ClusterNetworkTopology.")

@@ -86,6 +86,12 @@ class PlacementController:
     wall_clock: Callable[[], float]
     queue: Queue = field(default_factory=Queue)
     holds: Holds = field(default_factory=Holds)
+    recover: Callable[[], None] = lambda: None
+    """Called once, before the first cycle."""
+    on_refused: Callable[[], None] = lambda: None
+    """Called after units were refused."""
+    preempting: Callable[[str], Reason | None] = lambda _: None
+    """Returns how far the preemption for a unit is; None if there is none."""
     attempts: AttemptCounter = field(init=False)
     flights: WritesInFlight = field(init=False)
     failures: dict[str, BindFailed] = field(default_factory=dict)
@@ -115,6 +121,7 @@ class PlacementController:
 
         Cancellation interrupts commits between two writes, which is safe.
         """
+        self.recover()
         feed = self.state.feed()
         async with asyncio.TaskGroup() as commits:
             while not self._stopped:
@@ -134,6 +141,8 @@ class PlacementController:
                 # 3. Refused units are blocked; placed pods are assumed.
                 for refusal in outcome.refusals:
                     self._refuse(units[refusal.unit], refusal)
+                if outcome.refusals:
+                    self.on_refused()
                 for placement in outcome.placements:
                     flight = self._assume(units[placement.unit], placement)
                     commits.create_task(self._commit(flight))
@@ -148,7 +157,7 @@ class PlacementController:
         for key in self._sources_of(pod):
             blocked = self.queue.blocked.get(key)
             if blocked is not None and any(one.uid == pod.uid for one in blocked.pods):
-                return blocked.reason
+                return self.preempting(key) or blocked.reason
             if key in self.queue.waiting:
                 return self.queue.waiting[key]
         if pod.handling is Handling.FOREIGN_GATE:

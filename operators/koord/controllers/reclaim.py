@@ -9,11 +9,11 @@ the eviction.
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from koord.controllers.unit_eviction import UnitEvictions
 from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt
 from koord.core.queue import Blocked
@@ -57,16 +57,14 @@ class RevokeController:
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
     options: RevokeOptions = field(default_factory=RevokeOptions)
-    counts: Counter[Eviction] = field(default_factory=Counter)
-    """Evictions so far, by outcome."""
+    evictions: UnitEvictions = field(init=False)
     _patience: OveruseTimer = field(init=False)
     _over: set[QuotaName] = field(default_factory=set)
     _seen: tuple[int, int] = (-1, -1)
     """Version of the quotas at the last check."""
-    _evicted: set[str] = field(default_factory=set)
-    """uids of evicted pods until the watch confirms it."""
 
     def __post_init__(self) -> None:
+        self.evictions = UnitEvictions(self.state, self.evictor.evict)
         self._patience = OveruseTimer(self.options.delay)
 
     async def run(self) -> None:
@@ -77,8 +75,7 @@ class RevokeController:
 
     async def look(self) -> None:
         """Complete marked evictions, then reclaim from quotas that have been over for too long."""
-        pods = self.state.pods
-        self._evicted = {u for u in self._evicted if u in pods and not pods[u].is_terminating}
+        self.evictions.forget_confirmed()
         self._allow_leftovers()
         if self.state.eviction_pending:
             await self._finish_marked()
@@ -109,7 +106,7 @@ class RevokeController:
     async def _reclaim(self, name: QuotaName) -> None:
         protected: set[str] = set()
         for _ in range(MAX_ATTEMPTS):
-            chosen = self._choose(name, Exempt(protected, self._evicted))
+            chosen = self._choose(name, Exempt(protected, self.evictions.evicted))
             if chosen and chosen[0].beneficiary:
                 self.state.quotas.without_leftovers[name] = chosen[0].beneficiary
             refused = [one.key for one in chosen if not await self._evict_unit(one)]
@@ -131,40 +128,27 @@ class RevokeController:
     async def _evict_unit(self, unit: Reclaim) -> bool:
         pods, text = unit.pods, write_overuse(unit.over)
         if not await self.evictor.may_go(pods):
-            self.counts[Eviction.PROTECTED] += 1
+            self.evictions.counts[Eviction.PROTECTED] += 1
             return False
-        marked = await asyncio.gather(*(self.evictor.mark(pod, text) for pod in pods))
-        is_gone = all(marked) and await self._evict_all(pods)
+        is_marked = await self.evictions.mark_all(pods, lambda pod: self.evictor.mark(pod, text))
+        is_gone = is_marked and await self.evictions.evict_all(pods)
         if not is_gone:
             await asyncio.gather(*map(self.evictor.unmark, pods))
             return False
         self._report(unit.over, pods, text)
         return True
 
-    async def _evict_all(self, pods: Sequence[Pod]) -> bool:
-        """Evict marked pods; False if none was evicted. The rest is retried in the next round."""
-        first, *others = pods
-        if (await self._evict(first)).is_denied:
-            return False
-        await asyncio.gather(*map(self._evict, others))
-        return True
-
-    async def _evict(self, pod: Pod) -> Eviction:
-        outcome = await self.evictor.evict(pod)
-        self.counts[outcome] += 1
-        if outcome.is_done:
-            self._evicted.add(pod.uid)
-        return outcome
-
     async def _finish_marked(self) -> None:
         """Evict marked pods, whoever marked them; unmark pods that can stay."""
         groups: dict[str, list[Pod]] = {}
-        for uid in sorted(self.state.eviction_pending - self._evicted):
+        for uid in sorted(self.state.eviction_pending - self.evictions.evicted):
             pod = self.state.pods[uid]
             key = uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
             groups.setdefault(key, []).append(pod)
         for pods in groups.values():
-            if not await self._evict_all(pods) and can_keep_running(self.state.gangs, pods):
+            if not await self.evictions.evict_all(pods) and can_keep_running(
+                self.state.gangs, pods
+            ):
                 await asyncio.gather(*map(self.evictor.unmark, pods))
 
     def _report(self, over: Sequence[Overuse], pods: Sequence[Pod], text: str) -> None:

@@ -6,7 +6,7 @@ applied ones, each operator under a field manager of its own.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
@@ -22,6 +22,7 @@ from koord.core.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same
 from koord.core.reasons import Reason
+from koord.core.state import ClusterState
 from koord.core.units import Amounts
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (
@@ -45,6 +46,11 @@ OBSERVING: Final = "Observing"
 REVOKING: Final = "Revoking"
 """The action in events about evictions of pods whose quota is over its share."""
 
+
+PREEMPTING: Final = "Preempting"
+"""The action in events about preemptions."""
+MAX_VICTIM_EVENTS: Final = 20
+"""Pods of one preempted gang that get an event of their own."""
 
 _ALARMS: Final = frozenset(
     {
@@ -93,8 +99,9 @@ class PlacementAnnouncer:
         """Set ``Placed`` to False on a PodGroup, and the condition of the step that failed."""
         said = {ConditionType.PLACED: reason.code, **reason.also_false}
         conditions = (
-            ConditionPatch(kind, False, code, reason.text(), pod_group.generation)
-            for kind, code in said.items()
+            ConditionPatch(kind, is_true, code, reason.text(), pod_group.generation)
+            for is_true, codes in ((False, said), (True, reason.also_true))
+            for kind, code in codes.items()
         )
         fields: dict[str, Any] = {"attempts": attempts.count}
         if attempts.last:
@@ -249,6 +256,41 @@ class RevokeAnnouncer:
     def _warn(self, ref: ObjectRef, text: str) -> None:
         kind, reason = EventType.WARNING, QuotaCondition.OVER_ENTITLEMENT
         self.events.record(ref, kind, action=REVOKING, reason=reason, note=text)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionAnnouncer:
+    """Emits events about preemptions, on both sides: on PodGroups, and on pods without one.
+
+    Of a gang without PodGroup the first pod gets the event.
+    """
+
+    events: EventRecorder
+    state: ClusterState
+
+    def announce_preempting(self, pods: Collection[Pod], text: str) -> None:
+        self._announce(pods, EventType.NORMAL, "Preempting", text)
+
+    def announce_preempted(self, pods: Collection[Pod], text: str) -> None:
+        self._announce(pods, EventType.WARNING, "Preempted", text)
+        for pod in [pod for pod in pods if pod.gang is not None][:MAX_VICTIM_EVENTS]:
+            self._record(ref_of_pod(pod), EventType.WARNING, "Preempted", text)
+
+    def announce_cancelled(self, pods: Collection[Pod], text: str) -> None:
+        self._announce(pods, EventType.WARNING, "PreemptionCancelled", text)
+
+    def _announce(self, pods: Collection[Pod], kind: EventType, reason: str, text: str) -> None:
+        gangs = {pod.gang.key: pod for pod in reversed(tuple(pods)) if pod.gang is not None}
+        for gang, first in sorted(gangs.items()):
+            pod_group = self.state.gangs.pod_group(gang)
+            ref = ref_of_pod(first) if pod_group is None else ref_of_pod_group(pod_group)
+            self._record(ref, kind, reason, text)
+        for pod in pods:
+            if pod.gang is None:
+                self._record(ref_of_pod(pod), kind, reason, text)
+
+    def _record(self, ref: ObjectRef, kind: EventType, reason: str, text: str) -> None:
+        self.events.record(ref, kind, action=PREEMPTING, reason=reason, note=text)
 
 
 @dataclass(frozen=True, slots=True)

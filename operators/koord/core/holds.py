@@ -161,6 +161,17 @@ class Holds:
         self._freed |= (before - self._count_slots()).keys()
         return outcome
 
+    def reserve(self, cycle: Cycle, unit: Unit, scoring: Scoring) -> None:
+        """Charge the room reserved for replacements of gangs that are not in ``unit``."""
+        own = {demand.gang for demand in unit.demands}
+        others = [hold for gang, hold in self._replacements.items() if gang not in own]
+        planner = _HoldPlanner(cycle, _plan_nothing, scoring, 0.0, {}, {}, self._open)
+        for hold in others:
+            for slot in hold.slots:
+                slot.row = None
+        for hold in others:
+            planner.reserve(hold)
+
     def _count_slots(self) -> Counter[str]:
         """Count the slots on each node."""
         return Counter(slot.node for hold in self._holds() for slot in hold.slots if slot.node)
@@ -206,6 +217,10 @@ class Holds:
             hold.slots = _make_slots(gang, state, self._departed.get(gang, ()), size)
         hold.size = size
         return before - hold.nodes()
+
+
+def _plan_nothing(cycle: Cycle, units: Sequence[Unit]) -> Plan:  # noqa: ARG001 - a ``PlanUnits``
+    return Plan()
 
 
 def _make_slots(
@@ -256,7 +271,7 @@ class _HoldPlanner:
         for hold in self.replacements.values():
             self._reserve_on_nodes(hold)
         for hold in (*self.replacements.values(), *self.partial.values()):
-            self._reserve(hold)
+            self.reserve(hold)
         plain: list[Unit] = []
         for unit in units:
             if self._is_plain(unit):
@@ -330,7 +345,7 @@ class _HoldPlanner:
             self._hold_partial(unit)
         # Replacements first: they have precedence, and a partial hold may want the same room.
         for hold in self._holds_of(unit):
-            self._reserve(hold, elsewhere=hold is not self.partial.get(unit.key))
+            self.reserve(hold, elsewhere=hold is not self.partial.get(unit.key))
 
     def _plan_over_partial(self, unit: Unit, before: Plan) -> Plan:
         """Plan the required pods of a unit without the holds of other NonStrict gangs.
@@ -349,7 +364,7 @@ class _HoldPlanner:
         )
         outcome = self.run(self.cycle, (replace(unit, demands=demands),)) if demands else before
         for hold in others:
-            self._reserve(hold, elsewhere=False)
+            self.reserve(hold, elsewhere=False)
         if outcome.placements or not outcome.refusals:
             return outcome
         reason = outcome.refusals[0].reason
@@ -394,7 +409,7 @@ class _HoldPlanner:
             if not assignment.pod.pinned
         ]
 
-    def _reserve(self, hold: _Hold, *, elsewhere: bool = True) -> None:
+    def reserve(self, hold: _Hold, *, elsewhere: bool = True) -> None:
         """Charge slots to their nodes; ``elsewhere``: otherwise to any other node with room.
 
         Both must be in the topology domains of the gang, and the quota must allow it.

@@ -178,6 +178,28 @@ class RecordedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Nominated:
+    """The node that a waiting pod goes to once other pods have gone, as its annotation records it.
+
+    ``unit`` is the unit that was nominated with ``pods`` pods.
+    """
+
+    node: str
+    plan_id: str
+    unit: str
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptedBy:
+    """Why a pod is evicted: the plan, and its unit and first pod, as users call them."""
+
+    plan_id: str
+    preemptor: str
+    pod: str
+
+
+@dataclass(frozen=True, slots=True)
 class AnnotationWrite:
     """An annotation that records an allocation: on which object, by uid, under which key.
 
@@ -247,9 +269,15 @@ class Pod:
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     is_terminating: bool = False
-    """Being deleted, or ``is_eviction_pending``."""
+    """Being deleted, ``is_eviction_pending``, or ``preempted_by`` another unit."""
     is_eviction_pending: bool = False
     """Marked for eviction by us and not deleted yet."""
+    gone_by: float = 0.0
+    """When its grace period ends, in seconds since the epoch; 0: it is not being deleted."""
+    preempted_by: PreemptedBy | None = None
+    """Marked for preemption by us; it is kept until the pod has gone."""
+    nominated: Nominated | None = None
+    """Where the waiting pod goes once its victims have gone."""
     owners: tuple[OwnerReference, ...] = ()
     foreign_gates: tuple[str, ...] = ()
     recorded: RecordedPlan | None = None

@@ -156,6 +156,11 @@ class Queue:
         """Whether a unit with this key is ready or blocked."""
         return key in self._ready or key in self.blocked
 
+    def find(self, key: UnitKey) -> Unit | None:
+        """Return a unit that is ready or blocked."""
+        blocked = self.blocked.get(key)
+        return self._ready.get(key) if blocked is None else blocked.unit
+
     def next_due(self) -> float | None:
         """Return when the next ready unit is due (a past time means now); None if there is none."""
         return min((self._due_at(unit) for unit in self._ready.values()), default=None)

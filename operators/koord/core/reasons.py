@@ -57,6 +57,8 @@ class Reason(ABC):
     """The gang is not complete or not valid; the podgroup operator reports it."""
     also_false: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Conditions of a PodGroup, besides ``Placed``, that are False for it, with their reasons."""
+    also_true: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Conditions of a PodGroup that are True for it, with their reasons."""
     rests_on: ClassVar[frozenset[str]] = frozenset()
     """Plural names of the resources that must have been read completely for it to be true."""
 

@@ -12,6 +12,7 @@ from koord.core.numa.plugin import Numa
 from koord.core.plugins.host_ports import HostPorts
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.plugins.node_rules import NodeRules
+from koord.core.plugins.nominations import Nominations
 from koord.core.plugins.rejections import Rejections
 from koord.core.plugins.volumes import Volumes
 from koord.core.quota.cache import QuotaCache
@@ -42,5 +43,6 @@ def make_plugins(
         Numa(),
         Topologies(gangs),
         Reservations(compat=gangs.compat),
+        Nominations(),
         Quotas(QuotaCache(rules, hooks=hooks)),
     )

@@ -22,6 +22,7 @@ from koord.core.gang_model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
 from koord.core.plugins.inter_pod import InterPod
+from koord.core.plugins.nominations import Nominations
 from koord.core.plugins.pod_index import NOWHERE
 from koord.core.plugins.rejections import Rejections
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeCache, VolumeClaim, Volumes
@@ -59,6 +60,8 @@ class ClusterState:
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.eviction_pending: set[str] = set()
         """uids of pods that are marked for eviction and not deleted yet."""
+        self.preempted: set[str] = set()
+        """uids of pods that are marked for preemption and still there."""
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
         self.profiles = ProfileCache()
@@ -93,6 +96,10 @@ class ClusterState:
     @property
     def quotas(self) -> QuotaCache:
         return self.plugin(Quotas).cache
+
+    @property
+    def nominations(self) -> Nominations:
+        return self.plugin(Nominations)
 
     @property
     def topologies(self) -> TopologyCache:
@@ -227,6 +234,7 @@ class ClusterState:
         (self.eviction_pending.add if pod.is_eviction_pending else self.eviction_pending.discard)(
             pod.uid
         )
+        (self.preempted.add if pod.preempted_by else self.preempted.discard)(pod.uid)
         self._index_reserved(before, pod)
         self.plugin(Devices).note_names(pod.uid, pod.shape if pod.is_alive else None)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
@@ -253,6 +261,7 @@ class ClusterState:
         self._index_reserved(pod, None)
         self.plugin(Devices).note_names(uid, None)
         self.eviction_pending.discard(uid)
+        self.preempted.discard(uid)
         self._drop_assumption(uid)
         self.pods.pop(uid, None)
         self.plugin(Topologies).attraction.note(uid, "", "")

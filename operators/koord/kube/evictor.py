@@ -5,7 +5,8 @@ are evicted together are all *marked* with a condition before. The mark survives
 the next process completes the eviction. Callers decide which pods to evict.
 """
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -14,14 +15,17 @@ from msgspec import Struct
 
 from koord.api.keys import operators
 from koord.core.budgets import Budget, split_by_budgets
-from koord.core.pods import Pod, PodPhase
+from koord.core.pods import Pod, PodPhase, PreemptedBy
 from koord.core.selectors import Operator, Requirement
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
+from koord.kube.preemption_records import encode_preempted_by
 from koord.kube.retry import is_transient
 from koord.kube.status import ConditionPatch, StatusPatch, render
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
 from koord.kube.wire import ObjectMeta
+
+log = logging.getLogger(__name__)
 
 
 class Eviction(StrEnum):
@@ -79,6 +83,11 @@ _EVERYTHING: Final = (Requirement("", Operator.DOES_NOT_EXIST),)
 """An empty selector matches everything here, but nothing in preemption."""
 _REASON: Final = "OverEntitlement"
 _KEPT: Final = "EvictionRefused"
+_DISRUPTED: Final = "DisruptionTarget"
+_BY_SCHEDULER: Final = "PreemptionByScheduler"
+_PREEMPTED: Final = "Preempted"
+_SPARED: Final = "NotPreempted"
+_BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 
 
 class Evictor:
@@ -109,8 +118,36 @@ class Evictor:
             pod, ConditionPatch(operators.OVER_ENTITLEMENT, False, _KEPT, text)
         )
 
+    async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str) -> bool:
+        """Mark a victim as kube-scheduler does, and with a condition that only we set."""
+        conditions = (
+            ConditionPatch(operators.PREEMPTED, True, _PREEMPTED, text),
+            ConditionPatch(_DISRUPTED, True, _BY_SCHEDULER, text),
+        )
+        return await self._set_conditions(pod, conditions, encode_preempted_by(by))
+
+    async def unmark_preempted(self, pod: Pod, text: str) -> bool:
+        conditions = (
+            ConditionPatch(operators.PREEMPTED, False, _SPARED, text),
+            ConditionPatch(_DISRUPTED, False, _SPARED, text),
+        )
+        return await self._set_conditions(pod, conditions, {operators.PREEMPTED_BY: None})
+
     async def evict(self, pod: Pod) -> Eviction:
         return await self._post(pod, is_dry=False)
+
+    async def delete(self, pod: Pod) -> Eviction:
+        """Delete a pod with its grace period, whatever its PodDisruptionBudgets say."""
+        try:
+            await self._client.delete(_path_of(pod), uid=pod.uid)
+        except (NotFound, Conflict):
+            return Eviction.GONE
+        except KubeError as error:
+            return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
+        return Eviction.EVICTED
+
+    async def list_budgets(self) -> tuple[Budget, ...]:
+        return await list_budgets(self._client)
 
     async def _post(self, pod: Pod, *, is_dry: bool) -> Eviction:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
@@ -157,13 +194,31 @@ class Evictor:
         return not split_by_budgets(covered, budgets).violating
 
     async def _set_condition(self, pod: Pod, condition: ConditionPatch) -> bool:
-        status = render(StatusPatch((condition,)), {}, self._wall_clock())
-        body = {"metadata": {"uid": pod.uid}, "status": status}
+        return await self._set_conditions(pod, (condition,), {})
+
+    async def _set_conditions(
+        self,
+        pod: Pod,
+        conditions: tuple[ConditionPatch, ...],
+        annotations: Mapping[str, str | None],
+    ) -> bool:
+        status = render(StatusPatch(conditions), {}, self._wall_clock())
+        metadata: dict[str, Any] = {"uid": pod.uid}
+        if annotations:
+            metadata["annotations"] = annotations
+        body = {"metadata": metadata, "status": status}
         try:
             await self._client.patch(f"{_path_of(pod)}/status", body, Media.STRATEGIC_MERGE_PATCH)
-        except (KubeError, Garbled):
+        except (KubeError, Garbled) as error:
+            log.warning("Cannot mark a pod", extra={"pod": pod.key, "problem": str(error)})
             return False
         return True
+
+
+async def list_budgets(client: Client) -> tuple[Budget, ...]:
+    """Return the PodDisruptionBudgets of all namespaces."""
+    found = msgspec.json.decode(await client.list(_BUDGETS), type=_Budgets).items or ()
+    return tuple(_make_budget(one, one.metadata.namespace) for one in found)
 
 
 def _make_budget(wire: _WireBudget, namespace: str) -> Budget:

@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from koord.controllers.preemption_parts import Outcome
 from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
@@ -96,6 +97,27 @@ def quota_evictions(counts: Callable[[], Mapping[Eviction, int]]) -> SeriesColle
         "Evictions of pods whose quota uses more than it is entitled to.",
         ["outcome"],
         lambda: [((outcome,), counts().get(outcome, 0)) for outcome in Eviction],
+    )
+
+
+def preemptions(
+    counts: Callable[[], tuple[Mapping[Outcome, int], Mapping[Eviction, int]]],
+) -> tuple[SeriesCollector, ...]:
+    return (
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_preemptions",
+            "Preemptions that have ended.",
+            ["outcome"],
+            lambda: [((outcome,), counts()[0].get(outcome, 0)) for outcome in Outcome],
+        ),
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_preemption_victims",
+            "Deletions of preempted pods.",
+            ["outcome"],
+            lambda: [((outcome,), counts()[1].get(outcome, 0)) for outcome in Eviction],
+        ),
     )
 
 

@@ -9,7 +9,7 @@ only through what is handed to them here.
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,8 @@ from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.node_resources import NodeResourcesPolicy
 from koord.controllers.placement import PlacementController
 from koord.controllers.pod_group import PodGroupStatusPolicy, ProblemReports
+from koord.controllers.preemption import PreemptionController
+from koord.controllers.preemption_parts import PreemptionRules
 from koord.controllers.quota_audit import QuotaAudit
 from koord.controllers.quota_profile import ProfileStatusPolicy
 from koord.controllers.quota_status import QuotaStatusPolicy
@@ -28,6 +30,7 @@ from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import (
     DeviceAnnouncer,
     PlacementAnnouncer,
+    PreemptionAnnouncer,
     QuotaPublisher,
     RefusedPlans,
     RevokeAnnouncer,
@@ -36,6 +39,7 @@ from koord.controllers.status_publishing import (
 from koord.controllers.validation import VerdictSink
 from koord.controllers.wait_reports import WaitReports
 from koord.core.holds import Holds
+from koord.core.pods import Pod
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
@@ -55,6 +59,7 @@ from koord.kube.kinds import (
     TOPOLOGIES,
 )
 from koord.kube.node_writer import NodeWriter
+from koord.kube.nominator import Nominator
 from koord.kube.objects import (
     ObjectRef,
     ref_of_devices,
@@ -84,6 +89,7 @@ from koord.runtime.collectors import (
     hook_failures,
     kubelet_rejections,
     pending_units,
+    preemptions,
     quota_audit,
     quota_evictions,
     reservations,
@@ -135,6 +141,7 @@ def start_placement(parts: "Parts") -> None:
         kubelet_rejections(lambda: parts.reader.rejections),
     )
     _start_reclaim(parts, placement, events)
+    _start_preemption(parts, placement, events)
 
 
 def _start_reclaim(parts: "Parts", placement: PlacementController, events: EventRecorder) -> None:
@@ -153,7 +160,46 @@ def _start_reclaim(parts: "Parts", placement: PlacementController, events: Event
         ),
     )
     parts.background.append(controller.run)
-    parts.metrics.watch(quota_evictions(lambda: controller.counts))
+    parts.metrics.watch(quota_evictions(lambda: controller.evictions.counts))
+
+
+def _start_preemption(
+    parts: "Parts", placement: PlacementController, events: EventRecorder
+) -> None:
+    settings = parts.settings.preemption
+
+    def note(pods: Iterable[Pod]) -> None:
+        every = tuple(pods)
+        gangs = {pod.gang.key for pod in every if pod.gang is not None}
+        placement.reporter.note(gangs, {pod.uid for pod in every if pod.gang is None})
+
+    controller = PreemptionController(
+        state=parts.reader.state,
+        queue=placement.queue,
+        holds=placement.holds,
+        evictor=Evictor(parts.client, time.time),
+        nominator=Nominator(parts.client, parts.keys),
+        reporter=PreemptionAnnouncer(events, parts.reader.state),
+        note=note,
+        is_synced=placement.is_synced,
+        clock=time.monotonic,
+        wall_clock=time.time,
+        settings=PreemptionRules(
+            is_on=settings.enabled,
+            min_runtime=settings.min_runtime,
+            stuck_after=settings.stuck_after,
+            uses_eviction_api=settings.respect_budgets,
+            scheduler=parts.settings.scheduler_name,
+        ),
+    )
+    placement.recover = controller.recover
+    placement.on_refused = controller.wake
+    placement.preempting = controller.reason_for
+    parts.preemption = controller
+    parts.background.append(controller.run)
+    parts.reader.listeners.append(controller.wake_if_busy)
+    ended, evictions = controller.counts, controller.evictions.counts
+    parts.metrics.watch(*preemptions(lambda: (ended, evictions)))
 
 
 def _count_by_reason(placement: PlacementController) -> dict[str, int]:

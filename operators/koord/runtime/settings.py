@@ -158,6 +158,21 @@ class DeviceSettings(_Section):
     shares_without_isolation: UnisolatedShares = UnisolatedShares.START
 
 
+class PreemptionSettings(_Section):
+    """Whether units of higher priority preempt, and how.
+
+    ``min_runtime``: pods that run for less are not preempted. ``stuck_after``: another plan is made
+    if victims are still there this long after their grace period. ``respect_budgets``: victims are
+    evicted, so that PodDisruptionBudgets may refuse it; otherwise they are deleted, as by
+    kube-scheduler, and budgets only count in the choice of victims.
+    """
+
+    enabled: bool = Field(default=True, strict=True)
+    min_runtime: Seconds = Field(default=0.0, ge=0)
+    stuck_after: Seconds = Field(default=60.0, gt=0)
+    respect_budgets: bool = Field(default=False, strict=True)
+
+
 class Settings(_Section):
     """The whole configuration; defaults suit a single machine.
 
@@ -184,6 +199,7 @@ class Settings(_Section):
     keep_room_seconds: int = Field(default=DEFAULT_KEEP_SECONDS, ge=0, strict=True)
     elastic_quota: QuotaSettings = QuotaSettings()
     device: DeviceSettings = DeviceSettings()
+    preemption: PreemptionSettings = PreemptionSettings()
     compat: Compat = Compat.NONE
     log_format: LogFormat = LogFormat.TEXT
 

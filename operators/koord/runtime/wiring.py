@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import kopf
 
     from koord.controllers.placement import PlacementController
+    from koord.controllers.preemption import PreemptionController
     from koord.kube.objects import ObjectRef
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class Parts:
         self.metrics = Metrics()
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.placement: PlacementController | None = None
+        self.preemption: PreemptionController | None = None
         self.events: EventRecorder | None = None
         self.name_guard: NameGuard | None = None
         self.resources = required_resources(operators)

@@ -293,6 +293,12 @@ class Cycle(CycleView):
                     return Place(self.table.row_of[node])
         return self._find_place(pod.uid)
 
+    def is_charged(self, uid: str) -> bool:
+        """Whether a pod from before the cycle is charged to a node, and was not removed."""
+        if uid in self._places:
+            return self._places[uid] is not None
+        return self._find_place(uid) is not None
+
     def remove(self, pods: Iterable[Pod]) -> Removed:
         """Remove pods from their nodes, in every session; pods without a node are skipped."""
         removed: list[tuple[Pod, PodShape, Place]] = []

@@ -41,6 +41,12 @@ class NodeRefusal:
         "Remove the host port, or delete the pods that use it on {nodes}.",
     )
     RESOURCE: Final = RESOURCE
+    NOMINATED: Final = Cause(
+        "NominatedRoom",
+        41,
+        "node(s) had room for nominated pods of higher or equal priority only",
+        "Wait: the room of {nodes} goes to pods that preempted others for it.",
+    )
     VOLUME_IN_USE: Final = Cause(
         "VolumeRestrictions",
         50,

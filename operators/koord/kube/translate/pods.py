@@ -31,10 +31,12 @@ from koord.core.pods import (
     Allocation,
     Excess,
     Handling,
+    Nominated,
     OwnerReference,
     Pod,
     PodPhase,
     PodShape,
+    PreemptedBy,
     RecordedPlan,
 )
 from koord.core.reservation.model import ALLOCATED as RESERVED
@@ -43,6 +45,7 @@ from koord.core.reservation.model import NO_WISHES as NO_RESERVATION_WISHES
 from koord.core.units import CPU
 from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
+from koord.kube.preemption_records import read_nomination, read_preempted_by
 from koord.kube.release import PodForm, decode_plan, is_recorded
 from koord.kube.translate.devices import read_allocated, read_wishes
 from koord.kube.translate.gangs import GangClaims
@@ -132,7 +135,8 @@ class PodTranslator:
         is_foreign = handling is Handling.NOT_OURS
         is_daemon = is_foreign and not spec.node_name and _is_daemon(meta)
         is_deleted = meta.deletion_timestamp is not None
-        is_eviction_pending = not is_deleted and _is_eviction_pending(wire)
+        is_eviction_pending = not is_deleted and _has_condition(wire, operators.OVER_ENTITLEMENT)
+        preempted_by = _preempted_by(wire)
         wishes = _read_wishes(meta, shaped.shape)
         numa = read_numa_wishes(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
         allocations = _allocations(meta, shaped.shape, recorded, wishes, numa)
@@ -149,8 +153,10 @@ class PodTranslator:
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             node=self._intern(spec.node_name),
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
-            is_terminating=is_deleted or is_eviction_pending,
+            is_terminating=is_deleted or is_eviction_pending or preempted_by is not None,
             is_eviction_pending=is_eviction_pending,
+            preempted_by=preempted_by,
+            nominated=self._nominated(meta, spec.node_name),
             owners=self._owners(meta),
             foreign_gates=tuple(
                 sorted(g for g in gates[:MAX_PARTS] if g != operators.PLACEMENT_GATE)
@@ -173,6 +179,7 @@ class PodTranslator:
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
             checkpointed=_time(_annotation(meta, CHECKPOINTED_AT)),
+            gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0,
             rejection=_rejection(wire.status),
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
@@ -197,6 +204,14 @@ class PodTranslator:
         else:
             self.outdated.pop(meta.uid, None)
         return None if trust is Trust.NONE else plan
+
+    def _nominated(self, meta: ObjectMeta, node: str) -> Nominated | None:
+        """Return the nomination of a pod that has no node yet, if the operators wrote it."""
+        text = "" if node else _annotation(meta, operators.NOMINATION)
+        if not text:
+            return None
+        signature = _annotation(meta, operators.NOMINATION_SIGNATURE)
+        return read_nomination(meta.uid, text, signature, self._plans)
 
     def _handling(
         self,
@@ -374,11 +389,14 @@ def _is_unschedulable(wire: WirePod) -> bool:
     )
 
 
-def _is_eviction_pending(wire: WirePod) -> bool:
-    return any(
-        condition.type == operators.OVER_ENTITLEMENT and condition.status == "True"
-        for condition in wire.status.conditions or ()
-    )
+def _has_condition(wire: WirePod, kind: str) -> bool:
+    return any(one.type == kind and one.status == "True" for one in wire.status.conditions or ())
+
+
+def _preempted_by(wire: WirePod) -> PreemptedBy | None:
+    if not _has_condition(wire, operators.PREEMPTED):
+        return None
+    return read_preempted_by(_annotation(wire.metadata, operators.PREEMPTED_BY))
 
 
 def _rejection(status: PodStatus) -> str:

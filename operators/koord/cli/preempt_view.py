@@ -1,0 +1,176 @@
+"""Searches victims for a waiting pod or gang and prints the plan: what ``koord preempt`` does.
+
+The search is that of the operators, on a copy of the cluster read with the user's rights.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from koord.cli.cluster import Reading, Target, TargetKind, open_client, read_cluster, refuse_gaps
+from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.explain_view import Question
+from koord.cli.output import count_of, make_table, print_in
+from koord.core.budgets import Budget
+from koord.core.plan import Unit
+from koord.core.preemption.model import Cost, Exempt, Preemption, VictimUnit
+from koord.core.preemption.progress import find_nominations
+from koord.core.preemption.search import Context, plan_preemption
+from koord.core.queue import find_pending
+from koord.core.reasons import Reason
+from koord.core.state import ClusterState
+from koord.kube.client import Client
+from koord.kube.errors import Forbidden, KubeError
+from koord.kube.evictor import list_budgets
+from koord.kube.kinds import NODES
+
+_NOT_OURS = "its unit is not waiting for a place, or is not complete: see koord explain"
+
+
+def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
+    try:
+        target, reading, budgets = asyncio.run(_read(question))
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    refuse_gaps(reading, NODES)
+    unit = _find_unit(reading.state, target)
+    if unit is None:
+        fail(f"{target.kind} {target.key}: {_NOT_OURS}", ExitCode.USAGE)
+    found = _search(reading.state, unit, budgets)
+    print_in(
+        output,
+        document=lambda: make_document(unit, found),
+        names=lambda: _names_of(found),
+        text=lambda: make_parts(unit, found),
+    )
+    if as_exit_code and not isinstance(found, Preemption):
+        raise SystemExit(ExitCode.NOT_WELL)
+
+
+async def _read(question: Question) -> tuple[Target, Reading, tuple[Budget, ...]]:
+    async with open_client(question.kubeconfig, question.context) as (client, access):
+        target = Target(question.kind, question.namespace or access.namespace, question.name)
+        budgets = await _read_budgets(client)
+        return target, await read_cluster(client, target), budgets
+
+
+async def _read_budgets(client: Client) -> tuple[Budget, ...]:
+    try:
+        return await list_budgets(client)
+    except Forbidden:
+        warn("you may not list PodDisruptionBudgets: the operators may choose other victims")
+        return ()
+
+
+def _find_unit(state: ClusterState, target: Target) -> Unit | None:
+    def is_meant(unit: Unit) -> bool:
+        if target.kind is TargetKind.POD:
+            return any(pod.key == target.key for pod in unit.pods)
+        return any(demand.gang == target.key for demand in unit.demands)
+
+    return next((unit for unit in find_pending(state) if is_meant(unit)), None)
+
+
+def find_plan(
+    state: ClusterState, unit: Unit, budgets: tuple[Budget, ...] = (), now: float = 0.0
+) -> Preemption | Reason:
+    """Return the plan that the operators would make for a unit, or why they would make none."""
+    nominations = find_nominations(state)
+    for one in nominations:
+        state.nominations.begin(one)
+    leaving = {pod.uid for one in nominations for pod in one.victims}
+    context = Context(now, budgets, pending=lambda: find_pending(state))
+    return plan_preemption(state, unit, exempt=Exempt(terminating=leaving), context=context)
+
+
+def _search(state: ClusterState, unit: Unit, budgets: tuple[Budget, ...]) -> Preemption | Reason:
+    return find_plan(state, unit, budgets, time.time())
+
+
+def make_document(unit: Unit, found: Preemption | Reason) -> dict[str, Any]:
+    """Return the answer as JSON has it."""
+    head = {"preemptor": unit.group or unit.pods[0].key, "priority": unit.priority}
+    if not isinstance(found, Preemption):
+        return {
+            **head,
+            "preempts": False,
+            "reason": str(found.code),
+            "message": found.text(),
+            "advice": list(found.advice()),
+        }
+    return {
+        **head,
+        "preempts": True,
+        "plan": found.placement.plan_id,
+        "placements": {one.pod.key: one.node for one in found.placement.assignments},
+        "victims": [_describe(one) for one in found.victims],
+        "cost": asdict(found.cost),
+        "certificate": msgspec.to_builtins(asdict(found.certificate)),
+        "alternatives": [
+            {"victims": [_describe(one) for one in other.victims], "cost": asdict(other.cost)}
+            for other in found.alternatives
+        ],
+    }
+
+
+def _describe(unit: VictimUnit) -> dict[str, Any]:
+    return {
+        "kind": str(unit.kind),
+        "name": unit.name,
+        "priority": unit.priority,
+        "pods": [{"pod": pod.key, "node": pod.node} for pod in unit.pods],
+    }
+
+
+def _names_of(found: Preemption | Reason) -> Iterable[str]:
+    pods = found.pods if isinstance(found, Preemption) else ()
+    return (f"pod/{pod.name}" for pod in pods)
+
+
+def make_parts(unit: Unit, found: Preemption | Reason) -> Iterator[RenderableType]:
+    name = unit.group or unit.pods[0].key
+    if not isinstance(found, Preemption):
+        yield Text.assemble((name, "bold"), f" (priority {unit.priority}) preempts nobody.")
+        yield Padding(Text(found.text()), (0, 0, 0, 2))
+        for sentence in found.advice():
+            yield Padding(Text(sentence), (0, 0, 0, 2))
+        return
+    nodes = {one.node for one in found.placement.assignments}
+    yield Text.assemble(
+        (name, "bold"),
+        f" (priority {unit.priority}) would preempt {count_of(len(found.pods), 'pod')} "
+        f"and start on {count_of(len(nodes), 'node')} (plan {found.placement.plan_id}).",
+    )
+    table = make_table("VICTIM", "KIND", "PRIORITY", "PODS", "NODES", right=("PRIORITY", "PODS"))
+    for victim in found.victims:
+        there = sorted({pod.node for pod in victim.pods})
+        shown = ", ".join(there[:4]) + (f" and {len(there) - 4} more" if len(there) > 4 else "")
+        table.add_row(
+            victim.name, str(victim.kind), str(victim.priority), str(len(victim.pods)), shown
+        )
+    yield table
+    yield Text(_write_cost(found.cost))
+    proof = found.certificate
+    yield Text(
+        ("No victim can be spared" if proof.is_minimal else "Some victims may be spared")
+        + ("; no other victims cost less." if proof.is_cheapest else "; others may cost less.")
+    )
+    for other in found.alternatives:
+        names = ", ".join(one.name for one in other.victims[:4])
+        yield Text(f"Also considered: {names}. {_write_cost(other.cost)}")
+
+
+def _write_cost(cost: Cost) -> str:
+    gpu_hours = cost.work / 360_000
+    return (
+        f"Cost: {cost.violations} over disruption budgets, {count_of(cost.gangs, 'whole gang')}, "
+        f"highest priority {cost.priority}, {gpu_hours:.1f} GPU hours of work, "
+        f"{count_of(cost.pods, 'pod')}."
+    )

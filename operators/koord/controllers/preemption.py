@@ -1,0 +1,440 @@
+"""Preempts running units for waiting ones of higher priority: part of the operator ``placement``.
+
+A preemption is nominated first: all pods of the preemptor record the plan and their nodes, and the
+planner keeps that room from everybody else of the same or a lower priority. Then all victims are
+marked, the plan is checked again, and the victims are deleted. The preemptor is bound by ordinary
+placement once they are gone. Whatever ends a preemption before clears the nomination, and spares
+the victims that can go on.
+
+Level-triggered: after a crash the next leader reads nominations and marks from the pods. It goes on
+if the preemptor fits without the marked pods, and cancels otherwise.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from koord.controllers.preemption_parts import (
+    WHY,
+    Outcome,
+    PodNominator,
+    PreemptionReporter,
+    PreemptionRules,
+    VictimEvictor,
+)
+from koord.controllers.preemption_search import SEARCHES_PER_LOOK, PreemptionSearch
+from koord.controllers.unit_eviction import UnitEvictions, write_each
+from koord.core.holds import Holds
+from koord.core.plan import Unit, UnitKey
+from koord.core.plugins.nominations import Nomination
+from koord.core.pods import Pod, PreemptedBy
+from koord.core.preemption.model import Preemption
+from koord.core.preemption.progress import (
+    VictimStuck,
+    WaitingForPreemption,
+    find_leaving,
+    find_nominations,
+    name_of,
+    nominate,
+    record,
+    write_considered,
+    write_victim_text,
+    write_victims,
+)
+from koord.core.queue import Queue
+from koord.core.reasons import Reason
+from koord.core.reclaim import can_keep_running
+from koord.core.state import ClusterState
+from koord.core.text import named, plural
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 0.5
+RECHECK_SECONDS: Final = 1.0
+"""How often at most a plan is checked again while its victims terminate."""
+RETRY_SECONDS: Final = 2.0
+"""When deletions without a known outcome are repeated."""
+KNOWN_SECONDS: Final = 5.0
+"""A unit that is nominated when the operators start is known to the queue after this long."""
+
+
+class _Phase(StrEnum):
+    WRITING = "Writing"
+    """A task writes for it; nobody else acts on it."""
+    WAITING = "Waiting"
+    """Victims are marked, and deleted unless they were left over by a crash."""
+
+
+@dataclass(slots=True)
+class _Run:
+    nomination: Nomination
+    phase: _Phase
+    began: float
+    victims: str = ""
+    """Their names, for users."""
+    is_second: bool = False
+    """The victims of the plan before did not go."""
+    is_stuck: bool = False
+    is_recovered: bool = False
+    """Begun by a process before; its unit may not be known to the queue yet."""
+    is_bound_to: bool = False
+    """Whether any victim was deleted by this process."""
+    rechecked: float = float("-inf")
+    deleted: float = float("-inf")
+
+
+@dataclass(slots=True)
+class PreemptionController:
+    """Carries out preemptions while :meth:`run` runs; ``note`` requests reports on pods."""
+
+    state: ClusterState
+    queue: Queue
+    holds: Holds
+    evictor: VictimEvictor
+    nominator: PodNominator
+    reporter: PreemptionReporter
+    note: Callable[[Iterable[Pod]], None]
+    is_synced: Callable[[], bool]
+    clock: Callable[[], float]
+    wall_clock: Callable[[], float]
+    settings: PreemptionRules = field(default_factory=PreemptionRules)
+    counts: Counter[Outcome] = field(default_factory=Counter)
+    """Ended preemptions, by outcome."""
+    evictions: UnitEvictions = field(init=False)
+    search: PreemptionSearch = field(init=False)
+    _runs: dict[UnitKey, _Run] = field(default_factory=dict)
+    _recovered_at: float | None = None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        evict = self.evictor.evict if self.settings.uses_eviction_api else self.evictor.delete
+        self.evictions = UnitEvictions(self.state, evict)
+        self.search = PreemptionSearch(
+            self.state,
+            self.queue,
+            self.holds,
+            self.evictor.list_budgets,
+            self.clock,
+            self.wall_clock,
+            self.settings.min_runtime,
+        )
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def wake_if_busy(self) -> None:
+        """Note that the cluster has changed, which may end a preemption."""
+        if self._runs:
+            self._wake.set()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._wake.clear()
+                if self.is_synced():
+                    await self.look()
+                try:
+                    async with asyncio.timeout(TICK_SECONDS):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    async def look(self) -> None:
+        """Advance what was begun, then try units that were refused since."""
+        if self._recovered_at is None:
+            return  # placement has not begun
+        self.evictions.forget_confirmed()
+        for run in tuple(self._runs.values()):
+            if run.phase is _Phase.WAITING:
+                self._advance(run)
+        self._spare_orphans()
+        if self.settings.is_on:
+            await self._try_blocked()
+
+    async def settle(self) -> None:
+        """Return when everything that was begun is written."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    def reason_for(self, unit: UnitKey) -> Reason | None:
+        """Return how far the preemption for a unit is; None if there is none."""
+        run = self._runs.get(unit)
+        if run is None:
+            return None
+        left = self._find_left(run)
+        if run.is_stuck:
+            seconds = int(self.settings.stuck_after)
+            return VictimStuck(tuple(sorted(pod.key for pod in left)), seconds)
+        if not left:
+            return None
+        count = len(run.nomination.victims)
+        return WaitingForPreemption(run.victims, count, len(left), run.nomination.plan_id)
+
+    # --- beginning -------------------------------------------------------------------------------
+
+    async def _try_blocked(self) -> None:
+        due = self.search.take_due(self._runs)
+        if not due:
+            return
+        await self.search.read_budgets()
+        for blocked in due[:SEARCHES_PER_LOOK]:
+            if self.search.is_worth_it(blocked):
+                self._try(blocked.unit)
+                await asyncio.sleep(0)
+        if len(due) > SEARCHES_PER_LOOK:
+            self.wake()
+
+    def _try(self, unit: Unit, *, is_second: bool = False) -> bool:
+        """Begin a preemption for a unit if there is a plan; return whether there is."""
+        found = self.search.find(unit, self.evictions.evicted)
+        if found is None:
+            return False
+        nomination = nominate(found)
+        run = _Run(nomination, _Phase.WRITING, self.clock(), write_victims(found.victims))
+        run.is_second = is_second
+        self.state.nominations.begin(nomination)
+        self._runs[unit.key] = run
+        self._spawn(self._carry_out(run, unit, found))
+        self.note(unit.pods)
+        return True
+
+    async def _carry_out(self, run: _Run, unit: Unit, found: Preemption) -> None:
+        """Nominate, mark, check again, and delete."""
+        plan_id = run.nomination.plan_id
+        text = write_victim_text(unit, plan_id, self.settings.scheduler)
+        by = PreemptedBy(plan_id, name_of(unit), unit.pods[0].key)
+        log.info(
+            "Preempting",
+            extra={"unit": name_of(unit), "plan": plan_id, "pods": len(run.nomination.victims)},
+        )
+        if not await self._nominate(run):
+            await self._cancel(run, Outcome.FAILED)
+            return
+        outcome = self._judge(run)
+        if outcome is not None:
+            await self._cancel(run, outcome)
+            return
+        victims = run.nomination.victims
+        if not await self.evictions.mark_all(
+            victims, lambda pod: self.evictor.mark_preempted(pod, by, text)
+        ):
+            await self._cancel(run, Outcome.FAILED)
+            return
+        outcome = self._judge(run)
+        if outcome is not None:
+            await self._cancel(run, outcome)
+            return
+        if await self._delete(run):
+            self._report(unit, found, run, text)
+            run.phase = _Phase.WAITING
+        self.wake()
+
+    async def _nominate(self, run: _Run) -> bool:
+        nodes = {one.pod.uid: one.node for one in run.nomination.assignments}
+
+        async def write(pod: Pod) -> bool:
+            return await self.nominator.nominate(pod, record(run.nomination, nodes[pod.uid]))
+
+        return all(await write_each(write, run.nomination.pods))
+
+    async def _delete(self, run: _Run) -> bool:
+        """Delete the victims that are still there; False if the preemption is cancelled."""
+        run.deleted = self.clock()
+        refused = await self.evictions.evict_each(self._find_undeleted(run))
+        run.deleted = self.clock()
+        run.is_bound_to = True
+        if not refused:
+            return True
+        self.search.exempt(self._unit_of(pod) for pod in refused)
+        await self._cancel(run, Outcome.FAILED)
+        return False
+
+    def _report(self, unit: Unit, found: Preemption, run: _Run, text: str) -> None:
+        nodes = sorted({one.node for one in run.nomination.assignments})
+        considered = write_considered(found)
+        self.reporter.announce_preempting(
+            unit.pods,
+            f"preempting {run.victims} ({plural(len(found.pods), 'pod')}) to free "
+            f"{named(nodes)} (plan {run.nomination.plan_id}).{considered}",
+        )
+        for victim in found.victims:
+            self.reporter.announce_preempted(victim.pods, f"{text}.{considered}")
+
+    # --- while victims terminate -----------------------------------------------------------------
+
+    def _advance(self, run: _Run) -> None:
+        now = self.clock()
+        waiting = self._find_waiting(run)
+        if waiting and now < run.rechecked + RECHECK_SECONDS:
+            return
+        is_new = run.is_recovered and now < run.began + KNOWN_SECONDS
+        if is_new and waiting and self.queue.find(run.nomination.unit) is None:
+            return
+        run.is_recovered = False
+        run.rechecked = now
+        outcome = self._judge(run)
+        if outcome is Outcome.NOT_NEEDED and run.is_bound_to:
+            outcome = None  # it is about to be placed
+        if outcome is not None:
+            self._begin_cancel(run, outcome)
+            return
+        if self._find_undeleted(run) and now >= run.deleted + RETRY_SECONDS:
+            run.phase = _Phase.WRITING
+            self._spawn(self._delete_again(run))
+            return
+        self._look_for_stuck(run)
+        self.note(waiting)
+
+    async def _delete_again(self, run: _Run) -> None:
+        if await self._delete(run):
+            run.phase = _Phase.WAITING
+
+    def _look_for_stuck(self, run: _Run) -> None:
+        late = self.wall_clock() - self.settings.stuck_after
+        stuck = [pod for pod in self._find_left(run) if pod.gone_by and pod.gone_by < late]
+        was_stuck, run.is_stuck = run.is_stuck, bool(stuck) and run.is_second
+        if not stuck or was_stuck or run.is_second:
+            return
+        log.warning(
+            "Preempted pods do not go", extra={"pods": sorted(pod.key for pod in stuck)[:8]}
+        )
+        self.search.stuck |= {pod.uid for pod in stuck}
+        unit = self.queue.find(run.nomination.unit)
+        # Another plan takes the place of this one; without one, this one goes on.
+        self.state.nominations.end(run.nomination.unit)
+        if unit is not None and self._try(unit, is_second=True):
+            self.counts[Outcome.STUCK] += 1
+            return
+        self.state.nominations.begin(run.nomination)
+        run.is_second = run.is_stuck = True
+
+    def _judge(self, run: _Run) -> Outcome | None:
+        """Return why a preemption ends; None if it goes on."""
+        nominees = [self.state.pods.get(pod.uid) for pod in run.nomination.pods]
+        alive = [pod for pod in nominees if pod is not None and pod.is_alive]
+        waiting = [pod for pod in alive if not pod.node]
+        if not waiting:
+            return Outcome.BOUND if alive else Outcome.PREEMPTOR_GONE
+        key = run.nomination.unit
+        if self._is_committing(waiting):
+            return None
+        if len(waiting) < len(alive) and not self._find_left(run):
+            return Outcome.BOUND
+        unit = self.queue.find(key)
+        if unit is None:
+            return Outcome.PREEMPTOR_GONE
+        if not {pod.uid for pod in waiting} <= {pod.uid for pod in unit.pods}:
+            return Outcome.PREEMPTOR_GONE
+        return self._judge_fit(unit, run)
+
+    def _judge_fit(self, unit: Unit, run: _Run) -> Outcome | None:
+        left = self._find_left(run)
+        try:
+            if left and self.search.fits(unit):
+                return Outcome.NOT_NEEDED
+            gone = {pod.uid: pod for pod in (*left, *find_leaving(self.state, self.search.stuck))}
+            return None if self.search.fits(unit, tuple(gone.values())) else Outcome.INVALID
+        except Exception:
+            log.exception("Cannot plan a nominated unit", extra={"unit": unit.key})
+            return Outcome.INVALID
+
+    def _is_committing(self, pods: Iterable[Pod]) -> bool:
+        return any(pod.gang and self.queue.is_committing(pod.gang.key) for pod in pods)
+
+    def _find_waiting(self, run: _Run) -> list[Pod]:
+        found = (self.state.pods.get(pod.uid) for pod in run.nomination.pods)
+        return [pod for pod in found if pod is not None and pod.is_waiting]
+
+    def _find_left(self, run: _Run) -> list[Pod]:
+        """Return the victims that still use their nodes."""
+        found = (self.state.pods.get(pod.uid) for pod in run.nomination.victims)
+        return [pod for pod in found if pod is not None and not pod.phase.is_terminal]
+
+    def _find_undeleted(self, run: _Run) -> list[Pod]:
+        done = self.evictions.evicted
+        return [pod for pod in self._find_left(run) if not pod.gone_by and pod.uid not in done]
+
+    def _unit_of(self, pod: Pod) -> str:
+        return pod.uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    def _begin_cancel(self, run: _Run, outcome: Outcome) -> None:
+        if outcome is Outcome.BOUND:
+            self._end(run, outcome)
+            return
+        run.phase = _Phase.WRITING
+        self._spawn(self._cancel(run, outcome))
+
+    def _end(self, run: _Run, outcome: Outcome) -> None:
+        key = run.nomination.unit
+        if self._runs.get(key) is run:
+            del self._runs[key]
+        if self.state.nominations.find(key) is run.nomination:
+            self.state.note_freed(self.state.nominations.end(key))
+        self.counts[outcome] += 1
+        self.search.note_end(key, is_done=outcome in {Outcome.BOUND, Outcome.NOT_NEEDED})
+
+    async def _cancel(self, run: _Run, outcome: Outcome) -> None:
+        """End a preemption that was not carried out, and spare the victims that can go on."""
+        if outcome is Outcome.BOUND:
+            self._end(run, outcome)
+            return
+        text = f"preemption cancelled: {WHY[outcome]} (plan {run.nomination.plan_id})"
+        log.info(text, extra={"unit": run.nomination.unit})
+        await self._spare(self._find_undeleted(run), text)
+        waiting = self._find_waiting(run)
+        await write_each(self.nominator.clear, waiting)
+        self._end(run, outcome)
+        self.reporter.announce_cancelled(waiting, text)
+        self.note(waiting)
+
+    async def _spare(self, victims: Iterable[Pod], text: str) -> None:
+        """Unmark the victims of units that can go on, and delete the others, which cannot."""
+        units: dict[str, list[Pod]] = {}
+        for pod in victims:
+            units.setdefault(self._unit_of(pod), []).append(pod)
+        for pods in units.values():
+            if can_keep_running(self.state.gangs, pods):
+                await write_each(lambda pod: self.evictor.unmark_preempted(pod, text), pods)
+            else:
+                await self.evictions.evict_each(pods)
+
+    # --- after a crash ---------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Take over what pods record, before anything is planned."""
+        self._recovered_at = self.clock()
+        for nomination in find_nominations(self.state):
+            names = named(sorted(pod.key for pod in nomination.victims))
+            self.state.nominations.begin(nomination)
+            self._runs[nomination.unit] = _Run(
+                nomination, _Phase.WAITING, self.clock(), names, is_recovered=True
+            )
+
+    def _spare_orphans(self) -> None:
+        """Spare marked pods that no preemption here wants."""
+        ours = {pod.uid for run in self._runs.values() for pod in run.nomination.victims}
+        left = self.state.preempted - ours - self.evictions.evicted
+        pods = [self.state.pods[uid] for uid in sorted(left)]
+        orphans = [pod for pod in pods if not pod.gone_by and not pod.phase.is_terminal]
+        if orphans and not self._tasks:
+            self._spawn(self._spare(orphans, "preemption cancelled: its preemptor is gone"))
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("A preemption failed unexpectedly", exc_info=error)

@@ -1,0 +1,74 @@
+"""What the controller of preemptions works with: settings, outcomes, and what it writes through."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from koord.core.budgets import Budget
+from koord.core.pods import Nominated, Pod, PreemptedBy
+from koord.kube.evictor import Eviction
+
+
+class Outcome(StrEnum):
+    """How preemptions end."""
+
+    BOUND = "Bound"
+    NOT_NEEDED = "NotNeeded"
+    """The preemptor fits without it."""
+    PREEMPTOR_GONE = "PreemptorGone"
+    """The preemptor was deleted, or changed."""
+    INVALID = "Invalid"
+    """The preemptor would not fit any more, for example because a node went."""
+    FAILED = "Failed"
+    """The API server refused a write."""
+    STUCK = "VictimStuck"
+    """Victims did not go; another plan is tried."""
+
+
+WHY: Final[Mapping[Outcome, str]] = {
+    Outcome.NOT_NEEDED: "the preemptor fits without it",
+    Outcome.PREEMPTOR_GONE: "the preemptor was deleted or changed",
+    Outcome.INVALID: "the preemptor would not fit any more",
+    Outcome.FAILED: "the API server refused a write",
+    Outcome.STUCK: "victims do not terminate",
+}
+
+
+class PodNominator(Protocol):
+    """Writes nominations; see ``Nominator``."""
+
+    async def nominate(self, pod: Pod, nominated: Nominated) -> bool: ...
+    async def clear(self, pod: Pod) -> bool: ...
+
+
+class VictimEvictor(Protocol):
+    """Marks and deletes pods; see ``Evictor``."""
+
+    async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str) -> bool: ...
+    async def unmark_preempted(self, pod: Pod, text: str) -> bool: ...
+    async def delete(self, pod: Pod) -> Eviction: ...
+    async def evict(self, pod: Pod) -> Eviction: ...
+    async def list_budgets(self) -> tuple[Budget, ...]: ...
+
+
+class PreemptionReporter(Protocol):
+    """Reports to users."""
+
+    def announce_preempting(self, pods: Collection[Pod], text: str) -> None: ...
+    def announce_preempted(self, pods: Collection[Pod], text: str) -> None: ...
+    def announce_cancelled(self, pods: Collection[Pod], text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRules:
+    """``stuck_after`` are seconds beyond the grace period of a victim.
+
+    With ``uses_eviction_api`` victims are evicted, so that PodDisruptionBudgets are binding.
+    """
+
+    is_on: bool = True
+    min_runtime: float = 0.0
+    stuck_after: float = 60.0
+    uses_eviction_api: bool = False
+    scheduler: str = "koord-scheduler"

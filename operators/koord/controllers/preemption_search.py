@@ -1,0 +1,186 @@
+"""Decides when, and for which units, victims are searched: the pace of ``PreemptionController``.
+
+A unit is tried once after each refusal by the planner, and from time to time, because running pods
+may have become evictable. After a cancelled preemption it pauses, longer each time.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from koord.core.budgets import Budget
+from koord.core.framework.scoring import Scoring
+from koord.core.holds import Holds
+from koord.core.plan import Unit, UnitKey
+from koord.core.pods import Handling, Pod
+from koord.core.preemption.model import Exempt, Preemption
+from koord.core.preemption.progress import find_leaving, fits
+from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
+from koord.core.queue import Blocked, Queue
+from koord.core.state import ClusterState
+
+log = logging.getLogger(__name__)
+
+SEARCHES_PER_LOOK: Final = 4
+"""Searches between two pauses for everything else."""
+RETRY_ALL_SECONDS: Final = 30.0
+"""How often blocked units are tried without having been refused again."""
+BUDGET_SECONDS: Final = 2.0
+"""How old PodDisruptionBudgets may be."""
+FIRST_PAUSE_SECONDS: Final = 2.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""Between preemptions of a unit of which the last one was cancelled."""
+REFUSED_SECONDS: Final = 300.0
+"""How long a unit is exempt after the server refused to evict it."""
+
+
+@dataclass(slots=True)
+class _Pause:
+    failures: int
+    until: float
+
+
+@dataclass(slots=True)
+class PreemptionSearch:
+    """``list_budgets`` reads all PodDisruptionBudgets; ``min_runtime`` is in seconds."""
+
+    state: ClusterState
+    queue: Queue
+    holds: Holds
+    list_budgets: Callable[[], Awaitable[tuple[Budget, ...]]]
+    clock: Callable[[], float]
+    wall_clock: Callable[[], float]
+    min_runtime: float = 0.0
+    stuck: set[str] = field(default_factory=set)
+    """uids of victims that do not go."""
+    _tried: dict[UnitKey, Blocked] = field(default_factory=dict)
+    """Unit -> the refusal after which it was tried last."""
+    _pauses: dict[UnitKey, _Pause] = field(default_factory=dict)
+    _exempt: dict[str, float] = field(default_factory=dict)
+    """Victim unit -> until when it is exempt."""
+    _budgets: tuple[Budget, ...] = ()
+    _budgets_at: float = float("-inf")
+    _retry_all_at: float = 0.0
+
+    def take_due(self, busy: Collection[UnitKey]) -> list[Blocked]:
+        """Return the units to try now, in order; not those that are ``busy`` preempting."""
+        now = self.clock()
+        if now >= self._retry_all_at:
+            self._retry_all_at = now + RETRY_ALL_SECONDS
+            self._tried.clear()
+        self._drop_stale(now)
+        due = [
+            one
+            for key, one in self.queue.blocked.items()
+            if key not in busy and self._is_due(one, now)
+        ]
+        if not due:
+            return []
+        lowest = self._find_lowest()
+        for one in due:
+            if min(pod.priority for pod in one.unit.pods) <= lowest:
+                self._tried[one.unit.key] = one
+        return sorted((one for one in due if self._tried.get(one.unit.key) is not one), key=_order)
+
+    def is_worth_it(self, blocked: Blocked) -> bool:
+        """Whether a unit is still waiting for the same reason; counts as an attempt."""
+        key = blocked.unit.key
+        self._tried[key] = blocked
+        return self.queue.blocked.get(key) is blocked
+
+    async def read_budgets(self) -> None:
+        if self.clock() < self._budgets_at + BUDGET_SECONDS:
+            return
+        try:
+            self._budgets = await self.list_budgets()
+        except Exception:
+            log.exception("Cannot read PodDisruptionBudgets; the last known ones count")
+        self._budgets_at = self.clock()
+
+    def find(self, unit: Unit, terminating: Collection[str]) -> Preemption | None:
+        """Return a preemption for a unit; ``terminating`` are uids that were evicted already."""
+        ours = {pod.uid for one in self.state.nominations for pod in one.victims}
+        reservations = {p.uid for p in self.state.pods.values() if p.handling is Handling.RESERVE}
+        exempt = Exempt(self._exempt.keys() | reservations, ours | set(terminating), self.stuck)
+        context = self._context_of(unit)
+        options = PreemptionOptions(min_runtime=self.min_runtime)
+        try:
+            found = plan_preemption(self.state, unit, options, exempt, context)
+        except Exception:
+            # A bug must not stop preemption for others.
+            log.exception("Cannot search for victims", extra={"unit": unit.key})
+            return None
+        return found if isinstance(found, Preemption) and self._lasts(unit, found) else None
+
+    def fits(self, unit: Unit, gone: Collection[Pod] = (), ahead: Iterable[Unit] = ()) -> bool:
+        """Whether a unit fits without some pods, after units that are ``ahead`` of it."""
+        return fits(self.state, unit, gone, ahead, self._context_of(unit))
+
+    def _context_of(self, unit: Unit) -> Context:
+        return Context(
+            self.wall_clock(),
+            self._budgets,
+            lambda cycle: self.holds.reserve(cycle, unit, Scoring()),
+            self.queue.pending,
+        )
+
+    def exempt(self, units: Iterable[str]) -> None:
+        """Do not choose these victims for a while."""
+        self._exempt |= dict.fromkeys(units, self.clock() + REFUSED_SECONDS)
+
+    def note_end(self, unit: UnitKey, *, is_done: bool) -> None:
+        """Note the end of a preemption; unless it is done, the unit pauses and is tried again."""
+        if is_done:
+            self._pauses.pop(unit, None)
+            return
+        pause = self._pauses.setdefault(unit, _Pause(0, 0.0))
+        delay = min(FIRST_PAUSE_SECONDS * 2.0**pause.failures, LONGEST_PAUSE_SECONDS)
+        pause.failures = min(pause.failures + 1, 16)
+        pause.until = self.clock() + delay
+        self._tried.pop(unit, None)
+
+    def _is_due(self, blocked: Blocked, now: float) -> bool:
+        unit = blocked.unit
+        pause = self._pauses.get(unit.key)
+        return (
+            blocked.reason.is_capacity
+            and self._tried.get(unit.key) is not blocked
+            and (pause is None or pause.until <= now)
+            and bool(unit.required)
+            and len(blocked.pods) == len(unit.pods)
+            and not any(pod.handling is Handling.RESERVE for pod in unit.pods)
+        )
+
+    def _drop_stale(self, now: float) -> None:
+        blocked = self.queue.blocked
+        self._tried = {key: one for key, one in self._tried.items() if key in blocked}
+        self._exempt = {key: until for key, until in self._exempt.items() if until > now}
+        self.stuck &= self.state.pods.keys()
+        self._pauses = {
+            key: one
+            for key, one in self._pauses.items()
+            if one.until > now - LONGEST_PAUSE_SECONDS and self.queue.find(key) is not None
+        }
+
+    def _find_lowest(self) -> float:
+        """Return the lowest priority of the pods that run."""
+        found = (pod.priority for pod in self.state.pods.values() if pod.node and pod.is_alive)
+        return min(found, default=float("inf"))
+
+    def _lasts(self, unit: Unit, found: Preemption) -> bool:
+        """Whether units that go first would leave the room to this one."""
+        ahead = [
+            one
+            for one in self.queue.blocked.values()
+            if one.reason.is_capacity and one.unit.priority > unit.priority
+        ]
+        if not ahead:
+            return True
+        units = [one.unit for one in sorted(ahead, key=_order)]
+        return self.fits(unit, [*found.pods, *find_leaving(self.state, self.stuck)], units)
+
+
+def _order(blocked: Blocked) -> tuple[int, float, str]:
+    unit = blocked.unit
+    return -unit.priority, unit.since, unit.key

@@ -1,0 +1,72 @@
+"""Evicts units: pods that go together or not at all.
+
+All pods of a unit are marked before the first is evicted. A marked pod counts as terminating, so
+that no replacement joins its gang; the mark survives a crash, so that the next leader completes the
+eviction. Who is evicted, and what is written as the mark, is the caller's.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from koord.core.pods import Pod
+from koord.core.state import ClusterState
+from koord.kube.evictor import Eviction
+
+T = TypeVar("T")
+
+MOST_AT_ONCE: Final = 64
+"""Requests of one eviction in flight."""
+
+
+@dataclass(slots=True)
+class UnitEvictions:
+    """``evict`` ends one pod; ``counts`` has the outcomes so far."""
+
+    state: ClusterState
+    evict: Callable[[Pod], Awaitable[Eviction]]
+    counts: Counter[Eviction] = field(default_factory=Counter)
+    evicted: set[str] = field(default_factory=set)
+    """uids of evicted pods until the watch confirms it."""
+
+    def forget_confirmed(self) -> None:
+        pods = self.state.pods
+        self.evicted = {u for u in self.evicted if u in pods and not pods[u].gone_by}
+
+    async def mark_all(self, pods: Iterable[Pod], mark: Callable[[Pod], Awaitable[bool]]) -> bool:
+        """Mark pods; return whether all are marked."""
+        return all(await write_each(mark, pods))
+
+    async def evict_all(self, pods: Sequence[Pod]) -> bool:
+        """Evict marked pods of one unit; False if none was evicted. The rest is the caller's."""
+        first, *others = pods
+        if (await self._evict(first)).is_denied:
+            return False
+        await write_each(self._evict, others)
+        return True
+
+    async def evict_each(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Evict marked pods of many units; return those that the server refuses to evict."""
+        every = list(pods)
+        outcomes = await write_each(self._evict, every)
+        return [pod for pod, one in zip(every, outcomes, strict=True) if one.is_denied]
+
+    async def _evict(self, pod: Pod) -> Eviction:
+        outcome = await self.evict(pod)
+        self.counts[outcome] += 1
+        if outcome.is_done:
+            self.evicted.add(pod.uid)
+        return outcome
+
+
+async def write_each(call: Callable[[Pod], Awaitable[T]], pods: Iterable[Pod]) -> list[T]:
+    """Write to pods, a bounded number at once; return the outcomes in order."""
+    slots = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def do(pod: Pod) -> T:
+        async with slots:
+            return await call(pod)
+
+    return list(await asyncio.gather(*map(do, pods)))

@@ -1,0 +1,147 @@
+"""What becomes of a preemption after it was planned: whether it still holds, and its reasons.
+
+The planner is the only judge, as in the search. Nothing here evicts, writes, or knows the time.
+"""
+
+from collections.abc import Collection, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
+from koord.core.plan import Assignment, Unit
+from koord.core.plugins.nominations import Nomination
+from koord.core.pods import Nominated, Pod
+from koord.core.preemption.model import Preemption, VictimUnit
+from koord.core.preemption.search import NO_CONTEXT, Context
+from koord.core.reasons import Reason
+from koord.core.state import ClusterState
+from koord.core.text import named, plural
+
+_MOST_AHEAD: Final = 32
+"""Waiting units of a higher priority that are planned before a preemptor."""
+
+
+def fits(
+    state: ClusterState,
+    unit: Unit,
+    gone: Collection[Pod] = (),
+    ahead: Iterable[Unit] = (),
+    context: Context = NO_CONTEXT,
+) -> bool:
+    """Whether a unit fits without some pods; units ``ahead`` of it take their room first."""
+    state.refresh(context.now)
+    with closing(state.open_cycle(context.pending)) as cycle:
+        if context.prepare is not None:
+            context.prepare(cycle)
+        cycle.remove(gone)
+        units = (*tuple(ahead)[:_MOST_AHEAD], unit)
+        placed = plan(cycle, units, Scoring()).placements
+        return any(one.unit == unit.key for one in placed)
+
+
+def find_leaving(state: ClusterState, stuck: Collection[str] = ()) -> list[Pod]:
+    """Return the pods on nodes that are deleted or marked, except those that do not go."""
+    return [
+        pod
+        for pod in state.pods.values()
+        if pod.is_terminating and pod.node and pod.uid not in stuck and not pod.phase.is_terminal
+    ]
+
+
+def find_nominations(state: ClusterState) -> list[Nomination]:
+    """Return the nominations that pods record, with the victims that are marked for them."""
+    nominees: dict[tuple[str, str], list[Assignment]] = {}
+    for pod in state.pods.values():
+        if pod.nominated is not None and pod.is_waiting:
+            key = pod.nominated.plan_id, pod.nominated.unit
+            nominees.setdefault(key, []).append(Assignment(pod, pod.nominated.node))
+    victims: dict[str, list[Pod]] = {}
+    for uid in sorted(state.preempted):
+        pod = state.pods[uid]
+        if pod.preempted_by is not None:
+            victims.setdefault(pod.preempted_by.plan_id, []).append(pod)
+    return [
+        Nomination(plan_id, unit, tuple(pods), tuple(victims.get(plan_id, ())))
+        for (plan_id, unit), pods in sorted(nominees.items(), key=lambda item: item[0])
+    ]
+
+
+def nominate(preemption: Preemption) -> Nomination:
+    """Return the nomination of a planned preemption."""
+    placement = preemption.placement
+    return Nomination(
+        placement.plan_id, preemption.preemptor, placement.assignments, preemption.pods
+    )
+
+
+def record(nomination: Nomination, node: str) -> Nominated:
+    """Return what a pod records of its nomination."""
+    return Nominated(node, nomination.plan_id, nomination.unit, len(nomination.assignments))
+
+
+def name_of(unit: Unit) -> str:
+    """Return what users call a unit: its gangs, or the pod."""
+    return unit.group or unit.pods[0].key
+
+
+def write_victim_text(unit: Unit, plan_id: str, scheduler: str) -> str:
+    """Return the message of ``DisruptionTarget``: Koordinator's words, then the plan."""
+    return (
+        f"{scheduler}: preempting to accommodate higher priority pods, preemptor: {name_of(unit)}, "
+        f"triggerPod: {unit.pods[0].key} (priority {unit.priority}, plan {plan_id})"
+    )
+
+
+def write_considered(preemption: Preemption) -> str:
+    """Return what else was considered, in one sentence; empty if nothing was."""
+    if not preemption.alternatives:
+        return ""
+    first = preemption.alternatives[0]
+    names = named([one.name for one in first.victims])
+    return f" Also considered: {names}, which would have cost more."
+
+
+def write_victims(victims: Iterable[VictimUnit]) -> str:
+    """Return the names of victims, gangs first."""
+    units = sorted(victims, key=lambda one: (not one.gangs, one.name))
+    return named([one.name for one in units])
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForPreemption(Reason):
+    """Pods are evicted for the unit; ``left`` of its ``pods`` victims are still there."""
+
+    code: ClassVar = "WaitingForPreemption"
+    is_capacity: ClassVar = True
+    also_true: ClassVar = MappingProxyType({"Preempting": "VictimsTerminating"})
+    victims: str
+    pods: int
+    left: int
+    plan_id: str = ""
+
+    def _text(self) -> str:
+        there = f"{self.left} of {plural(self.pods, 'pod')} still terminating"
+        return f"preempting {self.victims}: {there} (plan {self.plan_id})"
+
+
+@dataclass(frozen=True, slots=True)
+class VictimStuck(Reason):
+    """Victims do not go, and neither did those of the plan before: ``pods`` are their names."""
+
+    code: ClassVar = "VictimStuck"
+    is_capacity: ClassVar = True
+    pods: tuple[str, ...]
+    seconds: int
+
+    def _text(self) -> str:
+        return (
+            f"{plural(len(self.pods), 'pod')} that were preempted are not gone {self.seconds} s "
+            f"after their grace period: {named(self.pods)}"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield f"Look at the finalizers of {named(self.pods, 1)}, and whether its node is alive."
+        yield "Room elsewhere, or the end of these pods, starts the unit."

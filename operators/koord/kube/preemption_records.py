@@ -1,0 +1,77 @@
+"""What preemption writes on pods: where a preemptor goes, and who takes the place of a victim.
+
+The owner of a pod can write annotations. So a nomination is signed, with another purpose than a
+plan: neither can be taken for the other. Why a pod is preempted counts only with its condition,
+which its owner cannot write, and evicts nobody but that pod.
+"""
+
+import msgspec
+
+from koord.api.keys import operators
+from koord.caches import cached_by_text
+from koord.core.pods import Nominated, PreemptedBy
+from koord.kube.plan_keys import PlanKeys, PlanVerifier, Trust
+
+MAX_TEXT = 64 * 1024
+_PURPOSE = "nomination\0"
+
+
+class _Nomination(msgspec.Struct, gc=False):
+    node: str
+    plan: str
+    unit: str
+    pods: int
+
+
+class _PreemptedBy(msgspec.Struct, gc=False):
+    plan: str
+    preemptor: str
+    pod: str
+
+
+_nominations = msgspec.json.Decoder(_Nomination)
+_victims = msgspec.json.Decoder(_PreemptedBy)
+
+
+def encode_nomination(uid: str, nominated: Nominated, keys: PlanKeys) -> dict[str, str]:
+    """Return the annotations that nominate a pod."""
+    record = _Nomination(nominated.node, nominated.plan_id, nominated.unit, nominated.pods)
+    text = msgspec.json.encode(record).decode()
+    signature = keys.sign(uid, _PURPOSE + text)
+    return {operators.NOMINATION: text, operators.NOMINATION_SIGNATURE: signature}
+
+
+def read_nomination(uid: str, text: str, signature: str, plans: PlanVerifier) -> Nominated | None:
+    """Return the nomination of a pod; None if we have not written it for this pod."""
+    if not text or not signature or len(text) > MAX_TEXT:
+        return None
+    if plans.judge(uid, _PURPOSE + text, signature) is Trust.NONE:
+        return None
+    return _decode_nomination(text)
+
+
+def encode_preempted_by(by: PreemptedBy) -> dict[str, str]:
+    """Return the annotation of a victim."""
+    record = _PreemptedBy(by.plan_id, by.preemptor, by.pod)
+    return {operators.PREEMPTED_BY: msgspec.json.encode(record).decode()}
+
+
+@cached_by_text()
+def read_preempted_by(text: str) -> PreemptedBy:
+    """Return who takes the place of a marked pod, as far as its annotation says so."""
+    try:
+        record = _victims.decode(text[:MAX_TEXT])
+    except msgspec.DecodeError:
+        return PreemptedBy("", "", "")
+    return PreemptedBy(record.plan, record.preemptor, record.pod)
+
+
+@cached_by_text()
+def _decode_nomination(text: str) -> Nominated | None:
+    try:
+        record = _nominations.decode(text)
+    except msgspec.DecodeError:
+        return None
+    if not record.node or not record.plan or not record.unit or record.pods < 1:
+        return None
+    return Nominated(record.node, record.plan, record.unit, record.pods)

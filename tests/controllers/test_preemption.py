@@ -1,0 +1,298 @@
+"""Preemption with placement, and a stand-in for the API server that gives any outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import make_node, make_pod, make_pod_group
+from tests.controllers.scene import Scene
+
+from koord.controllers.preemption import PreemptionController
+from koord.controllers.preemption_parts import Outcome, PreemptionRules
+from koord.kube.evictor import Eviction
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from koord.core.budgets import Budget
+    from koord.core.pods import Nominated, Pod, PreemptedBy
+    from koord.core.state import ClusterState
+
+
+class Server:
+    """Applies writes to the state, as the watch would. Deleted pods go when the test says so."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.writes: list[str] = []
+        self.answers: dict[str, Eviction] = {}
+        self.fails: set[str] = set()
+        """Writes that fail, such as ``mark low``."""
+        self.stops_after: int | None = None
+        """Number of writes after which nothing is answered any more: the process has crashed."""
+
+    async def nominate(self, pod: Pod, nominated: Nominated) -> bool:
+        return await self._change("nominate", pod, nominated=nominated)
+
+    async def clear(self, pod: Pod) -> bool:
+        return await self._change("clear", pod, nominated=None)
+
+    async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str) -> bool:
+        assert "preempting to accommodate higher priority pods, preemptor: " in text
+        return await self._change("mark", pod, preempted_by=by, is_terminating=True)
+
+    async def unmark_preempted(self, pod: Pod, text: str) -> bool:
+        assert text
+        return await self._change("unmark", pod, preempted_by=None, is_terminating=False)
+
+    async def delete(self, pod: Pod) -> Eviction:
+        answer = self.answers.get(pod.name, Eviction.EVICTED)
+        if answer is Eviction.EVICTED:
+            await self._change("delete", pod, gone_by=time.time(), is_terminating=True)
+        return answer
+
+    async def evict(self, pod: Pod) -> Eviction:
+        raise AssertionError(pod)
+
+    async def list_budgets(self) -> tuple[Budget, ...]:
+        return ()
+
+    async def _change(self, what: str, pod: Pod, **fields: object) -> bool:
+        if self.stops_after == 0:
+            await asyncio.Event().wait()
+        if self.stops_after is not None:
+            self.stops_after -= 1
+        await asyncio.sleep(0)
+        self.writes.append(f"{what} {pod.name}")
+        if f"{what} {pod.name}" in self.fails:
+            return False
+        seen = self.state.observed(pod.uid)
+        if seen is not None:
+            self.state.upsert_pod(replace(seen, **fields))  # type: ignore[arg-type]
+        return True
+
+
+class Reporter:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def announce_preempting(self, pods: Collection[Pod], text: str) -> None:
+        self.told.append(text)
+
+    def announce_preempted(self, pods: Collection[Pod], text: str) -> None:
+        self.told += [f"{pod.name}: {text}" for pod in pods]
+
+    def announce_cancelled(self, pods: Collection[Pod], text: str) -> None:
+        self.told.append(text)
+
+
+class Stage:
+    """Two nodes of 8 GPUs, placement and preemption."""
+
+    def __init__(self, scene: Scene | None = None, **rules: object) -> None:
+        self.scene = scene or Scene()
+        self.state = self.scene.state
+        if scene is None:
+            for name in ("n1", "n2"):
+                self.state.upsert_node(make_node(name).gpu(8).build())
+        self.server = Server(self.state)
+        self.reporter = Reporter()
+        operator = self.scene.operator
+        self.controller = PreemptionController(
+            state=self.state,
+            queue=operator.queue,
+            holds=operator.holds,
+            evictor=self.server,
+            nominator=self.server,
+            reporter=self.reporter,
+            note=lambda _: None,
+            is_synced=lambda: True,
+            clock=time.monotonic,
+            wall_clock=time.time,
+            settings=PreemptionRules(**rules),  # type: ignore[arg-type]
+        )
+        operator.recover = self.controller.recover
+        operator.on_refused = self.controller.wake
+        operator.preempting = self.controller.reason_for
+
+    def running(
+        self, name: str, node: str, gpus: int = 8, priority: int = 0, gang: str = ""
+    ) -> None:
+        pod = make_pod(name).gpu(gpus)
+        if gang:
+            pod = pod.gang(f"default/{gang}")
+        self.scene.add(pod.released(node, "p").running(node).build())
+
+    def gang(self, name: str, count: int, gpus: int = 8, priority: int = 10) -> None:
+        self.state.upsert_pod_group(make_pod_group(f"default/{name}", count).build())
+        for at in range(count):
+            pod = make_pod(f"{name}-{at}").gpu(gpus).gang(f"default/{name}")
+            self.scene.add(pod.priority(priority).build())
+
+    def want(self, name: str, gpus: int = 8, priority: int = 10) -> None:
+        self.scene.add(make_pod(name).gpu(gpus).priority(priority).build())
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Stage]:
+        async with self.scene.running():
+            task = asyncio.create_task(self.controller.run())
+            yield self
+            task.cancel()
+
+    async def expect(self, is_true: object) -> None:
+        for _ in range(100):
+            if is_true():  # type: ignore[operator]
+                return
+            self.controller.wake()
+            await asyncio.sleep(0.02)
+        raise AssertionError((self.server.writes, self.reporter.told, self.scene.writer.bound))
+
+    async def pause(self) -> None:
+        for _ in range(10):
+            self.controller.wake()
+            await asyncio.sleep(0.02)
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            self.scene.remove(name)
+
+    def is_deleted(self, *names: str) -> bool:
+        pods = (self.state.pod_by_key(f"default/{name}") for name in names)
+        return all(pod is None or pod.gone_by for pod in pods)
+
+    @property
+    def bound(self) -> dict[str, str]:
+        return self.scene.writer.bound
+
+
+async def test_gang_preempts_and_starts_when_its_victims_have_gone() -> None:
+    async with Stage().open() as stage:
+        stage.running("low-1", "n1")
+        stage.running("low-2", "n2")
+        stage.gang("high", 2)
+        await stage.expect(lambda: "delete low-2" in stage.server.writes)
+        order = [write.split()[0] for write in stage.server.writes]
+        assert order == ["nominate", "nominate", "mark", "mark", "delete", "delete"]
+        nodes = {p.nominated.node for p in stage.state.pods.values() if p.nominated is not None}
+        assert nodes == {"n1", "n2"}
+        reason = stage.scene.reason("high-0")
+        assert reason == "WaitingForPreemption"
+        stage.remove("low-1")
+        await stage.pause()
+        assert not stage.bound, "the gang starts as a whole"
+        stage.remove("low-2")
+        await stage.expect(lambda: set(stage.bound) == {"high-0", "high-1"})
+        await stage.expect(lambda: stage.controller.counts == {Outcome.BOUND: 1})
+        assert not len(stage.state.nominations)
+
+
+async def test_room_of_victims_is_kept_from_equal_and_lower_priorities() -> None:
+    async with Stage().open() as stage:
+        stage.running("low-1", "n1")
+        stage.running("low-2", "n2")
+        stage.gang("high", 2)
+        await stage.expect(lambda: "delete low-2" in stage.server.writes)
+        stage.want("equal")
+        stage.want("lower", priority=5)
+        stage.remove("low-1")
+        await stage.pause()
+        assert not stage.bound
+        stage.want("higher", priority=11)
+        await stage.expect(lambda: set(stage.bound) == {"higher"})
+
+
+@pytest.mark.parametrize("name", ["nominate high-1", "mark low-2"])
+async def test_refused_write_spares_all_victims(name: str) -> None:
+    stage = Stage()
+    stage.server.fails = {name}
+    async with stage.open():
+        stage.running("low-1", "n1")
+        stage.running("low-2", "n2")
+        stage.gang("high", 2)
+        await stage.expect(lambda: stage.controller.counts[Outcome.FAILED] == 1)
+        assert not any(one.startswith("delete") for one in stage.server.writes)
+        assert not stage.state.preempted
+        assert not any(pod.nominated for pod in stage.state.pods.values())
+        assert not len(stage.state.nominations)
+
+
+async def test_preemptor_that_goes_before_the_deletions_spares_its_victims() -> None:
+    stage = Stage()
+    async with stage.open():
+        stage.running("low-1", "n1")
+        stage.running("low-2", "n2")
+        mark = stage.server.mark_preempted
+
+        async def mark_and_lose(pod: Pod, by: PreemptedBy, text: str) -> bool:
+            done = await mark(pod, by, text)
+            if stage.state.pod_by_key("default/high-0") is not None:
+                stage.remove("high-0")
+                await asyncio.sleep(0.05)
+            return done
+
+        stage.server.mark_preempted = mark_and_lose  # type: ignore[method-assign]
+        stage.gang("high", 2)
+        await stage.expect(lambda: stage.controller.counts[Outcome.PREEMPTOR_GONE] == 1)
+        assert not any(one.startswith("delete") for one in stage.server.writes)
+        assert not stage.state.preempted
+
+
+async def test_node_that_goes_during_the_wait_ends_the_preemption() -> None:
+    async with Stage().open() as stage:
+        stage.running("low-1", "n1")
+        stage.running("low-2", "n2")
+        stage.want("high")
+        await stage.expect(lambda: any(w.startswith("delete") for w in stage.server.writes))
+        [nominated] = [p.nominated.node for p in stage.state.pods.values() if p.nominated]
+        victim = "low-1" if nominated == "n1" else "low-2"
+        stage.state.remove_node(nominated)
+        stage.remove(victim)
+        await stage.expect(lambda: stage.controller.counts[Outcome.INVALID] == 1)
+
+
+async def test_stuck_victim_has_another_plan_made_once() -> None:
+    async with Stage(stuck_after=0.2).open() as stage:
+        stage.running("low-1", "n1")
+        stage.running("low-2", "n2")
+        stage.want("high")
+        await stage.expect(lambda: sum(w.startswith("delete") for w in stage.server.writes) == 2)
+        await stage.expect(lambda: stage.scene.reason("high") == "VictimStuck")
+        assert stage.controller.counts[Outcome.STUCK] == 1
+        stage.remove("low-1")
+        await stage.expect(lambda: set(stage.bound) == {"high"})
+
+
+async def test_after_a_crash_at_any_write_the_next_process_finishes_or_cancels() -> None:
+    for writes in range(7):
+        stage = Stage()
+        stage.running("low-1", "n1")
+        stage.running("low-2", "n2")
+        stage.gang("high", 2)
+        stage.server.stops_after = writes
+        async with stage.open():
+            await stage.expect(lambda s=stage, n=writes: len(s.server.writes) >= min(n, 6))
+            await stage.pause()
+        again = Stage(_restart(stage.scene))
+        async with again.open():
+            await again.expect(lambda a=again: a.is_deleted("low-1", "low-2"))
+            for name in ("low-1", "low-2"):
+                again.remove(name)
+            await again.expect(lambda a=again: set(a.bound) == {"high-0", "high-1"})
+
+
+def _restart(scene: Scene) -> Scene:
+    """Return a scene in which everything that is known comes from what was written."""
+    again = Scene()
+    for name in ("n1", "n2"):
+        again.state.upsert_node(make_node(name).gpu(8).build())
+    again.state.upsert_pod_group(make_pod_group("default/high", 2).build())
+    for uid in sorted(scene.state.pods):
+        seen = scene.state.observed(uid)
+        assert seen is not None
+        again.state.upsert_pod(seen)
+    return again
