@@ -74,11 +74,15 @@ class Unit:
     since: float = 0.0
     is_repair: bool = False
     lease_seconds: int = 0
+    pods: tuple[Pod, ...] = field(init=False, repr=False, compare=False)
+    """All waiting pods of the unit."""
 
-    @property
-    def pods(self) -> tuple[Pod, ...]:
-        """All waiting pods of the unit."""
-        return tuple(pod for demand in self.demands for pod in demand.pods)
+    def __post_init__(self) -> None:
+        if len(self.demands) == 1:
+            pods = tuple(self.demands[0].pods)
+        else:
+            pods = tuple(pod for demand in self.demands for pod in demand.pods)
+        object.__setattr__(self, "pods", pods)
 
     @property
     def required(self) -> int:

@@ -102,10 +102,14 @@ def score_rows(
     if not terms:
         return MAX_SCORE
     total = np.zeros_like(used[0])
-    weights = np.zeros_like(total)
+    weights: Ints | int = 0
     for term, taken, size in zip(terms, used, allocatable, strict=True):
         after = np.minimum(taken + term.request, size)
         part = size - after if term.strategy is ScoringStrategy.LEAST_ALLOCATED else after
+        if size.all():  # the usual case needs fewer arrays
+            total += term.weight * (part * MAX_SCORE // size)
+            weights += term.weight
+            continue
         is_there = size > 0
         total += np.where(is_there, term.weight * (part * MAX_SCORE // np.maximum(size, 1)), 0)
         weights += term.weight if term.request else np.where(is_there, term.weight, 0)
