@@ -32,7 +32,7 @@ from koord.core.reservation.claims import Claim, Reserving
 from koord.core.reservation.index import OwnerIndex
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import NAME, Reservation, ReservationUse
-from koord.core.reservation.session import ReservationSession
+from koord.core.reservation.session import PayingSession, ReservationSession
 from koord.core.units import PODS
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Reservations(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> ReservationSession:
-        return ReservationSession(self, cycle)
+        return PayingSession(self, cycle) if self.index else ReservationSession(self, cycle)
 
 
 def find_use(allocations: Iterable[object]) -> ReservationUse | None:

@@ -390,12 +390,14 @@ class ReservationSession(Session):
             self._cycle.undo.push(self._given.__delitem__, uid)
         self._given[uid] = use
 
-    # --- who pays --------------------------------------------------------------------------------
+
+class PayingSession(ReservationSession):
+    """The session while there are reservations: pods are charged in place of what they use."""
 
     @override
     def pre_filter(self, unit: Unit) -> Admission | Refusal:
         """Let reservations leave their quotas to the pods that may use them, before those pay."""
-        if self._cycle.is_charging_kept and self._plugin.index:
+        if self._cycle.is_charging_kept:
             left: dict[str, dict[str, int]] = {}
             for pod in unit.pods:
                 asked = self._claims.of(pod)
