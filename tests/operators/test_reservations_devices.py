@@ -123,3 +123,27 @@ def test_cpus_are_held_and_given_to_owners(cluster: Cluster, reservations: Reser
         cluster.expect_pod("late", "InsufficientNodes")
     finally:
         reservations.delete("c")
+
+
+def test_a_running_pod_is_taken_in(cluster: Cluster, reservations: Reservations) -> None:
+    cluster.pod("running", gpus=3, labels=OWNER)
+    cluster.expect_bound("running")
+    cluster.pod("other", gpus=4)
+    cluster.expect_bound("other")
+    fields = {"preAllocation": True, "allocatePolicy": "Restricted"}
+    reservations.create("r", 4, **fields)
+    reservations.expect("r")
+    assert set(minors(cluster, "running")) < set(held(reservations, "r"))
+    assert set(minors(cluster, "other")).isdisjoint(held(reservations, "r"))
+    assert allocated(cluster, "running") == reservations.name("r")
+    reservations.expect_owners("r", "running")
+    cluster.operators.kill()
+    cluster.operators.start()
+    cluster.pod("late", gpus=1)
+    cluster.expect_pod("late", "InsufficientNodes")
+    cluster.delete_pod("running")
+    cluster.pod("owner", gpus=4, labels=OWNER)
+    cluster.expect_bound("owner")
+    assert set(minors(cluster, "owner")) == set(held(reservations, "r"))
+    assert "late" not in cluster.bound()
+    reservations.expect_owners("r", "owner")

@@ -132,6 +132,21 @@ def test_one_that_must_take_in_a_pod_waits_for_one() -> None:
     assert made.take_in(reserved={NVIDIA_GPU: 2}, pre_allocation=must) == "a"
 
 
+def test_it_is_tried_again_when_a_candidate_has_started() -> None:
+    made = Running()
+    must = PreAllocation(is_required=True)
+    waiting = make_reservation(
+        node="", policy=RESTRICTED, reserved={NVIDIA_GPU: 2}, pre_allocation=must
+    )
+    upsert_reservation(made.state, waiting)
+    (refusal,) = made.decide(made.take()).refusals
+    assert "no pod match reservation with pre allocation required" in refusal.reason.text()
+    made.run("a", gpus=1)
+    made.state.note_freed(made.state.advance(0.0))
+    (placement,) = made.decide(made.take()).placements
+    assert placement.assignments[0].pod.uid == waiting.uid
+
+
 @pytest.mark.parametrize("is_clusterwide", [True, False])
 def test_several_are_taken_in_until_it_fits(*, is_clusterwide: bool) -> None:
     """The worked example: 1, 5 and 1 GPUs; 4 are asked for, 1 is free; 5 are too many."""

@@ -166,7 +166,10 @@ class Cycle(CycleView):
         for holders in self._options(shape, row):
             mark = self.checkpoint()
             draft = Draft(pod, shape, row, holders)
-            with self.lifting({row: holders}):
+            if holders:
+                with self.lifting({row: holders}):
+                    failed = self._try(draft)
+            else:
                 failed = self._try(draft)
             if failed is None:
                 place = Place(row, allocations=tuple(draft.allocations))

@@ -7,7 +7,7 @@ node is always P + sum(max(C, U)). Both are derived from objects: whenever a pod
 uses a reservation changes, the amounts of all its pods are added up.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -71,6 +71,10 @@ class Reservations(Plugin):
         """Those whose node was deleted since they got it, even if there is another of its name."""
         self.pods: Mapping[str, Pod] = {}
         """All pods, as of the last refresh."""
+        self._taking_in: set[str] = set()
+        """Those without a node that take in running pods."""
+        self._arrived_on: set[str] = set()
+        """Nodes with pods that they might take in."""
         self._node_uids: dict[int, str] = {}
         self._edits = 0
         self._claims: tuple[tuple[int, int], Known] = ((0, 0), ({}, {}))
@@ -124,7 +128,15 @@ class Reservations(Plugin):
             self.changes.note(uid)
 
     @override
+    def advance(self, now: float) -> Collection[str]:
+        """Return the nodes with pods that a waiting reservation may take in since the last call."""
+        found, self._arrived_on = self._arrived_on, set()
+        return found
+
+    @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
+        if self._taking_in and count > 0:
+            self._arrived_on.add(charge.load.node)
         if not charge.allocations and charge.uid not in self._given:
             return
         # What a pod was given does not change: later annotations are not believed.
@@ -211,12 +223,24 @@ class Reservations(Plugin):
             if not on_node:
                 del self.on_node[before.reservation.status.node]
         self.index.discard(uid)
+        self._note_waiting(uid)
         if after is None:
             return
         self.accounts[uid] = after
         self.on_node.setdefault(after.reservation.status.node, {})[uid] = None
         if after.is_matchable:
             self.index.add(after.reservation)
+
+    def _note_waiting(self, uid: str) -> None:
+        """Note whether pods that start are of use to a reservation."""
+        reservation = self.known.get(uid)
+        is_waiting = reservation is not None and not (
+            reservation.status.node or reservation.status.is_over
+        )
+        if is_waiting and reservation is not None and reservation.pre_allocation is not None:
+            self._taking_in.add(uid)
+        else:
+            self._taking_in.discard(uid)
 
     def _account(self, uid: str) -> ReservationAccount | None:
         reservation = self.known.get(uid)
