@@ -45,6 +45,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sandbox": Command(
         "sandbox", "A real Kubernetes control plane on this machine, without containers."
     ),
+    "migrate": Command(
+        "migrate", "Rewrite manifests of Volcano, Kueue, KAI and others to ours, or to Koordinator."
+    ),
     "crds": Command("crds", "Write and check the CRDs."),
     "version": Command("queries", "Print the versions of koord, of Python and of the API server."),
 }

@@ -1,0 +1,67 @@
+"""Parts of GPUs: annotations of KAI and resources of Volcano, as our resources."""
+
+from typing import Any, Final
+
+from koord.api.migration.wish import Document, Say, Wish, containers_of
+
+_CORE: Final = "koordinator.sh/gpu-core"
+_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
+_MEMORY: Final = "koordinator.sh/gpu-memory"
+_SHARED: Final = "koordinator.sh/gpu.shared"
+_WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
+_VGPU: Final = "volcano.sh/vgpu-"
+
+
+def share_gpus(template: Document, wish: Wish, say: Say) -> bool:
+    """Rewrite what the pod asks for; return whether anything changed."""
+    changed = False
+    if wish.gpu_fraction is not None:
+        container = next(containers_of(template), None)
+        if container is None or not 0 < wish.gpu_fraction <= 1:
+            say("gpu-fraction", f"{wish.gpu_fraction} is no part of a GPU")
+        else:
+            percent = round(wish.gpu_fraction * 100)
+            _limit(container, _parts(wish.gpu_count, {_CORE: percent, _RATIO: percent}))
+            changed = True
+    for container in containers_of(template):
+        changed |= _translate_vgpu(container, say)
+    return changed
+
+
+def _parts(count: int, of_one: dict[str, int]) -> dict[str, str]:
+    amounts = {key: str(value * count) for key, value in of_one.items()}
+    return amounts | ({_SHARED: str(count)} if count > 1 else {})
+
+
+def _limit(container: Document, amounts: dict[str, str]) -> None:
+    resources = container.setdefault("resources", {})
+    for name in ("requests", "limits"):
+        kept = {k: v for k, v in (resources.get(name) or {}).items() if k not in _WHOLE}
+        resources[name] = kept
+    resources["limits"] |= amounts
+    if not resources["requests"]:
+        del resources["requests"]
+
+
+def _translate_vgpu(container: Document, say: Say) -> bool:
+    resources = container.get("resources") or {}
+    found: dict[str, Any] = {}
+    for amounts in resources.values():
+        if isinstance(amounts, dict):
+            names = [key for key in amounts if str(key).startswith(_VGPU)]
+            found |= {key.removeprefix(_VGPU): amounts.pop(key) for key in names}
+    if not found:
+        return False
+    try:
+        count = int(found.get("number", 1))
+        core = int(found["cores"])
+        amounts = _parts(count, {_CORE: core})
+        if "memory" in found:
+            amounts[_MEMORY] = f"{int(found['memory']) * count}Mi"
+        else:
+            amounts[_RATIO] = str(int(found["memory-percentage"]) * count)
+    except (KeyError, ValueError):
+        say(f"{_VGPU}…", f"say {_CORE} and {_MEMORY}: not all of them are in {found}")
+        return True
+    _limit(container, amounts)
+    return True

@@ -1,0 +1,182 @@
+"""Queues of others as ElasticQuotas."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from koord.api.keys import operators, quota
+from koord.api.migration.table import Action, rows_of
+from koord.api.migration.wish import Document, Say
+from koord.api.podgroup import SIGS_GROUP
+from koord.api.quantity import NANO_PER_UNIT, InvalidQuantityError, parse_quantity
+
+_UNLIMITED: Final = "1P"
+"""For a resource with a min and without a limit: every resource of min has to be in max."""
+_KAI_AMOUNTS: Final = {
+    "cpu": ("cpu", "m"),
+    "memory": ("memory", "M"),
+    "gpu": ("nvidia.com/gpu", ""),
+}
+
+Amounts = dict[str, str]
+
+
+@dataclass
+class Share:
+    """What a queue is entitled to."""
+
+    name: str
+    minimum: Amounts = field(default_factory=dict)
+    maximum: Amounts = field(default_factory=dict)
+    weight: Any = None
+    parent: str = ""
+    lends: bool = True
+    namespaces: list[str] = field(default_factory=lambda: ["*"])
+    own_namespace: str = ""
+
+
+def add(left: Amounts, right: Amounts) -> Amounts:
+    """Add two lists of amounts; an amount alone keeps its text."""
+    total = dict(left)
+    for name, amount in right.items():
+        total[name] = _plus(total[name], amount) if name in total else amount
+    return total
+
+
+def _plus(left: str, right: str) -> str:
+    nano = parse_quantity(left).nano + parse_quantity(right).nano
+    whole, rest = divmod(nano, NANO_PER_UNIT)
+    return str(whole) if not rest else f"{nano // 10**6}m"
+
+
+def _texts(amounts: Any) -> Amounts:
+    if not isinstance(amounts, dict):
+        return {}
+    texts = {str(name): str(amount) for name, amount in amounts.items()}
+    for text in texts.values():
+        parse_quantity(text)
+    return texts
+
+
+def _read_flavors(share: Share, groups: Any, say: Say) -> None:
+    """Add up the flavors of Kueue's resource groups."""
+    limited: set[str] = set()
+    borrowed: Amounts = {}
+    lent = []
+    for group in groups:
+        flavors = group.get("flavors") or ()
+        if len(flavors) > 1:
+            say("resourceGroups", "several flavors are added up: a quota does not tell nodes apart")
+        for one in (one for flavor in flavors for one in flavor.get("resources") or ()):
+            name = str(one["name"])
+            share.minimum = add(share.minimum, {name: str(one.get("nominalQuota", 0))})
+            if "borrowingLimit" in one:
+                limited.add(name)
+                borrowed = add(borrowed, {name: str(one["borrowingLimit"])})
+            if "lendingLimit" in one:
+                lent.append(str(one["lendingLimit"]))
+    if lent and set(lent) == {"0"}:
+        share.lends = False
+    elif lent:
+        say("lendingLimit", "a quota lends all that is idle, or nothing")
+    total = add(share.minimum, borrowed)
+    share.maximum = {name: total[name] for name in limited}
+
+
+def _read_kai(share: Share, resources: Any, _say: Say) -> None:
+    weights = {}
+    for key, (name, unit) in _KAI_AMOUNTS.items():
+        one = resources.get(key) or {}
+        if one.get("quota", -1) not in {-1, None}:
+            share.minimum[name] = f"{one['quota']}{unit}"
+        if one.get("limit", -1) not in {-1, None}:
+            share.maximum[name] = f"{one['limit']}{unit}"
+        if "overQuotaWeight" in one:
+            weights[name] = str(one["overQuotaWeight"])
+    share.weight = weights or None
+
+
+def _read_guarantee(share: Share, guarantee: Any, say: Say) -> None:
+    kept = _texts(guarantee.get("resource"))
+    if share.minimum and kept != share.minimum:
+        say("guarantee", "less than `deserved`: a quota lends all that is idle, or nothing")
+    else:
+        share.minimum, share.lends = kept, False
+
+
+def _read_weight(share: Share, weight: Any, _say: Say) -> None:
+    share.weight = weight.get("weight") if isinstance(weight, dict) else weight
+
+
+_READERS: Final[Mapping[Action, Callable[[Share, Any, Say], None]]] = {
+    Action.MIN: lambda share, value, _: setattr(share, "minimum", _texts(value)),
+    Action.MAX: lambda share, value, _: setattr(share, "maximum", _texts(value)),
+    Action.GUARANTEE: _read_guarantee,
+    Action.PARENT: lambda share, value, _: setattr(share, "parent", str(value)),
+    Action.FLAVORS: _read_flavors,
+    Action.AMOUNTS: _read_kai,
+    Action.WEIGHT: _read_weight,
+}
+
+
+def read_share(document: Document, say: Say) -> Share:
+    """Read a queue of others."""
+    group = str(document["apiVersion"]).partition("/")[0]
+    rows = rows_of(f"{document['kind']}.{group}")
+    share = Share(str(document["metadata"]["name"]))
+    spec = document.get("spec") or {}
+    # The guarantee is compared with what the queue deserves, so it comes last.
+    for key in sorted(spec, key=lambda one: one == "guarantee"):
+        row = rows.get(key)
+        if row is None:
+            say(f"spec.{key}", "unknown")
+        elif row.action is Action.REPORT:
+            say(f"spec.{key}", row.note or "no equivalent")
+        elif row.action in _READERS:
+            try:
+                _READERS[row.action](share, spec[key], say)
+            except (AttributeError, InvalidQuantityError, KeyError, TypeError) as error:
+                say(f"spec.{key}", f"cannot be read: {error}")
+    return share
+
+
+def make_quota(share: Share, *, is_parent: bool) -> Document:
+    labels = {
+        quota.PARENT: share.parent,
+        quota.IS_PARENT: "true" if is_parent else "",
+        quota.ALLOW_LENT_RESOURCE: "" if share.lends else "false",
+    }
+    annotations = {}
+    if share.own_namespace:
+        annotations[quota.NAMESPACES] = json.dumps([share.own_namespace])
+    elif not is_parent and share.namespaces:
+        annotations[operators.SHARED_WITH] = json.dumps(share.namespaces)
+    weights = _make_weights(share)
+    if weights:
+        annotations[quota.SHARED_WEIGHT] = json.dumps(weights)
+    metadata: Document = {"name": share.name}
+    if share.own_namespace:
+        metadata["namespace"] = share.own_namespace
+    for name, keys in (("labels", labels), ("annotations", annotations)):
+        wanted = {key: value for key, value in keys.items() if value}
+        if wanted:
+            metadata[name] = wanted
+    unlimited = sorted(share.minimum.keys() - share.maximum.keys())
+    maximum = share.maximum | dict.fromkeys(unlimited, _UNLIMITED)
+    spec = {"min": share.minimum, "max": maximum}
+    return {
+        "apiVersion": f"{SIGS_GROUP}/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": metadata,
+        "spec": {name: amounts for name, amounts in spec.items() if amounts},
+    }
+
+
+def _make_weights(share: Share) -> Amounts:
+    if share.weight is None:
+        return {}
+    if isinstance(share.weight, dict):
+        return share.weight
+    names = share.maximum.keys() | share.minimum.keys() or {"cpu", "memory"}
+    return {name: str(share.weight) for name in sorted(names)}

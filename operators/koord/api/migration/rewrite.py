@@ -1,0 +1,435 @@
+"""Rewrites the documents of some files together: what one names may be defined in another."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
+
+from koord.api.keys import gang, operators
+from koord.api.migration.devices import share_gpus
+from koord.api.migration.quotas import Share, add, make_quota, read_share
+from koord.api.migration.table import Action, Peer, Row, rows_by_key, rows_of
+from koord.api.migration.volcano_job import make_jobs, read_volcano_job
+from koord.api.migration.wish import (
+    Document,
+    Say,
+    Wish,
+    add_to_template,
+    has_foreign_scheduler,
+    layer_of,
+    make_pod_group,
+    read_keys,
+    take,
+)
+from koord.api.migration.workloads import find_templates, find_values, size_of
+from koord.api.networktopology import NODE_LAYER
+
+_PEERS: Final = tuple(peer for peer in Peer if peer is not Peer.OURS)
+_POD_GROUPS: Final = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai")
+_QUEUES: Final = {
+    "Queue.scheduling.volcano.sh",
+    "Queue.scheduling.run.ai",
+    "ClusterQueue.kueue.x-k8s.io",
+    "Cohort.kueue.x-k8s.io",
+    "ElasticQuota.scheduling.x-k8s.io",
+}
+_TOPOLOGIES: Final = {"Topology.kueue.x-k8s.io", "Topology.kai.scheduler"}
+_LOCAL_QUEUE: Final = "LocalQueue.kueue.x-k8s.io"
+_LEFT_OUT: Final = {
+    _LOCAL_QUEUE: "",
+    "ResourceFlavor.kueue.x-k8s.io": "a tree of a node pool, see docs/quota.md#trees-of-node-pools",
+    "WorkloadPriorityClass.kueue.x-k8s.io": "a PriorityClass",
+    "AdmissionCheck.kueue.x-k8s.io": "nothing here",
+    "HyperNode.topology.volcano.sh": "labels on the nodes, and a ClusterNetworkTopology",
+}
+_TEMPLATES_MISSING: Final = {"TrainJob", "LeaderWorkerSet"}
+
+
+_MALFORMED: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What reading an object of another form raises: the server would refuse it."""
+
+
+class Lost(NamedTuple):
+    """A key that could not be translated."""
+
+    where: str
+    key: str
+    advice: str
+
+
+def owner_of(document: Document) -> str:
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    return f"{document.get('kind')}.{group}"
+
+
+def _place(document: Document, name: str) -> tuple[str, str]:
+    return (document.get("metadata") or {}).get("namespace", ""), name
+
+
+class Migration:
+    """Knows all documents, then rewrites one after the other."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.lost: list[Lost] = []
+        self._groups: dict[tuple[str, str], Wish] = {}
+        """PodGroups, those of the files and those added."""
+        self._queues: dict[tuple[str, str], str] = {}
+        self._users: dict[str, list[str]] = {}
+        self._shares: dict[str, Share] = {}
+        self._topologies: list[str] = []
+        self._replace = self._table()
+        self._added: set[str] = set()
+        for document in documents:
+            with suppress(*_MALFORMED):  # reported when it is rewritten
+                for one in document["items"] if document.get("kind") == "List" else [document]:
+                    self._look_at(one)
+
+    def _look_at(self, document: Document) -> None:
+        owner = owner_of(document)
+        name = str((document.get("metadata") or {}).get("name", ""))
+        if owner == _LOCAL_QUEUE:
+            queue = str((document.get("spec") or {}).get("clusterQueue", ""))
+            place = _place(document, name)
+            self._queues[place] = queue
+            self._users.setdefault(queue, []).append(place[0] or "default")
+        elif owner in _QUEUES:
+            self._shares[name] = read_share(document, lambda *_: None)
+        elif owner.startswith("PodGroup."):
+            wish = Wish()
+            if owner.partition(".")[2] in _POD_GROUPS:
+                wish = self._read_pod_group(document, lambda *_: None)
+            self._groups[_place(document, name)] = wish
+        elif owner in _TOPOLOGIES:
+            self._topologies.append(name)
+
+    def rewrite(self, document: Document) -> list[Document]:
+        """Return what takes the place of a document: itself, if it concerns no other scheduler."""
+        try:
+            return self._rewrite(document)
+        except _MALFORMED as error:
+            self._sayer(document)("object", f"left as it is, because it is malformed: {error!r}")
+            return [document]
+
+    def _rewrite(self, document: Document) -> list[Document]:
+        if document.get("kind") == "List":
+            items = [new for one in document.get("items") or () for new in self.rewrite(one)]
+            return [document if items == document.get("items") else document | {"items": items}]
+        replace = self._replace.get(owner_of(document), self._rewrite_workload)
+        return replace(document, self._sayer(document))
+
+    def _table(self) -> Mapping[str, Callable[[Document, Say], list[Document]]]:
+        """Return what takes the place of objects that only others know."""
+        return {
+            **dict.fromkeys(_LEFT_OUT, self._leave_out),
+            **dict.fromkeys(_QUEUES, self._rewrite_queue),
+            **dict.fromkeys(_TOPOLOGIES, self._rewrite_topology),
+            **{f"PodGroup.{group}": self._rewrite_pod_group for group in _POD_GROUPS},
+            "Job.batch.volcano.sh": self._rewrite_volcano_job,
+        }
+
+    def _sayer(self, document: Document) -> Say:
+        metadata = document.get("metadata") or {}
+        where = f"{document.get('kind')}/{metadata.get('name', '')}"
+        return lambda key, advice: self.lost.append(Lost(where, key, advice))
+
+    # Groups and queues
+
+    def _leave_out(self, document: Document, say: Say) -> list[Document]:
+        advice = _LEFT_OUT[owner_of(document)]
+        if advice:
+            say(str(document["kind"]), f"left out; in its place: {advice}")
+        return []
+
+    def _rewrite_pod_group(self, document: Document, say: Say) -> list[Document]:
+        wish = self._read_pod_group(document, say)
+        namespace, name = _place(document, document["metadata"]["name"])
+        return [_keep_metadata(document, make_pod_group(name, namespace, wish))]
+
+    def _read_pod_group(self, document: Document, say: Say) -> Wish:
+        rows = rows_of(owner_of(document))
+        wish = read_keys(deepcopy(document["metadata"]), rows_by_key(*_PEERS), say)
+        for key, value in (document.get("spec") or {}).items():
+            row = rows.get(key)
+            if row is None:
+                say(f"spec.{key}", "unknown")
+            elif row.action is Action.TASK_MINIMUMS:
+                wish.sub_groups = [{"name": k, "minMember": n} for k, n in value.items()]
+            elif row.action is Action.SUB_GROUPS:
+                fields = ("name", "parent", "minMember")
+                wish.sub_groups = [{k: one[k] for k in fields if k in one} for one in value]
+            elif row.action is Action.TOPOLOGY:
+                wish.gather = _read_levels(value)
+            else:
+                take(wish, row._replace(key=f"spec.{key}"), value, say)
+        return wish
+
+    def _rewrite_queue(self, document: Document, say: Say) -> list[Document]:
+        share = read_share(document, say)
+        owner = owner_of(document)
+        made = []
+        if owner.startswith("ElasticQuota."):
+            share.own_namespace = document["metadata"].get("namespace", "default")
+        if owner.startswith("ClusterQueue."):
+            self._limit_users(share, document, say)
+            parent = share.parent
+            if parent and parent not in self._shares and parent not in self._added:
+                self._added.add(parent)
+                made.append(make_quota(self._sum_children(Share(parent)), is_parent=True))
+        if owner.startswith("Cohort."):
+            share = self._sum_children(share)
+        if share.parent in {"", "root"}:
+            share.parent = ""
+        is_parent = any(one.parent == share.name for one in self._shares.values())
+        if owner == "Queue.scheduling.volcano.sh" and share.name == "root":
+            return []
+        is_parent |= owner.startswith("Cohort.")
+        return [*made, _keep_metadata(document, make_quota(share, is_parent=is_parent))]
+
+    def _limit_users(self, share: Share, document: Document, say: Say) -> None:
+        spec = document.get("spec") or {}
+        share.namespaces = sorted(set(self._users.get(share.name, ())))
+        if not share.namespaces:
+            share.namespaces = ["*"] if spec.get("namespaceSelector") == {} else []
+        if not share.namespaces:
+            say("LocalQueue", f"none for {share.name}: say in shared-with who may use the quota")
+        if not share.parent:
+            share.maximum = share.minimum | share.maximum
+
+    def _sum_children(self, share: Share) -> Share:
+        for one in self._shares.values():
+            if one.parent == share.name:
+                share.minimum = add(share.minimum, one.minimum)
+        return share
+
+    def _rewrite_topology(self, document: Document, say: Say) -> list[Document]:
+        name = document["metadata"]["name"]
+        labels = [one["nodeLabel"] for one in (document.get("spec") or {}).get("levels") or ()]
+        layers: list[Document] = []
+        for label in labels:
+            layer: Document = {"topologyLayer": layer_of(label)}
+            if layers:
+                layer["parentTopologyLayer"] = layers[-1]["topologyLayer"]
+            if layer["topologyLayer"] != NODE_LAYER:
+                layer["labelKey"] = [label]
+            layers.append(layer)
+        if not layers or layers[-1]["topologyLayer"] != NODE_LAYER:
+            above = {"parentTopologyLayer": layers[-1]["topologyLayer"]} if layers else {}
+            layers.append({"topologyLayer": NODE_LAYER} | above)
+        is_default = name == self._topologies[0]
+        if not is_default:
+            say("Topology", f"gangs use {operators.TOPOLOGY}: {name} to name it")
+        return [
+            {
+                "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+                "kind": "ClusterNetworkTopology",
+                "metadata": {"name": "default" if is_default else name},
+                "spec": {"networkTopologySpec": layers},
+            }
+        ]
+
+    # Pods
+
+    def _rewrite_volcano_job(self, document: Document, say: Say) -> list[Document]:
+        document = deepcopy(document)
+        wish = read_volcano_job(document, say)
+        wish.fill(read_keys(document["metadata"], rows_by_key(*_PEERS), say))
+        wish.gang = document["metadata"]["name"]
+        made = self._add_pod_group(document, wish)
+        for job in make_jobs(document, wish, say):
+            for template in find_templates(job):
+                keys = template.setdefault("metadata", {})
+                own = read_keys(keys, rows_by_key(*_PEERS), say)
+                own.gang = ""
+                own.fill(wish)
+                share_gpus(template, own, say)
+                add_to_template(template, own)
+            made.append(job)
+        return made
+
+    def _rewrite_workload(self, original: Document, say: Say) -> list[Document]:
+        document = deepcopy(original)
+        rows = rows_by_key(*_PEERS)
+        templates = find_templates(document)
+        outer = Wish()
+        if document not in templates and isinstance(document.get("metadata"), dict):
+            outer = read_keys(document["metadata"], rows, say)
+        outer.fill(_take_policy(document, say))
+        wishes = [read_keys(one.setdefault("metadata", {}), rows, say) for one in templates]
+        foreign = any(map(has_foreign_scheduler, templates))
+        shared = [share_gpus(one, wish, say) for one, wish in zip(templates, wishes, strict=True)]
+        peers = outer.peers.union(*(wish.peers for wish in wishes))
+        if not (peers or foreign or any(shared)):
+            return [_add_gates(original)]
+        if document.get("kind") in _TEMPLATES_MISSING:
+            say(str(document["kind"]), "see docs/recipes: its gangs cannot be named in a template")
+        return self._opt_in(document, templates, wishes, outer, say)
+
+    def _opt_in(
+        self,
+        document: Document,
+        templates: list[Document],
+        wishes: list[Wish],
+        outer: Wish,
+        say: Say,
+    ) -> list[Document]:
+        peers = outer.peers.union(*(wish.peers for wish in wishes))
+        if Peer.KUEUE in peers:
+            _resume(document)
+        whole = Wish()
+        for one in (outer, *wishes):
+            whole.fill(one)
+        is_single = document.get("kind") == "Pod"
+        with_jobs = Peer.KUEUE in peers or whole.minimum is not None or bool(whole.constraint)
+        size = None if is_single else size_of(document, with_jobs=with_jobs)
+        members = size.members if size is not None else []
+        made: list[Document] = []
+        if not whole.gang and size is None and whole.minimum is not None:
+            members = templates  # a Deployment, say, with a minimum of its own
+        if whole.gang:
+            members = templates
+        elif members:
+            whole.gang = str(document["metadata"].get("name", ""))
+            whole.minimum = whole.minimum or (size.minimum if size is not None else None)
+        if whole.gang:
+            made = self._add_pod_group(document, whole)
+            self._check_gang(document, whole, say)
+        elif whole.constraint:
+            say("topology", "only a gang has a topology constraint")
+        self._resolve_queue(document, whole, say)
+        group = self._groups.get(_place(document, whole.gang), Wish())
+        for template, wish in zip(templates, wishes, strict=True):
+            is_member = any(template is one for one in members)
+            wish.gang = whole.gang if is_member else ""
+            wish.quota, wish.priority = whole.quota or group.quota, whole.priority or group.priority
+            wish.preemptible = wish.preemptible or outer.preemptible
+            add_to_template(template, wish)
+            if not template["metadata"]:
+                del template["metadata"]
+        return [*made, document]
+
+    def _add_pod_group(self, document: Document, wish: Wish) -> list[Document]:
+        place = _place(document, wish.gang)
+        if place in self._groups or wish.minimum is None:
+            return []
+        self._groups[place] = wish
+        return [make_pod_group(place[1], place[0], wish)]
+
+    def _check_gang(self, document: Document, wish: Wish, say: Say) -> None:
+        if _place(document, wish.gang) not in self._groups:
+            say(wish.gang, "no PodGroup of this name is in the files: migrate it, too")
+
+    def _resolve_queue(self, document: Document, wish: Wish, say: Say) -> None:
+        if Peer.KUEUE not in wish.peers or not wish.quota:
+            return
+        place = _place(document, wish.quota)
+        if place in self._queues:
+            wish.quota = self._queues[place]
+        elif wish.quota not in self._shares:
+            say(wish.quota, "its LocalQueue is in none of the files: the quota must have this name")
+
+
+def _keep_metadata(old: Document, new: Document) -> Document:
+    """Keep labels and annotations that belong to nobody here."""
+    metadata = deepcopy(old["metadata"])
+    read_keys(metadata, rows_by_key(*_PEERS), lambda *_: None)
+    for name in ("labels", "annotations"):
+        keys = {**(metadata.get(name) or {}), **(new["metadata"].get(name) or {})}
+        if keys:
+            new["metadata"][name] = keys
+    return new
+
+
+def _read_levels(constraint: Any) -> list[Document]:
+    levels = (("requiredTopologyLevel", "MustGather"), ("preferredTopologyLevel", "PreferGather"))
+    return [
+        {"layer": layer_of(constraint[key]), "strategy": strategy}
+        for key, strategy in levels
+        if constraint.get(key)
+    ]
+
+
+def _take_policy(document: Document, say: Say) -> Wish:
+    """Take the scheduling policy out of a training job."""
+    wish = Wish()
+    for policy in find_values(document, "spec.runPolicy.schedulingPolicy"):
+        rows = rows_of("schedulingPolicy")
+        for key, value in policy.items():
+            if key in rows:
+                take(wish, rows[key], value, say)
+            else:
+                say(f"schedulingPolicy.{key}", "unknown")
+        del document["spec"]["runPolicy"]["schedulingPolicy"]
+    return wish
+
+
+def _add_gates(original: Document) -> Document:
+    """Add our gate to gangs of Koordinator's scheduler; nothing else of theirs changes."""
+    document = deepcopy(original)
+    for template in find_templates(document):
+        pod, metadata = template.get("spec") or {}, template.get("metadata") or {}
+        keys = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+        is_gang = bool(keys.keys() & {gang.POD_GROUP, gang.LEGACY_NAME, gang.NAME})
+        if is_gang and pod.get("schedulerName") == operators.SCHEDULER_NAME:
+            gates = pod.setdefault("schedulingGates", [])
+            if all(one["name"] != operators.PLACEMENT_GATE for one in gates):
+                gates.append({"name": operators.PLACEMENT_GATE})
+    return original if document == original else document
+
+
+def _resume(document: Document) -> None:
+    """Kueue starts suspended jobs; nobody else would."""
+    spec = document.get("spec") or {}
+    for holder in (spec, spec.get("runPolicy") or {}):
+        holder.pop("suspend", None)
+
+
+class Rewritten(NamedTuple):
+    """What takes the place of one document."""
+
+    documents: list[Document]
+    lost: list[Lost]
+
+
+def migrate(documents: list[Document]) -> list[Rewritten]:
+    """Rewrite the objects of other schedulers, and the pods that they name, to ours."""
+    migration = Migration(documents)
+    made = []
+    for document in documents:
+        migration.lost = []
+        made.append(Rewritten(migration.rewrite(document), migration.lost))
+    return made
+
+
+def to_koordinator(documents: list[Document]) -> list[Rewritten]:
+    """Return the same objects without our additions: the way back."""
+    rows = rows_by_key(Peer.OURS)
+    return [_strip(document, rows) for document in documents]
+
+
+def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
+    document = deepcopy(original)
+    lost: list[Lost] = []
+    if document.get("kind") == "List":
+        items = [_strip(one, rows) for one in document.get("items") or ()]
+        document["items"] = [new for item in items for new in item.documents]
+        lost = [one for item in items for one in item.lost]
+        return Rewritten([original if document == original else document], lost)
+    where = f"{document.get('kind')}/{(document.get('metadata') or {}).get('name', '')}"
+
+    def say(key: str, advice: str) -> None:
+        lost.append(Lost(where, key, advice))
+
+    templates = find_templates(document)
+    for one in (document, *(template for template in templates if template is not document)):
+        if isinstance(one.get("metadata"), dict):
+            read_keys(one["metadata"], rows, say, prefixes={})
+    for template in templates:
+        pod = template.get("spec") or {}
+        gates = pod.get("schedulingGates") or []
+        kept = [one for one in gates if one.get("name") != operators.PLACEMENT_GATE]
+        if kept != gates:
+            pod["schedulerName"] = operators.SCHEDULER_NAME
+            pod["schedulingGates"] = kept
+            if not kept:
+                del pod["schedulingGates"]
+    return Rewritten([original if document == original else document], lost)

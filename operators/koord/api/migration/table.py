@@ -1,0 +1,295 @@
+# ruff: noqa: E501 - a table: one key to a line
+"""What becomes of every key of other schedulers. The documentation prints this table.
+
+A row is about a label or an annotation, about a field of a kind that is replaced, or about a field
+of pods and jobs. A field without a row is reported as not translated.
+"""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class Peer(StrEnum):
+    """Whose key it is."""
+
+    KOORDINATOR = "Koordinator"
+    SCHEDULER_PLUGINS = "scheduler-plugins"
+    VOLCANO = "Volcano"
+    KUEUE = "Kueue"
+    KAI = "KAI"
+    KUBEFLOW = "Kubeflow and Ray"
+    OURS = "koord-operators"
+    """For the way back to Koordinator."""
+
+
+class Action(StrEnum):
+    """What the rewriting does with the value."""
+
+    GANG = "gang"
+    MINIMUM = "minimum"
+    QUOTA = "quota"
+    PRIORITY = "priority"
+    TIMEOUT = "timeout"
+    SUB_GROUP = "sub-group"
+    SUB_GROUPS = "sub-groups"
+    TASK_MINIMUMS = "task minimums"
+    REQUIRED = "required layer"
+    PREFERRED = "preferred layer"
+    TOPOLOGY = "topology constraint"
+    SLICE_LAYER = "layer of slices"
+    SLICE_SIZE = "size of slices"
+    INDEX = "index"
+    PREEMPTIBLE = "preemptible"
+    PREEMPTIBILITY = "preemptibility"
+    GPU_FRACTION = "GPU fraction"
+    GPU_COUNT = "GPU count"
+    KEEP = "keep"
+    WEIGHT = "weight"
+    MAX = "max"
+    MIN = "min"
+    GUARANTEE = "guarantee"
+    PARENT = "parent"
+    FLAVORS = "flavors"
+    AMOUNTS = "amounts"
+    NAMESPACES = "namespaces"
+    CLUSTER_QUEUE = "cluster queue"
+    DROP = "drop"
+    """It has no meaning here; nothing is lost."""
+    REPORT = "report"
+    """It has no equivalent; the user is told."""
+
+
+class Row(NamedTuple):
+    """One key: a label, an annotation, or ``Kind.field`` of an object."""
+
+    peer: Peer
+    key: str
+    becomes: str
+    action: Action
+    note: str = ""
+
+
+NONE: Final = "—"
+_GANG: Final = "label `pod-group.scheduling.sigs.k8s.io`"
+_QUOTA: Final = "label `quota.scheduling.koordinator.sh/name` of the pods"
+_TOPOLOGY: Final = "`network-topology-spec`"
+_SUB_GROUPS: Final = "annotation `operators.koordinator.sh/sub-groups`"
+_SUB_GROUP: Final = "annotation `operators.koordinator.sh/sub-group`"
+_NOT_NEEDED: Final = "internal to it"
+_MIN: Final = "`minMember` of the PodGroup"
+
+_PLUGINS: Final = Peer.SCHEDULER_PLUGINS
+_VOLCANO: Final = Peer.VOLCANO
+_KUEUE: Final = Peer.KUEUE
+_KAI: Final = Peer.KAI
+
+# fmt: off
+_KOORDINATOR_ROWS: Final = (
+    Row(Peer.KOORDINATOR, "all kinds, labels and annotations", "the same", Action.KEEP, "differences: [compatibility](compatibility.md)"),
+    Row(Peer.KOORDINATOR, "schedulerName `koord-scheduler`", "the same", Action.KEEP, "pods of gangs get the gate `operators.koordinator.sh/placement`"),
+)
+
+_PLUGINS_ROWS: Final = (
+    Row(_PLUGINS, "scheduling.x-k8s.io/pod-group", _GANG, Action.GANG),
+    Row(_PLUGINS, "PodGroup.scheduling.x-k8s.io minMember", _MIN, Action.MINIMUM),
+    Row(_PLUGINS, "PodGroup.scheduling.x-k8s.io minResources", "the same", Action.KEEP, "informational here"),
+    Row(_PLUGINS, "PodGroup.scheduling.x-k8s.io scheduleTimeoutSeconds", "the same", Action.TIMEOUT, "default 600 s, not 60 s"),
+    Row(_PLUGINS, "ElasticQuota.scheduling.x-k8s.io min", "the same", Action.MIN),
+    Row(_PLUGINS, "ElasticQuota.scheduling.x-k8s.io max", "the same", Action.MAX, "it gets the annotation `namespaces` with its own namespace, whose pods it limits"),
+)
+
+_VOLCANO_ROWS: Final = (
+    Row(_VOLCANO, "scheduling.k8s.io/group-name", _GANG, Action.GANG),
+    Row(_VOLCANO, "scheduling.volcano.sh/group-name", _GANG, Action.GANG),
+    Row(_VOLCANO, "scheduling.volcano.sh/group-min-member", _MIN, Action.MINIMUM, "a PodGroup is added"),
+    Row(_VOLCANO, "scheduling.volcano.sh/queue-name", _QUOTA, Action.QUOTA),
+    Row(_VOLCANO, "volcano.sh/queue-name", _QUOTA, Action.QUOTA),
+    Row(_VOLCANO, "volcano.sh/preemptable", "label `quota.scheduling.koordinator.sh/preemptible`", Action.PREEMPTIBLE, "`false` also limits the pod to its quota's min"),
+    Row(_VOLCANO, "volcano.sh/task-spec", _SUB_GROUP, Action.SUB_GROUP),
+    Row(_VOLCANO, "scheduling.volcano.sh/group-min-resources", NONE, Action.DROP, "fit is computed from the pods"),
+    Row(_VOLCANO, "volcano.sh/job-name", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/job-version", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/task-index", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/template-uid", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/network-topology-mode", _TOPOLOGY, Action.REPORT, "tiers have no names: write MustGather (hard) or PreferGather (soft) with the layer that you mean"),
+    Row(_VOLCANO, "volcano.sh/network-topology-highest-tier", _TOPOLOGY, Action.REPORT, "a number has no meaning here; name the layer"),
+    Row(_VOLCANO, "volcano.sh/jdb-min-available", "a PodDisruptionBudget", Action.REPORT, "write one"),
+    Row(_VOLCANO, "volcano.sh/jdb-max-unavailable", "a PodDisruptionBudget", Action.REPORT, "write one"),
+    Row(_VOLCANO, "volcano.sh/numa-topology-policy", "`scheduling.koordinator.sh/numa-topology-spec`", Action.REPORT, "see docs/numa.md"),
+    Row(_VOLCANO, "volcano.sh/cooldown-time", NONE, Action.REPORT),
+    Row(_VOLCANO, "volcano.sh/revocable-zone", NONE, Action.REPORT),
+    Row(_VOLCANO, "volcano.sh/sla-waiting-time", NONE, Action.REPORT, "nothing is promised by time"),
+    Row(_VOLCANO, "volcano.sh/task-priority", "`priorityClassName` of the pods", Action.REPORT, "a number is no class"),
+    Row(_VOLCANO, "volcano.sh/task-topology-affinity", "pod affinity", Action.REPORT),
+    Row(_VOLCANO, "volcano.sh/task-topology-anti-affinity", "pod anti-affinity", Action.REPORT),
+    Row(_VOLCANO, "volcano.sh/hierarchy", "label `quota.scheduling.koordinator.sh/parent`", Action.REPORT, "write the tree as ElasticQuotas"),
+    Row(_VOLCANO, "volcano.sh/hierarchy-weights", "`shared-weight`", Action.REPORT),
+    Row(_VOLCANO, "volcano.sh/vgpu-number", "`koordinator.sh/gpu.shared`", Action.GPU_COUNT, "with `vgpu-cores` and `vgpu-memory` (MiB); a resource"),
+    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh minMember", _MIN, Action.MINIMUM),
+    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh minResources", "the same", Action.KEEP, "informational here"),
+    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh queue", _QUOTA, Action.QUOTA, "`default` and `root` name none"),
+    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh priorityClassName", "`priorityClassName` of the pods", Action.PRIORITY),
+    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh minTaskMember", _SUB_GROUPS, Action.TASK_MINIMUMS),
+    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh subGroupPolicy", _SUB_GROUPS, Action.REPORT, "write them with their pods"),
+    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh networkTopology", _TOPOLOGY, Action.REPORT, "tiers have no names: name the layer"),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh weight", "`shared-weight`", Action.WEIGHT, "here per resource"),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh capability", "`max`", Action.MAX),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh deserved", "`min`", Action.MIN),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh guarantee", '`min`, `allow-lent-resource: "false"`', Action.GUARANTEE, "lending is on or off per quota"),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh parent", "label `parent`", Action.PARENT),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh reclaimable", NONE, Action.REPORT, "per pod: label `preemptible`"),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh priority", NONE, Action.REPORT),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh affinity", "a tree of a node pool", Action.REPORT, "see docs/quota.md#trees-of-node-pools"),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh type", NONE, Action.DROP),
+    Row(_VOLCANO, "Job.batch.volcano.sh minAvailable", _MIN, Action.MINIMUM),
+    Row(_VOLCANO, "Job.batch.volcano.sh queue", _QUOTA, Action.QUOTA),
+    Row(_VOLCANO, "Job.batch.volcano.sh priorityClassName", "`priorityClassName` of the pods", Action.PRIORITY),
+    Row(_VOLCANO, "Job.batch.volcano.sh tasks", "an Indexed Job for each task", Action.KEEP, "`minAvailable` of a task becomes that of a sub-group"),
+    Row(_VOLCANO, "Job.batch.volcano.sh ttlSecondsAfterFinished", "the same", Action.KEEP),
+    Row(_VOLCANO, "Job.batch.volcano.sh maxRetry", "`backoffLimit`", Action.KEEP),
+    Row(_VOLCANO, "Job.batch.volcano.sh schedulerName", "`koord-scheduler`", Action.DROP),
+    Row(_VOLCANO, "Job.batch.volcano.sh plugins", NONE, Action.REPORT, "VC_ variables, hosts and keys: use a headless Service and JOB_COMPLETION_INDEX, or a PyTorchJob or MPIJob"),
+    Row(_VOLCANO, "Job.batch.volcano.sh policies", NONE, Action.REPORT, "podFailurePolicy of a Job, failurePolicy of a JobSet"),
+    Row(_VOLCANO, "Job.batch.volcano.sh minSuccess", "`successPolicy` of a Job", Action.REPORT),
+    Row(_VOLCANO, "Job.batch.volcano.sh networkTopology", _TOPOLOGY, Action.REPORT, "tiers have no names: name the layer"),
+    Row(_VOLCANO, "Job.batch.volcano.sh volumes", "volumes of the pods", Action.REPORT),
+)
+
+_KUEUE_ROWS: Final = (
+    Row(_KUEUE, "kueue.x-k8s.io/queue-name", _QUOTA, Action.QUOTA, "the ClusterQueue of that LocalQueue, if the files have it; `suspend` is taken off; a PodGroup for the whole job is added"),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-group-name", _GANG, Action.GANG, "a PodGroup is added"),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-group-total-count", _MIN, Action.MINIMUM),
+    Row(_KUEUE, "kueue.x-k8s.io/job-min-parallelism", _MIN, Action.MINIMUM),
+    Row(_KUEUE, "kueue.x-k8s.io/podset-required-topology", _TOPOLOGY + ": MustGather", Action.REQUIRED, "the layer is named after the node label"),
+    Row(_KUEUE, "kueue.x-k8s.io/podset-preferred-topology", _TOPOLOGY + ": PreferGather", Action.PREFERRED, "likewise"),
+    Row(_KUEUE, "kueue.x-k8s.io/podset-unconstrained-topology", NONE, Action.DROP, "no constraint"),
+    Row(_KUEUE, "kueue.x-k8s.io/podset-slice-required-topology", _TOPOLOGY, Action.SLICE_LAYER, "layer of `podCountMultiple`"),
+    Row(_KUEUE, "kueue.x-k8s.io/podset-slice-size", "`podCountMultiple`", Action.SLICE_SIZE),
+    Row(_KUEUE, "kueue.x-k8s.io/priority-class", "`priorityClassName` of the pods", Action.REPORT, "a WorkloadPriorityClass is no PriorityClass"),
+    Row(_KUEUE, "kueue.x-k8s.io/max-exec-time-seconds", "`activeDeadlineSeconds`", Action.REPORT),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-group-pod-index", "`network-topology-index`", Action.INDEX),
+    Row(_KUEUE, "kueue.x-k8s.io/podset-group-name", "annotation `groups`", Action.REPORT, "a gang has one constraint already"),
+    Row(_KUEUE, "kueue.x-k8s.io/elastic-job", NONE, Action.REPORT, "a minimum below the size does it"),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-group-fast-admission", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-group-serving", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/retriable-in-group", NONE, Action.REPORT),
+    Row(_KUEUE, "kueue.x-k8s.io/managed", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/podset", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/workload", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/role-hash", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_KUEUE, "LocalQueue.kueue.x-k8s.io clusterQueue", "its namespace in `shared-with` of the quota", Action.CLUSTER_QUEUE),
+    Row(_KUEUE, "LocalQueue.kueue.x-k8s.io stopPolicy", NONE, Action.REPORT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io resourceGroups", "`min` (nominalQuota), `max` (with borrowingLimit)", Action.FLAVORS, 'added up over flavors; a lendingLimit of 0 becomes `allow-lent-resource: "false"`'),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io cohort", "label `parent`", Action.PARENT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io cohortName", "label `parent`", Action.PARENT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io namespaceSelector", "`shared-with`", Action.NAMESPACES, "`{}` is all; otherwise the namespaces of its LocalQueues"),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io fairSharing", "`shared-weight`", Action.WEIGHT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io preemption", "reclaim, see docs/quota.md", Action.REPORT, "one rule for the whole cluster"),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io queueingStrategy", NONE, Action.REPORT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io flavorFungibility", NONE, Action.REPORT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io admissionChecks", NONE, Action.REPORT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io stopPolicy", NONE, Action.REPORT),
+    Row(_KUEUE, "Cohort.kueue.x-k8s.io parent", "label `parent`", Action.PARENT),
+    Row(_KUEUE, "Cohort.kueue.x-k8s.io parentName", "label `parent`", Action.PARENT),
+    Row(_KUEUE, "Cohort.kueue.x-k8s.io resourceGroups", "`min`", Action.FLAVORS),
+    Row(_KUEUE, "Cohort.kueue.x-k8s.io fairSharing", "`shared-weight`", Action.WEIGHT),
+    Row(_KUEUE, "Topology.kueue.x-k8s.io levels", "a ClusterNetworkTopology", Action.TOPOLOGY, "layers are named after the node labels"),
+)
+
+_KAI_ROWS: Final = (
+    Row(_KAI, "kai.scheduler/queue", _QUOTA, Action.QUOTA, "a PodGroup is added for kinds that its grouper treats as gangs"),
+    Row(_KAI, "pod-group-name", _GANG, Action.GANG, "annotation"),
+    Row(_KAI, "kai.scheduler/batch-min-member", _MIN, Action.MINIMUM, "a PodGroup is added"),
+    Row(_KAI, "kai.scheduler/subgroup-name", _SUB_GROUP, Action.SUB_GROUP),
+    Row(_KAI, "kai.scheduler/preemptibility", "label `quota.scheduling.koordinator.sh/preemptible`", Action.PREEMPTIBILITY),
+    Row(_KAI, "kai.scheduler/topology", NONE, Action.DROP, "the topology named `default` is used"),
+    Row(_KAI, "kai.scheduler/topology-required-placement", _TOPOLOGY + ": MustGather", Action.REQUIRED, "the layer is named after the node label"),
+    Row(_KAI, "kai.scheduler/topology-preferred-placement", _TOPOLOGY + ": PreferGather", Action.PREFERRED, "likewise"),
+    Row(_KAI, "kai.scheduler/segment-topology-required-placement", _TOPOLOGY, Action.SLICE_LAYER, "layer of `podCountMultiple`"),
+    Row(_KAI, "kai.scheduler/segment-size", "`podCountMultiple`", Action.SLICE_SIZE),
+    Row(_KAI, "kai.scheduler/segment-topology-preferred-placement", NONE, Action.REPORT),
+    Row(_KAI, "gpu-fraction", "`koordinator.sh/gpu-core` and `gpu-memory-ratio`", Action.GPU_FRACTION, "annotation"),
+    Row(_KAI, "gpu-fraction-num-devices", "`koordinator.sh/gpu.shared`", Action.GPU_COUNT, "annotation"),
+    Row(_KAI, "gpu-memory", "`koordinator.sh/gpu-memory`", Action.REPORT, "annotation; a share of the cores (`koordinator.sh/gpu-core`) has to be said as well"),
+    Row(_KAI, "gpu-fraction-container-name", NONE, Action.REPORT, "the first container gets the share"),
+    Row(_KAI, "kai.scheduler/node-pool", "a tree of a node pool", Action.REPORT, "see docs/quota.md#trees-of-node-pools"),
+    Row(_KAI, "kai.scheduler/task-priority", NONE, Action.REPORT),
+    Row(_KAI, "kai.scheduler/skip-podgrouper", NONE, Action.DROP),
+    Row(_KAI, "PodGroup.scheduling.run.ai minMember", _MIN, Action.MINIMUM),
+    Row(_KAI, "PodGroup.scheduling.run.ai queue", _QUOTA, Action.QUOTA),
+    Row(_KAI, "PodGroup.scheduling.run.ai priorityClassName", "`priorityClassName` of the pods", Action.PRIORITY),
+    Row(_KAI, "PodGroup.scheduling.run.ai subGroups", _SUB_GROUPS, Action.SUB_GROUPS),
+    Row(_KAI, "PodGroup.scheduling.run.ai topologyConstraint", _TOPOLOGY, Action.TOPOLOGY),
+    Row(_KAI, "PodGroup.scheduling.run.ai preemptibility", NONE, Action.REPORT, "per pod: label `preemptible`"),
+    Row(_KAI, "PodGroup.scheduling.run.ai minSubGroup", "`minSubGroups` in the annotation", Action.REPORT),
+    Row(_KAI, "PodGroup.scheduling.run.ai markUnschedulable", NONE, Action.DROP),
+    Row(_KAI, "PodGroup.scheduling.run.ai schedulingBackoff", NONE, Action.DROP),
+    Row(_KAI, "Queue.scheduling.run.ai parentQueue", "label `parent`", Action.PARENT),
+    Row(_KAI, "Queue.scheduling.run.ai resources", "`min` (quota), `max` (limit), `shared-weight`", Action.AMOUNTS, "CPU in thousandths, memory in MB; -1 is no limit and left out"),
+    Row(_KAI, "Queue.scheduling.run.ai displayName", NONE, Action.DROP),
+    Row(_KAI, "Queue.scheduling.run.ai priority", NONE, Action.REPORT),
+    Row(_KAI, "Queue.scheduling.run.ai preemptMinRuntime", NONE, Action.REPORT),
+    Row(_KAI, "Queue.scheduling.run.ai reclaimMinRuntime", NONE, Action.REPORT),
+    Row(_KAI, "Topology.kai.scheduler levels", "a ClusterNetworkTopology", Action.TOPOLOGY, "layers are named after the node labels"),
+)
+
+_KUBEFLOW: Final = Peer.KUBEFLOW
+_KUBEFLOW_ROWS: Final = (
+    Row(_KUBEFLOW, "schedulingPolicy minAvailable", _MIN, Action.MINIMUM, "of `runPolicy`; all replicas if absent"),
+    Row(_KUBEFLOW, "schedulingPolicy queue", _QUOTA, Action.QUOTA),
+    Row(_KUBEFLOW, "schedulingPolicy priorityClass", "`priorityClassName` of the pods", Action.PRIORITY),
+    Row(_KUBEFLOW, "schedulingPolicy scheduleTimeoutSeconds", "the same, of the PodGroup", Action.TIMEOUT),
+    Row(_KUBEFLOW, "schedulingPolicy minResources", NONE, Action.DROP, "fit is computed from the pods"),
+    Row(_KUBEFLOW, "ray.io/gang-scheduling-enabled", "a PodGroup", Action.DROP),
+    Row(_KUBEFLOW, "ray.io/scheduler-name", "a PodGroup", Action.DROP),
+    Row(_KUBEFLOW, "ray.io/priority-class-name", "`priorityClassName` of the pods", Action.PRIORITY),
+)
+
+_OURS: Final = Peer.OURS
+_IN_OUR_WAY: Final = (
+    Row(_OURS, "gate `operators.koordinator.sh/placement`", NONE, Action.DROP, "Koordinator's scheduler holds gangs by itself; `schedulerName` becomes `koord-scheduler`"),
+    Row(_OURS, "operators.koordinator.sh/sub-groups", NONE, Action.REPORT, "one PodGroup for each, all in `groups`"),
+    Row(_OURS, "operators.koordinator.sh/sub-group", NONE, Action.REPORT, "one PodGroup for each, all in `groups`"),
+    Row(_OURS, "operators.koordinator.sh/network-topology", NONE, Action.REPORT, "it knows one topology, `default`"),
+    Row(_OURS, "operators.koordinator.sh/on-member-failure", NONE, Action.REPORT),
+    Row(_OURS, "operators.koordinator.sh/on-bind-failure", NONE, Action.REPORT),
+    Row(_OURS, "operators.koordinator.sh/kept-room", NONE, Action.REPORT),
+    Row(_OURS, "operators.koordinator.sh/shared-with", NONE, Action.DROP, "there every pod may name every quota"),
+    Row(_OURS, "operators.koordinator.sh/node-selector", "an ElasticQuotaProfile", Action.REPORT),
+    Row(_OURS, "operators.koordinator.sh/deletion-policy", NONE, Action.REPORT),
+)
+
+# fmt: on
+
+TABLE: Final = (
+    *_KOORDINATOR_ROWS,
+    *_PLUGINS_ROWS,
+    *_VOLCANO_ROWS,
+    *_KUEUE_ROWS,
+    *_KAI_ROWS,
+    *_KUBEFLOW_ROWS,
+    *_IN_OUR_WAY,
+)
+
+PREFIXES: Final = {
+    "volcano.sh/": _VOLCANO,
+    "scheduling.volcano.sh/": _VOLCANO,
+    "kueue.x-k8s.io/": _KUEUE,
+    "kai.scheduler/": _KAI,
+    "scheduling.x-k8s.io/": _PLUGINS,
+}
+"""Keys of others that have no row are reported."""
+SCHEDULERS: Final = ("volcano", "kai-scheduler", "scheduler-plugins-scheduler")
+"""Names of other schedulers in `spec.schedulerName`."""
+FOREIGN_GATES: Final = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
+
+
+def rows_by_key(*peers: Peer) -> dict[str, Row]:
+    """Return the rows of labels and annotations."""
+    return {row.key: row for row in TABLE if row.peer in peers and " " not in row.key}
+
+
+def rows_of(owner: str) -> dict[str, Row]:
+    """Return the rows about fields of ``Kind.group``, by field."""
+    named = ((row.key.split(" "), row) for row in TABLE)
+    return {key[1]: row for key, row in named if len(key) == 2 and key[0] == owner}

@@ -1,0 +1,65 @@
+"""A Volcano Job as Indexed Jobs, one for each task."""
+
+from copy import deepcopy
+from typing import Any
+
+from koord.api.migration.table import Action, Row, rows_of
+from koord.api.migration.wish import Document, Say, Wish, take
+
+
+def read_volcano_job(document: Document, say: Say) -> Wish:
+    """Return what the job asks for as a whole."""
+    rows = rows_of("Job.batch.volcano.sh")
+    wish = Wish()
+    spec = document.get("spec") or {}
+    for key, value in spec.items():
+        row = rows.get(key)
+        if row is None:
+            say(f"spec.{key}", "unknown")
+        elif value not in ([], {}, None):
+            take(wish, row._replace(key=f"spec.{key}"), value, say)
+    tasks = spec.get("tasks") or ()
+    if wish.minimum is None:
+        wish.minimum = sum(one.get("minAvailable", one.get("replicas", 1)) for one in tasks)
+    wish.sub_groups = [
+        {"name": one["name"], "minMember": one["minAvailable"]}
+        for one in tasks
+        if "minAvailable" in one
+    ]
+    return wish
+
+
+def make_jobs(document: Document, wish: Wish, say: Say) -> list[Document]:
+    """Return a Job for each task; their templates have not opted in yet."""
+    return [_make_job(document, task, wish, say) for task in (document.get("spec") or {})["tasks"]]
+
+
+def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Document:
+    known = {"name", "replicas", "minAvailable", "template"}
+    for key in sorted(task.keys() - known):
+        say(f"spec.tasks.{key}", _row(key).note or "no equivalent")
+    metadata = {key: deepcopy(value) for key, value in document["metadata"].items()}
+    metadata["name"] = f"{document['metadata']['name']}-{task['name']}"
+    template = deepcopy(task["template"])
+    template.setdefault("spec", {}).setdefault("restartPolicy", "Never")
+    if template["spec"]["restartPolicy"] == "Always":
+        template["spec"]["restartPolicy"] = "OnFailure"
+    if any(one["name"] == task["name"] for one in wish.sub_groups):
+        annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+        annotations["volcano.sh/task-spec"] = task["name"]  # read again with the other keys
+    size = task.get("replicas", 1)
+    spec: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "parallelism": size,
+        "completions": size,
+        "template": template,
+    }
+    for theirs, ours in (("maxRetry", "backoffLimit"), ("ttlSecondsAfterFinished", "")):
+        if theirs in document["spec"]:
+            spec[ours or theirs] = document["spec"][theirs]
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _row(key: str) -> Row:
+    absent = Row(next(iter(rows_of("Job.batch.volcano.sh").values())).peer, key, "—", Action.REPORT)
+    return rows_of("Job.batch.volcano.sh").get(key, absent)

@@ -1,0 +1,209 @@
+"""What the keys of other schedulers ask for, independent of whose keys they are."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from koord.api.keys import gang, operators, quota
+from koord.api.migration.table import FOREIGN_GATES, PREFIXES, SCHEDULERS, Action, Peer, Row
+from koord.api.networktopology import NODE_LAYER
+
+Document = dict[str, Any]
+Say = Callable[[str, str], None]
+"""Takes a key that could not be translated, and what to do about it."""
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_NO_QUOTA: Final = ("", "default", "root")
+"""Queues of others that limit nothing; our default quota needs no label."""
+
+
+def layer_of(node_label: str) -> str:
+    """Name a layer after its node label: ``example.com/topology-rack`` is TopologyRackLayer."""
+    if node_label == _HOSTNAME:
+        return NODE_LAYER
+    words = re.findall(r"[A-Za-z0-9]+", node_label.rpartition("/")[2])
+    return "".join(word[:1].upper() + word[1:] for word in words)[:58] + "Layer"
+
+
+@dataclass
+class Wish:
+    """What one object, or one pod template, asks for."""
+
+    gang: str = ""
+    minimum: int | None = None
+    quota: str = ""
+    priority: str = ""
+    timeout: int | None = None
+    index: str = ""
+    sub_group: str = ""
+    sub_groups: list[Document] = field(default_factory=list)
+    gather: list[Document] = field(default_factory=list)
+    slice_layer: str = ""
+    slice_size: int | None = None
+    preemptible: str = ""
+    gpu_fraction: float | None = None
+    gpu_count: int = 1
+    peers: set[Peer] = field(default_factory=set)
+    """Whose keys there were."""
+
+    @property
+    def constraint(self) -> list[Document]:
+        """The entries of a topology constraint."""
+        if self.slice_layer and self.slice_size:
+            entry = {"layer": self.slice_layer, "strategy": "PreferGather"}
+            same = [one for one in self.gather if one["layer"] == self.slice_layer]
+            multiple = {"podCountMultiple": self.slice_size}
+            rest = [one for one in self.gather if one not in same]
+            return [*rest, (same[0] if same else entry) | multiple]
+        return self.gather
+
+    def fill(self, other: "Wish") -> None:
+        """Take from another wish what this one leaves open."""
+        for name, value in vars(other).items():
+            if name == "peers":
+                self.peers |= value
+            elif getattr(self, name) == getattr(Wish(), name):
+                setattr(self, name, value)
+
+
+def _number(value: Any) -> int:
+    return int(str(value))
+
+
+def _gather(strategy: str) -> Callable[[Wish, Any], None]:
+    def add(wish: Wish, value: Any) -> None:
+        wish.gather.append({"layer": layer_of(str(value)), "strategy": strategy})
+
+    return add
+
+
+def _set(name: str, convert: Callable[[Any], Any] = str) -> Callable[[Wish, Any], None]:
+    return lambda wish, value: setattr(wish, name, convert(value))
+
+
+def _set_quota(wish: Wish, value: Any) -> None:
+    wish.quota = "" if str(value) in _NO_QUOTA else str(value)
+
+
+SETTERS: Final[Mapping[Action, Callable[[Wish, Any], None]]] = {
+    Action.GANG: _set("gang"),
+    Action.MINIMUM: _set("minimum", _number),
+    Action.QUOTA: _set_quota,
+    Action.PRIORITY: _set("priority"),
+    Action.TIMEOUT: _set("timeout", _number),
+    Action.SUB_GROUP: _set("sub_group"),
+    Action.REQUIRED: _gather("MustGather"),
+    Action.PREFERRED: _gather("PreferGather"),
+    Action.SLICE_LAYER: _set("slice_layer", lambda value: layer_of(str(value))),
+    Action.SLICE_SIZE: _set("slice_size", _number),
+    Action.INDEX: _set("index", lambda value: str(_number(value))),
+    Action.PREEMPTIBLE: _set("preemptible"),
+    Action.PREEMPTIBILITY: _set(
+        "preemptible", lambda value: "false" if value == "non-preemptible" else "true"
+    ),
+    Action.GPU_FRACTION: _set("gpu_fraction", float),
+    Action.GPU_COUNT: _set("gpu_count", _number),
+}
+
+
+def take(wish: Wish, row: Row, value: Any, say: Say) -> None:
+    """Note one value, or say why it is lost."""
+    wish.peers.add(row.peer)
+    if row.action is Action.REPORT:
+        advice = row.note or f"use {row.becomes}" if row.becomes != "—" else row.note
+        say(row.key, advice or "no equivalent")
+    elif row.action in SETTERS:
+        try:
+            SETTERS[row.action](wish, value)
+        except ValueError:
+            say(row.key, f"{value!r} cannot be read")
+
+
+def read_keys(
+    metadata: Document,
+    rows: Mapping[str, Row],
+    say: Say,
+    prefixes: Mapping[str, Peer] = PREFIXES,
+) -> Wish:
+    """Remove keys that have a row, or a prefix, and return what they ask for."""
+    wish = Wish()
+    for name in ("labels", "annotations"):
+        keys = metadata.get(name)
+        if not isinstance(keys, dict):
+            continue
+        for key in list(keys):
+            peer = next((peer for one, peer in prefixes.items() if str(key).startswith(one)), None)
+            if key in rows:
+                take(wish, rows[key], keys.pop(key), say)
+            elif peer is not None:
+                wish.peers.add(peer)
+                say(key, f"unknown; its value was {keys.pop(key)!r}")
+        if not keys:
+            del metadata[name]
+    return wish
+
+
+def has_foreign_scheduler(template: Document) -> bool:
+    return (template.get("spec") or {}).get("schedulerName") in SCHEDULERS
+
+
+def add_to_template(template: Document, wish: Wish) -> None:
+    """Let pods opt in, and give them the labels and annotations of a wish."""
+    pod = template.setdefault("spec", {})
+    gates = [one for one in pod.get("schedulingGates") or () if one["name"] not in FOREIGN_GATES]
+    if all(one["name"] != operators.PLACEMENT_GATE for one in gates):
+        gates.append({"name": operators.PLACEMENT_GATE})
+    pod["schedulingGates"] = gates
+    if needs_kube_scheduler(pod):
+        pod.pop("schedulerName", None)
+    else:
+        pod["schedulerName"] = operators.SCHEDULER_NAME
+    if wish.priority:
+        pod.setdefault("priorityClassName", wish.priority)
+    labels = {
+        gang.POD_GROUP: wish.gang,
+        quota.NAME: wish.quota,
+        quota.PREEMPTIBLE: wish.preemptible if wish.preemptible == "false" else "",
+    }
+    annotations = {
+        operators.SUB_GROUP: wish.sub_group,
+        gang.NETWORK_TOPOLOGY_INDEX: wish.index,
+    }
+    metadata = template.setdefault("metadata", {})
+    for name, keys in (("labels", labels), ("annotations", annotations)):
+        wanted = {key: value for key, value in keys.items() if value}
+        if wanted:
+            metadata[name] = {**(metadata.get(name) or {}), **wanted}
+
+
+def needs_kube_scheduler(pod: Document) -> bool:
+    """Whether only kube-scheduler can bind the pod; the gate alone is right then."""
+    volumes = pod.get("volumes") or ()
+    late = {"persistentVolumeClaim", "ephemeral"}
+    return bool(pod.get("resourceClaims")) or any(late & one.keys() for one in volumes)
+
+
+def make_pod_group(name: str, namespace: str, wish: Wish) -> Document:
+    metadata: Document = {"name": name} | ({"namespace": namespace} if namespace else {})
+    annotations = {}
+    if wish.constraint:
+        annotations[gang.NETWORK_TOPOLOGY_SPEC] = json.dumps({"gatherStrategy": wish.constraint})
+    if wish.sub_groups:
+        annotations[operators.SUB_GROUPS] = json.dumps({"groups": wish.sub_groups})
+    if annotations:
+        metadata["annotations"] = annotations
+    spec: Document = {"minMember": max(wish.minimum or 1, 1)}
+    if wish.timeout:
+        spec["scheduleTimeoutSeconds"] = wish.timeout
+    return {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def containers_of(template: Document) -> Iterator[Document]:
+    yield from (template.get("spec") or {}).get("containers") or ()

@@ -1,0 +1,50 @@
+"""A cluster with the operators, and definitions of the frameworks' kinds."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.operators.conftest import SETTINGS, Cluster, Operators, install, open_cluster
+from tests.support.job_controllers import JobControllers, install_definitions
+
+from koord.sandbox import Sandbox
+
+LABELS = ("example.com/topology-block", "example.com/topology-rack")
+SHARES = {
+    "koordinator.sh/gpu-core": "800",
+    "koordinator.sh/gpu-memory": "640Gi",
+    "koordinator.sh/gpu-memory-ratio": "800",
+}
+
+
+@pytest.fixture(scope="session")
+def frameworks() -> Iterator[Sandbox]:
+    with Sandbox() as box:
+        install(box)
+        install_definitions(box)
+        yield box
+
+
+@pytest.fixture(scope="session")
+def running(frameworks, tmp_path_factory) -> Iterator[Operators]:
+    operators = Operators(frameworks, tmp_path_factory.mktemp("operators"), settings=SETTINGS)
+    operators.start()
+    yield operators
+    operators.end()
+
+
+@pytest.fixture
+def cluster(frameworks, running) -> Iterator[Cluster]:
+    """A namespace, and eight nodes in two racks that offer whole GPUs and parts of GPUs."""
+    with open_cluster(frameworks, running) as view:
+        for at, name in enumerate(view.add_nodes(8)):
+            path = f"/api/v1/nodes/{name}"
+            labels = dict.fromkeys(LABELS, f"{view.namespace}-{at // 4}")
+            frameworks.client.patch(path, {"metadata": {"labels": labels}})
+            status = {"status": {"capacity": SHARES, "allocatable": SHARES}}
+            frameworks.client.patch(f"{path}/status", status)
+        yield view
+
+
+@pytest.fixture
+def controllers(frameworks, cluster) -> JobControllers:
+    return JobControllers(frameworks, cluster.namespace)

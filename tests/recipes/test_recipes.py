@@ -1,0 +1,141 @@
+"""Every recipe of docs/recipes: its gang is complete, placed whole, and heals.
+
+Jobs, StatefulSets and Deployments get their pods from the real controllers. The pods of all other
+kinds are made as their controllers make them: see `tests.support.job_controllers`.
+"""
+
+import json
+from collections import Counter
+from functools import partial
+
+import pytest
+import yaml
+from tests.docs.markdown import parse_page
+from tests.support.helm import ROOT
+
+from koord.api.migration.rewrite import migrate
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(300)]
+
+RECIPES = ROOT / "docs" / "recipes"
+BLOCKS = {
+    block.title: block
+    for page in sorted(RECIPES.glob("*.md"))
+    for block in parse_page(page, page.name)
+    if block.language == "yaml"
+}
+GROUP = "pod-group.scheduling.sigs.k8s.io"
+BY_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+RESTARTED_WHOLE = {"leaderworkerset.yaml"}
+FROM_OTHERS = {"volcano-job.yaml"}
+
+
+def load(title):
+    documents = [one for one in yaml.safe_load_all(BLOCKS[title].text) if one]
+    if title in FROM_OTHERS:
+        documents = [new for one in migrate(documents) for new in one.documents]
+    return documents
+
+
+def members_of(cluster, group):
+    """Return the pods of a gang that have not ended."""
+    return {
+        name: pod
+        for name, pod in cluster.pods().items()
+        if pod["metadata"]["labels"].get(GROUP) == group
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["status"]["phase"] in {"Pending", "Running"}
+    }
+
+
+def is_bound(cluster, group, minimum):
+    pods = members_of(cluster, group).values()
+    return sum("nodeName" in pod["spec"] for pod in pods) >= minimum
+
+
+def placed_together(cluster, group):
+    """Return how many members the largest plan of a gang has placed."""
+    annotations = (pod["metadata"]["annotations"] for pod in members_of(cluster, group).values())
+    key = "operators.koordinator.sh/plan"
+    plans = (json.loads(one[key])["plan"] for one in annotations if key in one)
+    return max(Counter(plans).values())
+
+
+@pytest.mark.parametrize("title", sorted(BLOCKS.keys() - {"policy.yaml", *RESTARTED_WHOLE}))
+def test_gang_of_a_recipe_starts_whole_and_heals(title, cluster, controllers):
+    documents = load(title)
+    groups = {
+        one["metadata"]["name"]: one["spec"]["minMember"]
+        for one in documents
+        if one["kind"] == "PodGroup"
+    }
+    assert groups
+    for one in documents:
+        controllers.create(one)
+    for name, minimum in groups.items():
+        cluster.expect(partial(is_bound, cluster, name, minimum), f"{name} is bound")
+        assert placed_together(cluster, name) >= minimum
+    name, minimum = next(iter(groups.items()))
+    lost = next(iter(members_of(cluster, name).items()))
+    size = len(members_of(cluster, name))
+    controllers.lose(lost[0])
+    cluster.expect(lambda: is_healed(cluster, name, size, lost[1]), f"{name} is whole again")
+
+
+def is_healed(cluster, group, size, lost):
+    pods = members_of(cluster, group).values()
+    uids = {pod["metadata"]["uid"] for pod in pods if "nodeName" in pod["spec"]}
+    return len(uids) == size and lost["metadata"]["uid"] not in uids
+
+
+def test_groups_of_a_leader_worker_set_are_gangs_of_their_own(cluster, controllers, frameworks):
+    policy = BLOCKS["policy.yaml"].text
+    frameworks.kubectl("apply", "-f", "-", stdin=policy)
+    try:
+        wait_for_policy(cluster)
+        (leader_worker_set,) = load("leaderworkerset.yaml")
+        made = controllers.create(leader_worker_set)
+        cluster.expect(lambda: len(cluster.bound()) == 6, "both groups are bound")
+        names = {
+            pod["metadata"]["annotations"]["gang.scheduling.koordinator.sh/name"]
+            for pod in cluster.pods().values()
+        }
+        assert names == {"llm-0", "llm-1"}
+        before = uids_by_group(cluster)
+        controllers.restart_group(made, 0)
+        cluster.expect(lambda: len(cluster.bound()) == 6, "the group is bound again")
+        after = uids_by_group(cluster)
+        assert before["1"] == after["1"]
+        assert not before["0"] & after["0"]
+    finally:
+        frameworks.kubectl("delete", "-f", "-", stdin=policy)
+
+
+def uids_by_group(cluster):
+    found: dict[str, set[str]] = {}
+    for pod in cluster.pods().values():
+        group = pod["metadata"]["labels"][BY_INDEX]
+        found.setdefault(group, set()).add(pod["metadata"]["uid"])
+    return found
+
+
+def wait_for_policy(cluster):
+    """The API server takes a moment to notice a policy."""
+    prefix = "leaderworkerset.sigs.k8s.io"
+    pod = {
+        "metadata": {
+            "name": "probe",
+            "labels": {BY_INDEX: "0", f"{prefix}/name": "probe"},
+            "annotations": {f"{prefix}/size": "1"},
+        },
+        "spec": {
+            "schedulingGates": [{"name": "operators.koordinator.sh/placement"}],
+            "containers": [{"name": "c", "image": "x"}],
+        },
+    }
+
+    def is_in_force():
+        made = cluster.box.client.create(f"{cluster.pods_path}?dryRun=All", pod)
+        return "gang.scheduling.koordinator.sh/name" in made["metadata"]["annotations"]
+
+    cluster.expect(is_in_force, "the policy is in force")
