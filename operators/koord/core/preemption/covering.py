@@ -9,16 +9,19 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import add, sub
 from typing import Final, TypeAlias
 
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.preemption.guarantees import Key
 from koord.core.preemption.problem import Problem, Solution
-from koord.core.preemption.room import Want
+from koord.core.preemption.room import Load, Room, Want
 
 _SHARES: Final = 5040
 """Divisible by all small numbers of pods: costs per pod are compared as integers."""
 _Price: TypeAlias = tuple[int, int, int, int]
+_Amounts: TypeAlias = tuple[int, ...]
+_Pattern: TypeAlias = tuple[tuple[_Amounts, _Amounts], int, _Amounts, tuple[_Amounts, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class _Cover:
         self._problem = problem
         self._room = problem.room
         self._rows = rows
+        self._known: dict[_Pattern, list[tuple[list[int], int]]] = {}
+        """Bundles of rows with equal amounts."""
         self._whole = [at for at in pool if problem.units[at].gangs]
         self._by_row: dict[int, list[int]] = {}
         for at in pool:
@@ -157,29 +162,16 @@ class _Cover:
     def _bundles(self, want: Want, row: int, chosen: set[int], freed: Ints) -> Iterator[_Bundle]:
         """Yield bundles of one row, each on top of those before."""
         room = self._room
-        free = [int(one) for one in room.free[:, row] + freed[:, row]]
-        copies = room.copies_at(want, row, free)
-        going: list[int] = []
-        for at in self._by_row[row]:
-            if at in chosen:
-                continue
-            going.append(at)
-            free = self._with(free, at, 1)
-            more = room.copies_at(want, row, free)
-            if more <= copies:
-                continue
-            for spared in reversed(going[:-1]):
-                less = self._with(free, spared, -1)
-                if room.copies_at(want, row, less) == more:
-                    going.remove(spared)
-                    free = less
-            yield self._make(going, more - copies)
-            copies, going = more, []
-
-    def _with(self, free: list[int], unit: int, sign: int) -> list[int]:
-        for _, amounts in self._room.loads[unit]:
-            free = [one + sign * amount for one, amount in zip(free, amounts, strict=True)]
-        return free
+        units = [at for at in self._by_row[row] if at not in chosen]
+        free = tuple((room.free[:, row] + freed[:, row]).tolist())
+        # The units of a row have all their pods there.
+        amounts = tuple(_add_up(room.loads[at]) for at in units)
+        key = ((want.columns, want.amounts), int(want.limits[row]), free, amounts)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = list(_divide(room, want, row, free, amounts))
+        for positions, gain in found:
+            yield self._make([units[at] for at in positions], gain)
 
     def _make(self, going: Sequence[int], gain: int) -> _Bundle:
         prices = [self._problem.prices[at] for at in going]
@@ -188,3 +180,30 @@ class _Cover:
         work = sum(one[3] for one in prices) * _SHARES // gain
         price = (violations, priority, work, len(going) * _SHARES // gain)
         return _Bundle(tuple(going), gain, price)
+
+
+def _divide(
+    room: Room, want: Want, row: int, free: _Amounts, amounts: Sequence[_Amounts]
+) -> Iterator[tuple[list[int], int]]:
+    """Yield which units of a row go together, by position, and how many more pods fit then."""
+    copies = room.copies_at(want, row, free)
+    going: list[int] = []
+    for at, more in enumerate(amounts):
+        going.append(at)
+        free = tuple(map(add, free, more))
+        gained = room.copies_at(want, row, free) - copies
+        if gained <= 0:
+            continue
+        for spared in reversed(going[:-1]):
+            less = tuple(map(sub, free, amounts[spared]))
+            if room.copies_at(want, row, less) == copies + gained:
+                going.remove(spared)
+                free = less
+        yield going, gained
+        copies, going = copies + gained, []
+
+
+def _add_up(loads: Sequence[Load]) -> _Amounts:
+    if len(loads) == 1:
+        return loads[0][1]
+    return tuple(map(sum, zip(*(amounts for _, amounts in loads), strict=True)))

@@ -4,6 +4,7 @@ Rows are emptied on the planner's cycle to count what fits there. If that is of 
 go in the order of their cost.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -46,14 +47,42 @@ def empty_rows(problem: Problem) -> Solution | None:
 
 
 def grow(problem: Problem) -> Solution | None:
-    """Try the cheapest units, twice as many each time."""
-    count, most = 1, len(problem.units)
-    while not problem.trials.is_over:
-        found = problem.solve_with(_without_twice(problem.units[:count]))
-        if found is not None or count >= most:
-            return found
-        count = min(2 * count, most)
+    """Try the cheapest units, twice as many each time; then those that share a quota; the dearest.
+
+    Units that must not go together with those before them are left out.
+    """
+    shares = problem.guarantees.shares_quota
+    units = problem.units
+    for order in (units, sorted(units, key=lambda one: not shares(one)), units[::-1]):
+        going = _find_legal(problem, order)
+        count = 1
+        while not problem.trials.is_over:
+            found = problem.solve_with(going[:count])
+            if found is not None:
+                return found
+            if count >= len(going):
+                break
+            count = min(2 * count, len(going))
     return None
+
+
+def _find_legal(problem: Problem, units: Sequence[VictimUnit]) -> list[VictimUnit]:
+    """Return units in their order, without those that must not go with the ones before."""
+    spent: Counter[tuple[str, str]] = Counter()
+    whole: set[str] = set()
+    parts: set[str] = set()
+    going: list[VictimUnit] = []
+    for one in units:
+        if one.group in whole or (one.gangs and one.group in parts):
+            continue
+        charges = problem.guarantees.charges_of(one)
+        more = {key: spent[key] + amount for key, amount in charges.items()}
+        if problem.guarantees.covers(more):
+            spent.update(charges)
+            going.append(one)
+            if one.group:
+                (whole if one.gangs else parts).add(one.group)
+    return going
 
 
 def _take(offers: Sequence[_EmptyRow], need: int) -> Sequence[_EmptyRow]:
@@ -91,9 +120,3 @@ def _empty_each(problem: Problem, want: Want) -> Iterator[_EmptyRow]:
                 len(units) * _SHARES // gain,
             )
             yield _EmptyRow(victims, gain, price)
-
-
-def _without_twice(units: Sequence[VictimUnit]) -> list[VictimUnit]:
-    """Leave out the surplus of gangs that go as a whole."""
-    whole = {one.group for one in units if one.gangs}
-    return [one for one in units if one.gangs or one.group not in whole]

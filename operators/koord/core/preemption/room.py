@@ -5,7 +5,7 @@ bound excludes need not be tried on the planner.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -52,7 +52,8 @@ class Room:
             _make_want(cycle, shape, count, like, at) for shape, (count, like) in counts.items()
         ]
         self.free: Ints = (cycle.table.allocatable - cycle.used)[columns]
-        self._take([tuple(_loads_of(cycle, one.pods, at)) for one in units])
+        known: dict[PodShape, tuple[int, ...]] = {}
+        self._take([tuple(_loads_of(cycle, one.pods, at, known)) for one in units])
 
     def only(self, units: Sequence[int]) -> "Room":
         """Return the room with some units alone, in this order."""
@@ -151,16 +152,16 @@ def _count_required(demand: Demand, fresh: int) -> int:
     return max(0, demand.required - (len(demand.pods) - fresh))
 
 
-def _loads_of(cycle: Cycle, pods: Sequence[Pod], at: dict[int, int]) -> list[Load]:
-    loads = []
+def _loads_of(
+    cycle: Cycle, pods: Sequence[Pod], at: dict[int, int], known: dict[PodShape, tuple[int, ...]]
+) -> Iterator[Load]:
     for pod in pods:
         place = cycle.place_of(pod)
         if place is None:
             continue
-        vector = cycle.vector(pod.shape)
-        amounts = [0] * len(at)
-        for column, amount in zip(vector.columns, vector.amounts, strict=True):
-            if column in at:
-                amounts[at[column]] = amount
-        loads.append((place.row, tuple(amounts)))
-    return loads
+        amounts = known.get(pod.shape)
+        if amounts is None:
+            vector = cycle.vector(pod.shape)
+            used = dict(zip(vector.columns, vector.amounts, strict=True))
+            amounts = known[pod.shape] = tuple(used.get(column, 0) for column in at)
+        yield place.row, amounts

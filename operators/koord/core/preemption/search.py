@@ -206,6 +206,7 @@ class _Search:
 
     def _explain_nobody(self) -> Reason:
         lowest = min(pod.priority for pod in self._unit.pods)
+        # Those that are left are kept by the guarantees of their quotas.
         pods = len(pods_of(self._candidates.units))
         protected = self._candidates.protected + (((Protection.QUOTA, pods),) if pods else ())
         if protected:
@@ -217,7 +218,7 @@ class _Search:
             return SearchTooExpensive(len(units), self._trials.cycle.steps.taken)
         found = self._trials.plan(units)
         if isinstance(found, Placement):
-            return SearchTooExpensive(len(units), self._trials.cycle.steps.taken)
+            return self._explain_nobody()  # not all of them may go together
         return PreemptionNotHelpful(len(pods_of(units)), found, self._candidates.protected)
 
 
