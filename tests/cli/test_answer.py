@@ -10,6 +10,8 @@ from koord.cli.cluster import Extent
 from koord.core.explain import PlacementState
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
+from koord.core.gang.status import ConditionType
+from koord.core.gang_model import Phase
 from koord.core.pods import PodPhase
 from koord.kube.kinds import NODES, POD_GROUPS, PODS
 
@@ -309,3 +311,18 @@ def test_free_gpus_are_listed_by_node() -> None:
         ("big", 2, ()),
         ("small", 0, ((GPU, 4, 2),)),
     ]
+
+
+def test_a_gang_below_its_minimum_is_degraded_and_says_what_its_members_wait_for() -> None:
+    group = make_pod_group(A, min_member=2).phase(Phase.RUNNING).build()
+    started = make_pod("a-0").gang(A).gpu(1).released("n0", "p1", A, 2, 2).running("n0").build()
+    lost = make_pod("a-1").gang(A).gpu(1).build()
+    node = make_node("n0").gpu(1).build()
+    degraded = make_condition(ConditionType.DEGRADED, "True", "BelowMin")
+    answer = ask_gang(make_reading(node, group, started, lost, conditions=[degraded]))
+    assert answer.standing is PlacementState.DEGRADED
+    assert answer.reason is not None
+    assert answer.waits is not None
+    codes = (answer.reason.reason.code, answer.waits.reason.code)
+    assert codes == ("BelowMin", "InsufficientNodes")
+    assert answer.history.since == SINCE

@@ -33,6 +33,7 @@ def test_a_pod_that_waits() -> None:
         "name": "w-0",
         "standing": "Waiting",
         "since": SINCE,
+        "waits": None,
         "reported": {
             "condition": operators.PLACED,
             "status": "False",

@@ -16,7 +16,6 @@ from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.main import app
 from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.quota_text import choose_glyphs, make_bar
-from koord.core.framework.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota_view import simulate_gang
 
@@ -243,7 +242,7 @@ class Budget(QuotaHook):
 
 def test_what_if_asks_the_hooks() -> None:
     hooks = Hooks({"budget": Budget()})
-    reason = simulate_gang(make_state(hooks), "b", {GPU: 2}, 1, Scoring())
+    reason = simulate_gang(make_state(hooks), "b", {GPU: 2}, 1)
     assert "hook plugin budget, err: no money" in reason.text()
 
 

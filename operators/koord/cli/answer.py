@@ -107,13 +107,15 @@ class Explanation:
     """Everything known about a pod or a gang.
 
     ``is_reported_on`` says whether running operators would write conditions on the object. ``add``
-    is the YAML with which the pod, or other members of its gang, opt in.
+    is the YAML with which the pod, or other members of its gang, opt in. ``waits`` says why a gang
+    below its minimum does not get members back; its ``reason`` is that it is below.
     """
 
     target: Target
     standing: PlacementState
     history: History = field(default_factory=History)
     reason: Explained | None = None
+    waits: Explained | None = None
     is_reported_on: bool = False
     place: PodPlace | None = None
     gang: GangAnswer | None = None
@@ -136,6 +138,7 @@ _SIGNS: Final[Mapping[tuple[TargetKind, PlacementState], _Signs]] = {
     (TargetKind.POD, PlacementState.BOUND): (("PodScheduled", _TRUE),),
     (TargetKind.POD_GROUP, PlacementState.WAITING): _WAITING_GANG,
     (TargetKind.POD_GROUP, PlacementState.PLACEABLE): _WAITING_GANG,
+    (TargetKind.POD_GROUP, PlacementState.DEGRADED): ((ConditionType.DEGRADED, _TRUE),),
     (TargetKind.POD_GROUP, PlacementState.NOTHING_WAITS): ((ConditionType.BOUND, _TRUE),),
 }
 _SINCE_CREATION: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.NOT_OURS}
@@ -161,7 +164,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         raise TargetNotFoundError(
             describe_missing(reading, target, (one.key for one in state.pods.values()))
         )
-    explanation = explain_pod(state, pod, Scoring())
+    explanation = explain_pod(state, pod, Scoring(), reading.reclaim)
     reason = keep_known(explanation.reason, reading, target.namespace)
     standing = explanation.standing
     sighting = reading.sighting or Sighting()
@@ -188,29 +191,40 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
     state = reading.state
     if target.key not in state.gangs:
         raise TargetNotFoundError(describe_missing(reading, target, state.gangs.keys()))
-    explanation = explain_gang(state, target.key, Scoring())
+    explanation = explain_gang(state, target.key, Scoring(), reading.reclaim)
     reason = keep_known(explanation.reason, reading, target.namespace)
-    standing = explanation.standing
+    standing, waits = explanation.standing, None
+    below = _find_degraded(state, target.key, now)
+    if below is not None:
+        standing, waits, reason = PlacementState.DEGRADED, reason, below
     pod_group = state.gangs.pod_group(target.key)
     history = look_back(
         target.kind,
         standing,
         reading.sighting or Sighting(),
         created=0.0 if pod_group is None else pod_group.created,
-        is_complete=isinstance(explanation.quorum, Reached),
+        is_complete=below is not None or isinstance(explanation.quorum, Reached),
     )
     return Explanation(
         target=target,
         standing=_refine(standing, history),
         history=history,
         reason=None if reason is None else Explained(reason.text(), reason),
+        waits=None if waits is None else Explained(waits.text(), waits),
         is_reported_on=pod_group is not None,
         gang=_gang_of(reading, target.key, now),
         offers=() if is_unknown(reading, NODES.name) else explanation.offers,
         network=None if is_unknown(reading, NODES.name) else explanation.network,
-        advice=_advise(state, reason),
-        add=_ADD if _has_foreign_members(reason) else "",
+        advice=(*_advise(state, waits), *_advise(state, reason)),
+        add=_ADD if _has_foreign_members(waits or reason) else "",
     )
+
+
+def _find_degraded(state: ClusterState, key: GangKey, now: float) -> Reason | None:
+    """Return why a started gang is below its minimum; None if it is not."""
+    conditions = observe(state.gangs, key, now).conditions
+    degraded = (one for one in conditions if one[0] is ConditionType.DEGRADED and one[1])
+    return next((reason for _, _, reason in degraded), None)
 
 
 def _refine(standing: PlacementState, history: History) -> PlacementState:

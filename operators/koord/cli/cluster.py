@@ -6,6 +6,7 @@ follows from it.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ import msgspec
 
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.cli.common import ExitCode, fail, warn
+from koord.cli.leases import parse_time, read_report
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
 from koord.core.state import ClusterState
 from koord.kube.client import Client
@@ -42,6 +45,7 @@ from koord.kube.kinds import (
     Translator,
     TranslatorOptions,
 )
+from koord.kube.leader_report import LeaderReport
 from koord.kube.plan_keys import AnySignature
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
@@ -127,6 +131,8 @@ class Reading:
     sighting: Sighting | None = None
     gaps: tuple[Gap, ...] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
+    reclaim: ReclaimSetting = UNKNOWN
+    """Whether over-use of quotas is reclaimed, as far as the leader says so."""
     operators_have_hooks: bool | None = None
     """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""
 
@@ -170,6 +176,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     translators = {kind: kind.make_translator(options) for kind in PLANNED_WITH}
     try:
         async with asyncio.TaskGroup() as tasks:
+            report = tasks.create_task(read_report(client))
             values = {
                 kind: tasks.create_task(reader.read(kind, translator))
                 for kind, translator in translators.items()
@@ -183,8 +190,29 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         for value in task.result():
             kind.upsert(state, value)
     quotas = cast("QuotaTranslator", translators[QUOTAS])
-    hooked = _are_hooked(quotas.status_of(one.uid) or {} for one in values[QUOTAS].result())
-    return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected, hooked)
+    statuses = {one.name: quotas.status_of(one.uid) or {} for one in values[QUOTAS].result()}
+    return Reading(
+        state,
+        reader.sighting,
+        tuple(reader.gaps),
+        reader.rejected,
+        _find_reclaim(report.result(), statuses),
+        _are_hooked(statuses.values()),
+    )
+
+
+def _find_reclaim(
+    report: LeaderReport | None, statuses: Mapping[str, Mapping[str, Any]]
+) -> ReclaimSetting:
+    if report is None or report.blocked is None:  # of an earlier release, or without placement
+        return ReclaimSetting()
+    since = {}
+    for name, status in statuses.items():
+        over = conditions_of(status).get(QuotaCondition.OVER_ENTITLEMENT)
+        moment = parse_time(over.get("lastTransitionTime")) if over is not None else None
+        if over is not None and over.get("status") == "True" and moment is not None:
+            since[name] = moment
+    return ReclaimSetting(True, report.reclaim_after, since, time.time())
 
 
 def read_without_target(kubeconfig: str, context: str) -> tuple[Reading, Target]:

@@ -200,6 +200,7 @@ _STYLES: Final = {
     PlacementState.PLACEABLE: "bold green",
     PlacementState.HELD_UP: "bold red",
     PlacementState.BOUND: "bold green",
+    PlacementState.DEGRADED: "bold red",
     PlacementState.ENDED: "bold",
     PlacementState.NOT_OURS: "bold magenta",
     PlacementState.NOTHING_WAITS: "bold green",
@@ -220,7 +221,8 @@ _TITLES: Final = {PlacementState.NOTHING_WAITS: "Placed"}
 
 _WELL: Final = {PlacementState.BOUND, PlacementState.ENDED, PlacementState.NOTHING_WAITS}
 """Exit code 0 with ``--exit-code``."""
-_TO_COME: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.HELD_UP}
+_WITH_REASON: Final = {PlacementState.WAITING, PlacementState.DEGRADED}
+_TO_COME: Final = {*_WITH_REASON, PlacementState.PLACEABLE, PlacementState.HELD_UP}
 
 
 def make_parts(answer: Explanation, now: float, most_nodes: int | None) -> Iterator[RenderableType]:
@@ -252,7 +254,7 @@ def _make_title(answer: Explanation, now: float) -> Text:
     title = Text()
     title.append(f"{answer.target.kind} {answer.target.key} ", style="bold")
     title.append(_TITLES.get(answer.standing, answer.standing), style=_STYLES[answer.standing])
-    if answer.reason is not None and answer.standing is PlacementState.WAITING:
+    if answer.reason is not None and answer.standing in _WITH_REASON:
         title.append(f" {answer.reason.reason.code}", style="bold")
     if answer.history.since:
         title.append(f" since {_format_since(answer.history.since, now)}")
@@ -264,6 +266,10 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
         yield answer.reason.message
     elif answer.standing is PlacementState.WAITING:
         yield "The reason is not known from here."
+    if answer.waits is not None and answer.waits.reason.is_placed:
+        yield "There is room for the members that wait."
+    elif answer.waits is not None:
+        yield f"{answer.waits.reason.code}: {answer.waits.message}"
     if answer.standing in _SENTENCES:
         yield _SENTENCES[answer.standing]
     if answer.place is not None:

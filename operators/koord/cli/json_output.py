@@ -26,6 +26,7 @@ def make_document(answer: Explanation) -> dict[str, Any]:
         "standing": answer.standing,
         "since": answer.history.since or None,
         "reason": None if answer.reason is None else _make_reason(answer.reason),
+        "waits": None if answer.waits is None else _make_reason(answer.waits),
         "reported": _make_plain(answer.history.reported),
         "place": _make_plain(answer.place),
         "gang": _make_plain(answer.gang),

@@ -19,7 +19,7 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     reading, _ = read_without_target(kubeconfig, context)
     refuse_gaps(reading, NODES, POD_GROUPS)
     reading.state.refresh()
-    every = view_queue(reading.state, Scoring())
+    every = view_queue(reading.state, Scoring(), reading.reclaim)
     shown = [one for one in every if not namespace or namespace in one.namespaces]
     now = time.time()
     print_in(

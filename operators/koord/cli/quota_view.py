@@ -153,7 +153,8 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, output: Output) -
     requests = _parse_amounts("--request", asked.requests)
     if not requests and asked.edit == EditRequest():
         fail("give --request for a gang, or --min, --max or --weight for an edit", ExitCode.USAGE)
-    state = _read(kubeconfig, context).state
+    reading = _read(kubeconfig, context)
+    state = reading.state
     bare = asked.quota.rpartition("/")[2]
     document: dict[str, Any] = {"quota": bare}
     lines: list[RenderableType] = []
@@ -167,7 +168,7 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, output: Output) -
     if requests:
         if not state.quotas.catalog.is_written(bare):
             _fail_unknown(state, bare)
-        reason = simulate_gang(state, bare, requests, asked.pods, Scoring())
+        reason = simulate_gang(state, bare, requests, asked.pods, reading.reclaim)
         starts = reason.is_placed
         verdict = "would start now" if starts else f"would wait: {reason.code}"
         gang = f"{count_of(asked.pods, 'pod')} of {list_amounts(requests)}"

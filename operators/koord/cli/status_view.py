@@ -6,53 +6,17 @@ Reads nothing else, so it answers at once and needs few rights. Not imported for
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from koord.api.keys import operators
 from koord.cli.cluster import open_client
 from koord.cli.common import ExitCode, Output, fail
+from koord.cli.leases import NAMES, Leader, age_of, get_lease, make_leader
 from koord.cli.output import format_age, make_table, print_in
-from koord.kube.client import Client
-from koord.kube.election import LEASE_SECONDS, Lease
-from koord.kube.errors import KubeError, NotFound
-from koord.kube.kinds import (
-    DEVICE,
-    PLACEMENT,
-    POD_GROUP,
-    PROFILE,
-    QUOTA,
-    RESERVATION,
-    TOPOLOGY,
-)
-from koord.kube.leader_report import LeaderReport, decode_report
-
-_SEPARATE: Final = (PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY, DEVICE, RESERVATION)
-NAMES: Final = ("koord-operators", *(f"koord-{name}" for name in _SEPARATE))
-"""Leases of the process with all operators, and of those that run one each."""
-_SKEW_SECONDS: Final = 5.0
-"""How far clocks may differ before a leader is taken for gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """What one Lease says; ``holder`` is empty if nobody leads now."""
-
-    lease: str
-    holder: str
-    since: str
-    renewed: float | None
-    """Seconds since the last renewal."""
-    report: LeaderReport | None
-
-    @property
-    def is_well(self) -> bool:
-        return bool(self.holder) and not (self.report and self.report.not_ready)
+from koord.kube.errors import KubeError
 
 
 def show(
@@ -74,53 +38,9 @@ def show(
 
 async def _read(namespace: str, kubeconfig: str, context: str) -> list[Leader]:
     async with open_client(kubeconfig, context) as (client, _):
-        leases = await asyncio.gather(*(_get(client, namespace, name) for name in NAMES))
+        leases = await asyncio.gather(*(get_lease(client, namespace, name) for name in NAMES))
     now = time.time()
     return [make_leader(one, now) for one in leases if one is not None]
-
-
-async def read_report(client: Client, namespace: str = "koord-system") -> LeaderReport | None:
-    """Return what the leader of placement says of itself; None if that cannot be known."""
-    for name in NAMES[:2]:
-        try:
-            lease = await _get(client, namespace, name)
-        except KubeError:
-            return None
-        leader = None if lease is None else make_leader(lease, time.time())
-        if leader is not None and leader.holder:
-            return leader.report
-    return None
-
-
-async def _get(client: Client, namespace: str, name: str) -> Lease | None:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
-    try:
-        return await client.get(path, Lease)
-    except NotFound:
-        return None
-
-
-def make_leader(lease: Lease, now: float) -> Leader:
-    spec = lease.spec
-    renewed = _age(spec.renew_time, now)
-    limit = (spec.lease_duration_seconds or LEASE_SECONDS) + _SKEW_SECONDS
-    is_led = bool(spec.holder_identity) and renewed is not None and renewed < limit
-    annotations = lease.metadata.get("annotations") or {}
-    return Leader(
-        lease=str(lease.metadata.get("name", "")),
-        holder=(spec.holder_identity or "") if is_led else "",
-        since=spec.acquire_time or "",
-        renewed=renewed,
-        report=decode_report(annotations.get(operators.REPORT)) if is_led else None,
-    )
-
-
-def _age(text: str | None, now: float) -> float | None:
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def make_document(one: Leader) -> dict[str, Any]:
@@ -158,7 +78,7 @@ def _draw(one: Leader) -> Iterator[RenderableType]:
         yield Text(f"{one.lease}: nobody leads{ago}", "bold red")
         yield "  Nothing is placed and no status is updated. Pods that run are not affected."
         return
-    age = _age(one.since, time.time())
+    age = age_of(one.since, time.time())
     since = "" if age is None else f" for {format_age(age)}"
     yield Text.assemble((f"{one.lease}: ", "bold"), f"{one.holder} leads{since}")
     report = one.report

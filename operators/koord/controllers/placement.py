@@ -28,7 +28,9 @@ from koord.core.holds import Holds
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import News, Queue
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.reasons import QuotaExceeded
+from koord.core.quota_claims import QuotaClaims
 from koord.core.reasons import BindFailed, Reason, TooExpensive, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
@@ -92,6 +94,8 @@ class PlacementController:
     """Called after units were refused."""
     preempting: Callable[[str], Reason | None] = lambda _: None
     """Returns how far the preemption for a unit is; None if there is none."""
+    reclaim: ReclaimSetting = UNKNOWN
+    claims: QuotaClaims = field(init=False)
     attempts: AttemptCounter = field(init=False)
     flights: WritesInFlight = field(init=False)
     failures: dict[str, BindFailed] = field(default_factory=dict)
@@ -106,6 +110,7 @@ class PlacementController:
 
     def __post_init__(self) -> None:
         self.attempts = AttemptCounter(self.state.gangs)
+        self.claims = QuotaClaims(self.state, self.reclaim)
         self.flights = WritesInFlight(self._note_held_up, self.turns)
         self.restarts.is_committing = self.queue.is_committing
 
@@ -157,7 +162,7 @@ class PlacementController:
         for key in self._sources_of(pod):
             blocked = self.queue.blocked.get(key)
             if blocked is not None and any(one.uid == pod.uid for one in blocked.pods):
-                return self.preempting(key) or blocked.reason
+                return self.preempting(key) or self.claims.add(blocked.unit, blocked.reason)
             if key in self.queue.waiting:
                 return self.queue.waiting[key]
         if pod.handling is Handling.FOREIGN_GATE:

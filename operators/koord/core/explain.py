@@ -5,7 +5,7 @@ current state; the explanation is its refusal, together with a diagnosis of ever
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -28,6 +28,8 @@ from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota_claims import QuotaClaims
 from koord.core.reasons import Planned, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.core.topology.plugin import TopologySession
@@ -51,6 +53,8 @@ class PlacementState(StrEnum):
     """It fits, but the writes of the operators fail; they retry."""
     BOUND = "Bound"
     ENDED = "Ended"
+    DEGRADED = "Degraded"
+    """It had started, and has fewer members than its minimum."""
     NOT_OURS = "NotOurs"
     """Neither the gate nor the scheduler name is ours: another scheduler places it."""
     NOTHING_WAITS = "NothingWaits"
@@ -113,7 +117,9 @@ class GangExplanation:
     network: TopologyExplanation | None = None
 
 
-def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanation:
+def explain_pod(
+    state: ClusterState, pod: Pod, scoring: Scoring, reclaim: ReclaimSetting = UNKNOWN
+) -> PodExplanation:
     if pod.phase.is_terminal or pod.is_terminating:
         return PodExplanation(pod, PlacementState.ENDED, None)
     if pod.node:
@@ -127,13 +133,18 @@ def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanati
         gate = WaitingForForeignGate(pod.key, pod.foreign_gates)
         return PodExplanation(pod, PlacementState.WAITING, gate)
     unit = next((unit for unit in made.units if pod in unit.pods), None)
-    reason = None if unit is None else _plan_alone(state, unit, scoring)
+    reason = None if unit is None else _plan_alone(state, unit, scoring, reclaim)
     is_placed = reason is not None and reason.is_placed
     standing = PlacementState.PLACEABLE if is_placed else PlacementState.WAITING
     return PodExplanation(pod, standing, reason, _offers(state, (pod,)))
 
 
-def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExplanation:
+def explain_gang(
+    state: ClusterState,
+    key: GangKey,
+    scoring: Scoring,
+    reclaim: ReclaimSetting = UNKNOWN,
+) -> GangExplanation:
     book = state.gangs
     made = demands(book, key)
     tally = book.tally(key)
@@ -143,7 +154,7 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
         reason, standing = made, PlacementState.WAITING
     elif made.units:
         outcome = plan(_open_cycle(state), made.units, scoring)
-        reason = _first_refusal(outcome)
+        reason = first_refusal(state, made.units, outcome, reclaim)
         standing = PlacementState.PLACEABLE if reason.is_placed else PlacementState.WAITING
         where = next((one for p in outcome.placements for one in p.topologies), where)
     return GangExplanation(
@@ -185,15 +196,22 @@ def _view(
     )
 
 
-def _first_refusal(outcome: Plan) -> Reason:
-    if outcome.refusals:
-        return outcome.refusals[0].reason
+def first_refusal(
+    state: ClusterState, units: Iterable[Unit], outcome: Plan, reclaim: ReclaimSetting
+) -> Reason:
+    """Return the first refusal with what its quota may claim, or that all units are placed."""
+    for refusal in outcome.refusals:
+        unit = next(unit for unit in units if unit.key == refusal.unit)
+        return QuotaClaims(state, reclaim).add(unit, refusal.reason)
     assignments = [one for placement in outcome.placements for one in placement.assignments]
     return Planned(len(assignments), len({one.node for one in assignments}))
 
 
-def _plan_alone(state: ClusterState, unit: Unit, scoring: Scoring) -> Reason:
-    return _first_refusal(plan(_open_cycle(state), (unit,), scoring))
+def _plan_alone(
+    state: ClusterState, unit: Unit, scoring: Scoring, reclaim: ReclaimSetting
+) -> Reason:
+    outcome = plan(_open_cycle(state), (unit,), scoring)
+    return first_refusal(state, (unit,), outcome, reclaim)
 
 
 def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:

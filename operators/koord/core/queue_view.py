@@ -13,6 +13,8 @@ from koord.core.framework.scoring import Scoring
 from koord.core.plan import Unit
 from koord.core.pods import Pod
 from koord.core.queue import Queue
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota_claims import QuotaClaims
 from koord.core.reasons import Planned, Reason
 from koord.core.state import ClusterState
 from koord.core.units import Amounts
@@ -45,13 +47,18 @@ class Waiting:
         return {name.partition("/")[0] for name in self.names}
 
 
-def view_queue(state: ClusterState, scoring: Scoring) -> tuple[Waiting, ...]:
+def view_queue(
+    state: ClusterState, scoring: Scoring, reclaim: ReclaimSetting = UNKNOWN
+) -> tuple[Waiting, ...]:
     """Return what waits: units in order, then what is not complete, by name."""
     queue = Queue()
     queue.absorb(state.everything(), state)
     units = queue.pending()
     outcome = plan(state.open_cycle(lambda: units), units, scoring)
-    reasons: dict[str, Reason] = {one.unit: one.reason for one in outcome.refusals}
+    claims, by_key = QuotaClaims(state, reclaim), {unit.key: unit for unit in units}
+    reasons: dict[str, Reason] = {
+        one.unit: claims.add(by_key[one.unit], one.reason) for one in outcome.refusals
+    }
     for placement in outcome.placements:
         nodes = {one.node for one in placement.assignments}
         reasons.setdefault(placement.unit, Planned(len(placement.assignments), len(nodes)))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from koord.core.explain import first_refusal
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.group import make_gang_key
@@ -17,13 +18,14 @@ from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
 from koord.core.quota.catalog import QuotaCatalog, key_of
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import ROOT, QuotaName, QuotaSpec, TreeId, Usage
 from koord.core.quota.reclaim import Overuse, find_overuse
 from koord.core.quota.share_terms import Loan, Terms, find_loans, find_terms
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import QuotaCondition, Summary, summarise
 from koord.core.quota.tree import QuotaTree
-from koord.core.reasons import Planned, Reason
+from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.units import PODS, Amounts
 
@@ -156,7 +158,11 @@ def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaV
 
 
 def simulate_gang(
-    state: ClusterState, quota: QuotaName, requests: Amounts, pods: int, scoring: Scoring
+    state: ClusterState,
+    quota: QuotaName,
+    requests: Amounts,
+    pods: int,
+    reclaim: ReclaimSetting = UNKNOWN,
 ) -> Reason:
     """Return the outcome of a gang of equal pods in a quota; adds them to the state."""
     shape = PodShape(tuple(sorted({**requests, PODS: 1}.items())))
@@ -180,7 +186,7 @@ def simulate_gang(
             )
         )
     made = demands(state.gangs, key)
-    return _first_reason(state, made.units, scoring) if isinstance(made, Ready) else made
+    return _first_reason(state, made.units, Scoring(), reclaim) if isinstance(made, Ready) else made
 
 
 def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
@@ -233,10 +239,12 @@ def _reasons(state: ClusterState, name: QuotaName, scoring: Scoring) -> Iterator
             yield from [_first_reason(state, made.units, scoring).code] * len(members)
 
 
-def _first_reason(state: ClusterState, units: tuple[Unit, ...], scoring: Scoring) -> Reason:
+def _first_reason(
+    state: ClusterState,
+    units: tuple[Unit, ...],
+    scoring: Scoring,
+    reclaim: ReclaimSetting = UNKNOWN,
+) -> Reason:
     state.refresh()
     outcome = plan(state.open_cycle(lambda: find_pending(state)), units, scoring)
-    if outcome.refusals:
-        return outcome.refusals[0].reason
-    placed = [one for placement in outcome.placements for one in placement.assignments]
-    return Planned(len(placed), len({one.node for one in placed}))
+    return first_refusal(state, units, outcome, reclaim)

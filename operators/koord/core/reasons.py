@@ -37,6 +37,20 @@ class WakesOn(Enum):
     """What the plugin named by ``Reason.domain`` says; nothing else helps."""
 
 
+class Remark(ABC):
+    """What else is behind a reason, known to another domain than the one that refused."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def text(self) -> str:
+        """Return whole sentences, to be read before those of the reason."""
+
+    @abstractmethod
+    def advice(self) -> tuple[str, ...]:
+        """Return what would help; it takes the place of the reason's own advice."""
+
+
 class Reason(ABC):
     """Base of all reasons. A subclass with a ``code`` is registered; codes are unique.
 
@@ -63,6 +77,10 @@ class Reason(ABC):
     """Plural names of the resources that must have been read completely for it to be true."""
 
     @property
+    def remark(self) -> Remark | None:
+        return None
+
+    @property
     def wakes_on(self) -> WakesOn:
         return WakesOn.ROOM
 
@@ -78,17 +96,22 @@ class Reason(ABC):
 
     def text(self) -> str:
         """Return the text for the object that the reason is about, at most ``MAX_TEXT`` long."""
-        return cut(self._text(), MAX_TEXT)
+        return cut(self._whole_text(), MAX_TEXT)
+
+    def _whole_text(self) -> str:
+        return self._text() if self.remark is None else f"{self.remark.text()} {self._text()}"
 
     def text_for(self, pod: str) -> str:
         """Return the text for one member (``namespace/name``), naming the pod it waits for."""
         if self.culprit in {"", pod}:
             return self.text()
         waits = f" This pod waits for {cut(self.culprit, MAX_QUOTED - 32)}."
-        return f"{cut(self._text(), MAX_TEXT - MAX_QUOTED)}{waits}"
+        return f"{cut(self._whole_text(), MAX_TEXT - MAX_QUOTED)}{waits}"
 
     def advice(self) -> tuple[str, ...]:
         """Return what would help, at most ``MAX_SENTENCES`` sentences."""
+        if self.remark is not None:
+            return self.remark.advice()[:MAX_SENTENCES]
         return tuple(self._advice())[:MAX_SENTENCES]
 
     @abstractmethod

@@ -307,7 +307,10 @@ class StatusWriter:
 
 
 def render(patch: StatusPatch, present: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Return the status to write; transition times change only with the status of a condition."""
+    """Return the status to write; transition times change with status or reason of a condition.
+
+    Something may wait for days, and for a reason that began a minute ago.
+    """
     known = conditions_of(present)
     conditions = [_render_condition(c, known.get(c.type), now) for c in patch.conditions]
     return {**patch.fields, **({"conditions": conditions} if conditions else {})}
@@ -334,7 +337,11 @@ def _render_condition(
     condition: ConditionPatch, present: Mapping[str, Any] | None, now: float
 ) -> dict[str, Any]:
     status = "True" if condition.status else "False"
-    since = present.get(_TRANSITION) if present and present.get("status") == status else None
+    is_same = present is not None and (present.get("status"), present.get("reason")) == (
+        status,
+        condition.reason,
+    )
+    since = present.get(_TRANSITION) if present is not None and is_same else None
     rendered = {
         "type": condition.type,
         "status": status,

@@ -40,6 +40,7 @@ from koord.controllers.validation import VerdictSink
 from koord.controllers.wait_reports import WaitReports
 from koord.core.holds import Holds
 from koord.core.pods import Pod
+from koord.core.quota.claims import ReclaimSetting
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
@@ -130,6 +131,7 @@ def start_placement(parts: "Parts") -> None:
         clock=time.monotonic,
         wall_clock=time.time,
         holds=Holds(parts.settings.keep_room_seconds),
+        reclaim=ReclaimSetting(is_known=True, after=parts.settings.elastic_quota.reclaims_after),
     )
     guard.on_change = placement.wake
     refused = RefusedPlans(parts.reader.translator(PODS).refused, events)
@@ -242,7 +244,7 @@ def start_quotas(parts: "Parts") -> None:
             seen,
         ),
         is_busy=parts.is_binding,
-        revoke_delay=settings.delay_evict_time if settings.revokes else None,
+        revoke_delay=settings.reclaims_after,
     )
     parts.keep_status(policy)
     parts.metrics.watch_quotas(QuotaSeries(lambda: policy.summaries))
@@ -397,7 +399,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         "blocked": len(placement.queue.blocked),
         "incomplete": len(placement.queue.waiting),
         "reasons": dict(Counter(_count_by_reason(placement)).most_common(_MOST_REASONS)),
-        "reclaim_after": settings.delay_evict_time if settings.revokes else None,
+        "reclaim_after": settings.reclaims_after,
     }
 
 

@@ -139,6 +139,11 @@ class QuotaSettings(_Section):
         """Whether over-use is reclaimed: that needs shares to compare with."""
         return self.monitor_all_quotas and self.enable_runtime_quota
 
+    @property
+    def reclaims_after(self) -> float | None:
+        """How many seconds over-use lasts before it is reclaimed; None: it is not."""
+        return self.delay_evict_time if self.revokes else None
+
 
 class UnisolatedShares(StrEnum):
     """What pods do that share a GPU without isolation; both say so in their condition."""

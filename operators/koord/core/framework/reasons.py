@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koord.core.framework.cause import Cause
-from koord.core.reasons import MAX_SENTENCES, Reason
+from koord.core.reasons import MAX_SENTENCES, Reason, Remark
 from koord.core.text import MAX_LISTED, named, plural
 from koord.core.units import PODS, format_amount
 
@@ -65,6 +65,7 @@ class InsufficientNodes(Reason):
     resource: str = ""
     request: int = 0
     more_nodes: int | None = 0
+    remark: Remark | None = None
 
     @property
     def culprit(self) -> str:
@@ -104,6 +105,8 @@ class InsufficientNodes(Reason):
 
     def advice(self, closed: Sequence[Closed] = ()) -> tuple[str, ...]:
         """Return what would help; ``closed`` are nodes with room that are closed to ``first``."""
+        if self.remark is not None:
+            return self.remark.advice()
         opening = [one.advice() for one in closed[: MAX_SENTENCES - 1]]
         # Nodes that are there and have room are nearer than new ones, if they are enough.
         is_enough = sum(len(one.nodes) for one in closed) >= (self.more_nodes or 0)

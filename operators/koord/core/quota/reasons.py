@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.reasons import Reason, WakesOn
+from koord.core.reasons import Reason, Remark, WakesOn
 from koord.core.text import MAX_QUOTED, listed
 from koord.core.units import format_amount
 
@@ -67,6 +67,7 @@ class QuotaExceeded(QuotaReason):
     limit: tuple[tuple[str, int], ...]
     used: tuple[tuple[str, int], ...]
     request: tuple[tuple[str, int], ...]
+    remark: Remark | None = None
 
     @property
     def quota(self) -> str:

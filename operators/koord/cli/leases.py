@@ -1,0 +1,93 @@
+"""Reads the Leases of the operators: who leads, since when, and what the leader says of itself."""
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from koord.api.keys import operators
+from koord.kube.client import Client
+from koord.kube.election import LEASE_SECONDS, Lease
+from koord.kube.errors import KubeError, NotFound
+from koord.kube.leader_report import LeaderReport, decode_report
+
+DEFAULT_NAMESPACE: Final = "koord-system"
+_SEPARATE: Final = (
+    "placement",
+    "podgroup",
+    "elasticquota",
+    "elasticquotaprofile",
+    "networktopology",
+    "device",
+    "reservation",
+)
+NAMES: Final = ("koord-operators", *(f"koord-{name}" for name in _SEPARATE))
+"""Leases of the process with all operators, and of those that run one each."""
+_SKEW_SECONDS: Final = 5.0
+"""How far clocks may differ before a leader is taken for gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """What one Lease says; ``holder`` is empty if nobody leads now."""
+
+    lease: str
+    holder: str
+    since: str
+    renewed: float | None
+    """Seconds since the last renewal."""
+    report: LeaderReport | None
+
+    @property
+    def is_well(self) -> bool:
+        return bool(self.holder) and not (self.report and self.report.not_ready)
+
+
+async def read_report(client: Client, namespace: str = DEFAULT_NAMESPACE) -> LeaderReport | None:
+    """Return what the leader of placement says of itself; None if that cannot be known."""
+    for name in NAMES[:2]:
+        try:
+            lease = await get_lease(client, namespace, name)
+        except KubeError:
+            return None
+        leader = None if lease is None else make_leader(lease, time.time())
+        if leader is not None and leader.holder:
+            return leader.report
+    return None
+
+
+async def get_lease(client: Client, namespace: str, name: str) -> Lease | None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+    try:
+        return await client.get(path, Lease)
+    except NotFound:
+        return None
+
+
+def make_leader(lease: Lease, now: float) -> Leader:
+    spec = lease.spec
+    renewed = age_of(spec.renew_time, now)
+    limit = (spec.lease_duration_seconds or LEASE_SECONDS) + _SKEW_SECONDS
+    is_led = bool(spec.holder_identity) and renewed is not None and renewed < limit
+    annotations = lease.metadata.get("annotations") or {}
+    return Leader(
+        lease=str(lease.metadata.get("name", "")),
+        holder=(spec.holder_identity or "") if is_led else "",
+        since=spec.acquire_time or "",
+        renewed=renewed,
+        report=decode_report(annotations.get(operators.REPORT)) if is_led else None,
+    )
+
+
+def age_of(text: str | None, now: float) -> float | None:
+    moment = parse_time(text)
+    return None if moment is None else now - moment
+
+
+def parse_time(text: object) -> float | None:
+    """Return seconds since the epoch; None for what is no time."""
+    try:
+        moment = datetime.fromisoformat(text if isinstance(text, str) else "")
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

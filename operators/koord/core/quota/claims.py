@@ -1,0 +1,101 @@
+"""What a unit is told whose quota is entitled to what it lacks: who uses it, and until when.
+
+A value with its texts; it is found in ``koord.core.quota_claims``, which knows gangs and nodes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from koord.core.quota.model import QuotaName
+from koord.core.reasons import Remark
+from koord.core.text import cut, named
+from koord.core.units import format_amount
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimSetting:
+    """Whether over-use is reclaimed ``after`` how many seconds (None: never), if that ``is_known``.
+
+    ``since`` says since when quotas are over, and ``now`` is the present, in seconds since the
+    epoch: both for people who ask, not for conditions, which would change every second.
+    """
+
+    is_known: bool = False
+    after: float | None = None
+    since: Mapping[QuotaName, float] = field(default_factory=dict)
+    now: float = 0.0
+
+    def due_in(self, quota: QuotaName) -> float | None:
+        """Return the seconds until reclaim acts on a quota; None if that is not known."""
+        since = self.since.get(quota)
+        if since is None or self.after is None:
+            return None
+        return max(0.0, since + self.after - self.now)
+
+
+UNKNOWN: Final = ReclaimSetting()
+
+
+@dataclass(frozen=True, slots=True)
+class Borrower:
+    """A quota that uses ``over`` more than its share; ``users`` are its largest gangs and pods."""
+
+    quota: QuotaName
+    over: int
+    users: tuple[str, ...]
+
+    def text(self) -> str:
+        using = f" ({named(self.users, 3)})" if self.users else ""
+        return f"Quota {self.quota} uses {{}} more than its share{using}."
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaClaim(Remark):
+    """A quota may use ``asked`` more of ``resource`` and cannot: ``borrowers`` use it.
+
+    ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.
+    """
+
+    quota: QuotaName
+    resource: str
+    guaranteed: int
+    entitled: int
+    used: int
+    asked: int
+    borrowers: tuple[Borrower, ...]
+    is_known: bool = False
+    after: float | None = None
+    due_in: float | None = None
+
+    def text(self) -> str:
+        amount, uses = self._write(self.guaranteed), self._write(self.used)
+        own = f"Quota {self.quota} is guaranteed {amount} {self.resource} and uses {uses}."
+        if self.used + self.asked > self.guaranteed:
+            amount = self._write(self.entitled)
+            own = f"Quota {self.quota} is entitled to {amount} {self.resource} and uses {uses}."
+        others = [one.text().format(self._write(one.over)) for one in self.borrowers[:3]]
+        return cut(" ".join(filter(None, (own, *others, self._tell_reclaim()))), 512)
+
+    def advice(self) -> tuple[str, ...]:
+        users = [user for one in self.borrowers for user in one.users]
+        free = f"Or have {named(users, 2)} end or shrink." if users else ""
+        if self.is_known and self.after is None:
+            turn_on = "Have elasticQuota.monitorAllQuotas turned on, so that over-use is reclaimed."
+            return tuple(filter(None, (turn_on, free)))
+        wait = "Wait until over-use is reclaimed; pods that budgets or labels protect stay."
+        return tuple(filter(None, (wait, free)))
+
+    def _tell_reclaim(self) -> str:
+        if not self.is_known:
+            return ""
+        if self.after is None:
+            return "Reclaim is off (elasticQuota.monitorAllQuotas)."
+        if self.due_in is None:
+            return f"Reclaim acts after {self.after:g} s of over-use."
+        if self.due_in <= 0:
+            return "Reclaim is due."
+        return f"Reclaim starts in {self.due_in:.0f} s."
+
+    def _write(self, amount: int) -> str:
+        return format_amount(self.resource, amount)

@@ -1,0 +1,136 @@
+"""Finds who uses what a waiting unit's quota is entitled to. Decides nothing.
+
+A unit may wait for nodes although its quota has room: others use more than their share meanwhile.
+Only then has it a claim, and the remark of its reason says so (``koord.core.quota.claims``).
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.plan import Unit
+from koord.core.pods import Pod
+from koord.core.quota.claims import UNKNOWN, Borrower, QuotaClaim, ReclaimSetting
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import QuotaName
+from koord.core.quota.reasons import QuotaExceeded
+from koord.core.quota.reclaim import Overuse, find_entitlement, find_overuse
+from koord.core.reasons import Reason
+from koord.core.state import ClusterState
+
+MOST_USERS: Final = 3
+MAX_REMEMBERED: Final = 1024
+
+
+class QuotaClaims:
+    """Adds claims to reasons; what is found is kept until quotas or their use change."""
+
+    def __init__(self, state: ClusterState, reclaim: ReclaimSetting = UNKNOWN) -> None:
+        self.reclaim = reclaim
+        self._state = state
+        self._version: Hashable = None
+        self._over: tuple[Overuse, ...] = ()
+        self._users: dict[tuple[QuotaName, str], tuple[str, ...]] = {}
+        self._known: dict[str, tuple[Reason, Reason]] = {}
+        """Unit -> its reason without and with the claim."""
+
+    def add(self, unit: Unit, reason: Reason) -> Reason:
+        """Return the reason of a unit with its claim, or as it is if it has none."""
+        if not self._state.quotas.is_in_use or not isinstance(
+            reason, InsufficientNodes | QuotaExceeded
+        ):
+            return reason
+        ledger = self._look()
+        known = self._known.get(unit.key)
+        if known is not None and known[0] == reason:
+            return known[1]
+        claim = self._find(ledger, unit, reason) if self._over else None
+        told = reason if claim is None else replace(reason, remark=claim)
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        self._known[unit.key] = reason, told
+        return told
+
+    def _look(self) -> Ledger:
+        ledger = self._state.open_ledger()
+        version = self._state.quotas.version
+        if version != self._version:
+            self._version, self._over = version, find_overuse(ledger)
+            self._users.clear()
+            self._known.clear()
+        return ledger
+
+    def _find(
+        self, ledger: Ledger, unit: Unit, reason: InsufficientNodes | QuotaExceeded
+    ) -> QuotaClaim | None:
+        name = self._state.quotas.quota_of(unit.pods[0])
+        account = ledger.find(name)
+        if account is None:
+            return None
+        entitlement = find_entitlement(ledger, name)
+        for key in _scarce(reason):
+            asked = self._ask(unit, name, key)
+            used, entitled = account.used.get(key, 0), entitlement.get(key, 0)
+            if not asked or used + asked > entitled:
+                continue
+            borrowers = tuple(self._find_borrowers(ledger, account.path, key))
+            if borrowers:
+                return QuotaClaim(
+                    quota=name,
+                    resource=key,
+                    guaranteed=ledger.solution(name).minimum(name).get(key, 0),
+                    entitled=entitled,
+                    used=used,
+                    asked=asked,
+                    borrowers=borrowers,
+                    is_known=self.reclaim.is_known,
+                    after=self.reclaim.after,
+                    due_in=self.reclaim.due_in(borrowers[0].quota),
+                )
+        return None
+
+    def _ask(self, unit: Unit, name: QuotaName, key: str) -> int:
+        quotas = self._state.quotas
+        required = (pod for demand in unit.demands for pod in demand.first_required())
+        return sum(
+            dict(quotas.requests_of(pod)).get(key, 0)
+            for pod in required
+            if quotas.quota_of(pod) == name
+        )
+
+    def _find_borrowers(
+        self, ledger: Ledger, path: Iterable[QuotaName], key: str
+    ) -> Iterable[Borrower]:
+        own = set(path)
+        found = [
+            one
+            for one in self._over
+            if one.resource == key
+            and one.quota not in own
+            and not ledger.account(one.quota).spec.is_parent
+        ]
+        for one in sorted(found, key=lambda one: (-one.over, one.quota)):
+            yield Borrower(one.quota, one.over, self._users_of(one.quota, key))
+
+    def _users_of(self, quota: QuotaName, key: str) -> tuple[str, ...]:
+        """Return the gangs and pods that use most of a resource in a quota."""
+        if (quota, key) not in self._users:
+            amounts: Counter[str] = Counter()
+            for pod in self._state.pods.values():
+                if pod.planned_node and pod.is_alive and self._state.quotas.quota_of(pod) == quota:
+                    amounts[_name(pod)] += dict(self._state.quotas.requests_of(pod)).get(key, 0)
+            most = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
+            self._users[quota, key] = tuple(name for name, n in most[:MOST_USERS] if n)
+        return self._users[quota, key]
+
+
+def _scarce(reason: InsufficientNodes | QuotaExceeded) -> tuple[str, ...]:
+    if isinstance(reason, InsufficientNodes):
+        return (reason.resource,)
+    return tuple(one.resource for one in reason.shortages)
+
+
+def _name(pod: Pod) -> str:
+    return f"pod {pod.key}" if pod.gang is None else f"gang {pod.gang.key}"
