@@ -46,6 +46,7 @@ def test_a_pod_that_waits() -> None:
         "network": None,
         "add": None,
         "warnings": [],
+        "history": [],
     }
     assert reason["code"] == "InsufficientNodes"
     assert reason["fields"]["moreNodes"] == 0

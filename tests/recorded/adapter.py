@@ -177,8 +177,10 @@ def _tell_placement(placement: Placement) -> dict[str, Plain]:
 def _tell_refusal(refusal: Refusal) -> dict[str, Plain]:
     pods = [pod.key for pod in refusal.pods]
     reason = to_plain(refusal.reason)
-    if isinstance(refusal.reason, UnknownLayer) and isinstance(reason, dict):
-        reason.pop("shortage", None)  # in words only: it decides nothing
+    if isinstance(reason, dict):  # what is in words only decides nothing
+        reason.pop("remark", None)
+        if isinstance(refusal.reason, UnknownLayer):
+            reason.pop("shortage", None)
     return {"unit": refusal.unit, "pods": pods, "reason": reason}
 
 

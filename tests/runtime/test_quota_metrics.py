@@ -13,8 +13,8 @@ from tests.runtime.test_metrics import families_of
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.runtime.collectors import QuotaSeries
+from koord.runtime.descriptions import describe_quotas
 from koord.runtime.metrics import Metrics
-from koord.runtime.operators import describe_quotas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

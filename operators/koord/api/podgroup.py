@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from koord.api.model import Model, Rule
+from koord.api.model import ListMap, Model, Rule
 from koord.api.resource import (
     AGE,
     Conditions,
@@ -104,6 +104,19 @@ class GroupPlacement(Model):
     """What a better placement may save, if this one is not known to be optimal."""
 
 
+class GroupEpisode(Model):
+    """One thing that happened to the group."""
+
+    time: Time
+    """When it happened."""
+    what: Annotated[str, Field(max_length=64)]
+    """Reclaimed, Preempted, Restarted, Degraded or TimedOut."""
+    why: Annotated[str, Field(max_length=1024)] | None = None
+    """Why, with the numbers."""
+    by: Annotated[str, Field(max_length=512)] | None = None
+    """For which unit members were evicted, where they were."""
+
+
 class PodGroupStatus(Model):
     """What is known about the group."""
 
@@ -137,6 +150,12 @@ class PodGroupStatus(Model):
     """When placement last failed, as of the last change of the reason."""
     next_attempt_time: Time | None = None
     """When placement is tried again even if nothing changes; absent if never."""
+    state: str | None = None
+    """One word: Degraded, the reason why it waits, or its phase."""
+    history: (
+        Annotated[list[GroupEpisode], Field(max_length=32), ListMap(("time", "what"))] | None
+    ) = None
+    """What happened to the group: the last episodes, of each operator at most eight."""
     incarnation: str | None = None
     """Names the set of pods that were released together; a restarted job gets a new one."""
 
@@ -162,12 +181,13 @@ class PodGroup(Resource):
         max_name=MAX_LABEL,
         approval=SIGS_APPROVAL,
         columns=(
-            PrinterColumn("Phase", ".status.phase"),
+            PrinterColumn("State", ".status.state", description="Why it waits, or its phase."),
+            PrinterColumn("Phase", ".status.phase", priority=1),
             PrinterColumn("Min", ".spec.minMember", "integer", "Members that must start together."),
             PrinterColumn("Members", ".status.members.present", "integer", "Pods that exist."),
             PrinterColumn("Bound", ".status.members.bound", "integer", "Pods that have a node."),
             PrinterColumn("Running", ".status.members.running", "integer", "Pods that run."),
-            reason_column("Placed"),
+            reason_column("Placed", priority=1),
             PrinterColumn("Domain", ".status.placement.domain", priority=1),
             PrinterColumn("Attempts", ".status.attempts", "integer", priority=1),
             AGE,

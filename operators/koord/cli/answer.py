@@ -31,6 +31,7 @@ from koord.core.framework.scoring import Scoring
 from koord.core.gang.quorum import count_members
 from koord.core.gang.reasons import GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, MemberCounts, observe
+from koord.core.gang_history import Episode, find_eviction
 from koord.core.gang_model import BadValue, GangKey
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import BindFailed, Reason
@@ -124,6 +125,8 @@ class Explanation:
     advice: tuple[str, ...] = ()
     add: str = ""
     warnings: tuple[str, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    """What happened to the gang, oldest first."""
 
 
 _WAITING_POD: Final[_Signs] = ((operators.PLACED, _FALSE),)
@@ -142,6 +145,10 @@ _SIGNS: Final[Mapping[tuple[TargetKind, PlacementState], _Signs]] = {
     (TargetKind.POD_GROUP, PlacementState.NOTHING_WAITS): ((ConditionType.BOUND, _TRUE),),
 }
 _SINCE_CREATION: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.NOT_OURS}
+_AFTER_EVICTION: Final = (
+    "The owner of the members creates new ones, and they wait like any other gang.",
+    "A Job counts evicted pods as failed, unless its podFailurePolicy ignores DisruptionTarget.",
+)
 _ADD: Final = f"""\
 spec:
   schedulerName: {operators.SCHEDULER_NAME}
@@ -198,6 +205,10 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
     if below is not None:
         standing, waits, reason = PlacementState.DEGRADED, reason, below
     pod_group = state.gangs.pod_group(target.key)
+    episodes = () if pod_group is None else pod_group.history
+    advice = (*_advise(state, waits), *_advise(state, reason))
+    if isinstance(waits or reason, MissingMembers) and find_eviction(episodes) is not None:
+        advice = _AFTER_EVICTION
     history = look_back(
         target.kind,
         standing,
@@ -215,7 +226,8 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         gang=_gang_of(reading, target.key, now),
         offers=() if is_unknown(reading, NODES.name) else explanation.offers,
         network=None if is_unknown(reading, NODES.name) else explanation.network,
-        advice=(*_advise(state, waits), *_advise(state, reason)),
+        advice=advice,
+        episodes=episodes,
         add=_ADD if _has_foreign_members(waits or reason) else "",
     )
 

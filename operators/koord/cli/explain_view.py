@@ -48,6 +48,7 @@ from koord.core.explain import PlacementState, ShapeOffers
 from koord.core.framework.cause import Cause
 from koord.core.framework.reasons import RefusedNodes
 from koord.core.gang.reasons import InvalidAnnotation
+from koord.core.gang_history import Episode, find_eviction
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.units import format_amount
@@ -73,7 +74,17 @@ class Question:
     compat: Compat = Compat.NONE
 
 
-def ask(question: Question, output: Output, *, all_nodes: bool, as_exit_code: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What of an answer is shown, and how."""
+
+    output: Output = Output.TEXT
+    all_nodes: bool = False
+    with_history: bool = False
+    as_exit_code: bool = False
+
+
+def ask(question: Question, shown: Shown) -> None:
     now = time.time()
     try:
         target, reading = asyncio.run(_read(question))
@@ -84,14 +95,14 @@ def ask(question: Question, output: Output, *, all_nodes: bool, as_exit_code: bo
         fail(str(error), ExitCode.USAGE)
     for warning in answer.warnings:
         warn(warning)
-    most = None if all_nodes else BEST_NODES
+    most = None if shown.all_nodes else BEST_NODES
     print_in(
-        output,
+        shown.output,
         document=lambda: make_document(answer),
         names=lambda: (f"{target.kind.lower()}/{target.name}",),
-        text=lambda: make_parts(answer, now, most),
+        text=lambda: make_parts(answer, now, most, with_history=shown.with_history),
     )
-    if as_exit_code and answer.standing not in _WELL:
+    if shown.as_exit_code and answer.standing not in _WELL:
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
@@ -225,7 +236,9 @@ _WITH_REASON: Final = {PlacementState.WAITING, PlacementState.DEGRADED}
 _TO_COME: Final = {*_WITH_REASON, PlacementState.PLACEABLE, PlacementState.HELD_UP}
 
 
-def make_parts(answer: Explanation, now: float, most_nodes: int | None) -> Iterator[RenderableType]:
+def make_parts(
+    answer: Explanation, now: float, most_nodes: int | None, *, with_history: bool = False
+) -> Iterator[RenderableType]:
     """Yield an answer as text; ages are relative to ``now``; without ``most_nodes`` all of them."""
     yield _make_title(answer, now)
     yield from map(_indent, _make_statements(answer, now))
@@ -235,6 +248,9 @@ def make_parts(answer: Explanation, now: float, most_nodes: int | None) -> Itera
     if answer.network is not None:
         yield ""
         yield from make_network(answer.network, None if most_nodes is None else MOST_DOMAINS)
+    if with_history:
+        yield ""
+        yield from _make_history(answer.episodes, now)
     if answer.advice:
         yield ""
         yield Text("What would help", style="bold")
@@ -266,6 +282,8 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
         yield answer.reason.message
     elif answer.standing is PlacementState.WAITING:
         yield "The reason is not known from here."
+    if answer.standing in _WITH_REASON and (evicted := find_eviction(answer.episodes)) is not None:
+        yield f"{format_age(now - evicted.time)} ago it was {evicted.text()}"
     if answer.waits is not None and answer.waits.reason.is_placed:
         yield "There is room for the members that wait."
     elif answer.waits is not None:
@@ -276,6 +294,16 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
         yield _describe_place(answer.place)
     if answer.standing in _TO_COME and answer.is_reported_on:
         yield from _compare_report(answer, now)
+
+
+def _make_history(episodes: Sequence[Episode], now: float) -> Iterator[RenderableType]:
+    if not episodes:
+        yield "Nothing is known to have happened to it."
+        return
+    table = make_table("AGO", "WHAT", "WHY", "FOR", right=("AGO",))
+    for one in reversed(episodes):
+        table.add_row(format_age(now - one.time), one.what, one.why, one.by)
+    yield table
 
 
 def _describe_place(place: PodPlace) -> str:

@@ -5,10 +5,12 @@ null or empty, never left out. Fields may be added; none is renamed or removed.
 """
 
 import dataclasses
+from datetime import UTC, datetime
 from typing import Any
 
 from koord.cli.answer import Explained, Explanation
 from koord.core.explain import ShapeOffers, TopologyExplanation
+from koord.core.gang_history import Episode
 from koord.core.plan import ObservedTopology
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.quota.share_terms import Loan, Terms
@@ -35,7 +37,13 @@ def make_document(answer: Explanation) -> dict[str, Any]:
         "advice": list(answer.advice),
         "add": answer.add or None,
         "warnings": list(answer.warnings),
+        "history": [_make_episode(one) for one in answer.episodes],
     }
+
+
+def _make_episode(one: Episode) -> dict[str, Any]:
+    when = datetime.fromtimestamp(one.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"time": when, "what": one.what, "why": one.why, "by": one.by or None}
 
 
 def make_network(network: TopologyExplanation) -> dict[str, Any]:

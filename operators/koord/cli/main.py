@@ -77,8 +77,8 @@ looking through it for garbage would take a tenth of their time."""
 
 
 def _load(name: str) -> Any:
-    if COMMANDS[name].module in _SHORT:
-        gc.disable()
+    if COMMANDS[name].module not in _SHORT:
+        gc.enable()
     command = getattr(import_module(f"koord.cli.{COMMANDS[name].module}"), name.replace("-", "_"))
     single = typer.Typer(add_completion=False)
     if isinstance(command, typer.Typer):
@@ -116,6 +116,7 @@ def koord(
 
 def main() -> None:
     """Run the command line, under the name that was typed: ``koord`` or ``kubectl koord``."""
+    gc.disable()
     is_plugin = Path(sys.argv[0]).stem == _PLUGIN
     app(prog_name="kubectl koord" if is_plugin else "koord")
 

@@ -83,6 +83,9 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     all_nodes: Annotated[
         bool, typer.Option("--all-nodes", help="List every node; -o wide does, too.")
     ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Also show what happened to the gang.")
+    ] = False,
     as_exit_code: AsExitCode = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -121,14 +124,12 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         show_node(name, kubeconfig, context, output=output)
         return
     from koord.cli.cluster import TargetKind
-    from koord.cli.explain_view import Question, ask
+    from koord.cli.explain_view import Question, Shown, ask
 
     kinds = {"pod": TargetKind.POD, "podgroup": TargetKind.POD_GROUP, "job": TargetKind.JOB}
     ask(
         Question(kinds[kind], namespace, name, kubeconfig, context, compat),
-        output,
-        all_nodes=all_nodes or output is Output.WIDE,
-        as_exit_code=as_exit_code,
+        Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code),
     )
 
 

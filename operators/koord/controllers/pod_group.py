@@ -8,7 +8,7 @@ here unless the gang cannot be planned at all.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from koord.api.keys import operators
 from koord.api.parse import Problem, cut
@@ -17,15 +17,21 @@ from koord.controllers.status_controller import StatusSink
 from koord.controllers.validation import INVALID, Verdict
 from koord.core.changes import Feed
 from koord.core.gang.group import make_gang_key
-from koord.core.gang.reasons import InconsistentGroup, InvalidAnnotation, MemberOnFailedNode
+from koord.core.gang.reasons import (
+    InconsistentGroup,
+    InvalidAnnotation,
+    MemberOnFailedNode,
+    MissingMembers,
+)
 from koord.core.gang.status import ConditionType, GangStatus, observe
+from koord.core.gang_history import Episode, Happened, find_eviction
 from koord.core.gang_model import BadValue, GangKey, Phase, PodGroup
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.topology.reasons import MissingTopology, UnknownLayer
 from koord.core.topology.strategy.observation import observe_gang_topology
 from koord.core.topology_constraint import TopologyConstraint
-from koord.kube.status import ConditionPatch
+from koord.kube.status import ConditionPatch, conditions_of
 
 PAUSE = Pause(0.8, 1.5)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
@@ -64,6 +70,10 @@ class PodGroupStatusPolicy:
     sink: StatusSink[PodGroup]
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
+    record: Callable[[PodGroup, Happened, str], None] = field(default=lambda *_: None)
+    """Adds to the history of a gang."""
+    present: Callable[[str], Mapping[str, Any] | None] = field(default=lambda _: None)
+    """Returns the observed status of a PodGroup, by uid."""
     _written: dict[GangKey, _Written] = field(default_factory=dict)
     _problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
     """By uid: an event of a deleted object may come after those of its successor."""
@@ -121,16 +131,31 @@ class PodGroupStatusPolicy:
                 return rest if again is None else min(rest, again)
         self._written[gang] = new
         self.sink.write_status(pod_group, new.fields, new.conditions)
+        self._tell(pod_group, new, written)
         return again
+
+    def _tell(self, pod_group: PodGroup, new: _Written, written: _Written | None) -> None:
+        """Record what has happened since the last status, written by us or by our predecessor."""
+        if written is not None:
+            held = {one.type for one in written.conditions if one.status}
+        else:
+            known = conditions_of(self.present(pod_group.uid) or {})
+            held = {kind for kind, one in known.items() if one.get("status") == "True"}
+        for one in new.conditions:
+            what = _EPISODES.get(one.type)
+            if what is not None and one.status and one.type not in held:
+                self.record(pod_group, what, one.message)
 
     def _make(self, gang: GangKey, pod_group: PodGroup, status: GangStatus) -> _Written:
         conditions = _conditions(
             status,
             self._problems.get(pod_group.uid, ()),
             self._find_unknown_topology(gang) or self._find_unknown_sub_groups(gang),
+            find_eviction(pod_group.history),
         )
         conditions = _degrade(conditions, self._find_members_on_failed_nodes(gang))
         fields = _fields(status) | self._placement(gang, status)
+        fields["state"] = _name_state(pod_group, status, conditions)
         return _Written(pod_group.generation, fields, conditions, self.clock())
 
     def _is_in_flight(self, gang: GangKey) -> bool:
@@ -301,6 +326,7 @@ def _conditions(
     status: GangStatus,
     problems: tuple[Problem, ...],
     fault: UnknownLayer | MissingTopology | InvalidAnnotation | None,
+    evicted: Episode | None = None,
 ) -> tuple[ConditionPatch, ...]:
     conditions = {
         kind: ConditionPatch(kind, is_true, reason.code, reason.text())
@@ -316,9 +342,36 @@ def _conditions(
     obstacle = _obstacle(status)
     is_silent = ConditionType.PLACED not in conditions and not status.is_denied
     if is_silent and obstacle is not None:
-        kind = ConditionType.PLACED
-        conditions[kind] = ConditionPatch(kind, False, obstacle.code, obstacle.text())
+        kind, text = ConditionType.PLACED, obstacle.text()
+        if evicted is not None and isinstance(obstacle, MissingMembers):
+            text = f"{evicted.text()} {text}"
+        conditions[kind] = ConditionPatch(kind, False, obstacle.code, text)
     return tuple(conditions.values())
+
+
+_EPISODES: Final = {
+    str(ConditionType.DEGRADED): Happened.DEGRADED,
+    str(ConditionType.TIMEOUT): Happened.TIMED_OUT,
+}
+"""Condition that turns True -> what has happened."""
+
+
+def _name_state(
+    pod_group: PodGroup, status: GangStatus, conditions: tuple[ConditionPatch, ...]
+) -> str:
+    """Return one word for people; it is never empty."""
+    by_type = {one.type: one for one in conditions}
+    if by_type[ConditionType.DEGRADED].status and not _runs_on_failed_nodes(by_type):
+        return str(ConditionType.DEGRADED)
+    placed = by_type.get(ConditionType.PLACED)
+    if placed is not None and not placed.status:
+        return placed.reason
+    waits = placed is None and pod_group.wait_reason
+    return pod_group.wait_reason if waits else str(status.phase)
+
+
+def _runs_on_failed_nodes(by_type: Mapping[str, ConditionPatch]) -> bool:
+    return by_type[ConditionType.DEGRADED].reason == MemberOnFailedNode.code
 
 
 def _degrade(

@@ -9,16 +9,18 @@ the eviction.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from koord.controllers.unit_eviction import UnitEvictions
+from koord.core.gang_history import Happened
+from koord.core.gang_model import PodGroup
 from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt
 from koord.core.queue import Blocked
 from koord.core.quota.model import QuotaName, QuotaSpec
-from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse, write_overuse
+from koord.core.quota.reclaim import OveruseTimer, find_overuse, write_overuse
 from koord.core.reclaim import Reclaim, can_keep_running, plan_reclaim
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction, Evictor
@@ -57,6 +59,8 @@ class RevokeController:
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
     options: RevokeOptions = field(default_factory=RevokeOptions)
+    record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
+    """Adds to the history of a gang."""
     evictions: UnitEvictions = field(init=False)
     _patience: OveruseTimer = field(init=False)
     _over: set[QuotaName] = field(default_factory=set)
@@ -135,7 +139,7 @@ class RevokeController:
         if not is_gone:
             await asyncio.gather(*map(self.evictor.unmark, pods))
             return False
-        self._report(unit.over, pods, text)
+        self._report(unit, text)
         return True
 
     async def _finish_marked(self) -> None:
@@ -151,7 +155,8 @@ class RevokeController:
             ):
                 await asyncio.gather(*map(self.evictor.unmark, pods))
 
-    def _report(self, over: Sequence[Overuse], pods: Sequence[Pod], text: str) -> None:
+    def _report(self, unit: Reclaim, text: str) -> None:
+        over, pods = unit.over, unit.pods
         log.info(
             "Reclaiming over-use of a quota",
             extra={"quota": over[0].quota, "pods": len(pods), "why": text},
@@ -161,3 +166,9 @@ class RevokeController:
             self.reporter.announce_overuse(quota, text)
         for pod in pods:
             self.reporter.announce_revoked(pod, text)
+        by = self.state.pods.get(unit.beneficiary)
+        named = by.key if by is not None else unit.beneficiary
+        for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):
+            pod_group = self.state.gangs.pod_group(gang)
+            if pod_group is not None:
+                self.record(pod_group, Happened.RECLAIMED, text, named)

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from koord.core.gang.failure import Restart, find_restart
 from koord.core.gang.reasons import RestartingGang, RestartProtected
+from koord.core.gang_history import Happened
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
@@ -56,6 +57,8 @@ class GangRestarts:
     announcer: RestartReporter
     clock: Callable[[], float]
     is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
+    record: Callable[[PodGroup, Happened, str], None] = field(default=lambda *_: None)
+    """Adds to the history of a gang."""
     _due: dict[GangKey, float] = field(default_factory=dict)
     _interrupted_since: dict[GangKey, float] = field(default_factory=dict)
     _restarting: dict[GangKey, tuple[GangKey, ...]] = field(default_factory=dict)
@@ -132,5 +135,7 @@ class GangRestarts:
             pod_group = self.state.gangs.pod_group(gang)
             if pod_group is not None:
                 self.announcer.announce_event(pod_group, reason, reason.text())
+                if is_allowed:
+                    self.record(pod_group, Happened.RESTARTED, reason.text())
         (self._held_up.discard if is_allowed else self._held_up.add)(gang)
         return is_allowed

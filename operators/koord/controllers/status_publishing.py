@@ -17,6 +17,7 @@ from koord.controllers.attempts import Attempts
 from koord.controllers.validation import ACCEPTED, Verdict
 from koord.core.gang.reasons import InvalidAnnotation, describe_settings
 from koord.core.gang.status import ConditionType
+from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
 from koord.core.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
@@ -267,12 +268,18 @@ class PreemptionAnnouncer:
 
     events: EventRecorder
     state: ClusterState
+    record: Callable[[PodGroup, Happened, str], None] = field(default=lambda *_: None)
+    """Adds to the history of a gang."""
 
     def announce_preempting(self, pods: Collection[Pod], text: str) -> None:
         self._announce(pods, EventType.NORMAL, "Preempting", text)
 
     def announce_preempted(self, pods: Collection[Pod], text: str) -> None:
         self._announce(pods, EventType.WARNING, "Preempted", text)
+        for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):
+            pod_group = self.state.gangs.pod_group(gang)
+            if pod_group is not None:
+                self.record(pod_group, Happened.PREEMPTED, text.rstrip("."))
         for pod in [pod for pod in pods if pod.gang is not None][:MAX_VICTIM_EVENTS]:
             self._record(ref_of_pod(pod), EventType.WARNING, "Preempted", text)
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final, TypeAlias
 
+from koord.core.gang_history import Episode
 from koord.core.topology_constraint import TopologyConstraint
 
 GangKey: TypeAlias = str
@@ -260,3 +261,5 @@ class PodGroup:
     attempts: int | None = None
     wait_reason: str = ""
     is_settled: bool = False
+    history: tuple[Episode, ...] = ()
+    """What happened to it, oldest first."""

@@ -26,6 +26,7 @@ from koord.kube.kinds import PLACEMENT
 from koord.kube.leader_report import MAX_ERROR, LeaderReport, encode_report
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
 from koord.runtime.collectors import leadership
+from koord.runtime.descriptions import report_queue
 from koord.runtime.discovery import (
     Definitions,
     check_installed,
@@ -36,7 +37,6 @@ from koord.runtime.election import ENDS, LeaseThread, own_namespace
 from koord.runtime.http import Sources
 from koord.runtime.kopf_host import KopfHost
 from koord.runtime.logs import LastProblem
-from koord.runtime.operators import report_queue
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts

@@ -1,4 +1,4 @@
-"""Starts the operators, and describes their state for the debug page.
+"""Starts the operators.
 
 Each function ``start_…`` puts the parts of one operator together, with what they share.
 
@@ -8,13 +8,13 @@ only through what is handed to them here.
 
 import socket
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from koord.controllers.bind_turns import BindTurns
 from koord.controllers.device_status import DeviceStatusPolicy
+from koord.controllers.history import HistoryRecorder
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.node_resources import NodeResourcesPolicy
 from koord.controllers.placement import PlacementController
@@ -38,14 +38,10 @@ from koord.controllers.status_publishing import (
 )
 from koord.controllers.validation import VerdictSink
 from koord.controllers.wait_reports import WaitReports
+from koord.core.gang_history import OF_PLACEMENT, OF_POD_GROUPS, Happened
 from koord.core.holds import Holds
 from koord.core.pods import Pod
 from koord.core.quota.claims import ReclaimSetting
-from koord.core.quota.ledger import Ledger
-from koord.core.quota.model import NO_USAGE, QuotaName
-from koord.core.quota.reclaim import find_overuse
-from koord.core.quota.status import summarise
-from koord.core.state import ClusterState
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.kinds import (
@@ -95,6 +91,7 @@ from koord.runtime.collectors import (
     quota_evictions,
     reservations,
 )
+from koord.runtime.descriptions import count_by_reason
 from koord.runtime.discovery import NameGuard
 
 if TYPE_CHECKING:
@@ -119,6 +116,7 @@ def start_placement(parts: "Parts") -> None:
     )
     reports = WaitReports(state=state, announcer=announcer, clock=time.monotonic)
     evictor = Evictor(parts.client, time.time)
+    history = _make_history(parts, "koord-placement-history", OF_PLACEMENT)
     placement = parts.placement = PlacementController(
         state=state,
         binder=parts.binder,
@@ -126,7 +124,7 @@ def start_placement(parts: "Parts") -> None:
         scoring=parts.settings.make_scoring(),
         observer=parts.metrics,
         reporter=reports,
-        restarts=GangRestarts(state, evictor, announcer, time.monotonic),
+        restarts=GangRestarts(state, evictor, announcer, time.monotonic, record=history.record),
         is_synced=may_place,
         clock=time.monotonic,
         wall_clock=time.time,
@@ -139,15 +137,19 @@ def start_placement(parts: "Parts") -> None:
     parts.reader.listeners.append(placement.wake)
     parts.metrics.watch(
         event_outcomes(events),
-        pending_units(lambda: _count_by_reason(placement)),
+        pending_units(lambda: count_by_reason(placement)),
         kubelet_rejections(lambda: parts.reader.rejections),
     )
-    _start_reclaim(parts, placement, events)
-    _start_preemption(parts, placement, events)
+    _start_reclaim(parts, placement, history)
+    _start_preemption(parts, placement, history)
 
 
-def _start_reclaim(parts: "Parts", placement: PlacementController, events: EventRecorder) -> None:
-    settings = parts.settings.elastic_quota
+def _start_reclaim(
+    parts: "Parts", placement: PlacementController, history: HistoryRecorder
+) -> None:
+    settings, events = parts.settings.elastic_quota, parts.events
+    if events is None:
+        raise AssertionError("placement has events")
     controller = RevokeController(
         state=parts.reader.state,
         evictor=Evictor(parts.client, time.time),
@@ -160,15 +162,18 @@ def _start_reclaim(parts: "Parts", placement: PlacementController, events: Event
             delay=settings.delay_evict_time,
             interval=settings.revoke_pod_interval,
         ),
+        record=history.record,
     )
     parts.background.append(controller.run)
     parts.metrics.watch(quota_evictions(lambda: controller.evictions.counts))
 
 
 def _start_preemption(
-    parts: "Parts", placement: PlacementController, events: EventRecorder
+    parts: "Parts", placement: PlacementController, history: HistoryRecorder
 ) -> None:
-    settings = parts.settings.preemption
+    settings, events = parts.settings.preemption, parts.events
+    if events is None:
+        raise AssertionError("placement has events")
 
     def note(pods: Iterable[Pod]) -> None:
         every = tuple(pods)
@@ -181,7 +186,7 @@ def _start_preemption(
         holds=placement.holds,
         evictor=Evictor(parts.client, time.time),
         nominator=Nominator(parts.client, parts.keys),
-        reporter=PreemptionAnnouncer(events, parts.reader.state),
+        reporter=PreemptionAnnouncer(events, parts.reader.state, history.record),
         note=note,
         is_synced=placement.is_synced,
         clock=time.monotonic,
@@ -204,13 +209,6 @@ def _start_preemption(
     parts.metrics.watch(*preemptions(lambda: (ended, evictions)))
 
 
-def _count_by_reason(placement: PlacementController) -> dict[str, int]:
-    queue = placement.queue
-    counts = Counter(str(blocked.reason.code) for blocked in queue.blocked.values())
-    counts.update(str(reason.code) for reason in queue.waiting.values())
-    return dict(counts)
-
-
 def start_pod_groups(parts: "Parts") -> VerdictSink:
     writer = _make_group_writer(parts, "koord-podgroup", pace=AFTER_BINDINGS)
     policy = PodGroupStatusPolicy(
@@ -218,6 +216,8 @@ def start_pod_groups(parts: "Parts") -> VerdictSink:
         sink=StatusPublisher(writer, ref_of_pod_group),
         clock=time.monotonic,
         wall_clock=time.time,
+        record=_make_history(parts, "koord-podgroup-history", OF_POD_GROUPS).record,
+        present=parts.reader.translator(POD_GROUPS).status_of,
     )
     controller = parts.keep_status(policy, when_synced=False)
     return ProblemReports(policy, controller.wake)
@@ -339,6 +339,11 @@ def _make_pod_writer(parts: "Parts") -> StatusWriter:
     return parts.make_writer(PODS.plural, MERGED, present)
 
 
+def _make_history(parts: "Parts", manager: str, own: frozenset[Happened]) -> HistoryRecorder:
+    writer = _make_group_writer(parts, manager, pace=AFTER_BINDINGS)
+    return HistoryRecorder(writer, own, parts.events, time.time)
+
+
 def _make_group_writer(parts: "Parts", manager: str, *, pace: Pace = AT_ONCE) -> StatusWriter:
     seen = parts.reader.translator(POD_GROUPS)
     return parts.make_writer(
@@ -347,89 +352,3 @@ def _make_group_writer(parts: "Parts", manager: str, *, pace: Pace = AT_ONCE) ->
         lambda ref: seen.status_of(ref.uid),
         pace=pace,
     )
-
-
-if TYPE_CHECKING:
-    from koord.runtime.wiring import Parts
-
-_MOST_REASONS: Final = 8
-_NAMES: Final[Mapping[str, str]] = {
-    "name": "name",
-    "parentName": "parent",
-    "isParent": "is_parent",
-    "tree": "tree",
-    "max": "max",
-    "min": "min",
-    "autoScaleMin": "scaled_min",
-    "sharedWeight": "weight",
-    "request": "request",
-    "childRequest": "child_request",
-    "used": "used",
-    "runtime": "share",
-    "allocated": "allocated",
-    "guaranteed": "guaranteed",
-    "nonPreemptibleRequest": "non_preemptible_request",
-    "nonPreemptibleUsed": "non_preemptible_used",
-    "selfRequest": "demand",
-}
-"""Koordinator's name -> field of the summary."""
-
-
-def describe_placement(parts: "Parts") -> dict[str, object]:
-    placement = parts.placement
-    if placement is None:
-        return {}
-    queue = placement.queue
-    return {
-        "ready": len(queue),
-        "blocked": {key: one.reason.code for key, one in queue.blocked.items()},
-        "waiting": {key: reason.code for key, reason in queue.waiting.items()},
-        "kept": placement.holds.reserved_pods(),
-        "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},
-    }
-
-
-def report_queue(parts: "Parts") -> dict[str, Any]:
-    """Return what the leader says of its queue in the Lease; nothing without placement."""
-    placement, settings = parts.placement, parts.settings.elastic_quota
-    if placement is None:
-        return {}
-    return {
-        "ready": len(placement.queue),
-        "blocked": len(placement.queue.blocked),
-        "incomplete": len(placement.queue.waiting),
-        "reasons": dict(Counter(_count_by_reason(placement)).most_common(_MOST_REASONS)),
-        "reclaim_after": settings.reclaims_after,
-    }
-
-
-def describe_quota_state(parts: "Parts") -> dict[str, object]:
-    state = parts.reader.state
-    return {"quotas": describe_quotas(state)} if state.quotas.is_in_use else {}
-
-
-def describe_quotas(state: ClusterState) -> dict[str, object]:
-    """Return all active quotas and the problems of others; amounts in canonical units."""
-    ledger = state.open_ledger()
-    return {
-        "quotas": [_describe(ledger, name) for name in ledger.names()],
-        "over": find_overuse(ledger),
-        "problems": state.quotas.catalog.problems,
-        "failures": {tree: repr(error) for tree, error in state.quotas.failures.items()},
-        "outside": state.quotas.outside(),
-    }
-
-
-def _describe(ledger: Ledger, name: QuotaName) -> dict[str, Any]:
-    summary = summarise(ledger, name)
-    usage = ledger.solution(name).inputs.usage.get(name, NO_USAGE)
-    return {
-        **{there: _plain(getattr(summary, here)) for there, here in _NAMES.items()},
-        "allowLentResource": ledger.account(name).spec.lends,
-        "selfUsed": _plain(usage.used),
-        "submitted": _plain(usage.submitted),
-    }
-
-
-def _plain(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else value

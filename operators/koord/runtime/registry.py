@@ -32,9 +32,8 @@ from koord.kube.kinds import (
     kinds_of,
 )
 from koord.kube.status import AT_ONCE, BEHIND_ALL, Pace
+from koord.runtime.descriptions import describe_placement, describe_quota_state
 from koord.runtime.operators import (
-    describe_placement,
-    describe_quota_state,
     start_devices,
     start_placement,
     start_pod_groups,

@@ -25,6 +25,7 @@ from koord.caches import EXPANSION, MIB, BoundedCache, size_of
 from koord.core.gang.group import MAX_GANGS, make_gang_key
 from koord.core.gang.phase import is_settled
 from koord.core.gang.status import ConditionType
+from koord.core.gang_history import Episode
 from koord.core.gang_model import (
     ROOT,
     BadValue,
@@ -167,6 +168,13 @@ def _bad_values(bad: Iterable[BadSetting]) -> tuple[BadValue, ...]:
     return tuple(BadValue(b.key, b.value, b.in_force, b.problem) for b in bad)
 
 
+class _Episode(msgspec.Struct, gc=False):
+    time: datetime
+    what: str = ""
+    why: str = ""
+    by: str = ""
+
+
 class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
     """The fields of a status that outlive a restart."""
 
@@ -177,6 +185,7 @@ class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
     running: int | None = None
     attempts: int | None = None
     conditions: list[Condition] | None = None
+    history: list[_Episode] | None = None
 
 
 def _wait_reason(status: _GroupStatus) -> str:
@@ -224,6 +233,12 @@ class PodGroupTranslator(SeenStatuses):
             wait_reason=_wait_reason(status),
             is_settled=is_settled(
                 wire.spec.min_member, (status.scheduled or 0, status.running or 0), waited
+            ),
+            history=tuple(
+                sorted(
+                    Episode(int(one.time.timestamp()), one.what, one.why, one.by)
+                    for one in status.history or ()
+                )
             ),
         )
 

@@ -1,0 +1,56 @@
+"""Adds to the history of PodGroups: an entry in the status, and an event.
+
+Entries of one operator are applied under a field manager of its own, so that those of others stay.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from koord.core.gang_history import MAX_BY, MAX_WHY, Episode, Happened, merge
+from koord.core.gang_model import PodGroup
+from koord.core.text import cut
+from koord.kube.events import EventRecorder, EventType
+from koord.kube.objects import ref_of_pod_group
+from koord.kube.status import StatusPatch, StatusWriter, format_time
+
+LIVING: Final = "Living"
+"""The action in events about what happened to a gang."""
+MAX_REMEMBERED: Final = 4096
+
+
+@dataclass(slots=True)
+class HistoryRecorder:
+    """Records what happened to gangs; ``own`` are the kinds of episodes of this operator.
+
+    Without ``events``, in a process that places no pods, the status has to do. ``wall_clock``
+    returns seconds since the epoch.
+    """
+
+    writer: StatusWriter
+    own: frozenset[Happened]
+    events: EventRecorder | None
+    wall_clock: Callable[[], float]
+    _recorded: dict[str, tuple[Episode, ...]] = field(default_factory=dict)
+    """PodGroup uid -> what was recorded here, and may not be seen in its status yet."""
+
+    def record(self, pod_group: PodGroup, what: Happened, why: str, by: str = "") -> None:
+        """Add an episode. ``why`` is a sentence without its full stop; ``by`` names a unit."""
+        new = Episode(int(self.wall_clock()), str(what), cut(why, MAX_WHY), cut(by, MAX_BY))
+        own = {str(one) for one in self.own}
+        seen = (one for one in pod_group.history if one.what in own)
+        episodes = merge(seen, (*self._recorded.pop(pod_group.uid, ()), new))
+        self._recorded[pod_group.uid] = episodes
+        if len(self._recorded) > MAX_REMEMBERED:
+            del self._recorded[next(iter(self._recorded))]
+        ref = ref_of_pod_group(pod_group)
+        self.writer.submit(ref, StatusPatch(fields={"history": [*map(_write, episodes)]}))
+        if self.events is not None:
+            self.events.forget(ref, LIVING)  # each time counts
+            kind, note = EventType.WARNING, f"{new.why}. {f'For {by}.' if by else ''}".strip()
+            self.events.record(ref, kind, action=LIVING, reason=str(what), note=note)
+
+
+def _write(episode: Episode) -> dict[str, Any]:
+    entry = {"time": format_time(episode.time), "what": episode.what, "why": episode.why}
+    return {**entry, "by": episode.by} if episode.by else entry

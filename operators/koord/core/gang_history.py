@@ -1,0 +1,68 @@
+"""What happened to a gang: a bounded list, newest last, kept in the status of its PodGroup.
+
+Says nothing of the present: that is what conditions are for. Several operators add to it, each its
+own kinds of episodes, so that none overwrites those of another.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+MAX_EPISODES: Final = 8
+"""Of one operator; older ones are dropped."""
+MAX_WHY: Final = 512
+MAX_BY: Final = 256
+
+
+class Happened(StrEnum):
+    """What can happen to a gang."""
+
+    RECLAIMED = "Reclaimed"
+    """Members were evicted because their quota used too much."""
+    PREEMPTED = "Preempted"
+    """Members were evicted for a unit of higher priority."""
+    RESTARTED = "Restarted"
+    """The members that were left were evicted, so that it starts again as a whole."""
+    DEGRADED = "Degraded"
+    """It had started, and fell below its minimum."""
+    TIMED_OUT = "TimedOut"
+    """It was complete, and waited longer for a place than it allows."""
+
+    @property
+    def is_eviction(self) -> bool:
+        return self in _EVICTIONS
+
+
+_EVICTIONS: Final = frozenset({Happened.RECLAIMED, Happened.PREEMPTED, Happened.RESTARTED})
+OF_PLACEMENT: Final = _EVICTIONS
+OF_POD_GROUPS: Final = frozenset(Happened) - _EVICTIONS
+"""The kinds of episodes that each operator adds."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Episode:
+    """One thing that happened, at ``time`` (whole seconds since the epoch); ``by`` may be empty."""
+
+    time: int
+    what: str
+    why: str
+    by: str = ""
+
+    def text(self) -> str:
+        by = f" For {self.by}." if self.by else ""
+        return f"{self.what}: {self.why}.{by}"
+
+
+def merge(known: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ...]:
+    """Return the last episodes of both, oldest first; one per time and kind, the first of them."""
+    found: dict[tuple[int, str], Episode] = {}
+    for one in (*known, *new):
+        found.setdefault((one.time, one.what), one)
+    return tuple(sorted(found.values()))[-MAX_EPISODES:]
+
+
+def find_eviction(history: Iterable[Episode]) -> Episode | None:
+    """Return the last eviction of members."""
+    evictions = {str(one) for one in _EVICTIONS}
+    return max((one for one in history if one.what in evictions), default=None)

@@ -1,0 +1,104 @@
+"""Describes what operators know: for the debug page, metrics and the report in the Lease."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from koord.controllers.placement import PlacementController
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import NO_USAGE, QuotaName
+from koord.core.quota.reclaim import find_overuse
+from koord.core.quota.status import summarise
+from koord.core.state import ClusterState
+
+if TYPE_CHECKING:
+    from koord.runtime.wiring import Parts
+
+_MOST_REASONS: Final = 8
+_NAMES: Final[Mapping[str, str]] = {
+    "name": "name",
+    "parentName": "parent",
+    "isParent": "is_parent",
+    "tree": "tree",
+    "max": "max",
+    "min": "min",
+    "autoScaleMin": "scaled_min",
+    "sharedWeight": "weight",
+    "request": "request",
+    "childRequest": "child_request",
+    "used": "used",
+    "runtime": "share",
+    "allocated": "allocated",
+    "guaranteed": "guaranteed",
+    "nonPreemptibleRequest": "non_preemptible_request",
+    "nonPreemptibleUsed": "non_preemptible_used",
+    "selfRequest": "demand",
+}
+"""Koordinator's name -> field of the summary."""
+
+
+def count_by_reason(placement: PlacementController) -> dict[str, int]:
+    queue = placement.queue
+    counts = Counter(str(blocked.reason.code) for blocked in queue.blocked.values())
+    counts.update(str(reason.code) for reason in queue.waiting.values())
+    return dict(counts)
+
+
+def describe_placement(parts: "Parts") -> dict[str, object]:
+    placement = parts.placement
+    if placement is None:
+        return {}
+    queue = placement.queue
+    return {
+        "ready": len(queue),
+        "blocked": {key: one.reason.code for key, one in queue.blocked.items()},
+        "waiting": {key: reason.code for key, reason in queue.waiting.items()},
+        "kept": placement.holds.reserved_pods(),
+        "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},
+    }
+
+
+def report_queue(parts: "Parts") -> dict[str, Any]:
+    """Return what the leader says of its queue in the Lease; nothing without placement."""
+    placement, settings = parts.placement, parts.settings.elastic_quota
+    if placement is None:
+        return {}
+    return {
+        "ready": len(placement.queue),
+        "blocked": len(placement.queue.blocked),
+        "incomplete": len(placement.queue.waiting),
+        "reasons": dict(Counter(count_by_reason(placement)).most_common(_MOST_REASONS)),
+        "reclaim_after": settings.reclaims_after,
+    }
+
+
+def describe_quota_state(parts: "Parts") -> dict[str, object]:
+    state = parts.reader.state
+    return {"quotas": describe_quotas(state)} if state.quotas.is_in_use else {}
+
+
+def describe_quotas(state: ClusterState) -> dict[str, object]:
+    """Return all active quotas and the problems of others; amounts in canonical units."""
+    ledger = state.open_ledger()
+    return {
+        "quotas": [_describe(ledger, name) for name in ledger.names()],
+        "over": find_overuse(ledger),
+        "problems": state.quotas.catalog.problems,
+        "failures": {tree: repr(error) for tree, error in state.quotas.failures.items()},
+        "outside": state.quotas.outside(),
+    }
+
+
+def _describe(ledger: Ledger, name: QuotaName) -> dict[str, Any]:
+    summary = summarise(ledger, name)
+    usage = ledger.solution(name).inputs.usage.get(name, NO_USAGE)
+    return {
+        **{there: _plain(getattr(summary, here)) for there, here in _NAMES.items()},
+        "allowLentResource": ledger.account(name).spec.lends,
+        "selfUsed": _plain(usage.used),
+        "submitted": _plain(usage.submitted),
+    }
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,91 @@
+"""What happened to a gang: recorded once per time, kept across restarts, told as events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import make_pod_group
+
+from koord.controllers.history import HistoryRecorder
+from koord.core.gang_history import (
+    MAX_EPISODES,
+    OF_PLACEMENT,
+    OF_POD_GROUPS,
+    Episode,
+    Happened,
+    find_eviction,
+    merge,
+)
+
+if TYPE_CHECKING:
+    from koord.kube.objects import ObjectRef
+    from koord.kube.status import StatusPatch
+
+GROUP = make_pod_group("team/a", 2).build()
+
+
+@dataclass
+class Written:
+    """Stands for the writer and the recorder of events."""
+
+    patches: list[StatusPatch] = field(default_factory=list)
+    events: list[tuple[str, str]] = field(default_factory=list)
+
+    def submit(self, _ref: ObjectRef, patch: StatusPatch) -> None:
+        self.patches.append(patch)
+
+    def record(self, _ref: ObjectRef, _kind: object, *, reason: str, note: str, **_: Any) -> None:
+        self.events.append((reason, note))
+
+    def forget(self, _ref: ObjectRef, _action: str) -> None:
+        pass
+
+    def history(self) -> list[tuple[str, str]]:
+        return [(one["what"], one["time"]) for one in self.patches[-1].fields["history"]]
+
+
+def make_recorder(written: Written, own: frozenset[Happened], now: float = 100.0):
+    return HistoryRecorder(written, own, written, lambda: now)  # type: ignore[arg-type]
+
+
+def test_an_episode_is_written_with_an_event() -> None:
+    written = Written()
+    make_recorder(written, OF_PLACEMENT).record(GROUP, Happened.RECLAIMED, "used 8", "b/mine")
+    assert written.patches[0].fields["history"] == [
+        {"time": "1970-01-01T00:01:40Z", "what": "Reclaimed", "why": "used 8", "by": "b/mine"}
+    ]
+    assert written.events == [("Reclaimed", "used 8. For b/mine.")]
+
+
+def test_earlier_episodes_of_the_same_operator_stay_and_those_of_others_are_left_to_them() -> None:
+    written = Written()
+    known = (Episode(10, "Degraded", "x"), Episode(20, "Restarted", "y"))
+    recorder = make_recorder(written, OF_PLACEMENT)
+    recorder.record(replace(GROUP, history=known), Happened.RECLAIMED, "z")
+    assert [what for what, _ in written.history()] == ["Restarted", "Reclaimed"]
+
+
+def test_what_is_not_seen_yet_is_not_lost() -> None:
+    written, now = Written(), [100.0]
+    recorder = HistoryRecorder(written, OF_POD_GROUPS, None, lambda: now[0])  # type: ignore[arg-type]
+    recorder.record(GROUP, Happened.DEGRADED, "1 of 2")
+    now[0] += 5
+    recorder.record(GROUP, Happened.DEGRADED, "0 of 2")
+    assert len(written.history()) == 2
+
+
+def test_a_history_is_bounded_and_ordered() -> None:
+    many = [Episode(at, "Degraded", "") for at in range(20, 0, -1)]
+    merged = merge(many, many)
+    assert [one.time for one in merged] == [*range(20 - MAX_EPISODES + 1, 21)]
+
+
+def test_the_last_eviction_is_found() -> None:
+    history = (
+        Episode(1, "Reclaimed", "a"),
+        Episode(2, "Preempted", "b"),
+        Episode(3, "Degraded", ""),
+    )
+    assert find_eviction(history) == history[1]
+    assert find_eviction(history[2:]) is None
