@@ -101,7 +101,7 @@ def test_changed_expectation_fails(own: Case) -> None:
         pytest.skip("no answer to compare")
     # Texts of validation are not compared, and ``ordered`` is an instruction.
     left_out = {"ordered", *(["message"] if own.kind.startswith("validation_") else ())}
-    left_out |= set(TOLD_OTHERWISE) if own.kind == "job_preempt" else set()
+    left_out |= set(TOLD_OTHERWISE.get(own.kind, ()))
     for spoiled in spoil(own.expected, left_out):
         assert find_differences(spoiled, answer), spoiled
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.conformance.adapters.topology import amounts, decode, decode_gang, decode_topology
@@ -11,7 +12,8 @@ from tests.conformance.compare import IGNORED
 from koord.api.keys import gang as gang_keys
 from koord.api.keys import operators
 from koord.api.preemption import is_protected, read_policy
-from koord.core.plan import Demand, Unit
+from koord.core.plan import Assignment, Demand, Unit
+from koord.core.plugins.nominations import Nomination
 from koord.core.preemption.candidates import Moment, find_candidates
 from koord.core.preemption.cost import Costs
 from koord.core.preemption.model import Exempt, Preemption
@@ -25,13 +27,17 @@ from koord.kube.wire import WireNode, WirePod
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from koord.core.framework.cycle import Cycle
     from koord.core.pods import Pod
 
 Fields = dict[str, Any]
 
 PODS = PodTranslator()
-TOLD_OTHERWISE = ("message", "cycleMessage", "reason", "offersBefore", "victimCondition")
-"""Fields of plans that are told in other words, or by the controller."""
+TOLD_OTHERWISE: Mapping[str, tuple[str, ...]] = {
+    "job_preempt": ("message", "cycleMessage", "reason", "offersBefore", "victimCondition"),
+    "fit_with_nominated": ("reason",),
+}
+"""Kind -> fields that we tell in other words, or that the controller tells."""
 UNRESOLVABLE = "UnschedulableAndUnresolvable"
 
 
@@ -66,7 +72,7 @@ def fill_state(case: Mapping[str, Any]) -> ClusterState:
     if "networkTopologySpec" in case:
         state.upsert_topology(decode_topology(case))
     for node in case["nodes"]:
-        status = {"allocatable": amounts(node, "allocatable")}
+        status = {"allocatable": {"pods": "110", **amounts(node, "allocatable")}}
         meta = {"name": node["name"], "labels": node.get("labels") or {}}
         is_closed = (case.get("nodeStatus") or {}).get(node["name"]) == UNRESOLVABLE
         manifest = {"metadata": meta, "status": status, "spec": {"unschedulable": is_closed}}
@@ -87,7 +93,7 @@ def adapt_job_preempt(case: Mapping[str, Any]) -> Fields:
     unit = add_unit(state, case)
     found = plan_preemption(state, unit)
     waiting = {f"default/{pod['name']}": pod["nodeName"] for pod in case.get("waitingPods") or ()}
-    answer: Fields = dict.fromkeys(TOLD_OTHERWISE, IGNORED) | {
+    answer: Fields = dict.fromkeys(TOLD_OTHERWISE["job_preempt"], IGNORED) | {
         "success": isinstance(found, Preemption),
         "possibleVictims": possible_victims(state, unit),
         "victims": [],
@@ -152,8 +158,42 @@ def adapt_preemption_cost(case: Mapping[str, Any]) -> Fields:
     raise UnsupportedCaseError("victims are compared as sets, not by ranks per node")
 
 
-def adapt_nominated(case: Mapping[str, Any]) -> Fields:
-    raise UnsupportedCaseError("nominations are made by the controller")
+def adapt_nominated_pods_counted(case: Mapping[str, Any]) -> Fields:
+    """Count the nominated pods, each on a node of its own, that leave no room for a pod there."""
+    nominated = [*case["nativeNominated"], *case["crossSchedulerNominated"]]
+    nodes = [{"name": f"n{at}", "allocatable": {"cpu": 1}} for at in range(len(nominated))]
+    state = fill_state({"nodes": nodes})
+    pods = [replace(read_nominee(one), node=f"n{at}") for at, one in enumerate(nominated)]
+    pod = read_nominee({"name": "p", **case["pod"]})
+    cycle = nominate(state, pods, pod, case["sameJobUIDs"])
+    room = cycle.room(cycle.shape_of(pod))
+    return {"counted": sum(not room[row] for _, row in state.table.live_rows())}
+
+
+def adapt_fit_with_nominated(case: Mapping[str, Any]) -> Fields:
+    state = fill_state({"nodes": [case["node"]]})
+    pods = [replace(read_nominee(one), node=one["nominatedNodeName"]) for one in case["nominated"]]
+    pod = read_nominee(case["pod"])
+    cycle = nominate(state, pods, pod, case["sameJobUIDs"])
+    fits = cycle.has_room(cycle.shape_of(pod), state.table.row_of[case["node"]["name"]])
+    return {"fits": fits, "reason": IGNORED}
+
+
+def read_nominee(pod: Mapping[str, Any]) -> Pod:
+    requests = pod.get("requests") or {"cpu": 1}
+    return replace(decode_pod({**pod, "requests": requests}), uid=pod.get("uid", pod["name"]))
+
+
+def nominate(state: ClusterState, pods: list[Pod], pod: Pod, siblings: list[str]) -> Cycle:
+    """Nominate pods to their nodes, those of the job of ``pod`` together; return a cycle."""
+    own = [one for one in pods if one.uid in {*siblings, pod.uid}]
+    if own and pod.uid not in {one.uid for one in own}:
+        own.append(pod)
+    for unit in ([own] if own else []) + [[one] for one in pods if one not in own]:
+        places = tuple(Assignment(replace(one, node=""), one.node) for one in unit)
+        state.nominations.begin(Nomination("p", unit[0].uid, places))
+    state.refresh()
+    return state.open_cycle()
 
 
 def adapt_preemption_state_json(case: Mapping[str, Any]) -> Fields:
@@ -166,8 +206,8 @@ ADAPTERS = {
     "victim_order": adapt_victim_order,
     "pod_preemptible": adapt_pod_preemptible,
     "preemption_policy_label": adapt_preemption_policy_label,
-    "nominated_pods_counted": adapt_nominated,
-    "fit_with_nominated": adapt_nominated,
+    "nominated_pods_counted": adapt_nominated_pods_counted,
+    "fit_with_nominated": adapt_fit_with_nominated,
     "preemption_cost": adapt_preemption_cost,
     "preemption_state_json": adapt_preemption_state_json,
 }
