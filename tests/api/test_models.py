@@ -6,7 +6,7 @@ import pytest
 from tests.api.cases import ACCEPTED, REFUSALS, Refusal, make_object
 
 from koord.api.crdgen import RESOURCE_BY_KIND
-from koord.api.lint import lint
+from koord.api.lint import lint_documents, read_documents
 from koord.api.parse import InvalidObject, parse
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -30,7 +30,7 @@ def test_models_accept_valid_objects(kind: str, spec: dict[str, object]) -> None
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_valid_samples_have_no_problems(path: Path) -> None:
-    checked = list(lint(path.read_text()))
+    checked = list(lint_documents(read_documents(path.read_text())))
 
     assert checked
     assert [str(problem) for one in checked for problem in one.problems] == []
@@ -45,6 +45,6 @@ def test_invalid_samples_have_the_expected_problems(path: Path) -> None:
         line.removeprefix("# lint: ") for line in text.splitlines() if line.startswith("# lint: ")
     )
 
-    (checked,) = lint(text)
+    (checked,) = lint_documents(read_documents(text))
 
     assert expected in "\n".join(map(str, checked.problems))

@@ -3,7 +3,7 @@
 import pytest
 
 from koord.api.keys import gang, quota
-from koord.api.lint import lint
+from koord.api.lint import lint_documents, read_documents
 from koord.api.misspelled_keys import ANNOTATIONS, LABELS, find_misspelled_keys
 
 POD = """\
@@ -55,13 +55,15 @@ def test_every_key_of_ours_is_right_in_its_place_and_named_in_the_other() -> Non
 @pytest.mark.parametrize("where", ["labels", "annotations"])
 def test_lint_looks_into_pod_templates(where: str) -> None:
     key = "gang.scheduling.koordinator.sh/nmae"
-    (checked,) = lint(POD.format(where=where, key=key))
+    (checked,) = lint_documents(read_documents(POD.format(where=where, key=key)))
     (problem,) = checked.problems
     assert problem.field == f"spec.template.metadata.{where}[{key}]" or key in problem.field
 
 
 def test_lint_names_an_index_that_is_no_number() -> None:
-    (checked,) = lint(POD.format(where="annotations", key=gang.NETWORK_TOPOLOGY_INDEX))
+    (checked,) = lint_documents(
+        read_documents(POD.format(where="annotations", key=gang.NETWORK_TOPOLOGY_INDEX))
+    )
     (problem,) = checked.problems
     assert gang.NETWORK_TOPOLOGY_INDEX in problem.field
     assert (problem.value, problem.message) == (

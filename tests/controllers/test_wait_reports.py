@@ -10,6 +10,7 @@ from tests.model.clock import virtual_time
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
+from koord.controllers.wait_events import EVENT_SECONDS, MOST_PER_GANG, MOST_PER_SECOND
 from koord.controllers.wait_reports import (
     GANG_NUMBERS_SECONDS,
     POD_NUMBERS_SECONDS,
@@ -20,7 +21,7 @@ from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Demand, Unit
-from koord.core.pods import Pod
+from koord.core.pods import OwnerReference, Pod
 from koord.core.reasons import BindFailed, Reason
 
 G = "default/g"
@@ -56,6 +57,9 @@ class Announcements:
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
         self.events.append(f"{pod.name}: {reason.code}")
+
+    def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None:
+        self.events.append(f"{owner.kind}/{owner.name}: {reason.code}")
 
 
 class Waiting:
@@ -97,7 +101,7 @@ def test_reason_is_reported_with_the_attempts_and_one_event() -> None:
     waiting.hear(no_room(0))
     waiting.hear(no_room(0))
     assert waiting.said.gangs == [("InsufficientNodes", 1), ("InsufficientNodes", 1)]
-    assert waiting.said.events == ["InsufficientNodes"]
+    assert waiting.said.events.count("InsufficientNodes") == 1
 
 
 def test_new_numbers_are_reported_after_a_pause() -> None:
@@ -109,7 +113,7 @@ def test_new_numbers_are_reported_after_a_pause() -> None:
     waiting.now += GANG_NUMBERS_SECONDS
     waiting.reports.report(waiting, waiting.now)
     assert waiting.said.gangs[-1] == ("InsufficientNodes", 4)
-    assert waiting.said.events == ["InsufficientNodes"]
+    assert waiting.said.events.count("InsufficientNodes") == 1
 
 
 def test_numbers_changed_meanwhile_are_reported_when_due() -> None:
@@ -241,14 +245,14 @@ def test_report_is_retracted_when_the_pod_is_bound() -> None:
     assert waiting.said.pods[2:] == [("g-0", "True")]
 
 
-def test_one_member_gets_the_events_of_a_gang_without_pod_group() -> None:
+def test_the_oldest_member_of_a_gang_without_pod_group_gets_its_event_at_once() -> None:
     pods = [make_pod(f"x-{i}").annotation_gang("default/x", 3).created(float(i)) for i in range(2)]
     waiting = Waiting(*(pod.build() for pod in reversed(pods)))
     waiting.reports.note({"default/x"}, set())
-    for _ in range(2):
+    for expected in (["x-0: MissingMembers"], ["x-0: MissingMembers", "x-1: MissingMembers"]):
         waiting.reason, waiting.now = MissingMembers(()), waiting.now + 5
         waiting.reports.report(waiting, waiting.now)
-    assert waiting.said.events == ["x-0: MissingMembers"]
+        assert waiting.said.events == expected
 
 
 def test_single_pod_gets_one_event_per_reason_and_one_when_placed() -> None:
@@ -303,3 +307,51 @@ def test_gang_with_its_minimum_is_not_held_up_by_surplus() -> None:
     waiting.hear(BindFailed("default/g-2", 500, "failed calling webhook"))
     assert waiting.said.pods == [("g-2", "BindFailed")]
     assert waiting.said.gangs == []
+
+
+JOB = OwnerReference("job", "Job", "batch/v1", "uid-job", is_controller=True)
+
+
+def make_members(count: int) -> list[Pod]:
+    return [make_pod(f"g-{at:02}").gang(G)._set(owners=(JOB,)).build() for at in range(count)]
+
+
+def look(waiting: Waiting, seconds: float) -> None:
+    waiting.now += seconds
+    waiting.reports.report(waiting, waiting.now)
+
+
+def test_members_and_their_job_get_an_event_when_a_reason_has_lasted() -> None:
+    waiting = Waiting(*make_members(2))
+    waiting.hear(no_room(0))
+    assert waiting.said.events == ["InsufficientNodes"]  # of the PodGroup
+    look(waiting, EVENT_SECONDS)
+    assert set(waiting.said.events[1:]) == {
+        "g-00: InsufficientNodes",
+        "g-01: InsufficientNodes",
+        "Job/job: InsufficientNodes",
+    }
+
+
+def test_only_the_first_members_of_a_large_gang_get_events_and_few_per_second() -> None:
+    waiting = Waiting(*make_members(2 * MOST_PER_GANG))
+    waiting.hear(no_room(0))
+    waiting.said.events.clear()
+    look(waiting, EVENT_SECONDS)
+    assert len(waiting.said.events) <= 2 * MOST_PER_SECOND
+    for _ in range(MOST_PER_GANG):
+        look(waiting, 1.0)
+    assert sum(event.startswith("g-") for event in waiting.said.events) == MOST_PER_GANG
+
+
+def test_no_event_of_a_member_while_pods_are_bound_nor_if_the_reason_is_over() -> None:
+    waiting, busy = Waiting(*make_members(2)), [True]
+    waiting.reports.events.is_busy = lambda: busy[0]
+    waiting.hear(no_room(0))
+    waiting.said.events.clear()
+    for _ in range(5):
+        look(waiting, EVENT_SECONDS)
+    assert waiting.said.events == []
+    waiting.reason, busy[0] = None, False
+    look(waiting, EVENT_SECONDS)
+    assert waiting.said.events == []

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.operators.conftest import Cluster, Operators
+from tests.operators.conftest import Cluster, Operators, make_pod
 from tests.operators.test_reclaim import Scene
 from typer.testing import CliRunner
 
@@ -209,3 +209,30 @@ def test_since_is_when_the_reason_began(cluster: Cluster) -> None:
     cluster.expect_pod("g-0", "InsufficientNodes")
     then = ask(cluster, "explain", "pod/g-0", "-n", cluster.namespace)["since"]
     assert then > first
+
+
+def test_a_waiting_pod_and_its_job_have_events_that_name_the_next_command(
+    cluster: Cluster,
+) -> None:
+    cluster.add_nodes(1)
+    cluster.pod_group("large", 2)
+    pod = make_pod(cluster.namespace, "x", group="large")
+    template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
+    template["spec"]["restartPolicy"] = "Never"
+    spec = {"parallelism": 2, "completions": 2, "template": template}
+    path = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs"
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "large"}, "spec": spec}
+    cluster.box.client.create(path, body)
+    cluster.expect(lambda: len(cluster.pods()) == 2, "the Job has its pods")
+    name = next(iter(cluster.pods()))
+    where = ("-n", cluster.namespace)
+    cluster.expect(
+        lambda: "koord explain pod" in cluster.box.kubectl("describe", "pod", name, *where),
+        "the pod says why",
+    )
+    cluster.expect(
+        lambda: "koord explain pg" in cluster.box.kubectl("describe", "job", "large", *where),
+        "the Job says why",
+    )
+    answer = ask(cluster, "explain", "job/large", *where)
+    assert (answer["kind"], answer["name"]) == ("PodGroup", "large")

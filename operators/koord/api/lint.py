@@ -8,7 +8,7 @@ number, dates become Python objects, and the second of two equal keys wins.
 """
 
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -126,9 +126,9 @@ class _Metadata(Model):
     metadata: ObjectMeta = ObjectMeta()
 
 
-def lint(text: str) -> Iterator[Checked]:
-    """Validate every document of a YAML text. Raises `UnreadableError`."""
-    for number, document in enumerate(read_documents(text), start=1):
+def lint_documents(documents: Iterable[Any]) -> Iterator[Checked]:
+    """Validate documents one by one."""
+    for number, document in enumerate(documents, start=1):
         if isinstance(document, Mapping):
             yield Checked(_make_title(document, number), tuple(_check(document)))
         else:

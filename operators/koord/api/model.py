@@ -1,7 +1,7 @@
 """The base of all models: field names, strictness, validation rules, and their OpenAPI schema.
 
 A `Rule` is declared once and checked twice: by the API server as CEL (``crdgen`` writes it into the
-CRD) and here by pydantic, for clusters with older CRDs and for ``koord crds lint``.
+CRD) and here by pydantic, for clusters with older CRDs and for ``koord lint``.
 
 ``make_schema`` converts pydantic's JSON Schema (2020-12) to the structural OpenAPI 3.0 schema of a
 CRD: references are inlined, ``null`` alternatives and titles removed, and keywords converted.

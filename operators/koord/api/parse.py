@@ -1,7 +1,7 @@
 """Parses objects and JSON annotations to models, or to a list of problems.
 
 Each `Problem` names the field, the value and the fix; problems become conditions, events and the
-output of ``koord crds lint``. They are returned, not raised, and nothing is defaulted silently.
+output of ``koord lint``. They are returned, not raised, and nothing is defaulted silently.
 """
 
 import json

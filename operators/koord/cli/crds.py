@@ -1,4 +1,4 @@
-"""``koord crds``: writes the CRDs, checks that they are current, checks YAML against them.
+"""``koord crds``: writes the CRDs, and checks that they are current.
 
 Only reads and writes files, never the cluster. The rules are in ``koord.api``.
 """
@@ -11,11 +11,8 @@ from typing import Annotated, Final
 import typer
 
 from koord.api.crdgen import RESOURCES, file_name, render_crd
-from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint
-from koord.cli.output import count_of
 
 _FOUND: Final = 1
-_UNREADABLE: Final = 2
 
 crds = typer.Typer(help="Write and check the CRDs.", invoke_without_command=True)
 
@@ -52,31 +49,3 @@ def _find_stale(directory: Path) -> Iterator[str]:
             fromfile=str(path),
             tofile=f"{path} (from the models)",
         )
-
-
-@crds.command("lint")
-def lint_files(
-    files: Annotated[list[Path], typer.Argument(help="YAML files to check.")],
-) -> None:
-    """Check YAML files: our kinds in full, the metadata of all others."""
-    counts = [_lint_file(path) for path in files]
-    documents = sum(documents for documents, _ in counts)
-    problems = sum(problems for _, problems in counts)
-    typer.echo(f"{count_of(documents, 'object')} checked, {count_of(problems, 'problem')}")
-    raise typer.Exit(_FOUND if problems else 0)
-
-
-def _lint_file(path: Path) -> tuple[int, int]:
-    documents = problems = 0
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1).decode("utf-8")
-        for checked in lint(text):
-            documents += 1
-            problems += len(checked.problems)
-            for problem in checked.problems:
-                typer.echo(f"{path}: {checked.title}: {problem}")
-    except (OSError, UnicodeDecodeError, UnreadableError) as error:
-        typer.echo(f"{path}: {error}", err=True)
-        raise typer.Exit(_UNREADABLE) from error
-    return documents, problems

@@ -19,11 +19,12 @@ from koord.core.gang.reasons import InvalidAnnotation, describe_settings
 from koord.core.gang.status import ConditionType
 from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
-from koord.core.pods import Handling, Pod
+from koord.core.pods import Handling, OwnerReference, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.core.text import cut
 from koord.core.units import Amounts
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (
@@ -40,6 +41,8 @@ PLACING: Final = "Placing"
 """The action in events about placement."""
 READING_PLAN: Final = "ReadingPlan"
 """The action in events about annotations that look like plans."""
+_MAX_SAID: Final = 640
+"""Length of a reason in an event, so that the command after it is not cut off."""
 REFUSED_PER_MINUTE: Final = 5
 MAX_TOLD: Final = 1 << 14
 OBSERVING: Final = "Observing"
@@ -118,17 +121,28 @@ class PlacementAnnouncer:
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup: a warning, unless it was placed."""
-        kind = EventType.NORMAL if reason.is_placed else EventType.WARNING
-        ref = ref_of_pod_group(pod_group)
-        text = note or reason.text()
-        self.events.record(ref, kind, action=PLACING, reason=reason.code, note=text)
+        text = note or _point(reason, reason.text(), f"pg {pod_group.key}")
+        self._emit(ref_of_pod_group(pod_group), reason, text)
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
         """Emit one event on a pod: a warning, unless it was placed."""
+        text = _point(reason, reason.text_for(pod.key), f"pod {pod.key}")
+        self._emit(ref_of_pod(pod), reason, text)
+
+    def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None:
+        """Emit one event on the owner of waiting pods, of which ``pod`` is one."""
+        kind = f"pg {pod.gang.key}" if pod.gang is not None else f"pod {pod.key}"
+        ref = ObjectRef(owner.api_version, owner.kind, "", owner.name, owner.uid, pod.namespace)
+        self._emit(ref, reason, _point(reason, reason.text(), kind))
+
+    def _emit(self, ref: ObjectRef, reason: Reason, text: str) -> None:
         kind = EventType.NORMAL if reason.is_placed else EventType.WARNING
-        text = reason.text_for(pod.key)
-        ref = ref_of_pod(pod)
         self.events.record(ref, kind, action=PLACING, reason=reason.code, note=text)
+
+
+def _point(reason: Reason, text: str, target: str) -> str:
+    """Name the command that says more."""
+    return text if reason.is_placed else f"{cut(text, _MAX_SAID)} More: koord explain {target}"
 
 
 @dataclass(slots=True)

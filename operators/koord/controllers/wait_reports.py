@@ -8,11 +8,13 @@ condition is written again when its reason changes; if only the numbers change, 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Protocol
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.coalescing import Agenda, Pause
 from koord.controllers.commit import Commit
+from koord.controllers.wait_events import MOST_PER_GANG, WaitEvents
 from koord.core.device.consumption import remark_on
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
@@ -20,7 +22,7 @@ from koord.core.gang.cache import order_of
 from koord.core.gang.quorum import has_minimum
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Unit
-from koord.core.pods import Handling, Pod
+from koord.core.pods import Handling, OwnerReference, Pod
 from koord.core.reasons import Planned, Reason
 from koord.core.state import ClusterState
 
@@ -53,7 +55,10 @@ class StatusReporter(Protocol):
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None: ...
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
-        """Emit an event on a pod; for a gang without PodGroup, on one of its pods."""
+        """Emit an event on a pod."""
+
+    def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None:
+        """Emit an event on the owner of waiting pods, of which ``pod`` is one."""
 
 
 class Planner(Protocol):
@@ -100,12 +105,17 @@ class WaitReports:
     state: ClusterState
     announcer: StatusReporter
     clock: Callable[[], float]
+    is_busy: Callable[[], bool] = lambda: False
+    events: WaitEvents = field(init=False)
     _gangs_due: Agenda[GangKey] = field(default_factory=Agenda)
     _singles_due: Agenda[str] = field(default_factory=Agenda)
     _pod_reports: dict[str, _Report] = field(default_factory=dict)
     _gang_reports: dict[GangKey, _Report] = field(default_factory=dict)
     _noted: asyncio.Event = field(default_factory=asyncio.Event)
     _forget_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.events = WaitEvents(self.state, self.announcer, self.is_busy)
 
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
         """Report on these gangs and single pods (uids) after a quiet moment."""
@@ -155,7 +165,7 @@ class WaitReports:
 
     async def _rest(self) -> None:
         self._noted.clear()
-        moments = (self._gangs_due.first(), self._singles_due.first())
+        moments = (self._gangs_due.first(), self._singles_due.first(), self.events.first_due())
         first = min((at for at in moments if at is not None), default=None)
         until = None if first is None else max(first - self.clock(), _TICK)
         try:
@@ -168,51 +178,64 @@ class WaitReports:
     def report(self, planner: Planner, now: float) -> None:
         for gang in self._gangs_due.take(now):
             speaker = self._speaker_of(gang)
+            first = self._first_of(gang)
             for pod in self.state.gangs.members(gang).values():
-                self._report_pod(pod, planner, now, speaks=pod.uid == speaker)
+                new = self._report_pod(pod, planner, now, speaks=pod.uid == speaker)
+                if new is not None and pod.uid in first and pod.uid != speaker:
+                    self.events.note(pod, new, now)
             self._report_gang(gang, planner, now)
         for uid in self._singles_due.take(now):
             single = self.state.pods.get(uid)
             if single is not None:
                 self._report_pod(single, planner, now, speaks=single.gang is None)
+        self.events.emit(lambda pod: planner.held_up_by(pod) or planner.reason_for(pod), now)
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_SECONDS
             for uid in self._pod_reports.keys() - self.state.pods.keys():
                 del self._pod_reports[uid]
 
     def _speaker_of(self, gang: GangKey) -> str:
-        """Return the pod that gets the events of a gang without PodGroup: the oldest pending."""
+        """Return the pod of a gang without PodGroup that gets its events at once: the oldest."""
         if self.state.gangs.pod_group(gang) is not None:
             return ""
+        return next(iter(self._first_of(gang, 1)), "")
+
+    def _first_of(self, gang: GangKey, most: int = MOST_PER_GANG) -> dict[str, Pod]:
+        """Return the oldest pending pods of a gang, by uid."""
         tally = self.state.gangs.tally(gang)
         waiting = (*tally.plannable.values(), *tally.foreign.values())
-        first = min(waiting, key=order_of, default=None)
-        return first.uid if first is not None else ""
+        return {pod.uid: pod for pod in nsmallest(most, waiting, key=order_of)}
 
-    def _report_pod(self, pod: Pod, planner: Planner, now: float, *, speaks: bool) -> None:
-        """Report why a pod is pending, with an event if it ``speaks`` and the reason is new."""
+    def _report_pod(self, pod: Pod, planner: Planner, now: float, *, speaks: bool) -> Reason | None:
+        """Report why a pod is pending, with an event if it ``speaks`` and the reason is new.
+
+        Return that reason if it is new.
+        """
         if pod.handling not in _OURS and not pod.wait_reason and pod.uid not in self._pod_reports:
-            return
+            return None
         reason = planner.held_up_by(pod)
         if reason is None and not pod.is_waiting:
             self._report_no_longer_waiting(pod, speaks=speaks)
-            return
+            return None
         reason = reason or planner.reason_for(pod)
         if reason is None:
             if pod.is_plannable:
                 # Not planned yet, which changes nothing of the pod itself. Thousands may wait.
                 self._note_again(pod, now + LONGEST_SECONDS)
-            return
+            return None
         last = self._pod_reports.get(pod.uid)
         if last is not None and last.is_enough(reason, now):
             if last.reason != reason:
                 self._note_again(pod, last.numbers_due)
-            return
+            return None
         before = pod.wait_reason if last is None else last.reason.code
         self._pod_reports[pod.uid] = _next_report(last, reason, now, _NONE, POD_NUMBERS_SECONDS)
         self.announcer.announce_pod(pod, reason, is_placed=False)
-        if speaks and before != reason.code:
+        if before == reason.code:
+            return None
+        if speaks:
             self.announcer.announce_pod_event(pod, reason)
+        return reason
 
     def _report_no_longer_waiting(self, pod: Pod, *, speaks: bool) -> None:
         if pod.uid in self.state.assumed:

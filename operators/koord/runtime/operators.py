@@ -114,7 +114,9 @@ def start_placement(parts: "Parts") -> None:
         reservations=_make_reservation_writer(parts, "koord-placement-wait"),
         events=events,
     )
-    reports = WaitReports(state=state, announcer=announcer, clock=time.monotonic)
+    reports = WaitReports(
+        state=state, announcer=announcer, clock=time.monotonic, is_busy=parts.is_binding
+    )
     evictor = Evictor(parts.client, time.time)
     history = _make_history(parts, "koord-placement-history", OF_PLACEMENT)
     placement = parts.placement = PlacementController(

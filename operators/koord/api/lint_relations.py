@@ -1,0 +1,173 @@
+"""Checks what objects of the same files, or of the cluster, say of each other.
+
+One object alone may be valid and yet never start: its label names no PodGroup, its gang needs more
+members than there are pods, its gate is misspelled. Knows files and names, not the cluster.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final
+
+from koord.api.keys import device, gang, operators, preemption, quota, reservation
+from koord.api.misspelled_keys import ANNOTATIONS, LABELS
+from koord.api.parse import Problem, format_field
+
+_LIKENESS: Final = 0.9
+_QUOTA_LIKENESS: Final = 0.75
+_KEYS: Final = frozenset(
+    value
+    for module in (device, gang, operators, preemption, quota, reservation)
+    for value in vars(module).values()
+    if isinstance(value, str) and "/" in value and not value.endswith("/")
+)
+_COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "Job": ("parallelism",),
+    "Deployment": ("replicas",),
+    "StatefulSet": ("replicas",),
+    "ReplicaSet": ("replicas",),
+}
+"""Kind -> where its spec says how many pods it has; of other kinds that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Objects of the cluster; without it only those of the files are known."""
+
+    pod_groups: frozenset[tuple[str, str]] = frozenset()
+    """(Namespace, name)."""
+    quotas: frozenset[str] = frozenset()
+    default_namespace: str = ""
+
+
+@dataclass(slots=True)
+class _Pods:
+    """The pods that an object makes: ``count`` is None if that is not known."""
+
+    at: int
+    kind: str
+    namespace: str
+    meta: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    prefix: str
+    count: int | None
+
+
+@dataclass(slots=True)
+class _Files:
+    groups: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """(Namespace, name) -> which document, and its minimum."""
+    quotas: set[str] = field(default_factory=set)
+    pods: list[_Pods] = field(default_factory=list)
+
+
+def find_relation_problems(
+    documents: Iterable[Any], known: Known | None = None
+) -> Iterator[tuple[int, Problem]]:
+    """Yield the place of a document and a problem of it."""
+    every = [document for document in documents if isinstance(document, Mapping)]
+    places = [at for at, document in enumerate(documents) if isinstance(document, Mapping)]
+    files = _Files()
+    for at, document in zip(places, every, strict=True):
+        _collect(files, at, document, known.default_namespace if known else "")
+        yield from ((at, problem) for problem in _check_quota(document))
+    for pods in files.pods:
+        yield from ((pods.at, problem) for problem in _check_pods(pods, files, known))
+    yield from _check_counts(files)
+
+
+def _collect(files: _Files, at: int, document: Mapping[Any, Any], default: str) -> None:
+    kind, meta = str(document.get("kind")), _map(document.get("metadata"))
+    spec, namespace = _map(document.get("spec")), str(meta.get("namespace") or default)
+    name = str(meta.get("name") or "")
+    if kind == "PodGroup":
+        minimum = spec.get("minMember")
+        files.groups[namespace, name] = at, minimum if isinstance(minimum, int) else 0
+    elif kind == "ElasticQuota":
+        files.quotas.add(name)
+    elif kind == "Pod":
+        files.pods.append(_Pods(at, kind, namespace, meta, spec, "", 1))
+    elif template := _map(spec.get("template")):
+        number = next((spec.get(key, 1) for key in _COUNTS.get(kind, ())), None)
+        inner = _map(template.get("metadata")), _map(template.get("spec"))
+        count = number if isinstance(number, int) else None
+        files.pods.append(_Pods(at, kind, namespace, *inner, "spec.template.", count))
+
+
+def _check_pods(pods: _Pods, files: _Files, known: Known | None) -> Iterator[Problem]:
+    labels, annotations = (_map(pods.meta.get(key)) for key in ("labels", "annotations"))
+    group = str(labels.get(gang.POD_GROUP) or "")
+    there = set(files.groups) | (known.pod_groups if known else set())
+    if group and (pods.namespace, group) not in there:
+        names = [name for namespace, name in there if namespace == pods.namespace]
+        where = "in these files or in the cluster" if known else "in these files"
+        text = f"there is no such PodGroup {where}{_suggest(group, names, 0.6)}"
+        yield _at(pods, ("metadata", "labels", gang.POD_GROUP), group, text)
+    named = str(labels.get(quota.NAME) or "")
+    quotas = files.quotas | (known.quotas if known else set())
+    if named and quotas and named not in quotas:
+        text = f"there is no such quota{_suggest(named, quotas, _QUOTA_LIKENESS)}"
+        yield _at(pods, ("metadata", "labels", quota.NAME), named, text)
+    for where, keys in (("labels", labels), ("annotations", annotations)):
+        for key in keys:
+            yield from _check_key(pods, where, str(key))
+    gates = pods.spec.get("schedulingGates")
+    for at, gate in enumerate(gates if isinstance(gates, list) else ()):
+        name = str(_map(gate).get("name") or "")
+        is_near = get_close_matches(name, (operators.PLACEMENT_GATE,), 1, 0.75)
+        if name != operators.PLACEMENT_GATE and (is_near or name.startswith(operators.PREFIX)):
+            text = f"nobody removes this gate. Did you mean {operators.PLACEMENT_GATE}?"
+            yield _at(pods, ("spec", "schedulingGates", at, "name"), name, text)
+
+
+def _check_key(pods: _Pods, where: str, key: str) -> Iterator[Problem]:
+    """Find near misses of the keys of all domains but gangs, which are checked by themselves."""
+    if "/" not in key or key in _KEYS or key in LABELS or key in ANNOTATIONS:
+        return
+    near = get_close_matches(key, sorted(_KEYS - LABELS - ANNOTATIONS), 1, _LIKENESS)
+    if near:
+        yield _at(pods, ("metadata", where, key), "", f"is unknown; {near[0]} may be meant")
+
+
+def _check_counts(files: _Files) -> Iterator[tuple[int, Problem]]:
+    for key, (at, minimum) in files.groups.items():
+        members = [
+            pods
+            for pods in files.pods
+            if (pods.namespace, _map(pods.meta.get("labels")).get(gang.POD_GROUP)) == key
+        ]
+        counts = [pods.count for pods in members]
+        if not members or any(count is None for count in counts):
+            continue
+        total = sum(count for count in counts if count is not None)
+        if total < minimum:
+            text = (
+                f"only {total} pods of these files join it, so it never starts: raise "
+                "parallelism or replicas, or lower minMember"
+            )
+            yield at, Problem("spec.minMember", str(minimum), text)
+
+
+def _check_quota(document: Mapping[Any, Any]) -> Iterator[Problem]:
+    if document.get("kind") != "ElasticQuota":
+        return
+    spec = _map(document.get("spec"))
+    most = _map(spec.get("max"))
+    for key, amount in _map(spec.get("min")).items():
+        if most and key not in most:
+            text = "is in min and not in max: the quota does not count it, so add it to max"
+            yield Problem(format_field(("spec", "min", str(key))), str(amount), text)
+
+
+def _at(pods: _Pods, path: tuple[str | int, ...], value: str, text: str) -> Problem:
+    return Problem(f"{pods.prefix}{format_field(path)}", value, text)
+
+
+def _suggest(name: str, names: Iterable[str], likeness: float) -> str:
+    near = get_close_matches(name, sorted(names), 1, likeness)
+    return f". Did you mean {near[0]}?" if near else ""
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

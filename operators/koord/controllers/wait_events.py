@@ -1,0 +1,75 @@
+"""Events on waiting pods and their owners: where people look first.
+
+The first pods of a gang get one when their reason changes, and so does the owner of the gang; its
+PodGroup has one already. They come last: only when a reason has lasted for a moment, while nothing
+is being bound, and few in a second. So a gang that starts at its first attempt costs none.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from koord.controllers.coalescing import Agenda
+from koord.core.pods import OwnerReference, Pod
+from koord.core.reasons import Reason
+from koord.core.state import ClusterState
+
+MOST_PER_GANG: Final = 20
+EVENT_SECONDS: Final = 3.0
+"""How long a reason must have lasted."""
+MOST_PER_SECOND: Final = 4
+"""Less than what the recorder sends: other events must not wait for these."""
+MAX_WAITING: Final = 4096
+
+
+class EventReporter(Protocol):
+    """Emits events that are new."""
+
+    def announce_pod_event(self, pod: Pod, reason: Reason) -> None: ...
+    def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None: ...
+
+
+@dataclass(slots=True)
+class WaitEvents:
+    """``is_busy`` tells whether pods are being bound; ``reason_of`` why a pod waits, if it does."""
+
+    state: ClusterState
+    announcer: EventReporter
+    is_busy: Callable[[], bool] = lambda: False
+    _due: Agenda[str] = field(default_factory=Agenda)
+    _codes: dict[str, str] = field(default_factory=dict)
+    """Pod uid -> the reason of its event that is due."""
+    _second: int = 0
+    _sent: int = 0
+    """Events in this second."""
+
+    def note(self, pod: Pod, reason: Reason, now: float) -> None:
+        """Emit an event on a pod if this reason lasts."""
+        if pod.uid not in self._codes and len(self._codes) >= MAX_WAITING:
+            return
+        self._codes[pod.uid] = reason.code
+        self._due.look_at(pod.uid, now + EVENT_SECONDS)
+
+    def first_due(self) -> float | None:
+        return self._due.first()
+
+    def emit(self, reason_of: Callable[[Pod], Reason | None], now: float) -> None:
+        """Emit what is due."""
+        for uid in self._due.take(now):
+            if self.is_busy() or not self._may_send(now):
+                self._due.look_at(uid, now + 1.0)
+                continue
+            code, pod = self._codes.pop(uid, ""), self.state.pods.get(uid)
+            reason = reason_of(pod) if pod is not None and pod.is_waiting else None
+            if pod is None or reason is None or reason.code != code:
+                continue  # a newer reason is noted when it is reported
+            self.announcer.announce_pod_event(pod, reason)
+            owner = next((one for one in pod.owners if one.is_controller and one.uid), None)
+            if owner is not None and owner.kind != "Node":
+                self.announcer.announce_owner_event(owner, pod, reason)
+
+    def _may_send(self, now: float) -> bool:
+        if int(now) != self._second:
+            self._second, self._sent = int(now), 0
+        self._sent += 1
+        return self._sent <= MOST_PER_SECOND
