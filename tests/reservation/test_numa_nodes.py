@@ -14,6 +14,8 @@ from tests.cluster import make_unit
 from tests.numa.test_plugin import GIB, PINNED, SINGLE, given, numa_cluster
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
+from koord.core.device.plugin import Devices
+from koord.core.device_names import NVIDIA_GPU
 from koord.core.numa.model import NAME as NUMA
 from koord.core.numa.plugin import Numa
 from koord.core.numa.session import NumaSession
@@ -174,3 +176,22 @@ def test_removed_and_restored_they_leave_the_ledgers_equal(
             again.pods(one)
     upsert_reservation(again.state, written)
     assert held(again) == held(made), "after a restart"
+
+
+def test_gpus_and_cpus_that_are_held_are_on_one_numa_node() -> None:
+    made = numa_cluster(gpus=True)
+    fill = pod("fill", SINGLE, 4000, app="other")
+    fill = replace(fill, shape=make_pod("fill").requests(cpu=4000).gpu(2).build().shape)
+    assert put(made, fill)
+    reserve(made, SINGLE, 4000, more={NVIDIA_GPU: 2}, policy=RESTRICTED)
+    before = made.state.plugin(Devices).shares_of["uid-r"]
+    for name in ("a", "b", "c"):
+        other = make_pod(name).requests(cpu=2000).gpu(1).labels(app="other").build()
+        put(made, replace(other, said=((NUMA, SINGLE),)))
+    owner = make_pod("owner").requests(cpu=4000).gpu(2).labels(app="web").build()
+    owner = replace(owner, said=((NUMA, SINGLE), MUST))
+    made.pods(owner)
+    (placement,) = made.place(make_unit("owner", [owner])).placements
+    nodes, _, gpus = given(placement.assignments[0])
+    assert gpus == [share.minor for share in before]
+    assert nodes == [gpus[0] // 4]

@@ -80,7 +80,7 @@ class DeviceSession(Session):
         asked = shape.asked(NAME)
         if not isinstance(asked, Asked):
             return
-        states, at = self._distinct(rows)
+        states, at = _distinct(self._numbers(rows))
         fits = [self._fit(state, asked) for state in states]
         counts = np.array(
             [
@@ -118,8 +118,8 @@ class DeviceSession(Session):
         asked = shape.asked(NAME)
         if not isinstance(asked, Asked):
             return
-        states, at = np.unique(self._state_of[rows], return_inverse=True)
-        points = [self._states.points(state, asked) for state in states.tolist()]
+        states, at = _distinct(self._state_of[rows])
+        points = [self._states.points(state, asked) for state in states]
         yield Score(np.array(points, dtype=np.int64)[at])
 
     @override
@@ -277,14 +277,6 @@ class DeviceSession(Session):
 
     # --- states ----------------------------------------------------------------------------------
 
-    def _distinct(self, rows: Rows) -> tuple[list[StateId], Ints]:
-        """Return the states that rows are in, and for each row the position of its state."""
-        states = self._numbers(rows)
-        if states.size == 1:
-            return states.tolist(), _FIRST
-        found, at = np.unique(states, return_inverse=True)
-        return found.tolist(), at
-
     def _set(self, row: int, state: StateId) -> None:
         if not self._is_copy:
             self._state_of, self._is_copy = self._state_of.copy(), True
@@ -303,6 +295,14 @@ class DeviceSession(Session):
         else:
             self._cycle.undo.push(values.__delitem__, uid)
         values[uid] = value
+
+
+def _distinct(numbers: Ints) -> tuple[list[int], Ints]:
+    """Return the distinct numbers, and for each number the position of its equal."""
+    if numbers.size == 1:
+        return numbers.tolist(), _FIRST
+    found, at = np.unique(numbers, return_inverse=True)
+    return found.tolist(), at
 
 
 def wishes_of(pod: Pod) -> Wishes:
