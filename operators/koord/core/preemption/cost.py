@@ -39,6 +39,24 @@ class Costs:
             nodes=len({pod.planned_node for pod in pods}),
         )
 
+    def add(self, cost: Cost, victims: Collection[VictimUnit], more: VictimUnit) -> Cost:
+        """Return the cost of ``victims``, which is ``cost``, and one more unit with other pods."""
+        violations = cost.violations
+        if self._budgets:
+            violations = self.count_violations(
+                [pod for one in (*victims, more) for pod in one.pods]
+            )
+        job = more.group or more.key
+        return Cost(
+            violations,
+            cost.gangs + more.gangs,
+            max(cost.priority, more.priority) if victims else more.priority,
+            cost.work + more.work,
+            cost.pods + len(more.pods),
+            cost.jobs + all((one.group or one.key) != job for one in victims),
+            nodes=0,
+        )
+
     def count_violations(self, pods: Collection[Pod]) -> int:
         """Count pods whose eviction, in the order of their keys, a budget does not allow.
 

@@ -6,7 +6,7 @@ another one only in which of several equal units is in it.
 """
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from koord.core.preemption.model import Cost, VictimKind, VictimUnit
 from koord.core.preemption.problem import Problem, Solution
 
 MOST_UNITS: Final = 64
-SET_STEPS: Final = 10
+SET_STEPS: Final = 40
 """Array operations that take as long as one set."""
 
 
@@ -48,24 +48,34 @@ class _Exact:
                 return self._known, True
             if problem.trials.is_over:
                 return self._known, False
-            problem.trials.cycle.steps.take(0, SET_STEPS)
             victims = [self._units[at] for at in chosen]
             freed = self._freed(chosen)
             if chosen and problem.room.is_enough(freed) and problem.trials.fits(victims):
                 found = problem.solve_with(victims)
                 # A part of it would cost less, and would have come before.
                 return None if found is None else replace(found, is_minimal=True), True
-            first = chosen[-1] + 1 if chosen else 0
-            for at in range(first, len(self._units)):
-                if not problem.room.is_enough(freed + self._rest[at]):
-                    break
-                twin = self._twins[at]
-                if twin is not None and twin not in chosen:
-                    continue
-                more = [*victims, self._units[at]]
-                if problem.is_legal(more):
-                    heapq.heappush(heap, (problem.costs.of(more), (*chosen, at)))
+            for more, at in self._extend(cost, chosen, victims, freed):
+                heapq.heappush(heap, (more, (*chosen, at)))
         return self._known, True
+
+    def _extend(
+        self, cost: Cost, chosen: tuple[int, ...], victims: Sequence[VictimUnit], freed: Ints
+    ) -> Iterator[tuple[Cost, int]]:
+        """Yield units that come after those of a set and may be added, with the cost then."""
+        problem, steps = self._problem, self._problem.trials.cycle.steps
+        first = chosen[-1] + 1 if chosen else 0
+        for at in range(first, len(self._units)):
+            steps.take(0, SET_STEPS)
+            if not problem.room.is_enough(freed + self._rest[at]):
+                return
+            twin, unit = self._twins[at], self._units[at]
+            if twin is not None and twin not in chosen:
+                continue
+            more = problem.costs.add(cost, victims, unit)
+            if self._known is not None and more >= self._known.cost:
+                continue
+            if problem.is_legal([*victims, unit]):
+                yield more, at
 
     def _freed(self, chosen: tuple[int, ...]) -> Ints:
         freed = self._problem.room.nothing()

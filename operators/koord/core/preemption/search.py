@@ -52,7 +52,7 @@ from koord.core.state import ClusterState
 from koord.core.topology.reasons import MultipleNotMet
 
 MOST_ALTERNATIVES: Final = 3
-MOST_STEPS: Final = 500_000_000
+MOST_STEPS: Final = 300_000_000
 """Steps of the planner that one search may take."""
 
 
