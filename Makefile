@@ -39,11 +39,12 @@ test-versions: .venv/ready ## run the operators' tests on older and newer Kubern
 		$(BIN)/pytest -m "sandbox and not slow" tests/operators tests/api $(ARGS) || failed=1; \
 	done; exit $$failed
 
-soak: .venv/ready ## run crash scenarios and random operations in a model of a cluster, and random quota trees (ARGS="--seed 7")
+soak: .venv/ready ## run crash scenarios and random operations in a model of a cluster, random quota trees and reservations (ARGS="--seed 7")
 	@$(BIN)/python -m tests.model.soak $(ARGS)
 	@$(BIN)/python -m tests.quota.soak
 	@$(BIN)/python -m tests.framework.soak
 	@$(BIN)/python -m tests.preemption.soak
+	@$(BIN)/python -m tests.reservation.soak
 
 bench: .venv/ready ## measure placement, as a share of what the API server can do (ARGS="--quick")
 	@$(BIN)/koord sandbox build

@@ -4,7 +4,8 @@
 
 The manifests are the source; nobody edits a template. What users may set is put into the objects as
 a placeholder, and the placeholder becomes a template expression in the text. Values, their schema
-and Chart.yaml are written by hand. The Namespace is left out: Helm needs it before the chart.
+and Chart.yaml are written by hand. The Namespace of the operators is left out: Helm needs it
+before the chart.
 """
 
 import re
@@ -43,6 +44,7 @@ PARTS = (
     Part("device-agent", "manifests/overlays/device-agent", "deviceAgent"),
     Part("network", "manifests/overlays/network", "network"),
     Part("priority", "manifests/overlays/priority", "priority"),
+    Part("placeholders", "manifests/overlays/placeholders", "placeholders"),
     Part("metrics", "manifests/overlays/metrics", "metrics"),
 )
 
@@ -72,7 +74,9 @@ def build_manifests(kubectl: Path, source: str) -> list[Document]:
     """Return the objects that kustomize makes of a folder."""
     command = [str(kubectl), "kustomize", str(ROOT / source)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
-    return [one for one in yaml.safe_load_all(text) if one and one["kind"] != "Namespace"]
+    own = ("Namespace", NAMESPACE)
+    every = (one for one in yaml.safe_load_all(text) if one)
+    return [one for one in every if (one["kind"], one["metadata"]["name"]) != own]
 
 
 def _parametrise_deployment(document: Document) -> None:

@@ -28,9 +28,9 @@ from tests.model.objects import (
 )
 from tests.model.quotas import QuotaRules
 from tests.model.server import Answer, Request, parse_path
-from tests.model.store import NODES, POD_GROUPS, PODS, Event, Obj, decode
+from tests.model.store import NODES, POD_GROUPS, PODS, RESERVATIONS, Event, Obj, decode
 
-from koord.api.keys import gang, operators
+from koord.api.keys import gang, operators, reservation
 from koord.kube.client import Media
 
 _ANNOTATIONS = {
@@ -40,6 +40,7 @@ _ANNOTATIONS = {
     gang.BIND_MEMBER_COUNT,
     gang.BIND_GROUP_ID_DEPRECATED,
     gang.BIND_MEMBER_COUNT_DEPRECATED,
+    reservation.ALLOCATED,
 }
 
 
@@ -211,7 +212,7 @@ class WriteLedger:
     def serve(self, process: Process, request: Request, answer: Answer, before: Obj | None) -> None:
         """Check a write that has been answered."""
         target = parse_path(request.path)
-        if target.kind == "events":
+        if target.kind in {"events", RESERVATIONS}:
             return
         if (target.kind, target.subresource) == (POD_GROUPS, "status"):
             self.invalid[request.path, request.params["fieldManager"]] = answer.status == 422

@@ -29,6 +29,7 @@ class PodPlan:
     priority: int = 0
     finalizer: bool = False
     node: str = ""
+    app: str = ""
 
     def render(self) -> Obj:
         """Return the object to create."""
@@ -48,7 +49,7 @@ class PodPlan:
         if self.node:
             spec["nodeName"] = self.node
         meta: dict[str, Any] = {"name": self.name, "namespace": NAMESPACE}
-        labels = {gang.POD_GROUP: self.gang, quota.NAME: self.quota}
+        labels = {gang.POD_GROUP: self.gang, quota.NAME: self.quota, "app": self.app}
         if given := {key: value for key, value in labels.items() if value}:
             meta["labels"] = given
         if self.finalizer:

@@ -3,8 +3,8 @@
 It makes thousands of crashes affordable. ``test_contract`` checks its rules against a real API
 server, request by request; what is not checked there must not be relied on.
 
-Pods, nodes, PodGroups and ElasticQuotas only; evictions without budgets. No admission, no
-defaulting beyond what placement reads.
+Pods, nodes, PodGroups, ElasticQuotas and Reservations only; evictions without budgets. No
+admission, no defaulting beyond what placement reads.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +20,7 @@ from tests.model.store import (
     POD_GROUPS,
     PODS,
     QUOTAS,
+    RESERVATIONS,
     Key,
     Obj,
     Store,
@@ -281,6 +282,9 @@ class Server:
         is_applied = request.media == Media.APPLY_PATCH
         if uid and uid != found["metadata"]["uid"] and not is_applied:
             raise Refusal(422, "metadata.uid: field is immutable")
+        version = request.body.get("metadata", {}).get("resourceVersion")
+        if version and version != found["metadata"]["resourceVersion"]:
+            raise Refusal(409, "the object has been modified")
         obj = self.store.copy(target.kind, target.key)
         said = request.body.get("status", {})
         if is_applied:
@@ -299,7 +303,7 @@ class Server:
         return self._show(target)
 
 
-_CUSTOM = (POD_GROUPS, QUOTAS)
+_CUSTOM = (POD_GROUPS, QUOTAS, RESERVATIONS)
 _GRACE = "deletionGracePeriodSeconds"
 _META_OF_USERS = ("name", "labels", "annotations", "finalizers", "ownerReferences")
 

@@ -13,12 +13,14 @@ PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
 QUOTAS: Final = "elasticquotas"
+RESERVATIONS: Final = "reservations"
 BUDGETS: Final = "poddisruptionbudgets"
 API_VERSIONS: Final = {
     PODS: ("v1", "Pod"),
     NODES: ("v1", "Node"),
     POD_GROUPS: ("scheduling.sigs.k8s.io/v1alpha1", "PodGroup"),
     QUOTAS: ("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota"),
+    RESERVATIONS: ("scheduling.koordinator.sh/v1alpha1", "Reservation"),
     # No object of the other kinds ever exists.
     BUDGETS: ("policy/v1", "PodDisruptionBudget"),
     "namespaces": ("v1", "Namespace"),
@@ -26,7 +28,6 @@ API_VERSIONS: Final = {
     "persistentvolumes": ("v1", "PersistentVolume"),
     "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
     "devices": ("scheduling.koordinator.sh/v1alpha1", "Device"),
-    "reservations": ("scheduling.koordinator.sh/v1alpha1", "Reservation"),
     "noderesourcetopologies": ("topology.node.k8s.io/v1alpha1", "NodeResourceTopology"),
     "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
     "leases": ("coordination.k8s.io/v1", "Lease"),

@@ -37,7 +37,7 @@ from tests.support.plan_keys import make_keys
 
 from koord.api.keys import gang, operators
 from koord.kube.client import Media
-from koord.kube.kinds import PLACEMENT, POD_GROUP
+from koord.kube.kinds import PLACEMENT, POD_GROUP, RESERVATION
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
 
@@ -57,6 +57,7 @@ class World:
         self.loop = loop
         self.has_standby = False
         self.settings = Settings()
+        self.operators = (PLACEMENT, POD_GROUP)
         self.rng = random.Random(f"world {seed}")
         self.server = Server(loop.wall)
         self.network = Network(self.server, random.Random(f"network {seed}"))
@@ -115,6 +116,10 @@ class World:
         how = {"monitorAllQuotas": True, "delayEvictTime": quotas.RECLAIM_AFTER}
         self.settings = Settings.model_validate({"elasticQuota": how})
 
+    def keep_reservations(self) -> None:
+        """Let processes that start from now on run the operator of reservations."""
+        self.operators = (PLACEMENT, POD_GROUP, RESERVATION)
+
     def crash_at(self, point: CrashPoint) -> None:
         """Let the next process crash at one of its writes."""
         self.next_crash = point
@@ -157,7 +162,7 @@ class World:
     async def _operate(self, process: Process) -> None:
         """Run the parts in the same order as ``koord run``."""
         client = ModelClient(self.network, process)
-        parts = Parts(client, self.settings, (PLACEMENT, POD_GROUP), keys=make_keys())
+        parts = Parts(client, self.settings, self.operators, keys=make_keys())
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.reader.run())
             await parts.reader.wait_synced()

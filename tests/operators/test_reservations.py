@@ -52,8 +52,11 @@ class Reservations:
         }
 
     def create(self, short: str, gpus: int = 4, labels: Any = None, **spec: Any) -> None:
-        self._client.create(PATH, self.make(short, gpus, labels, **spec))
-        self._names.append(self.name(short))
+        self.post(self.make(short, gpus, labels, **spec))
+
+    def post(self, body: dict[str, Any]) -> None:
+        self._client.create(PATH, body)
+        self._names.append(body["metadata"]["name"])
 
     def get(self, short: str) -> dict[str, Any]:
         return self._client.get(f"{PATH}/{self.name(short)}")
@@ -308,44 +311,76 @@ def test_without_its_node_it_fails_even_if_the_node_comes_back(
     )
 
 
-def test_bad_input_is_refused_or_named(cluster: Cluster, reservations: Reservations) -> None:
-    cluster.add_nodes(1)
-    for bad, field in (
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
         ({"owners": []}, "spec.owners"),
         ({"owners": [{}]}, "spec.owners[0]"),
         ({"ttl": "-5s"}, "spec.ttl"),
-    ):
-        with pytest.raises(SandboxApiError, match=re.escape(field)):
-            reservations.create("refused", **bad)
+    ],
+    ids=["no owners", "an owner that says nothing", "a negative ttl"],
+)
+def test_bad_input_is_refused(
+    cluster: Cluster, reservations: Reservations, bad: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(SandboxApiError, match=re.escape(field)):
+        reservations.create("refused", **bad)
+
+
+def test_an_empty_template_is_named(cluster: Cluster, reservations: Reservations) -> None:
     empty = reservations.make("empty")
     del empty["spec"]["template"]["spec"]["containers"]
-    cluster.box.client.create(PATH, empty)
+    reservations.post(empty)
+    cluster.expect(
+        lambda: cluster.condition(reservations.get("empty"), "SpecValid")[1] == "InvalidSpec",
+        "an empty template is named",
+    )
+    message = cluster.condition(reservations.get("empty"), "SpecValid")[2]
+    assert message.startswith("spec.template.spec.containers must request")
+
+
+def test_a_node_that_does_not_exist_is_named(cluster: Cluster, reservations: Reservations) -> None:
+    cluster.add_nodes(1)
     gone = reservations.make("gone")
     gone["spec"]["template"]["spec"]["nodeName"] = "no-such-node"
-    cluster.box.client.create(PATH, gone)
-    try:
-        cluster.expect(
-            lambda: cluster.condition(reservations.get("empty"), "SpecValid")[1] == "InvalidSpec",
-            "an empty template is named",
-        )
-        message = cluster.condition(reservations.get("empty"), "SpecValid")[2]
-        assert message.startswith("spec.template.spec.containers must request")
-        why = "node(s) didn't match the nodeName specified by reservation"
-        cluster.expect(
-            lambda: why in cluster.condition(reservations.get("gone"), "Scheduled")[2],
-            "the missing node is named",
-        )
-    finally:
-        for name in ("empty", "gone"):
-            reservations.delete(name)
+    reservations.post(gone)
+    why = "node(s) didn't match the nodeName specified by reservation"
+    cluster.expect(
+        lambda: why in cluster.condition(reservations.get("gone"), "Scheduled")[2],
+        "the missing node is named",
+    )
+
+
+def test_a_broken_affinity_is_named(cluster: Cluster) -> None:
+    cluster.add_nodes(1)
     broken = {AFFINITY: '{"name": r}'}
     cluster.pod("broken", gpus=1, labels={"app": "a"}, annotations=broken)
     cluster.expect_pod("broken", "InvalidReservationAnnotation")
     message = cluster.condition(cluster.get_pod("broken"), "operators.koordinator.sh/Placed")[2]
     assert f"metadata.annotations[{AFFINITY}]" in message
-    exact = {EXACT: json.dumps({"resourceNames": ["example.com/none", GPU]})}
+
+
+def test_an_exact_match_of_what_does_not_exist_is_named(
+    cluster: Cluster, reservations: Reservations
+) -> None:
+    cluster.add_nodes(1)
     reservations.create("r", 4)
     reservations.expect("r")
+    exact = {EXACT: json.dumps({"resourceNames": [GPU, "example.com/none"]})}
+    cluster.pod("p", gpus=4, labels={"app": "a"}, annotations=exact)
+    cluster.expect_pod("p", "InvalidReservationAnnotation")
+    message = cluster.condition(cluster.get_pod("p"), "operators.koordinator.sh/Placed")[2]
+    assert f"metadata.annotations[{EXACT}].resourceNames[1]" in message
+    assert "example.com/none" in message
+
+
+def test_an_exact_match_of_another_amount_goes_elsewhere(
+    cluster: Cluster, reservations: Reservations
+) -> None:
+    cluster.add_nodes(1)
+    reservations.create("r", 4)
+    reservations.expect("r")
+    exact = {EXACT: json.dumps({"resourceNames": [GPU]})}
     cluster.pod("unequal", gpus=2, labels={"app": "a"}, annotations=exact)
     cluster.expect_bound("unequal")
     assert allocated(cluster, "unequal") == "", "two are not four"
@@ -362,3 +397,10 @@ def test_an_edit_of_the_template_changes_nothing_that_is_held(
     cluster.pod("other", gpus=4)
     cluster.expect_pod("other", "InsufficientNodes")
     assert reservations.status("r")["allocatable"] == {GPU: "6"}
+
+    def told() -> tuple[str, str, str]:
+        return cluster.condition(reservations.get("r"), "TemplateApplied")
+
+    cluster.expect(lambda: told()[1] == "TemplateChanged", "it says so")
+    message = told()[2]
+    assert f"spec.template: {GPU} is 6, not 1" in message

@@ -10,7 +10,15 @@ import msgspec
 import pytest
 from tests.builders import make_node
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
-from tests.reservation.test_planning import cluster, other, plan, plan_queue, used, web
+from tests.reservation.test_planning import (
+    cluster,
+    other,
+    plan,
+    plan_queue,
+    reasons,
+    used,
+    web,
+)
 
 from koord.core.pods import PodPhase
 from koord.core.reservation.lifecycle import expire, succeed
@@ -128,6 +136,13 @@ def test_exact_match_of_what_is_no_json_keeps_the_pod_waiting() -> None:
     ((field, problem),) = wishes.problems
     assert field == f"metadata.annotations[{PREFIX}exact-match-reservation]"
     assert "is not JSON" in problem
+
+
+def test_exact_match_of_a_resource_that_no_node_has_names_it() -> None:
+    made = cluster(make_reservation())
+    made.pods(web("w", exact=("cpu", "example.com/none")))
+    text = f"{PREFIX}exact-match-reservation].resourceNames[1] must name a resource that a node has"
+    assert f"{text}: example.com/none" in reasons(made)
 
 
 def test_problems_of_a_reservation_name_field_and_value() -> None:

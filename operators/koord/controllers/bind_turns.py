@@ -43,6 +43,14 @@ class WaitObserver(Protocol):
     def note_known(self, member: Assignment) -> None: ...
 
 
+class Turns(Protocol):
+    """Binds a pod with ``write`` when its node is ready for it."""
+
+    async def bind(
+        self, member: Assignment, write: Callable[[], Awaitable[Outcome]], waits: WaitObserver
+    ) -> Outcome: ...
+
+
 @dataclass(frozen=True, slots=True)
 class BindTurns:
     """The turns of all nodes; ``clock`` is monotonic."""

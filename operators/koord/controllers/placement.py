@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from koord.controllers.attempts import AttemptCounter, Attempts
-from koord.controllers.bind_turns import BindTurns
+from koord.controllers.bind_turns import Turns
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.error_isolation import FailureLog, plan_keeping
 from koord.controllers.restart import GangRestarts
@@ -78,7 +78,7 @@ class PlacementController:
 
     state: ClusterState
     binder: Binder
-    turns: BindTurns
+    turns: Turns
     scoring: Scoring
     observer: PlacementObserver
     reporter: WaitReporter

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from koord.api.keys.operators import PROTECTION
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.core.pods import Pod
@@ -21,22 +22,32 @@ from koord.core.reservation.lifecycle import (
     must_fail,
     succeed,
 )
-from koord.core.reservation.model import Phase, Reservation, Status
+from koord.core.reservation.model import PLACEHOLDERS, Phase, Reservation, Status
+from koord.core.reservation.placeholders import Held, assess, find_overfull
 from koord.core.reservation.plugin import Reservations, find_use
 from koord.core.state import ClusterState
 from koord.core.text import listed
-from koord.core.units import PODS
+from koord.core.units import PODS, format_amount
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.amounts import write_amounts
 
 VALID: Final = "SpecValid"
 PROTECTED: Final = "Protected"
+TEMPLATE_APPLIED: Final = "TemplateApplied"
+_EDITED: Final = (
+    "What is held stays as it was placed; to change it, delete the Reservation and create it again"
+)
 _PAUSE: Final = Pause(0.1, 0.5)
 _LEAST_SECONDS: Final = 0.5
-_UNPROTECTED: Final = (
-    "only what koord-scheduler places keeps away from the reserved room: pods that others place "
-    "may take it"
-)
+_PROTECTION: Final = {
+    Held.LEDGER: "only what koord-scheduler places keeps away from the reserved room: pods that "
+    f"others place may take it, unless {PROTECTION}: Placeholder is annotated",
+    Held.PLACEHOLDER: f"pods in the namespace {PLACEHOLDERS} request what is held; others take "
+    "none of it unless they have the priority of the system",
+    Held.MISSING: f"there are no pods yet in the namespace {PLACEHOLDERS} that request what is "
+    "held; if this lasts, see the events, and apply manifests/overlays/placeholders",
+    Held.STOLEN: "its node has too little: {}. Delete pods there that others have placed",
+}
 
 
 @dataclass(slots=True)
@@ -70,9 +81,12 @@ class ReservationStatusPolicy:
         users = self._users_of(uid)
         status = self._next(reservation, users, now)
         account = ReservationAccount(reservation, add_up(dict(pod.shape.requests) for pod in users))
-        self.sink.write_status(
-            reservation, _fields(status, account, users), _conditions(status, reservation)
-        )
+        conditions = _conditions(status, reservation)
+        if status.phase == Phase.AVAILABLE:
+            plugin.settle(self.state)
+            applied = _template_applied(reservation)
+            conditions = (*conditions, _protected(self.state, account), applied)
+        self.sink.write_status(reservation, _fields(status, account, users), conditions)
         deadline = deadline_of(reservation)
         return None if deadline is None else max(deadline - now, 0.0) + _LEAST_SECONDS
 
@@ -118,6 +132,26 @@ def _conditions(status: Status, reservation: Reservation) -> tuple[ConditionPatc
     ready = status.condition(READY)
     if status.is_over and ready is not None:
         conditions.append(ConditionPatch(READY, False, ready.reason, ready.message, generation))
-    elif status.phase == Phase.AVAILABLE:
-        conditions.append(ConditionPatch(PROTECTED, False, "Ledger", _UNPROTECTED, generation))
     return tuple(conditions)
+
+
+def _template_applied(reservation: Reservation) -> ConditionPatch:
+    """Say whether what is held is what the template asks for now."""
+    held = reservation.status.allocatable
+    asked = {name: n for name, n in reservation.requests().items() if n != held.get(name, 0)}
+    texts = (
+        f"{name} is {format_amount(name, held.get(name, 0))}, not {format_amount(name, n)}"
+        for name, n in sorted(asked.items())
+    )
+    text = f"spec.template: {listed(texts)}. {_EDITED}" if asked else "it holds what is asked for"
+    reason = "TemplateChanged" if asked else "Applied"
+    return ConditionPatch(TEMPLATE_APPLIED, not asked, reason, text, reservation.generation)
+
+
+def _protected(state: ClusterState, account: ReservationAccount) -> ConditionPatch:
+    """Say how the room is kept from pods that others place."""
+    held, over = assess(state, account), find_overfull(state, account)
+    short = listed(f"{name} {format_amount(name, n)}" for name, n in sorted(over.items()))
+    text = _PROTECTION[held].format(short)
+    is_held, generation = held is Held.PLACEHOLDER, account.reservation.generation
+    return ConditionPatch(PROTECTED, is_held, held.value, text, generation)

@@ -23,6 +23,7 @@ from koord.core.pods import Handling, OwnerReference, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same
 from koord.core.reasons import Reason
+from koord.core.reservation.model import Reservation
 from koord.core.state import ClusterState
 from koord.core.text import cut
 from koord.core.units import Amounts
@@ -32,6 +33,7 @@ from koord.kube.objects import (
     ref_of_pod,
     ref_of_pod_group,
     ref_of_quota,
+    ref_of_reservation,
 )
 from koord.kube.status import ConditionPatch, Present, StatusPatch, StatusWriter, format_time
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
@@ -47,6 +49,8 @@ REFUSED_PER_MINUTE: Final = 5
 MAX_TOLD: Final = 1 << 14
 OBSERVING: Final = "Observing"
 """The action in events about devices."""
+HOLDING: Final = "Holding"
+"""The action in events about placeholders."""
 REVOKING: Final = "Revoking"
 """The action in events about evictions of pods whose quota is over its share."""
 
@@ -329,6 +333,18 @@ class DeviceAnnouncer:
         ref = ref_of_pod(user) if isinstance(user, Pod) else ref_of_pod_group(user)
         kind = EventType.WARNING
         self.events.record(ref, kind, action=OBSERVING, reason="DeviceUnhealthy", note=text)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationAnnouncer:
+    """Emits events about reservations whose placeholders the API server refuses."""
+
+    events: EventRecorder
+
+    def announce_refused(self, reservation: Reservation, text: str) -> None:
+        ref, reason = ref_of_reservation(reservation), "PlaceholderRefused"
+        note = f"no placeholder can be created: {text}. Is manifests/overlays/placeholders applied?"
+        self.events.record(ref, EventType.WARNING, action=HOLDING, reason=reason, note=note)
 
 
 class AcceptedPublisher:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
-from koord.controllers.bind_turns import BindTurns
+from koord.controllers.bind_turns import Turns
 from koord.controllers.commit import CommitFailure
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.reasons import BindFailed, Reason
@@ -23,7 +23,7 @@ RETRY_SLOTS = 4
 class WritesInFlight:
     """All placements being committed; ``on_held_up`` is called when one is held up."""
 
-    def __init__(self, on_held_up: Callable[[Unit, Reason], None], turns: BindTurns) -> None:
+    def __init__(self, on_held_up: Callable[[Unit, Reason], None], turns: Turns) -> None:
         self.turns = turns
         self.pods = 0
         """Pods in flight, without placements that are held up."""

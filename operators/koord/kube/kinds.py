@@ -26,7 +26,7 @@ from koord.core.quota.catalog import key_of
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
 from koord.core.reservation.model import Reservation
-from koord.core.reservation.plugin import remove_reservation, upsert_reservation
+from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
 from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.kube.errors import Forbidden, KubeError, NotFound
@@ -43,6 +43,7 @@ from koord.kube.translate.cluster_objects import (
 from koord.kube.translate.devices import DeviceTranslator, translate_resource_claim
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.numa import translate_node_topology
+from koord.kube.translate.placeholders import read_placeholder
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.profiles import ProfileTranslator
 from koord.kube.translate.quotas import QuotaTranslator
@@ -296,13 +297,31 @@ PROFILES: Final = Kind[WireQuotaProfile, QuotaProfile, ProfileTranslator](
     read_by=frozenset({PROFILE}),
     absent_on=(NotFound,),
 )
+
+
+def _upsert_pod(state: ClusterState, pod: Pod) -> None:
+    placeholder = read_placeholder(pod)
+    if placeholder is None:
+        state.upsert_pod(pod)
+    else:
+        state.plugin(Reservations).note_placeholder(placeholder)
+
+
+def _remove_pod(state: ClusterState, pod: Pod) -> None:
+    placeholder = read_placeholder(pod)
+    if placeholder is None:
+        state.remove_pod(pod.uid)
+    else:
+        state.plugin(Reservations).note_placeholder(placeholder, is_gone=True)
+
+
 PODS: Final = Kind[WirePod, Pod, PodTranslator](
     "v1",
     "pods",
     WirePod,
     lambda options: PodTranslator(options.scheduler_name, options.gang_defaults, options.plans),
-    ClusterState.upsert_pod,
-    lambda state, pod: state.remove_pod(pod.uid),
+    _upsert_pod,
+    _remove_pod,
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, DEVICE, RESERVATION}),
     is_useful_in_part=True,
 )

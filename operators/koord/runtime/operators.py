@@ -17,6 +17,7 @@ from koord.controllers.device_status import DeviceStatusPolicy
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.node_resources import NodeResourcesPolicy
+from koord.controllers.placeholders import Placeholders
 from koord.controllers.placement import PlacementController
 from koord.controllers.pod_group import PodGroupStatusPolicy, ProblemReports
 from koord.controllers.preemption import PreemptionController
@@ -33,6 +34,7 @@ from koord.controllers.status_publishing import (
     PreemptionAnnouncer,
     QuotaPublisher,
     RefusedPlans,
+    ReservationAnnouncer,
     RevokeAnnouncer,
     StatusPublisher,
 )
@@ -66,6 +68,7 @@ from koord.kube.objects import (
     ref_of_reservation,
     ref_of_topology,
 )
+from koord.kube.placeholders import PlaceholderWriter
 from koord.kube.root_quota import RootQuotaWriter
 from koord.kube.status import (
     AFTER_BINDINGS,
@@ -122,7 +125,7 @@ def start_placement(parts: "Parts") -> None:
     placement = parts.placement = PlacementController(
         state=state,
         binder=parts.binder,
-        turns=BindTurns(state, NodeWriter(parts.client), time.monotonic),
+        turns=_keep_placeholders(parts, events),
         scoring=parts.settings.make_scoring(),
         observer=parts.metrics,
         reporter=reports,
@@ -144,6 +147,19 @@ def start_placement(parts: "Parts") -> None:
     )
     _start_reclaim(parts, placement, history)
     _start_preemption(parts, placement, history)
+
+
+def _keep_placeholders(parts: "Parts", events: EventRecorder) -> Placeholders:
+    state = parts.reader.state
+    placeholders = Placeholders(
+        state,
+        PlaceholderWriter(parts.client),
+        BindTurns(state, NodeWriter(parts.client), time.monotonic),
+        ReservationAnnouncer(events).announce_refused,
+        time.monotonic,
+    )
+    parts.keep_status(placeholders)
+    return placeholders
 
 
 def _start_reclaim(

@@ -35,6 +35,7 @@ def find_drift(state: "ClusterState") -> list[ReservationDrift]:
         kept, pod = plugin.accounts.get(uid, ReservationAccount(reservation)), state.pods.get(uid)
         is_held = pod is not None and pod.handling is Handling.RESERVE
         held = dict(pod.shape.requests) if pod is not None and is_held else {}
+        held.pop(PODS, None)
         name = reservation.name
         found += _compare(name, kept.used, used) + _compare(name, held, counted.held())
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from koord.core.framework.node_table import NodeTable
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
-from koord.core.reservation.matching import Verdict, judge
+from koord.core.reservation.matching import Verdict, judge, problems_of
 from koord.core.reservation.model import NAME, NO_WISHES, AllocatePolicy, Wishes
 from koord.core.reservation.reasons import (
     InvalidReservation,
@@ -105,14 +105,15 @@ class ReservationClaims:
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         """Return, by uid, what is wrong with reservations, or keeps pods from all of them."""
         found: dict[str, Reason] = {}
+        resources = () if self._plugin.compat else self._table.columns
         for pod in pods:
             said = _said(pod) if pod.said else None
             if isinstance(said, Reserving):
                 problems = self._plugin.known[pod.uid].find_problems()
                 if problems:
                     found[pod.uid] = InvalidReservation(pod.key, problems)
-            elif isinstance(said, Wishes) and said.problems:
-                found[pod.uid] = InvalidReservationAnnotation(pod.key, said.problems)
+            elif isinstance(said, Wishes) and (problems := problems_of(said, pod, resources)):
+                found[pod.uid] = InvalidReservationAnnotation(pod.key, problems)
             elif isinstance(said, Wishes) and said.has_affinity:
                 asked = self.of(pod)
                 if isinstance(asked, Claim) and not asked.matched:

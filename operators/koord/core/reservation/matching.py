@@ -1,6 +1,6 @@
 """Which pods may use which reservation, rule by rule. What fits is decided in ``ledger``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -8,6 +8,7 @@ from koord.core.framework.labels import is_tolerated
 from koord.core.nodes import Taint
 from koord.core.pods import OwnerReference, Pod
 from koord.core.reservation.model import (
+    EXACT_MATCH,
     ControllerOwner,
     ObjectOwner,
     Owner,
@@ -20,6 +21,7 @@ from koord.core.units import Amounts
 NAME_FIELD: Final = "metadata.name"
 CORDONED: Final = Taint("node.kubernetes.io/unschedulable")
 _POD_VERSION: Final = "v1"
+_NO_RESOURCE: Final = "must name a resource that a node has"
 
 
 class Verdict(Enum):
@@ -102,6 +104,19 @@ def _admits(term: SelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
 def matches_exactly(requests: Amounts, allocatable: Amounts, names: Iterable[str]) -> bool:
     """Whether a pod requests just what is reserved of these resources; absent on both: equal."""
     return all(requests.get(name) == allocatable.get(name) for name in names)
+
+
+def problems_of(
+    wishes: Wishes, pod: Pod, resources: Collection[str]
+) -> tuple[tuple[str, str], ...]:
+    """Return what a pod says that cannot be read, or meant; nodes have these resources, if any."""
+    requested = dict(pod.shape.requests).keys()
+    missing = (
+        (f"metadata.annotations[{EXACT_MATCH}].resourceNames[{at}]", f"{_NO_RESOURCE}: {name}")
+        for at, name in enumerate(wishes.exact)
+        if name not in resources and name not in requested
+    )
+    return (*wishes.problems, *missing) if resources else wishes.problems
 
 
 def is_owner(pod: Pod, owners: Iterable[Owner], namespace: str) -> bool:

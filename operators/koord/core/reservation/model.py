@@ -18,8 +18,11 @@ NAME: Final = "reservation"
 POD_PREFIX: Final = "reservation:"
 """Of the names of the pods that stand for reservations; no other pod has such a name."""
 ALLOCATED: Final = "scheduling.koordinator.sh/reservation-allocated"
+EXACT_MATCH: Final = "scheduling.koordinator.sh/exact-match-reservation"
 PRE_ALLOCATABLE: Final = "pod.koordinator.sh/is-pre-allocatable"
 DAY: Final = 24 * 3600.0
+PLACEHOLDERS: Final = "koord-placeholders"
+"""The namespace of placeholders: nobody but the operators creates pods there."""
 
 
 class Phase(StrEnum):
@@ -38,6 +41,13 @@ class AllocatePolicy(StrEnum):
     DEFAULT = ""
     ALIGNED = "Aligned"
     RESTRICTED = "Restricted"
+
+
+class Protection(StrEnum):
+    """How room is kept from pods that others place: not at all, or by pods that request as much."""
+
+    LEDGER = "Ledger"
+    PLACEHOLDER = "Placeholder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +201,7 @@ class Reservation:
     resize: Amounts = field(default_factory=dict)
     pre_allocation: PreAllocation | None = None
     """Running pods that it takes in; None: it takes in none."""
+    protection: Protection = Protection.LEDGER
     problems: tuple[tuple[str, str], ...] = ()
     generation: int = field(default=0, compare=False)
 
@@ -242,6 +253,23 @@ class PreAllocated:
         for uid, key in self.pods:
             for one in ReservationUse(uid, self.name, self.uid).writes():
                 yield replace(one, of=key)
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """A pod that holds room on a node, for a reservation (uid).
+
+    Without a reservation it is a guard: it requests nothing, and keeps the pods of all other
+    schedulers off its node while placeholders there are replaced.
+    """
+
+    uid: str
+    name: str
+    node: str
+    reservation: str
+    requests: Amounts
+    holds: bool = True
+    """Neither terminating nor terminal."""
 
 
 def restricted_names(names: Iterable[str], options: Iterable[str]) -> tuple[str, ...]:

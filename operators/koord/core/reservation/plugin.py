@@ -31,7 +31,13 @@ from koord.core.pods import (
 from koord.core.reservation.claims import Claim, Reserving
 from koord.core.reservation.index import OwnerIndex
 from koord.core.reservation.ledger import ReservationAccount, add_up
-from koord.core.reservation.model import NAME, Reservation, ReservationUse
+from koord.core.reservation.model import (
+    NAME,
+    Placeholder,
+    Protection,
+    Reservation,
+    ReservationUse,
+)
 from koord.core.reservation.session import PayingSession, ReservationSession
 from koord.core.units import PODS
 
@@ -67,6 +73,10 @@ class Reservations(Plugin):
         self._dirty: dict[str, None] = {}
         self.exact: dict[str, tuple[Allocation, ...]] = {}
         """Those that hold more than amounts, as devices or CPUs -> what they were given."""
+        self.placeholders: dict[str, Placeholder] = {}
+        """Pods that hold room where others can see it, by uid."""
+        self._holding: dict[str, dict[str, Placeholder]] = {}
+        """Reservation -> its placeholders."""
         self.homeless: set[str] = set()
         """Those whose node was deleted since they got it, even if there is another of its name."""
         self.pods: Mapping[str, Pod] = {}
@@ -137,6 +147,8 @@ class Reservations(Plugin):
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
         if self._taking_in and count > 0:
             self._arrived_on.add(charge.load.node)
+        for uid in self.on_node.get(charge.load.node, ()):
+            self.changes.note(uid)  # The node may have too little for all, or enough again.
         if not charge.allocations and charge.uid not in self._given:
             return
         # What a pod was given does not change: later annotations are not believed.
@@ -156,6 +168,9 @@ class Reservations(Plugin):
 
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
+        self.settle(state)
+
+    def settle(self, state: "ClusterState") -> None:
         """Add up what changed; forget pods that are gone."""
         self.pods = state.pods
         dirty, self._dirty = self._dirty, {}
@@ -181,6 +196,22 @@ class Reservations(Plugin):
         users = self._users.get(uid, {})
         return [users[one] for one in sorted(users) if users[one].load.node == node]
 
+    def note_placeholder(self, one: Placeholder, *, is_gone: bool = False) -> None:
+        """Apply an observed placeholder."""
+        of_one = self._holding.setdefault(one.reservation, {})
+        for kept in (self.placeholders, of_one):
+            if is_gone:
+                kept.pop(one.uid, None)
+            else:
+                kept[one.uid] = one
+        if not of_one:
+            del self._holding[one.reservation]
+        self.changes.note(one.reservation)
+
+    def placeholders_of(self, uid: str) -> list[Placeholder]:
+        """Return those of a reservation; of "" the guards."""
+        return list(self._holding.get(uid, {}).values())
+
     def given_to(self, pod: str) -> ReservationUse | None:
         return self._given.get(pod)
 
@@ -195,7 +226,7 @@ class Reservations(Plugin):
         pod = pod or Pod(uid, reservation.namespace, reservation.name, PodShape(()))
         return replace(
             pod,
-            shape=PodShape(_sorted(account.held())),
+            shape=PodShape(_sorted(account.held() | _slots(reservation))),
             profile=NO_LABELS,
             claims=(),
             handling=Handling.RESERVE,
@@ -267,6 +298,11 @@ def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
     takes_in = reservation.uid if reservation.pre_allocation is not None else ""
     said = (*said, (NAME, Reserving(reservation.policy, reservation.pinned_to, takes_in)))
     return replace(pod, shape=replace(pod.shape, requests=requests), said=said)
+
+
+def _slots(reservation: Reservation) -> dict[str, int]:
+    """Return the pods that hold its room besides those that use it."""
+    return {PODS: 1} if reservation.protection is Protection.PLACEHOLDER else {}
 
 
 def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

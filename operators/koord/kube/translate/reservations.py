@@ -19,6 +19,7 @@ from koord.api.annotations import (
     HeldResources,
 )
 from koord.api.keys import quota as quota_keys
+from koord.api.keys.operators import PROTECTION
 from koord.api.keys.reservation import ORDER, PRE_ALLOCATION_REQUIRED
 from koord.api.parse import InvalidObject, JsonAnnotation, parse_value
 from koord.api.quantity import parse_duration_seconds
@@ -35,9 +36,11 @@ from koord.core.reservation.model import (
     ObjectOwner,
     Owner,
     PreAllocation,
+    Protection,
     Reservation,
     Status,
 )
+from koord.core.text import listed
 from koord.core.units import Amounts
 from koord.kube.decode import MALFORMED
 from koord.kube.objects import ref_of_pod
@@ -121,6 +124,7 @@ class ReservationTranslator(SeenStatuses):
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             inner=_read_held(INNER_RESERVED, annotations, problems),
             resize=_read_held(RESIZE_ALLOCATABLE, annotations, problems),
+            protection=_read_protection(annotations, problems),
             generation=meta.generation,
         )
         if isinstance(spec, InvalidObject):
@@ -242,6 +246,16 @@ def _read_options(annotations: Mapping[str, str], problems: Problems) -> tuple[s
     if isinstance(found, InvalidObject):
         problems += [(one.field, one.message) for one in found.problems]
     return tuple(found.resources) if found and not isinstance(found, InvalidObject) else ()
+
+
+def _read_protection(annotations: Mapping[str, str], problems: Problems) -> Protection:
+    text = annotations.get(PROTECTION, Protection.LEDGER)
+    if text in {*Protection}:
+        return Protection(text)
+    problems.append(
+        (f"metadata.annotations[{PROTECTION}]", f"must be one of {listed(Protection)}: {text}")
+    )
+    return Protection.LEDGER
 
 
 def _read_held(

@@ -1,0 +1,127 @@
+"""Speed of planning with reservations, in process and without a cluster.
+
+    python -m benchmarks.reservations [--reservations 5000] [--nodes 1000] [--pods 1000]
+
+Single pods are planned in one cycle: those that match reservations, and those that match none, with
+and without reservations in the cluster, measured alternately (ABAB), so that noise of the machine
+meets both alike.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from tests.cluster import make_cluster, plan_once
+
+from koord.core.constraints import PodLabels
+from koord.core.nodes import Node
+from koord.core.plan import Demand, Unit
+from koord.core.pods import Handling, Pod, PodShape
+from koord.core.reservation.model import Owner, Phase, Reservation, Status
+from koord.core.reservation.plugin import upsert_reservation
+from koord.core.selectors import Operator, Requirement
+from koord.core.state import ClusterState
+
+GIB: Final = 1 << 30
+APPS: Final = 100
+"""Groups of pods; each may use as many of the reservations."""
+HELD: Final = {"cpu": 4_000, "memory": 16 * GIB}
+SHAPE: Final = PodShape((("cpu", 1_000), ("memory", GIB), ("pods", 1)))
+_uids = count()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reservations", description=__doc__)
+    parser.add_argument("--reservations", type=int, default=5000)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=1000, help="per plan")
+    parser.add_argument("--runs", type=int, default=10)
+    options = parser.parse_args()
+    pods = options.pods
+    reserved = make_state(options.nodes, options.reservations)
+    # Without reservations as much is used of each node, so that both plan on equal nodes.
+    plain = make_state(options.nodes, options.reservations, holds=False)
+    print(f"{options.reservations} reservations on {options.nodes} nodes; {pods} single pods")
+    matching = _time(lambda: plan(reserved, pods, matches=True), options.runs)
+    print(f"pods that match {options.reservations // APPS} each: {_describe(matching, pods)}")
+    others = {
+        "beside them": lambda: plan(reserved, pods, matches=False),
+        "without them": lambda: plan(plain, pods, matches=False),
+    }
+    times: dict[str, list[float]] = {name: [] for name in others}
+    for _ in range(2 * options.runs):
+        for name, run in others.items():
+            times[name] += _time(run, 1)
+    for name, found in times.items():
+        print(f"pods that match none, {name}: {_describe(found, pods)}")
+    ratio = statistics.median(times["beside them"]) / statistics.median(times["without them"])
+    print(f"ratio of the medians: {ratio:.3f}")
+
+
+def make_state(nodes: int, reservations: int, *, holds: bool = True) -> ClusterState:
+    state = make_cluster().state
+    allocatable = {"cpu": 64_000, "memory": 512 * GIB, "pods": 110}
+    for at in range(nodes):
+        state.upsert_node(Node(name=f"node-{at:05}", labels={}, allocatable=allocatable))
+    for at in range(reservations):
+        node = f"node-{at % nodes:05}"
+        if holds:
+            upsert_reservation(state, make_reservation(at, node))
+        else:
+            shape = PodShape(tuple(sorted(HELD.items())))
+            state.upsert_pod(Pod(f"held-{at}", "default", f"held-{at}", shape, node=node))
+    state.refresh()
+    return state
+
+
+def make_reservation(at: int, node: str) -> Reservation:
+    app = (Requirement("app", Operator.IN, (f"app-{at % APPS}",)),)
+    status = Status(Phase.AVAILABLE, node, HELD)
+    return Reservation(
+        f"r{at}",
+        f"r{at}",
+        None,
+        owners=(Owner(selector=app),),
+        status=status,
+        namespace="default",
+        is_once=False,
+    )
+
+
+def plan(state: ClusterState, pods: int, *, matches: bool) -> None:
+    """Plan single pods, and forget the plan."""
+    units = [_make_unit(state, at, matches=matches) for at in range(pods)]
+    outcome = plan_once(state, units)
+    if len(outcome.placements) != pods:
+        raise RuntimeError(f"{len(outcome.placements)} of {pods} pods were placed")
+    for unit in units:
+        state.remove_pod(unit.pods[0].uid)
+
+
+def _make_unit(state: ClusterState, at: int, *, matches: bool) -> Unit:
+    name = f"pod-{next(_uids)}"
+    labels = PodLabels("default", {"app": f"app-{at % APPS}" if matches else f"other-{at % APPS}"})
+    pod = Pod(name, "default", name, SHAPE, profile=labels, handling=Handling.RELEASE_AND_BIND)
+    state.upsert_pod(pod)
+    return Unit(name, (Demand("", (pod,), 1),))
+
+
+def _time(run: Callable[[], None], runs: int) -> list[float]:
+    found = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def _describe(seconds: list[float], pods: int) -> str:
+    each = statistics.median(seconds) / pods * 1000
+    return f"{each:.3f} ms per pod (median of {len(seconds)})"
+
+
+if __name__ == "__main__":
+    main()
