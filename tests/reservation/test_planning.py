@@ -11,6 +11,7 @@ from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
 from koord.core.nodes import Taint
 from koord.core.reservation.explain import explain
+from koord.core.reservation.ignored import IgnoredResources
 from koord.core.reservation.lifecycle import succeed
 from koord.core.reservation.model import NAME, ReservationUse, Wishes
 from koord.core.reservation.plugin import (
@@ -242,3 +243,14 @@ def test_what_cannot_be_read_is_named() -> None:
     assert "spec.owners[0] is empty" in texts
     assert "spec.template.spec.containers must request" in texts
     assert "is not JSON" in texts
+
+
+def test_of_ignored_resources_pods_use_more_than_is_reserved() -> None:
+    ignored = IgnoredResources(groups=frozenset({"example.com"}))
+    for options, expected in (({}, ""), ({"ignored": ignored}, "r")):
+        made = FakeCluster(**options)
+        made.nodes(make_node("n1").cpu(10000).resource("example.com/card", 8))
+        reserved = {"cpu": 4000, "example.com/card": 2}
+        upsert_reservation(made.state, make_reservation(policy=RESTRICTED, reserved=reserved))
+        pod = web("w", 2000, has_affinity=True).resource("example.com/card", 4)
+        assert plan(made, pod).get("w", "") == expected

@@ -36,6 +36,8 @@ from koord.core.quota.model import BUILT_IN_NAMESPACES, KOORDINATOR, QuotaRules,
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile import ProfileCache
 from koord.core.registry import make_plugins
+from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
+from koord.core.reservation.plugin import Reservations
 from koord.core.topology.cache import Topology, TopologyCache
 from koord.core.topology.plugin import Topologies
 from koord.core.units import Amounts
@@ -53,6 +55,7 @@ class ClusterState:
         limits_by_share: bool = True,
         built_in_namespaces: Iterable[str] = BUILT_IN_NAMESPACES,
         device_options: DeviceOptions = DEFAULT_OPTIONS,
+        ignored: IgnoredResources = NOTHING_IGNORED,
         hooks: Hooks | None = None,
         more_plugins: Iterable[Plugin] = (),
     ) -> None:
@@ -73,6 +76,7 @@ class ClusterState:
         devices = COMPATIBLE if compat else PACKED
         made = make_plugins(self.gangs, rules, hooks, devices, device_options)
         self.plugins = (*made, *more_plugins)
+        self.plugin(Reservations).ignored = ignored
         self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}

@@ -4,6 +4,7 @@ Unknown fields and invalid values are rejected with their name and value, so tha
 become a default. There are no secrets in it.
 """
 
+import re
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
@@ -26,6 +27,7 @@ from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrate
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES
+from koord.core.reservation.ignored import IgnoredResources
 from koord.runtime.logs import LogFormat
 
 _MAX_BYTES = 64 * 1024
@@ -163,6 +165,43 @@ class DeviceSettings(_Section):
     shares_without_isolation: UnisolatedShares = UnisolatedShares.START
 
 
+_QUALIFIED = re.compile(
+    r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+_NATIVE = re.compile(r"(.*\.)?kubernetes\.io")
+
+
+def _check_extended(name: str) -> str:
+    if not _QUALIFIED.fullmatch(name) or _NATIVE.fullmatch(name.partition("/")[0]):
+        raise ValueError("must be an extended resource, such as example.com/gpu")
+    return name
+
+
+def _check_group(name: str) -> str:
+    if not re.fullmatch(_DNS_SUBDOMAIN, name) or _NATIVE.fullmatch(name):
+        raise ValueError("must be what is before the slash of extended resources")
+    return name
+
+
+_Extended = Annotated[str, Field(max_length=317), AfterValidator(_check_extended)]
+_Group = Annotated[str, Field(max_length=253), AfterValidator(_check_group)]
+
+
+class ReservationSettings(_Section):
+    """How reservations are used; names and rules are those of Koordinator's Reservation plugin.
+
+    Of ignored resources pods may use more than is reserved, whatever the policy: something else
+    accounts for them.
+    """
+
+    ignored_resources: Annotated[frozenset[_Extended], Field(max_length=64)] = frozenset()
+    ignored_resource_groups: Annotated[frozenset[_Group], Field(max_length=64)] = frozenset()
+
+    @property
+    def ignored(self) -> IgnoredResources:
+        return IgnoredResources(self.ignored_resources, self.ignored_resource_groups)
+
+
 class PreemptionSettings(_Section):
     """Whether units of higher priority preempt, and how.
 
@@ -204,6 +243,7 @@ class Settings(_Section):
     keep_room_seconds: int = Field(default=DEFAULT_KEEP_SECONDS, ge=0, strict=True)
     elastic_quota: QuotaSettings = QuotaSettings()
     device: DeviceSettings = DeviceSettings()
+    reservation: ReservationSettings = ReservationSettings()
     preemption: PreemptionSettings = PreemptionSettings()
     compat: Compat = Compat.NONE
     log_format: LogFormat = LogFormat.TEXT

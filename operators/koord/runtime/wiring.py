@@ -102,6 +102,7 @@ class Parts:
                     settings.device.recovery_seconds,
                     settings.device.shares_without_isolation is UnisolatedShares.WAIT,
                 ),
+                ignored=settings.reservation.ignored,
                 hooks=hooks,
                 more_plugins=settings.make_plugins(),
             ),

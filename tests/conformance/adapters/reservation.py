@@ -17,6 +17,7 @@ from koord.core.nodes import Node
 from koord.core.plugins.node_rules import check_node_rules
 from koord.core.reservation.causes import NO_CANDIDATE, find_conflict
 from koord.core.reservation.choice import nominate, score, score_nodes
+from koord.core.reservation.ignored import IgnoredResources
 from koord.core.reservation.ledger import (
     ReservationAccount,
     add_up,
@@ -49,6 +50,7 @@ from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import WirePod, WireReservation
+from koord.runtime.settings import ReservationSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -416,22 +418,37 @@ def valid_active(case: Any) -> Fields:
     return {"validAndActive": not found.problems and found.status.is_active}
 
 
+def ignored_of(case: Any) -> IgnoredResources:
+    return IgnoredResources(
+        frozenset(case["ignoredResources"] or ()), frozenset(case["ignoredResourceGroups"] or ())
+    )
+
+
 def arguments(case: Any) -> Fields:
-    raise UnsupportedCaseError("there are no such settings")
+    args = case["args"]
+    if not args.keys() <= {"ignoredResources", "ignoredResourceGroups"}:
+        raise UnsupportedCaseError("there are no such settings")
+    try:
+        ReservationSettings.model_validate(args)
+    except ValueError:
+        return {"error": True}
+    return {"error": False}
+
+
+def is_resource_ignored(case: Any) -> Fields:
+    return {"ignored": case["resource"] in ignored_of(case)}
 
 
 def fits_node(case: Any) -> Fields:
-    if case["ignoredResources"] or case["ignoredResourceGroups"]:
-        raise UnsupportedCaseError("no resource is left out")
     sizes, used = amounts_of(case["nodeAllocatable"]), amounts_of(case["podRequested"])
     free = free_through(sizes, used, ())
-    return {"insufficient": lacks_on_node(amounts_of(case["podRequests"]), free)}
+    requests = amounts_of(case["podRequests"])
+    return {"insufficient": lacks_on_node(requests, free, ignored_of(case))}
 
 
 def fits_reservation(case: Any) -> Fields:
-    if case["ignoredResources"] or case["ignoredResourceGroups"]:
-        raise UnsupportedCaseError("no resource is left out")
-    account = read_account({**case, "name": "r", "allocatePolicy": "Restricted"})
+    made = read_account({**case, "name": "r", "allocatePolicy": "Restricted"})
+    account = replace(made, ignored=ignored_of(case))
     return {"insufficient": bool(lacks_inside(amounts_of(case["podRequests"]), account))}
 
 
@@ -521,7 +538,7 @@ ADAPTERS = {
     "gc": gc,
     "is_expired": is_expired,
     "is_matchable": is_matchable,
-    "is_resource_ignored": arguments,
+    "is_resource_ignored": is_resource_ignored,
     "match_on_node": match_on_node,
     "nominate": nominated,
     "nominate_pre_allocation": nominate_pre_allocation,

@@ -92,7 +92,7 @@ def _check_amounts(state: "ClusterState", account: ReservationAccount, pod: Pod)
             - account.reservation.inner.get(name, 0)
             for name, column in state.table.columns.items()
         }
-        lacking = lacks_on_node(requests, free)
+        lacking = lacks_on_node(requests, free, account.ignored)
         yield Check("limit of the node", not lacking, _write(requests, free))
     lacks = lacks_inside(requests, account)
     left = account.left()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koord.core.device_names import TYPE_OF
+from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
 from koord.core.units import PODS, Amounts
 
@@ -21,6 +22,7 @@ class ReservationAccount:
     reservation: Reservation
     used: Amounts = field(default_factory=dict)
     pods: int = 0
+    ignored: IgnoredResources = NOTHING_IGNORED
 
     @property
     def reserved(self) -> Amounts:
@@ -86,9 +88,12 @@ def free_through(
     return {name: n - total.get(name, 0) for name, n in allocatable.items()}
 
 
-def lacks_on_node(requests: Amounts, free: Amounts) -> list[str]:
+def lacks_on_node(
+    requests: Amounts, free: Amounts, ignored: IgnoredResources = NOTHING_IGNORED
+) -> list[str]:
     """Return the resources of which a node has not enough free."""
-    return [name for name, n in requests.items() if n > 0 and n > free.get(name, 0)]
+    lacking = (name for name, n in requests.items() if n > 0 and n > free.get(name, 0))
+    return [name for name in lacking if name not in ignored]
 
 
 def lacks_inside(requests: Amounts, account: ReservationAccount) -> list[Lack]:
@@ -101,7 +106,7 @@ def lacks_inside(requests: Amounts, account: ReservationAccount) -> list[Lack]:
         requested = 1 if name == PODS else requests.get(name, 0)
         used = account.pods if name == PODS else max(0, account.used.get(name, 0))
         capacity = account.reserved[name] - reservation.inner.get(name, 0)
-        if requested and requested + used > capacity:
+        if requested and requested + used > capacity and name not in account.ignored:
             found.append(Lack(name, requested, used, capacity))
     return found
 
@@ -151,7 +156,7 @@ def fit_on_node(
         name = account.reservation.name
         if not is_required and not has_common(account.reserved, requests):
             continue
-        missing = lacks_on_node(requests, free[name])
+        missing = lacks_on_node(requests, free[name], account.ignored)
         lacks = lacks_inside(requests, account)
         on_node.update(missing)
         if lacks:

@@ -29,6 +29,7 @@ from koord.core.pods import (
     Shareable,
 )
 from koord.core.reservation.claims import Claim, Reserving
+from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.index import OwnerIndex
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import (
@@ -50,12 +51,16 @@ Known: TypeAlias = tuple[dict[Hashable, Claim | None], dict[PodLabels, Claim | N
 
 
 class Reservations(Plugin):
-    """The reservations of a cluster, by uid; ``compat``: owners are selected in all namespaces."""
+    """The reservations of a cluster, by uid; ``compat``: owners are selected in all namespaces.
+
+    Of ``ignored`` resources pods may use more than is reserved, whatever the policy.
+    """
 
     name = NAME
 
     def __init__(self, *, compat: bool = False) -> None:
         self.compat = compat
+        self.ignored: IgnoredResources = NOTHING_IGNORED
         self.known: dict[str, Reservation] = {}
         self.accounts: dict[str, ReservationAccount] = {}
         """Those that hold room."""
@@ -280,7 +285,7 @@ class Reservations(Plugin):
         users = self.users_of(uid)
         used = add_up(dict(one.load.requests) for one in users)
         used.pop(PODS, None)
-        return ReservationAccount(reservation, used, len(users))
+        return ReservationAccount(reservation, used, len(users), self.ignored)
 
     @override
     def open(self, cycle: Cycle) -> ReservationSession:

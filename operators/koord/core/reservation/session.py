@@ -415,7 +415,8 @@ def _as_holder(account: ReservationAccount, most: int) -> Holder:
     reservation = account.reservation
     is_strict = reservation.policy is AllocatePolicy.RESTRICTED
     names = restricted_names(account.reserved, reservation.options) if is_strict else ()
-    return Holder(reservation.uid, most, frozenset(names))
+    strict = frozenset(name for name in names if name not in account.ignored)
+    return Holder(reservation.uid, most, strict)
 
 
 def _requests(shape: PodShape) -> dict[str, int]:
