@@ -69,6 +69,8 @@ class PodHistory:
     """The nodes that the operators planned for it."""
     forbidden_at: int = 0
     """The revision at which a request about its place was last answered 403."""
+    is_preempted: bool = False
+    """Whether it is marked as preempted."""
     is_marked: bool = False
     is_evicted: bool = False
     """Whether the operators announced, and began, its eviction."""
@@ -236,7 +238,7 @@ class WriteLedger:
         if not history.is_ours:
             self.blame(f"write to a pod that is not ours: {what}")
         elif name == "status":
-            self._judge_words(before, request.body["status"]["conditions"], history)
+            self._judge_words(before, request.body["status"].get("conditions", ()), history)
         elif is_done and name == "release":
             self._judge_release(before, decode(answer.body))
         elif is_done and name == "mark":
@@ -255,6 +257,8 @@ class WriteLedger:
                     self.quotas.judge_eviction(before, self._find_mates(before))
                 else:
                     self.quotas.spare(before)
+            if one["type"] == operators.PREEMPTED:
+                history.is_preempted = one["status"] == "True"
         if gates_of(before) and any(one["type"] == "PodScheduled" for one in conditions):
             self.blame(f"PodScheduled written on gated {name}")
         for one in conditions:
@@ -273,7 +277,9 @@ class WriteLedger:
         return mates or [pod]
 
     def _judge_end(self, before: Obj, history: PodHistory, name: str, *, is_done: bool) -> None:
-        if name == "removal":
+        if name == "removal" and history.is_preempted:
+            history.is_evicted |= is_done
+        elif name == "removal":
             self.blame(f"{name_of(before)} was deleted, and no gang of the model restarts")
         elif history.is_marked and is_done:
             history.is_evicted = True

@@ -296,9 +296,14 @@ class Server:
             obj["metadata"]["managedFields"] = applied.describe()
         else:
             status = {**obj.get("status", {}), **said}
+            status = {key: value for key, value in status.items() if value is not None}
             if "conditions" in said:
                 status["conditions"] = merge_conditions(_conditions(obj), said["conditions"])
             obj["status"] = status
+            if "annotations" in request.body.get("metadata", {}):
+                merge(obj, {"metadata": {"annotations": request.body["metadata"]["annotations"]}})
+                if not obj["metadata"]["annotations"]:
+                    del obj["metadata"]["annotations"]
         self.store.replace(target.kind, target.key, obj)
         return self._show(target)
 

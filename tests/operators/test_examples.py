@@ -16,6 +16,7 @@ NAMES = (
     "gang-groups",
     "gpu-quota",
     "hp-training-job",
+    "preemption",
     "quota-tree",
     "reservation",
     "training-job",

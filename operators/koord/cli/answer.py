@@ -17,6 +17,7 @@ from koord.cli.missing_rights import (
     keep_known,
     warn_of_gaps,
 )
+from koord.cli.preemption_hints import hint_at_preemption
 from koord.core.device.reasons import NodeLocked
 from koord.core.explain import (
     PlacementState,
@@ -36,7 +37,7 @@ from koord.core.gang_model import BadValue, GangKey
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import BindFailed, Reason
 from koord.core.state import ClusterState
-from koord.kube.kinds import NODES, POD_GROUPS
+from koord.kube.kinds import NODES, POD_GROUPS, PODS
 
 _TRUE: Final = "True"
 _FALSE: Final = "False"
@@ -161,7 +162,18 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     """Answer for ``target`` at ``now`` (seconds since the epoch); may raise the error above."""
     make = _answer_for_pod if target.kind is TargetKind.POD else _answer_for_gang
     answer = make(reading, target, now)
-    return replace(answer, warnings=tuple(warn_of_gaps(reading, target)))
+    return replace(
+        answer,
+        advice=(*_hint_at_preemption(reading, target, answer), *answer.advice),
+        warnings=tuple(warn_of_gaps(reading, target)),
+    )
+
+
+def _hint_at_preemption(reading: Reading, target: Target, answer: Explanation) -> tuple[str, ...]:
+    if is_unknown(reading, NODES.name) or reading.extent_of(PODS) is not None:
+        return ()
+    reason = answer.reason.reason if answer.reason is not None else None
+    return hint_at_preemption(reading.state, target, reason)
 
 
 def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation:

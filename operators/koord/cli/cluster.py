@@ -19,6 +19,7 @@ import msgspec
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.cli.common import ExitCode, fail, warn
 from koord.cli.leases import parse_time, read_report
+from koord.core.preemption.progress import find_nominations
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
 from koord.core.state import ClusterState
@@ -189,6 +190,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     for kind, task in reversed(values.items()):
         for value in task.result():
             kind.upsert(state, value)
+    for nomination in find_nominations(state):
+        state.nominations.begin(nomination)
     quotas = cast("QuotaTranslator", translators[QUOTAS])
     statuses = {one.name: quotas.status_of(one.uid) or {} for one in values[QUOTAS].result()}
     return Reading(

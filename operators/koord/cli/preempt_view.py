@@ -18,12 +18,10 @@ from koord.cli.cluster import Reading, Target, TargetKind, open_client, read_clu
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.explain_view import Question
 from koord.cli.output import count_of, make_table, print_in
+from koord.cli.preemption_hints import find_plan, find_unit
 from koord.core.budgets import Budget
 from koord.core.plan import Unit
-from koord.core.preemption.model import Cost, Exempt, Preemption, VictimUnit
-from koord.core.preemption.progress import find_nominations
-from koord.core.preemption.search import Context, plan_preemption
-from koord.core.queue import find_pending
+from koord.core.preemption.model import Cost, Preemption, VictimUnit
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.kube.client import Client
@@ -31,7 +29,7 @@ from koord.kube.errors import Forbidden, KubeError
 from koord.kube.evictor import list_budgets
 from koord.kube.kinds import NODES
 
-_NOT_OURS = "its unit is not waiting for a place, or is not complete: see koord explain"
+_NOT_WAITING = "it does not wait for a place, or is not complete; see koord explain"
 
 
 def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
@@ -40,9 +38,10 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
     refuse_gaps(reading, NODES)
-    unit = _find_unit(reading.state, target)
+    unit = find_unit(reading.state, target)
     if unit is None:
-        fail(f"{target.kind} {target.key}: {_NOT_OURS}", ExitCode.USAGE)
+        _tell_not_waiting(reading.state, target, output)
+        return
     found = _search(reading.state, unit, budgets)
     print_in(
         output,
@@ -52,6 +51,25 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     )
     if as_exit_code and not isinstance(found, Preemption):
         raise SystemExit(ExitCode.NOT_WELL)
+
+
+def _tell_not_waiting(state: ClusterState, target: Target, output: Output) -> None:
+    is_pod = target.kind is TargetKind.POD
+    if not (state.pod_by_key(target.key) if is_pod else target.key in state.gangs):
+        fail(f"there is no {target.kind} {target.key}", ExitCode.USAGE)
+    document = {
+        "preemptor": target.key,
+        "preempts": False,
+        "reason": "NotWaiting",
+        "message": _NOT_WAITING,
+        "advice": [],
+    }
+    print_in(
+        output,
+        document=lambda: document,
+        names=tuple,
+        text=lambda: (Text(f"{target.key} preempts nobody: {_NOT_WAITING}."),),
+    )
 
 
 async def _read(question: Question) -> tuple[Target, Reading, tuple[Budget, ...]]:
@@ -67,27 +85,6 @@ async def _read_budgets(client: Client) -> tuple[Budget, ...]:
     except Forbidden:
         warn("you may not list PodDisruptionBudgets: the operators may choose other victims")
         return ()
-
-
-def _find_unit(state: ClusterState, target: Target) -> Unit | None:
-    def is_meant(unit: Unit) -> bool:
-        if target.kind is TargetKind.POD:
-            return any(pod.key == target.key for pod in unit.pods)
-        return any(demand.gang == target.key for demand in unit.demands)
-
-    return next((unit for unit in find_pending(state) if is_meant(unit)), None)
-
-
-def find_plan(
-    state: ClusterState, unit: Unit, budgets: tuple[Budget, ...] = (), now: float = 0.0
-) -> Preemption | Reason:
-    """Return the plan that the operators would make for a unit, or why they would make none."""
-    nominations = find_nominations(state)
-    for one in nominations:
-        state.nominations.begin(one)
-    leaving = {pod.uid for one in nominations for pod in one.victims}
-    context = Context(now, budgets, pending=lambda: find_pending(state))
-    return plan_preemption(state, unit, exempt=Exempt(terminating=leaving), context=context)
 
 
 def _search(state: ClusterState, unit: Unit, budgets: tuple[Budget, ...]) -> Preemption | Reason:

@@ -198,7 +198,8 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
             param_hint="--dry-run",
         )
     kind, namespace, name = _parse_target(kind, namespace, name)
-    if kind not in {"Pod", "PodGroup"}:
+    kind = {"pod": "Pod", "podgroup": "PodGroup"}.get(kind, "")
+    if not kind:
         raise typer.BadParameter("give a pod or a podgroup", param_hint="KIND")
     question = Question(TargetKind(kind), namespace, name, kubeconfig, context)
     show(question, output, as_exit_code=as_exit_code)

@@ -36,6 +36,7 @@ from koord.core.preemption.model import Preemption
 from koord.core.preemption.progress import (
     VictimStuck,
     WaitingForPreemption,
+    breaks_gangs,
     find_leaving,
     find_nominations,
     name_of,
@@ -78,6 +79,7 @@ class _Run:
     """Their names, for users."""
     is_second: bool = False
     """The victims of the plan before did not go."""
+    is_marked: bool = False
     is_stuck: bool = False
     is_recovered: bool = False
     """Begun by a process before; its unit may not be known to the queue yet."""
@@ -228,6 +230,7 @@ class PreemptionController:
         ):
             await self._cancel(run, Outcome.FAILED)
             return
+        run.is_marked = True
         outcome = self._judge(run)
         if outcome is not None:
             await self._cancel(run, outcome)
@@ -340,6 +343,8 @@ class PreemptionController:
         try:
             if left and self.search.fits(unit):
                 return Outcome.NOT_NEEDED
+            if run.is_marked and breaks_gangs(self.state.gangs, self._find_undeleted(run)):
+                return Outcome.INVALID  # a crash left some members unmarked, or others joined
             gone = {pod.uid: pod for pod in (*left, *find_leaving(self.state, self.search.stuck))}
             return None if self.search.fits(unit, tuple(gone.values())) else Outcome.INVALID
         except Exception:
@@ -417,7 +422,7 @@ class PreemptionController:
             names = named(sorted(pod.key for pod in nomination.victims))
             self.state.nominations.begin(nomination)
             self._runs[nomination.unit] = _Run(
-                nomination, _Phase.WAITING, self.clock(), names, is_recovered=True
+                nomination, _Phase.WAITING, self.clock(), names, is_recovered=True, is_marked=True
             )
 
     def _spare_orphans(self) -> None:

@@ -11,9 +11,12 @@ from typing import ClassVar, Final
 
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
+from koord.core.gang.cache import GangCache
+from koord.core.gang_model import GangKey
 from koord.core.plan import Assignment, Unit
 from koord.core.plugins.nominations import Nomination
 from koord.core.pods import Nominated, Pod
+from koord.core.preemption.candidates import is_placed
 from koord.core.preemption.model import Preemption, VictimUnit
 from koord.core.preemption.search import NO_CONTEXT, Context
 from koord.core.reasons import Reason
@@ -40,6 +43,22 @@ def fits(
         units = (*tuple(ahead)[:_MOST_AHEAD], unit)
         placed = plan(cycle, units, Scoring()).placements
         return any(one.unit == unit.key for one in placed)
+
+
+def breaks_gangs(gangs: GangCache, victims: Collection[Pod]) -> bool:
+    """Whether gangs live on below their minimum without these pods."""
+    gone = {pod.uid for pod in victims}
+
+    def count(gang: GangKey) -> int:
+        members = gangs.members(gang).values()
+        return sum(is_placed(pod) and pod.is_alive and pod.uid not in gone for pod in members)
+
+    for gang in {pod.gang.key for pod in victims if pod.gang is not None}:
+        spec, alive = gangs.spec(gang), sum(map(count, gangs.group(gang).gangs))
+        enough = count(gang) + gangs.tally(gang).succeeded
+        if spec is not None and alive and enough < spec.min_member:
+            return True
+    return False
 
 
 def find_leaving(state: ClusterState, stuck: Collection[str] = ()) -> list[Pod]:

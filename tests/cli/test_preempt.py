@@ -1,0 +1,82 @@
+"""What ``koord preempt`` and ``koord explain`` say of preemption."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from tests.builders import make_node, make_pod
+from tests.cli.readings import ask_pod
+from tests.cluster import FakeCluster, make_cluster
+
+from koord.cli.cluster import Reading, Target, TargetKind
+from koord.cli.output import to_json
+from koord.cli.preempt_view import make_document, make_parts
+from koord.cli.preemption_hints import find_plan, find_unit, hint_at_preemption
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.pods import PreemptedBy
+from koord.core.preemption.model import Preemption
+
+if TYPE_CHECKING:
+    from koord.core.plan import Unit
+
+WHY = InsufficientNodes(want=1, fit=0, nodes=1, refused=(), first="")
+GANG = Target(TargetKind.POD_GROUP, "default", "high")
+
+
+def make_full() -> FakeCluster:
+    cluster = make_cluster().nodes(make_node("n1").gpu(8), make_node("n2").gpu(8))
+    for name, node in (("low-1", "n1"), ("low-2", "n2")):
+        cluster.pods(make_pod(name).gpu(8).released(node, "p").running(node))
+    cluster.gang("high", 2)
+    for at in range(2):
+        cluster.pods(make_pod(f"high-{at}").gang("default/high").gpu(8).priority(10))
+    return cluster
+
+
+def find(cluster: FakeCluster) -> Unit:
+    unit = find_unit(cluster.state, GANG)
+    assert unit is not None
+    return unit
+
+
+def test_plan_is_printed_in_full() -> None:
+    cluster = make_full()
+    unit = find(cluster)
+    found = find_plan(cluster.state, unit)
+    assert isinstance(found, Preemption)
+    console = Console(width=200)
+    with console.capture() as capture:
+        for part in make_parts(unit, found):
+            console.print(part)
+    text = capture.get()
+    assert "default/high (priority 10) would preempt 2 pods and start on 2 nodes" in text
+    assert "default/low-1" in text
+    assert "No victim can be spared" in text
+    document = json.loads(to_json(make_document(unit, found)))
+    assert document["preempts"] is True
+    assert set(document["placements"].values()) == {"n1", "n2"}
+    assert {one["name"] for one in document["victims"]} == {"default/low-1", "default/low-2"}
+
+
+def test_reason_is_printed_when_nobody_is_preempted() -> None:
+    cluster = make_full()
+    for at in range(2):
+        pod = cluster.pod(f"high-{at}")
+        cluster.pods(make_pod(pod.name).gang("default/high").gpu(8))
+    unit = find(cluster)
+    document = make_document(unit, find_plan(cluster.state, unit))
+    assert document["preempts"] is False
+    assert document["reason"] == "NobodyLower"
+
+
+def test_explain_says_who_would_go_and_who_took_the_place() -> None:
+    cluster = make_full()
+    (hint,) = hint_at_preemption(cluster.state, GANG, WHY)
+    assert hint.startswith("Preempting default/low-1, default/low-2 (2 pods) frees n1, n2")
+    by = PreemptedBy("p1", "default/high", "default/high-0")
+    pod = make_pod("low-1").gpu(8).released("n1", "p").running("n1")
+    cluster.pods(pod._set(preempted_by=by, is_terminating=True))
+    answer = ask_pod(Reading(cluster.state), "default/low-1")
+    assert answer.advice[0].startswith("It is preempted by default/high (plan p1)")
