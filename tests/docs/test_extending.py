@@ -97,7 +97,7 @@ def test_custom_resource_gets_a_crd_and_is_checked(extended: Path) -> None:
     run_python(extended, "-m", "koord", "crds", "--directory", "crds", package=package)
     written = (extended / "crds" / CRD).read_text(encoding="utf-8")
     assert written.startswith(HEADER)
-    run_python(extended, "-m", "koord", "crds", "lint", "freeze.yaml", package=package)
+    run_python(extended, "-m", "koord", "lint", "freeze.yaml", package=package)
 
 
 def test_custom_resource_has_an_operator(extended: Path) -> None:

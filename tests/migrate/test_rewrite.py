@@ -8,8 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.api.lint import lint, read_documents
-from koord.api.migration.rewrite import migrate, to_koordinator
+from koord.api.lint import lint_documents, read_documents
+from koord.api.migration.koordinator import to_koordinator
+from koord.api.migration.rewrite import migrate
 from koord.api.migration.table import PREFIXES, SCHEDULERS, TABLE, Action, Peer
 from koord.api.migration.wish import SETTERS, layer_of
 
@@ -66,9 +67,10 @@ def test_there_are_ten_manifests_of_every_peer(peer):
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_nothing_of_the_peer_remains_and_the_models_accept_the_rest(peer):
-    text = yaml.safe_dump_all(flatten(migrate(read(peer))))
+    documents = flatten(migrate(read(peer)))
+    text = yaml.safe_dump_all(documents)
     assert [one for one in (*PREFIXES, *SCHEDULERS) if one in text] == []
-    assert [problem for checked in lint(text) for problem in checked.problems] == []
+    assert [one for checked in lint_documents(documents) for one in checked.problems] == []
 
 
 @pytest.mark.parametrize("peer", PEERS)
@@ -155,6 +157,36 @@ def test_local_queue_leads_to_its_cluster_queue_in_the_same_namespace():
     documents, lost = rewrite(queue, near, far)
     assert [one["metadata"]["labels"][QUOTA] for one in documents] == ["c", "q"]
     assert lost == ["q"]
+
+
+def test_object_without_a_name_is_reported_because_its_gang_needs_one():
+    job = job_of({"kueue.x-k8s.io/queue-name": "q"})
+    job["metadata"]["generateName"] = job["metadata"].pop("name")
+    documents, lost = rewrite(job)
+    assert [one["kind"] for one in documents] == ["Job"]
+    assert lost == ["generateName", "q"]
+
+
+def test_templates_that_yaml_aliases_share_are_rewritten_separately():
+    job = mpi_job("WaitForWorkersReady")
+    roles = job["spec"]["mpiReplicaSpecs"]
+    roles["Launcher"]["template"] = roles["Worker"]["template"]
+    (_, made), _ = rewrite(job)
+    specs = made["spec"]["mpiReplicaSpecs"]
+    assert "metadata" not in specs["Launcher"]["template"]
+    assert specs["Worker"]["template"]["metadata"]["labels"] == {GROUP: "m"}
+
+
+def test_roles_with_gangs_of_their_own_keep_them():
+    job = mpi_job("AtStartup")
+    key = "scheduling.x-k8s.io/pod-group"
+    for role, one in job["spec"]["mpiReplicaSpecs"].items():
+        one["template"]["metadata"] = {"labels": {key: role.lower()}}
+    (made,), lost = rewrite(job)
+    specs = made["spec"]["mpiReplicaSpecs"]
+    groups = {role: one["template"]["metadata"]["labels"][GROUP] for role, one in specs.items()}
+    assert groups == {"Launcher": "launcher", "Worker": "worker"}
+    assert lost == ["launcher", "worker"]
 
 
 def test_pods_with_claims_stay_with_the_default_scheduler():
@@ -281,7 +313,9 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(NAMES, VALUES), KINDS, VERSIONS)
 def test_no_form_of_an_object_raises(fields, kind, version):
-    migrate([fields | {"kind": kind, "apiVersion": version}])
+    documents = [fields | {"kind": kind, "apiVersion": version}]
+    migrate(documents)
+    to_koordinator(documents)
 
 
 def test_every_peer_of_the_table_has_manifests_or_is_part_of_others():

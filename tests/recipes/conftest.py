@@ -9,6 +9,8 @@ from tests.support.job_controllers import JobControllers, install_definitions
 from koord.sandbox import Sandbox
 
 LABELS = ("example.com/topology-block", "example.com/topology-rack")
+PATIENCE_SECONDS = 150.0
+"""Pods are made by way of several controllers, which may have to share the processors."""
 SHARES = {
     "koordinator.sh/gpu-core": "800",
     "koordinator.sh/gpu-memory": "640Gi",
@@ -36,6 +38,7 @@ def running(frameworks, tmp_path_factory) -> Iterator[Operators]:
 def cluster(frameworks, running) -> Iterator[Cluster]:
     """A namespace, and eight nodes in two racks that offer whole GPUs and parts of GPUs."""
     with open_cluster(frameworks, running) as view:
+        view.patience = PATIENCE_SECONDS
         for at, name in enumerate(view.add_nodes(8)):
             path = f"/api/v1/nodes/{name}"
             labels = dict.fromkeys(LABELS, f"{view.namespace}-{at // 4}")

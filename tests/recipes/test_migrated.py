@@ -1,13 +1,26 @@
 """Migrated manifests are accepted by the server, and their gangs are placed."""
 
+from contextlib import suppress
+
 import pytest
 import yaml
 from tests.migrate.test_rewrite import PEERS, flatten, read
 
 from koord.api.migration.rewrite import migrate
+from koord.sandbox.errors import SandboxApiError
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(300)]
 CLUSTER_WIDE = {"ClusterNetworkTopology"}
+
+
+def remove_quotas(cluster):
+    """Remove the quotas at once: they share all nodes, and live as long as their pods."""
+    path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/elasticquotas"
+    for one in cluster.box.client.get(path)["items"]:
+        name = f"{path}/{one['metadata']['name']}"
+        cluster.box.client.delete(name)
+        with suppress(SandboxApiError):  # it had no pods
+            cluster.box.client.patch(name, {"metadata": {"finalizers": None}})
 
 
 @pytest.mark.parametrize("peer", PEERS)
@@ -29,5 +42,6 @@ def test_gangs_of_a_peer_are_placed(peer, cluster, controllers, frameworks):
         waiting = cluster.pods().keys() - cluster.bound().keys()
         cluster.expect(lambda: not cluster.pods().keys() - cluster.bound().keys(), f"{waiting}")
     finally:
+        remove_quotas(cluster)
         if shared:
             frameworks.kubectl("delete", "-f", "-", stdin=shared)

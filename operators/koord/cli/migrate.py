@@ -8,9 +8,11 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 import yaml
+from typing_extensions import override
 
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, read_documents
-from koord.api.migration.rewrite import Rewritten, to_koordinator
+from koord.api.migration.documents import Rewritten
+from koord.api.migration.koordinator import to_koordinator
 from koord.api.migration.rewrite import migrate as to_ours
 from koord.cli.common import ExitCode, fail
 from koord.cli.output import count_of
@@ -85,6 +87,10 @@ def _render(pairs: list[tuple[Chunk, Rewritten | None]]) -> str:
 
 class _Dumper(yaml.SafeDumper):
     """Writes texts of several lines as such, and quotes what kubectl takes for a number."""
+
+    @override
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from koord.api.migration.wish import Document, Say, Wish, containers_of
+from koord.api.migration.documents import Document
+from koord.api.migration.wish import Say, Wish, containers_of
 
 _CORE: Final = "koordinator.sh/gpu-core"
 _RATIO: Final = "koordinator.sh/gpu-memory-ratio"

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koord.api.keys import operators, quota
+from koord.api.migration.documents import Document
 from koord.api.migration.table import Action, rows_of
-from koord.api.migration.wish import Document, Say
+from koord.api.migration.wish import Say
 from koord.api.podgroup import SIGS_GROUP
 from koord.api.quantity import NANO_PER_UNIT, InvalidQuantityError, parse_quantity
 

@@ -3,15 +3,24 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from koord.api.keys import gang, operators
+from koord.api.keys import operators
 from koord.api.migration.devices import share_gpus
+from koord.api.migration.documents import (
+    MALFORMED,
+    Document,
+    Lost,
+    Rewritten,
+    malformed,
+    name_of,
+    unshared,
+)
+from koord.api.migration.koordinator import add_gates
 from koord.api.migration.quotas import Share, add, make_quota, read_share
-from koord.api.migration.table import Action, Peer, Row, rows_by_key, rows_of
+from koord.api.migration.table import Action, Peer, rows_by_key, rows_of
 from koord.api.migration.volcano_job import make_jobs, read_volcano_job
 from koord.api.migration.wish import (
-    Document,
     Say,
     Wish,
     add_to_template,
@@ -45,18 +54,6 @@ _LEFT_OUT: Final = {
 _TEMPLATES_MISSING: Final = {"TrainJob", "LeaderWorkerSet"}
 
 
-_MALFORMED: Final = (AttributeError, KeyError, TypeError, ValueError)
-"""What reading an object of another form raises: the server would refuse it."""
-
-
-class Lost(NamedTuple):
-    """A key that could not be translated."""
-
-    where: str
-    key: str
-    advice: str
-
-
 def owner_of(document: Document) -> str:
     group = str(document.get("apiVersion", "")).rpartition("/")[0]
     return f"{document.get('kind')}.{group}"
@@ -80,7 +77,7 @@ class Migration:
         self._replace = self._table()
         self._added: set[str] = set()
         for document in documents:
-            with suppress(*_MALFORMED):  # reported when it is rewritten
+            with suppress(*MALFORMED):  # reported when it is rewritten
                 for one in document["items"] if document.get("kind") == "List" else [document]:
                     self._look_at(one)
 
@@ -106,8 +103,8 @@ class Migration:
         """Return what takes the place of a document: itself, if it concerns no other scheduler."""
         try:
             return self._rewrite(document)
-        except _MALFORMED as error:
-            self._sayer(document)("object", f"left as it is, because it is malformed: {error!r}")
+        except MALFORMED as error:
+            self.lost.append(malformed(document, error))
             return [document]
 
     def _rewrite(self, document: Document) -> list[Document]:
@@ -128,8 +125,7 @@ class Migration:
         }
 
     def _sayer(self, document: Document) -> Say:
-        metadata = document.get("metadata") or {}
-        where = f"{document.get('kind')}/{metadata.get('name', '')}"
+        where = name_of(document)
         return lambda key, advice: self.lost.append(Lost(where, key, advice))
 
     # Groups and queues
@@ -230,11 +226,11 @@ class Migration:
     # Pods
 
     def _rewrite_volcano_job(self, document: Document, say: Say) -> list[Document]:
-        document = deepcopy(document)
+        document = unshared(document)
         wish = read_volcano_job(document, say)
         wish.fill(read_keys(document["metadata"], rows_by_key(*_PEERS), say))
         wish.gang = document["metadata"]["name"]
-        made = self._add_pod_group(document, wish)
+        made = self._add_pod_group(document, wish, wish.gang)
         for job in make_jobs(document, wish, say):
             for template in find_templates(job):
                 keys = template.setdefault("metadata", {})
@@ -247,7 +243,7 @@ class Migration:
         return made
 
     def _rewrite_workload(self, original: Document, say: Say) -> list[Document]:
-        document = deepcopy(original)
+        document = unshared(original)
         rows = rows_by_key(*_PEERS)
         templates = find_templates(document)
         outer = Wish()
@@ -259,7 +255,7 @@ class Migration:
         shared = [share_gpus(one, wish, say) for one, wish in zip(templates, wishes, strict=True)]
         peers = outer.peers.union(*(wish.peers for wish in wishes))
         if not (peers or foreign or any(shared)):
-            return [_add_gates(original)]
+            return [add_gates(original)]
         if document.get("kind") in _TEMPLATES_MISSING:
             say(str(document["kind"]), "see docs/recipes: its gangs cannot be named in a template")
         return self._opt_in(document, templates, wishes, outer, say)
@@ -272,34 +268,23 @@ class Migration:
         outer: Wish,
         say: Say,
     ) -> list[Document]:
-        peers = outer.peers.union(*(wish.peers for wish in wishes))
-        if Peer.KUEUE in peers:
-            _resume(document)
         whole = Wish()
         for one in (outer, *wishes):
             whole.fill(one)
-        is_single = document.get("kind") == "Pod"
-        with_jobs = Peer.KUEUE in peers or whole.minimum is not None or bool(whole.constraint)
-        size = None if is_single else size_of(document, with_jobs=with_jobs)
-        members = size.members if size is not None else []
+        if Peer.KUEUE in whole.peers:
+            _resume(document)
+        members = self._name_gang(document, templates, whole, say)
         made: list[Document] = []
-        if not whole.gang and size is None and whole.minimum is not None:
-            members = templates  # a Deployment, say, with a minimum of its own
-        if whole.gang:
-            members = templates
-        elif members:
-            whole.gang = str(document["metadata"].get("name", ""))
-            whole.minimum = whole.minimum or (size.minimum if size is not None else None)
-        if whole.gang:
-            made = self._add_pod_group(document, whole)
-            self._check_gang(document, whole, say)
-        elif whole.constraint:
-            say("topology", "only a gang has a topology constraint")
         self._resolve_queue(document, whole, say)
-        group = self._groups.get(_place(document, whole.gang), Wish())
         for template, wish in zip(templates, wishes, strict=True):
             is_member = any(template is one for one in members)
-            wish.gang = whole.gang if is_member else ""
+            wish.gang = (wish.gang or whole.gang) if is_member else ""
+            if wish.gang:
+                made += self._add_pod_group(document, whole, wish.gang)
+            group = self._groups.get(_place(document, wish.gang))
+            if wish.gang and group is None:
+                say(wish.gang, "no PodGroup of this name is in the files: migrate it, too")
+            group = group or Wish()
             wish.quota, wish.priority = whole.quota or group.quota, whole.priority or group.priority
             wish.preemptible = wish.preemptible or outer.preemptible
             add_to_template(template, wish)
@@ -307,16 +292,36 @@ class Migration:
                 del template["metadata"]
         return [*made, document]
 
-    def _add_pod_group(self, document: Document, wish: Wish) -> list[Document]:
-        place = _place(document, wish.gang)
+    def _name_gang(
+        self, document: Document, templates: list[Document], whole: Wish, say: Say
+    ) -> list[Document]:
+        """Find the gang of an object; return which of its templates are members."""
+        if document.get("kind") == "CronJob":
+            say("CronJob", "its pods start one by one: a gang needs a name for each run")
+        if whole.gang:
+            return templates
+        with_jobs = Peer.KUEUE in whole.peers or whole.minimum is not None or whole.constraint
+        size = None
+        if document.get("kind") != "Pod":
+            size = size_of(document, with_jobs=bool(with_jobs))
+        if size is None and whole.minimum is None:
+            if whole.constraint:
+                say("topology", "only a gang has a topology constraint")
+            return []
+        whole.gang = str(document["metadata"].get("name", ""))
+        if not whole.gang:
+            say("generateName", "a gang needs a name of its own: give the object a name")
+        if size is None:
+            return templates  # a Deployment, say, with a minimum of its own
+        whole.minimum = whole.minimum or size.minimum
+        return size.members
+
+    def _add_pod_group(self, document: Document, wish: Wish, name: str) -> list[Document]:
+        place = _place(document, name)
         if place in self._groups or wish.minimum is None:
             return []
         self._groups[place] = wish
         return [make_pod_group(place[1], place[0], wish)]
-
-    def _check_gang(self, document: Document, wish: Wish, say: Say) -> None:
-        if _place(document, wish.gang) not in self._groups:
-            say(wish.gang, "no PodGroup of this name is in the files: migrate it, too")
 
     def _resolve_queue(self, document: Document, wish: Wish, say: Say) -> None:
         if Peer.KUEUE not in wish.peers or not wish.quota:
@@ -362,32 +367,11 @@ def _take_policy(document: Document, say: Say) -> Wish:
     return wish
 
 
-def _add_gates(original: Document) -> Document:
-    """Add our gate to gangs of Koordinator's scheduler; nothing else of theirs changes."""
-    document = deepcopy(original)
-    for template in find_templates(document):
-        pod, metadata = template.get("spec") or {}, template.get("metadata") or {}
-        keys = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-        is_gang = bool(keys.keys() & {gang.POD_GROUP, gang.LEGACY_NAME, gang.NAME})
-        if is_gang and pod.get("schedulerName") == operators.SCHEDULER_NAME:
-            gates = pod.setdefault("schedulingGates", [])
-            if all(one["name"] != operators.PLACEMENT_GATE for one in gates):
-                gates.append({"name": operators.PLACEMENT_GATE})
-    return original if document == original else document
-
-
 def _resume(document: Document) -> None:
     """Kueue starts suspended jobs; nobody else would."""
     spec = document.get("spec") or {}
     for holder in (spec, spec.get("runPolicy") or {}):
         holder.pop("suspend", None)
-
-
-class Rewritten(NamedTuple):
-    """What takes the place of one document."""
-
-    documents: list[Document]
-    lost: list[Lost]
 
 
 def migrate(documents: list[Document]) -> list[Rewritten]:
@@ -398,38 +382,3 @@ def migrate(documents: list[Document]) -> list[Rewritten]:
         migration.lost = []
         made.append(Rewritten(migration.rewrite(document), migration.lost))
     return made
-
-
-def to_koordinator(documents: list[Document]) -> list[Rewritten]:
-    """Return the same objects without our additions: the way back."""
-    rows = rows_by_key(Peer.OURS)
-    return [_strip(document, rows) for document in documents]
-
-
-def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
-    document = deepcopy(original)
-    lost: list[Lost] = []
-    if document.get("kind") == "List":
-        items = [_strip(one, rows) for one in document.get("items") or ()]
-        document["items"] = [new for item in items for new in item.documents]
-        lost = [one for item in items for one in item.lost]
-        return Rewritten([original if document == original else document], lost)
-    where = f"{document.get('kind')}/{(document.get('metadata') or {}).get('name', '')}"
-
-    def say(key: str, advice: str) -> None:
-        lost.append(Lost(where, key, advice))
-
-    templates = find_templates(document)
-    for one in (document, *(template for template in templates if template is not document)):
-        if isinstance(one.get("metadata"), dict):
-            read_keys(one["metadata"], rows, say, prefixes={})
-    for template in templates:
-        pod = template.get("spec") or {}
-        gates = pod.get("schedulingGates") or []
-        kept = [one for one in gates if one.get("name") != operators.PLACEMENT_GATE]
-        if kept != gates:
-            pod["schedulerName"] = operators.SCHEDULER_NAME
-            pod["schedulingGates"] = kept
-            if not kept:
-                del pod["schedulingGates"]
-    return Rewritten([original if document == original else document], lost)

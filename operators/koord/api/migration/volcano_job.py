@@ -3,8 +3,9 @@
 from copy import deepcopy
 from typing import Any
 
+from koord.api.migration.documents import Document
 from koord.api.migration.table import Action, Row, rows_of
-from koord.api.migration.wish import Document, Say, Wish, take
+from koord.api.migration.wish import Say, Wish, take
 
 
 def read_volcano_job(document: Document, say: Say) -> Wish:

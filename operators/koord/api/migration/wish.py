@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
+from koord.api.migration.documents import Document
 from koord.api.migration.table import FOREIGN_GATES, PREFIXES, SCHEDULERS, Action, Peer, Row
 from koord.api.networktopology import NODE_LAYER
 
-Document = dict[str, Any]
 Say = Callable[[str, str], None]
 """Takes a key that could not be translated, and what to do about it."""
 

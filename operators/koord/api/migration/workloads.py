@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-Document = dict[str, Any]
+from koord.api.migration.documents import Document
 
 _REPLICA_SPECS: Final = ("pytorch", "tf", "xgb", "paddle", "jax", "mpi")
 _TEMPLATE: Final = ("spec.template",)

@@ -1,0 +1,41 @@
+"""Documents of YAML files, and what rewriting one gives."""
+
+from typing import Any, Final, NamedTuple
+
+Document = dict[str, Any]
+
+MALFORMED: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What reading an object of another form raises: the server would refuse it."""
+
+
+class Lost(NamedTuple):
+    """A key that could not be translated."""
+
+    where: str
+    key: str
+    advice: str
+
+
+class Rewritten(NamedTuple):
+    """What takes the place of one document."""
+
+    documents: list[Document]
+    lost: list[Lost]
+
+
+def name_of(document: Document) -> str:
+    """Return kind and name, for messages."""
+    metadata = document.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return f"{document.get('kind')}/{name}"
+
+
+def malformed(document: Document, error: Exception) -> Lost:
+    return Lost(name_of(document), "object", f"left as it is, because it is malformed: {error!r}")
+
+
+def unshared(value: Any) -> Any:
+    """Copy a value; what YAML aliases share becomes separate, because it is changed separately."""
+    if isinstance(value, dict):
+        return {key: unshared(one) for key, one in value.items()}
+    return [unshared(one) for one in value] if isinstance(value, list) else value
