@@ -254,3 +254,17 @@ def test_room_that_is_kept_for_others_is_not_used() -> None:
 
     found = plan_preemption(cluster.state, unit, context=Context(prepare=keep))
     assert victims_of(found) == "low"
+
+
+def test_a_gang_runs_since_its_oldest_member_started() -> None:
+    """So nobody protects a gang by deleting one of its pods from time to time."""
+    cluster = make_cluster(2).pod_groups(make_pod_group("default/g", 2))
+    unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
+    options, context = PreemptionOptions(min_runtime=60), Context(now=1000.0)
+    for started in (990.0, 1.0):
+        for at, since in enumerate((started, 980.0)):
+            pod = make_pod(f"g-{at}").gpu(8).gang("default/g")
+            built = pod.released(f"n{at}", "p", "default/g", 2, 2).running(f"n{at}").build()
+            cluster.pods(replace(built, started=since, uid=f"{at}-{started}"))
+        found = plan_preemption(cluster.state, unit, options, context=context)
+        assert isinstance(found, Preemption) == (started == 1.0)

@@ -169,7 +169,7 @@ class _Finder:
                     yield VictimUnit(
                         pod.uid, VictimKind.SURPLUS, (pod,), pod.priority, work, group.id
                     )
-        if sum(map(len, free.values())) == len(members) and group.id not in self._exempt.units:
+        if self._may_end(members, whys) and group.id not in self._exempt.units:
             yield VictimUnit(
                 group.id,
                 VictimKind.GANG,
@@ -181,6 +181,15 @@ class _Finder:
             )
             return
         self._count_core(members, whys, surplus, is_exempt=group.id in self._exempt.units)
+
+    def _may_end(self, members: Sequence[Pod], whys: dict[str, Protection | None]) -> bool:
+        """Whether a gang may be evicted as a whole; its oldest member says how long it has run."""
+        is_young = all(why is Protection.YOUNG for why in whys.values())
+        return all(
+            pod.priority < self._limit
+            and (whys[pod.uid] is None or (whys[pod.uid] is Protection.YOUNG and not is_young))
+            for pod in members
+        )
 
     def _count_core(
         self,
