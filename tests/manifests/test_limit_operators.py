@@ -92,6 +92,8 @@ ALLOWED = {
     "placed": (STRATEGIC, condition("operators.koordinator.sh/Placed"), "/status"),
     "evicted": (STRATEGIC, condition("operators.koordinator.sh/OverEntitlement"), "/status"),
     "scheduled": (STRATEGIC, condition("PodScheduled"), "/status"),
+    "preempted": (STRATEGIC, condition("operators.koordinator.sh/Preempted"), "/status"),
+    "nominated": (STRATEGIC, {"status": {"nominatedNodeName": "n1"}}, "/status"),
 }
 
 
@@ -105,6 +107,16 @@ def test_other_changes_of_pods_are_refused(scene: Scene, name: str) -> None:
     answer = write(scene, *REFUSED[name])
     assert answer.status == 403, answer
     assert "koord-limit-operators" in answer.message
+
+
+def test_only_pods_that_are_marked_as_preempted_are_deleted(scene: Scene) -> None:
+    path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
+    answer = scene.operators.send("DELETE", path)
+    assert answer.status == 403, answer
+    assert "koord-limit-deletions" in answer.message
+    mark = condition("operators.koordinator.sh/Preempted")
+    assert scene.operators.send("PATCH", f"{path}/status", mark, STRATEGIC).status == 200
+    assert scene.operators.send("DELETE", path).status == 200
 
 
 @pytest.mark.parametrize("name", ALLOWED)

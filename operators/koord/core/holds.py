@@ -25,13 +25,13 @@ from koord.core.framework.allocator import Allocator
 from koord.core.framework.arrays import Mask
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
-from koord.core.gang.cache import order_of
 from koord.core.gang.quorum import count_to_replace
 from koord.core.gang.reasons import KeptForReplacements
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, GangKey
+from koord.core.hold_slots import Slot, make_slots
 from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
 from koord.core.plugins.rejections import RejectionsSession
-from koord.core.pods import Pod, PodPhase
+from koord.core.pods import Pod
 from koord.core.state import ClusterState
 from koord.core.topology.plugin import TopologySession
 from koord.core.topology.strategy.observation import find_replacement_domain
@@ -43,20 +43,10 @@ MAX_DEPARTED = 1024
 
 
 @dataclass(slots=True)
-class _Slot:
-    """Room for a pod like ``pod``, preferably on ``node``; empty for any node."""
-
-    pod: Pod
-    node: str = ""
-    row: int | None = None
-    """Where it is charged in the current cycle; None: not charged."""
-
-
-@dataclass(slots=True)
 class _Hold:
     """Slots that are reserved until a time. An expired hold stays, so that it is not renewed."""
 
-    slots: list[_Slot]
+    slots: list[Slot]
     until: float
     began: float
     """When it began, less the time that is not earned back yet."""
@@ -214,37 +204,13 @@ class Holds:
         if size < hold.size:
             del hold.slots[size:]
         elif size > hold.size and hold.until > now:
-            hold.slots = _make_slots(gang, state, self._departed.get(gang, ()), size)
+            hold.slots = make_slots(gang, state, self._departed.get(gang, ()), size)
         hold.size = size
         return before - hold.nodes()
 
 
 def _plan_nothing(cycle: Cycle, units: Sequence[Unit]) -> Plan:  # noqa: ARG001 - a ``PlanUnits``
     return Plan()
-
-
-def _make_slots(
-    gang: GangKey, state: ClusterState, departed: Sequence[Pod], size: int
-) -> list[_Slot]:
-    """Return slots for the planned nodes of waiting members, then for the nodes lost last.
-
-    The rest has the shape of a running member and no node.
-    """
-    members = state.gangs.members(gang).values()
-    planned = [
-        _Slot(pod, pod.recorded.node)
-        for pod in sorted(members, key=order_of)
-        if pod.is_waiting and pod.recorded is not None
-    ]
-    failed = [pod for pod in members if pod.phase is PodPhase.FAILED and pod.node]
-    lost = [*reversed(departed), *sorted(failed, key=order_of, reverse=True)]
-    slots = [*planned, *(_Slot(pod, pod.node) for pod in lost)][:size]
-    running = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
-    if running is not None:
-        # It pays for its own room; a pod like it has to pay as well.
-        like = replace(running, uid="", sub_group="")
-        slots += [_Slot(like) for _ in range(size - len(slots))]
-    return slots
 
 
 @dataclass(slots=True)
@@ -403,7 +369,7 @@ class _HoldPlanner:
         part = self.run(self.cycle, (replace(unit, demands=demands),))
         self.cycle.rollback(mark)
         hold.slots += [
-            _Slot(assignment.pod, assignment.node)
+            Slot(assignment.pod, assignment.node)
             for placement in part.placements
             for assignment in placement.assignments
             if not assignment.pod.pinned
@@ -450,7 +416,7 @@ class _HoldPlanner:
                 slot.row = row
         return domains
 
-    def _domain_of(self, slot: _Slot, domains: Mapping[str, Mask | None]) -> Mask | None:
+    def _domain_of(self, slot: Slot, domains: Mapping[str, Mask | None]) -> Mask | None:
         """Return the rows of its domain that do not reject such pods; None: all."""
         domain, rejections = domains[slot.pod.sub_group], self.cycle.find_session(RejectionsSession)
         taking = None if rejections is None else rejections.open_rows(slot.pod)
