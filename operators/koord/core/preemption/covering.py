@@ -73,6 +73,9 @@ class _Cover:
             row = loads[0][0]
             if rows is None or rows[row]:
                 self._by_row.setdefault(row, []).append(at)
+        # The highest priority is that of the pool, whoever is chosen: what counts next is work.
+        for units in self._by_row.values():
+            units.sort(key=lambda at: (problem.prices[at][0], problem.prices[at][3]))
 
     def choose(self, extra: int) -> set[int] | None:
         """Return units that make room for all pods, and for ``extra`` more of each shape."""
@@ -175,10 +178,12 @@ class _Cover:
 
     def _make(self, going: Sequence[int], gain: int) -> _Bundle:
         prices = [self._problem.prices[at] for at in going]
-        violations = sum(one[0] for one in prices)
-        priority = max(one[2] for one in prices)
-        work = sum(one[3] for one in prices) * _SHARES // gain
-        price = (violations, priority, work, len(going) * _SHARES // gain)
+        price = (
+            sum(one[0] for one in prices),
+            sum(one[3] for one in prices) * _SHARES // gain,
+            len(going) * _SHARES // gain,
+            max(one[2] for one in prices),
+        )
         return _Bundle(tuple(going), gain, price)
 
 
