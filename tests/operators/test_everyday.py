@@ -236,3 +236,48 @@ def test_a_waiting_pod_and_its_job_have_events_that_name_the_next_command(
     )
     answer = ask(cluster, "explain", "job/large", *where)
     assert (answer["kind"], answer["name"]) == ("PodGroup", "large")
+
+
+def test_pods_can_be_released_by_those_who_leave(unprotected_cluster: Cluster) -> None:
+    cluster = unprotected_cluster
+    cluster.add_nodes(1)
+    cluster.pod_group("g", 2)
+    cluster.pod("g-0", group="g", scheduler="default-scheduler")
+    cluster.pod("other", group="none", scheduler="default-scheduler")
+    options = ["release", "g", "-n", cluster.namespace]
+    refused = CliRunner().invoke(
+        app, [*options, f"--kubeconfig={cluster.box.kubeconfig}"], input="n\n"
+    )
+    assert (refused.exit_code, "Take the gate off 1 pod?" in refused.stdout) == (1, True)
+    done = koord(cluster, *options, "--yes")
+    assert done.stdout.endswith("1 pod released.\n"), done.output
+    cluster.expect_bound("g-0")  # by kube-scheduler
+    assert cluster.get_pod("other")["spec"]["schedulingGates"]
+    assert "nothing to do" in koord(cluster, *options, "--yes").stdout
+
+
+def test_the_policy_that_protects_gates_is_named(cluster: Cluster) -> None:
+    cluster.pod_group("g", 100)
+    tried: list[Result] = []
+
+    def is_refused() -> bool:
+        cluster.pod(f"g-{len(tried)}", group="g")
+        tried.append(koord(cluster, "release", "--all", "-n", cluster.namespace, "--yes"))
+        return tried[-1].exit_code == 3
+
+    cluster.expect(is_refused, "the policy, which takes a while in a new cluster, is in force")
+    assert "koord-protect" in tried[-1].stderr
+    assert "schedulerName" in tried[-1].stderr
+
+
+def test_quotas_show_their_gpus_and_their_state(scene: Scene) -> None:
+    fill(scene)
+    listed = scene.cluster.box.kubectl
+
+    def shown() -> dict[str, list[str]]:
+        text = listed("get", "elasticquota", "-n", scene.cluster.namespace)
+        return {line.split()[0]: line.split() for line in text.splitlines()}
+
+    name = scene.quotas.name("a")
+    scene.cluster.expect(lambda: "OverEntitlement" in shown()[name], "its state is shown")
+    assert {"8", "16"} <= set(shown()[name])

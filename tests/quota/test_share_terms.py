@@ -64,10 +64,15 @@ def test_terms_where_guarantees_are_scaled() -> None:
 def test_loans_between_siblings(
     used: list[int], floors: list[int], total: int, loans: list[tuple[int, int, int]]
 ) -> None:
-    found = list(lend(used, floors, total))
+    found = list(lend(used, floors, total, [True] * len(used)))
     assert sum(amount for *_, amount in found) == sum(amount for *_, amount in loans)
     if len(loans) < 3:
         assert found == loans
+
+
+def test_a_quota_that_does_not_lend_keeps_its_idle_guarantee() -> None:
+    assert list(lend([10, 0, 0], [4, 4, 4], 12, [True, False, True])) == [(2, 0, 4)]
+    assert list(lend([10, 0], [4, 8], 12, [True, False])) == []
 
 
 AMOUNTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=6)
@@ -77,7 +82,7 @@ AMOUNTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1
 def test_loans_do_not_exceed_idle_guarantees(pairs: list[tuple[int, int]], total: int) -> None:
     used, floors = [one for one, _ in pairs], [other for _, other in pairs]
     lent, borrowed = [0] * len(used), [0] * len(used)
-    for lender, borrower, amount in lend(used, floors, total):
+    for lender, borrower, amount in lend(used, floors, total, [True] * len(used)):
         assert amount > 0
         lent[lender] += amount
         borrowed[borrower] += amount

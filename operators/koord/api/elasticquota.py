@@ -70,6 +70,10 @@ def min_above_max(resource: str) -> str:
     return f"min must not exceed max for {resource}: raise max or lower min"
 
 
+_GPU: Final = r"nvidia\.com/gpu"
+"""The resource of the columns of ``kubectl get``: it is scarce, and a column has one path."""
+
+
 class ElasticQuotaSpec(Model):
     """The guaranteed and the largest size of the quota."""
 
@@ -98,6 +102,8 @@ class ElasticQuotaStatus(Model):
     """The current fair share of the quota."""
     request: ObservedResources | None = None
     """Requests to the quota; its min, if that is more and it does not lend."""
+    state: str | None = None
+    """One word: Invalid, NotActive, OverEntitlement, Borrowing, Lending or WithinMin."""
     guaranteed: ObservedResources | None = None
     """The guaranteed amounts where usage is guaranteed."""
     allocated: ObservedResources | None = None
@@ -124,12 +130,19 @@ class ElasticQuota(Resource):
         approval=SIGS_APPROVAL,
         columns=(
             PrinterColumn("Parent", r".metadata.labels.quota\.scheduling\.koordinator\.sh/parent"),
-            PrinterColumn("CPU-Min", ".spec.min.cpu"),
-            PrinterColumn("CPU-Max", ".spec.max.cpu"),
-            PrinterColumn("CPU-Used", ".status.used.cpu"),
+            PrinterColumn("State", ".status.state", description="What matters most."),
+            PrinterColumn("GPU-Min", rf".spec.min.{_GPU}", description="Guaranteed."),
+            PrinterColumn("GPU-Max", rf".spec.max.{_GPU}"),
+            PrinterColumn("GPU-Used", rf".status.used.{_GPU}"),
+            PrinterColumn(
+                "GPU-Entitled", rf".status.runtime.{_GPU}", description="Its present fair share."
+            ),
+            PrinterColumn("CPU-Min", ".spec.min.cpu", priority=1),
+            PrinterColumn("CPU-Max", ".spec.max.cpu", priority=1),
+            PrinterColumn("CPU-Used", ".status.used.cpu", priority=1),
             PrinterColumn("Memory-Max", ".spec.max.memory", priority=1),
             PrinterColumn("Memory-Used", ".status.used.memory", priority=1),
-            reason_column("Ready"),
+            reason_column("Ready", priority=1),
             reason_column("Accepted", priority=1),
             AGE,
         ),

@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "top": Command("overview", "Show what nodes and quotas use."),
     "preempt": Command("queries", "Show whom a waiting pod or gang would preempt, and why."),
     "lint": Command("lint", "Find mistakes in YAML files before they cost a job its start."),
+    "release": Command("release", "Take our gate off waiting pods, so that others place them."),
     "quota": Command("queries", "Show quotas, explain shares, simulate changes."),
     "topology": Command("queries", "Show the domains of the network, and what is free in each."),
     "devices": Command("queries", "Show the GPUs and NICs of nodes, and who holds what."),

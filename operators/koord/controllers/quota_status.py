@@ -24,6 +24,7 @@ from koord.core.quota.status import (
     Summary,
     are_same,
     find_conditions,
+    name_state,
     recorded,
     summarise,
 )
@@ -182,6 +183,7 @@ class QuotaStatusPolicy:
             *self._ask_hooks(quota, summary),
         )
         fields = _make_fields(summary)
+        fields["state"] = name_state(summary, over, book.problems.get(key))
         if (valid := book.valid_last(key)) is not None:
             fields["lastValidSpec"] = self._keep(key, valid)
         return fields, conditions

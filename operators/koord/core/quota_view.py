@@ -23,7 +23,7 @@ from koord.core.quota.model import ROOT, QuotaName, QuotaSpec, TreeId, Usage
 from koord.core.quota.reclaim import Overuse, find_overuse
 from koord.core.quota.share_terms import Loan, Terms, find_loans, find_terms
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.quota.status import QuotaCondition, Summary, summarise
+from koord.core.quota.status import Summary, name_state, summarise
 from koord.core.quota.tree import QuotaTree
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
@@ -56,17 +56,8 @@ class QuotaView:
 
     @property
     def state(self) -> str:
-        """What matters most: invalid settings, over-use, borrowing, lending, or none of them."""
-        summary, least = self.summary, self.summary.guarantee()
-        keys = [key for key in summary.max if summary.max[key]]
-        if self.problem is not None:
-            return "Invalid"
-        if self.over:
-            return str(QuotaCondition.OVER_ENTITLEMENT)
-        if any(summary.used.get(key, 0) > least.get(key, 0) for key in keys):
-            return str(QuotaCondition.BORROWING)
-        is_idle = any(summary.share.get(key, 0) < least.get(key, 0) for key in keys)
-        return str(QuotaCondition.LENDING) if is_idle else "WithinMin"
+        """What matters most, in one word."""
+        return name_state(self.summary, self.over, self.problem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,13 +116,21 @@ def _find_loans(solution: Solution, key: str) -> Iterator[tuple[int, int, int]]:
         if level is not None:
             floors = [*map(effective_min, level.minimum, level.scaled, level.wants, level.share)]
             used = solution.used_with_children[key][first:end]
-            for lender, borrower, amount in lend(used, floors, level.total):
+            for lender, borrower, amount in lend(used, floors, level.total, level.lends):
                 yield first + lender, first + borrower, amount
 
 
-def lend(used: Sequence[int], floors: Sequence[int], total: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (lender, borrower, amount), by place; ``total`` is what all of them divide."""
-    idle = [max(0, floor - amount) for floor, amount in zip(floors, used, strict=True)]
+def lend(
+    used: Sequence[int], floors: Sequence[int], total: int, lends: Sequence[bool]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (lender, borrower, amount), by place; ``total`` is what all of them divide.
+
+    A quota that does not lend keeps its idle guarantee.
+    """
+    idle = [
+        max(0, floor - amount) if may_lend else 0
+        for floor, amount, may_lend in zip(floors, used, lends, strict=True)
+    ]
     over = [max(0, amount - floor) for floor, amount in zip(floors, used, strict=True)]
     free = max(0, total - sum(floors))
     lent = min(max(0, sum(over) - free), sum(idle))

@@ -4,7 +4,7 @@ The same summary makes the annotations, the status, the metrics and ``koord quot
 lists the resources that it is about, with the amount of each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -265,6 +265,24 @@ def find_conditions(
             {key: summary.unmanaged.get(key, 0) for key in summary.max},
         ),
     )
+
+
+def name_state(
+    summary: Summary | None, over: Sequence[Overuse], problem: InvalidQuota | None
+) -> str:
+    """Return what matters most of a quota, in one word that is never empty."""
+    if problem is not None:
+        return "Invalid"
+    if summary is None:
+        return "NotActive"
+    if over:
+        return str(QuotaCondition.OVER_ENTITLEMENT)
+    least, used = summary.guarantee(), summary.used
+    keys = [key for key, most in summary.max.items() if most]
+    if any(used.get(key, 0) > least.get(key, 0) for key in keys):
+        return str(QuotaCondition.BORROWING)
+    lends = any(summary.share.get(key, 0) < least.get(key, 0) for key in keys)
+    return str(QuotaCondition.LENDING) if lends else REASON_IF_FALSE[QuotaCondition.BORROWING]
 
 
 def _find(kind: QuotaCondition, amounts: Amounts) -> Finding:

@@ -1,0 +1,149 @@
+"""Takes our gate off waiting pods: what ``koord release`` does. Not imported for ``--help``.
+
+For leaving, and for trials: nothing else removes the gate once the operators are gone. Each patch
+names the uid and the gate, so that it fails as a whole if the pod has changed meanwhile.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import typer
+
+from koord.api.gang import parse_pod_gang
+from koord.api.keys import operators
+from koord.cli.cluster import PAGE_SIZE, open_client, path_in
+from koord.cli.common import ExitCode, fail, warn
+from koord.cli.output import count_of
+from koord.kube.client import Client, Media
+from koord.kube.errors import ApiError, KubeError
+from koord.kube.kinds import PODS
+from koord.kube.wire import ObjectList, ObjectMeta
+
+_AT_ONCE: Final = 16
+_MAX_SHOWN: Final = 10
+_PROTECTED: Final = (
+    "the policy koord-protect reserves that to the operators. Stop them first, and then remove it: "
+    "kubectl delete validatingadmissionpolicybinding koord-protect"
+)
+
+
+class _Gate(msgspec.Struct):
+    name: str
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    scheduler_name: str = ""
+    scheduling_gates: list[_Gate] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _Spec
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def gate(self) -> int | None:
+        """The place of our gate; None if there is none."""
+        gates = [gate.name for gate in self.spec.scheduling_gates or ()]
+        return gates.index(operators.PLACEMENT_GATE) if operators.PLACEMENT_GATE in gates else None
+
+    def is_named(self, name: str) -> bool:
+        """Whether it has this name, or is a member of the gang of this name."""
+        meta = self.metadata
+        gang = parse_pod_gang(meta.namespace, meta.labels or {}, meta.annotations or {})
+        return meta.name == name or (gang is not None and gang.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which pods: by name of a pod or gang, by labels, or all."""
+
+    name: str
+    selector: str
+    namespace: str
+    """Empty for that of the context."""
+    everywhere: bool
+
+
+def release_pods(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) -> None:
+    try:
+        asyncio.run(_release(wanted, kubeconfig, context, yes=yes))
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+
+
+async def _release(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) -> None:
+    async with open_client(kubeconfig, context) as (client, access):
+        path = PODS.path
+        if not wanted.everywhere:
+            path = path_in(path, wanted.namespace or access.namespace)
+        pods = [pod for pod in await _list(client, path, wanted.selector) if pod.gate is not None]
+        pods = [pod for pod in pods if not wanted.name or pod.is_named(wanted.name)]
+        if not pods:
+            typer.echo("No pod with our gate is there; nothing to do.")
+            return
+        _describe(pods)
+        if not yes and not typer.confirm(f"Take the gate off {count_of(len(pods), 'pod')}?"):
+            raise typer.Exit(ExitCode.NOT_WELL)
+        await _patch_all(client, pods)
+
+
+async def _list(client: Client, path: str, selector: str) -> list[_Pod]:
+    params = {"limit": str(PAGE_SIZE), **({"labelSelector": selector} if selector else {})}
+    pods: list[_Pod] = []
+    while True:
+        page = await client.get(path, ObjectList[_Pod], params)
+        pods += page.items or ()
+        if not page.metadata.continue_:
+            return pods
+        params["continue"] = page.metadata.continue_
+
+
+def _describe(pods: Sequence[_Pod]) -> None:
+    for pod in pods[:_MAX_SHOWN]:
+        typer.echo(f"pod {pod.key} ({pod.spec.scheduler_name})")
+    if len(pods) > _MAX_SHOWN:
+        typer.echo(f"… and {len(pods) - _MAX_SHOWN} more")
+    ours = sum(pod.spec.scheduler_name == operators.SCHEDULER_NAME for pod in pods)
+    if ours:
+        warn(
+            f"{count_of(ours, 'pod')} of them name {operators.SCHEDULER_NAME}, which only the "
+            "operators serve, and which cannot be changed: have their owners create them again "
+            "with another schedulerName"
+        )
+
+
+async def _patch_all(client: Client, pods: Sequence[_Pod]) -> None:
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def patch(pod: _Pod) -> str:
+        async with slots:
+            return await _patch(client, pod)
+
+    problems = [one for one in await asyncio.gather(*map(patch, pods)) if one]
+    typer.echo(f"{count_of(len(pods) - len(problems), 'pod')} released.")
+    if problems:
+        hint = _PROTECTED if any("koord-protect" in one for one in problems) else problems[0]
+        fail(f"{count_of(len(problems), 'pod')} could not be released: {hint}", ExitCode.UNREADABLE)
+
+
+async def _patch(client: Client, pod: _Pod) -> str:
+    """Remove the gate; return what is wrong, or nothing."""
+    at = f"/spec/schedulingGates/{pod.gate}"
+    body: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        {"op": "test", "path": f"{at}/name", "value": operators.PLACEMENT_GATE},
+        {"op": "remove", "path": at},
+    ]
+    path = f"{path_in(PODS.path, pod.metadata.namespace)}/{pod.metadata.name}"
+    try:
+        await client.patch(path, body, Media.JSON_PATCH)
+    except ApiError as error:
+        return str(error)
+    return ""
