@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod
 
+if TYPE_CHECKING:
+    from koord.core.pods import Pod
+
 POLICY = "scheduling.koordinator.sh/preemption-policy"
 PROTECTED = "scheduling.koordinator.sh/disable-preemptible"
 CHECKPOINTED = "operators.koordinator.sh/checkpointed-at"
 
 
-def translate(policy: str | None = None, annotation: str = "", **labels: str):  # type: ignore[no-untyped-def]
-    named = {"policy": POLICY, "protected": PROTECTED}
+def translate(
+    policy: str | None = None, annotation: str = "", labels: dict[str, str] | None = None
+) -> Pod:
     manifest = {
         "metadata": {
             "name": "p",
