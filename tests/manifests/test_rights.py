@@ -196,6 +196,17 @@ def play(box: Sandbox) -> None:
     patch = '{"spec": {"max": {"nvidia.com/gpu": 0}}}'
     box.kubectl("patch", "elasticquota", "team", "--type=merge", f"--patch={patch}")
     box.kubectl("wait", "--for=delete", "pod/fits-0", "pod/fits-1", "--timeout=30s")
+    preempt(box)
+
+
+def preempt(box: Sandbox) -> None:
+    """Have a pod take the place of another."""
+    for name, more in (("low", {}), ("high", {"priorityClassName": "system-cluster-critical"})):
+        pod = make_pod("", 0, 8)
+        pod["metadata"] = {"name": name}
+        pod["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "a100x8-0003"}, **more}
+        box.client.create("/api/v1/namespaces/default/pods", pod)
+        box.kubectl("wait", "--for=condition=PodScheduled", f"pod/{name}", "--timeout=30s")
 
 
 def find_sample(kind: str) -> Path:
