@@ -20,7 +20,7 @@ from tests.reservation.test_planning import (
     web,
 )
 
-from koord.core.pods import PodPhase
+from koord.core.pods import HostPort, PodPhase
 from koord.core.reservation.lifecycle import expire, succeed
 from koord.core.reservation.matching import Verdict, judge
 from koord.core.reservation.plugin import (
@@ -143,6 +143,36 @@ def test_exact_match_of_a_resource_that_no_node_has_names_it() -> None:
     made.pods(web("w", exact=("cpu", "example.com/none")))
     text = f"{PREFIX}exact-match-reservation].resourceNames[1] must name a resource that a node has"
     assert f"{text}: example.com/none" in reasons(made)
+
+
+def with_port(port: int, **fields: Any) -> Reservation:
+    one = make_reservation(**fields)
+    assert one.pod is not None
+    shape = replace(one.pod.shape, host_ports=(HostPort(port),))
+    return replace(one, pod=replace(one.pod, shape=shape))
+
+
+def test_a_reserved_host_port_is_for_owners() -> None:
+    made = cluster(with_port(80, cpu=4000))
+    assert plan(made, other("x", 1000).host_port(80)) == {}
+    assert plan(made, other("y", 1000).host_port(81)) == {"y": "-"}
+    assert plan(made, web("a", 1000).host_port(80)) == {"a": "r"}
+    assert plan(made, web("b", 1000).host_port(80)) == {}, "one pod has it already"
+    made.delete_pods("a")
+    assert plan(made, other("x", 1000).host_port(80)) == {}
+    assert plan(made, web("b", 1000).host_port(80)) == {"b": "r"}
+
+
+def test_owners_in_one_cycle_get_a_reserved_port_once() -> None:
+    made = cluster(with_port(80, cpu=4000))
+    assert plan(made, web("a", 1000).host_port(80), web("b", 1000).host_port(80)) == {"a": "r"}
+    assert plan(made, web("c", 1000)) == {"c": "r"}
+
+
+def test_a_port_of_another_reservation_is_not_taken() -> None:
+    made = cluster(make_reservation("a", cpu=2000), with_port(80, name="b", cpu=2000))
+    for name in "pq":
+        assert set(plan(made, web(name, 1000).host_port(80)).values()) <= {"b"}
 
 
 def test_problems_of_a_reservation_name_field_and_value() -> None:

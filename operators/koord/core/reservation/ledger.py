@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koord.core.device_names import TYPE_OF
+from koord.core.pods import HostPort
 from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
 from koord.core.units import PODS, Amounts
@@ -23,6 +24,8 @@ class ReservationAccount:
     used: Amounts = field(default_factory=dict)
     pods: int = 0
     ignored: IgnoredResources = NOTHING_IGNORED
+    ports: tuple[HostPort, ...] = ()
+    """Host ports that it holds: those of its template that none of its pods uses."""
 
     @property
     def reserved(self) -> Amounts:
@@ -31,6 +34,14 @@ class ReservationAccount:
     @property
     def is_matchable(self) -> bool:
         return self.reservation.is_matchable(self.pods)
+
+    def with_ports(self, ports: Iterable[HostPort], *, is_in: bool) -> tuple[HostPort, ...]:
+        """Return the ports that it holds when a pod with these comes in, or leaves."""
+        moved, pod = set(ports), self.reservation.pod
+        if not moved or pod is None:
+            return self.ports
+        held = set(self.ports) - moved if is_in else moved.union(self.ports)
+        return tuple(one for one in pod.shape.host_ports if one in held)
 
     def allocated(self) -> dict[str, int]:
         """Return what its pods use of the reserved resources."""

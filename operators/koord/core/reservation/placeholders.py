@@ -6,6 +6,7 @@ counts. Nothing here writes or reads a clock.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -37,9 +38,8 @@ def account_of(
     if account is None:
         return None
     users: list[PodCharge] = [one for one in plugin.users_of(uid) if is_in(one.uid)]
-    return ReservationAccount(
-        account.reservation, add_up(dict(one.load.requests) for one in users), len(users)
-    )
+    used = add_up(dict(one.load.requests) for one in users)
+    return replace(account, used=used, pods=len(users))
 
 
 def wanted(state: "ClusterState", account: ReservationAccount) -> dict[str, int]:

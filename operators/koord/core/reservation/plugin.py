@@ -231,7 +231,7 @@ class Reservations(Plugin):
         pod = pod or Pod(uid, reservation.namespace, reservation.name, PodShape(()))
         return replace(
             pod,
-            shape=PodShape(_sorted(account.held() | _slots(reservation))),
+            shape=PodShape(_sorted(account.held() | _slots(reservation)), host_ports=account.ports),
             profile=NO_LABELS,
             claims=(),
             handling=Handling.RESERVE,
@@ -285,7 +285,10 @@ class Reservations(Plugin):
         users = self.users_of(uid)
         used = add_up(dict(one.load.requests) for one in users)
         used.pop(PODS, None)
-        return ReservationAccount(reservation, used, len(users), self.ignored)
+        taken = {port for one in users for port in one.load.host_ports}
+        own = reservation.pod.shape.host_ports if reservation.pod is not None else ()
+        ports = tuple(one for one in own if one not in taken)
+        return ReservationAccount(reservation, used, len(users), self.ignored, ports)
 
     @override
     def open(self, cycle: Cycle) -> ReservationSession:

@@ -248,14 +248,27 @@ class ReservationSession(Session):
             for name, amount in held.amounts.items():
                 if name in columns:
                     used[columns[name], row] -= amount
+        ports = self._ports_on(found) if shape.host_ports else {}
         self._is_probing = True
         try:
+            for row, held_ports in ports.items():
+                self._cycle.place(held_ports, row, -1)
             with self._cycle.lifting(self._exact_holders(found)):
                 room: list[int] = self._cycle.room(shape, rows).tolist()
             return room
         finally:
+            for row, held_ports in ports.items():
+                self._cycle.place(held_ports, row)
             self._is_probing = False
             used[:, rows] = before
+
+    def _ports_on(self, found: Mapping[int, _Held]) -> dict[int, PodShape]:
+        """Return, per row, the host ports that are held there for a pod."""
+        held = (
+            (row, tuple(port for one in held.accounts for port in one.ports))
+            for row, held in found.items()
+        )
+        return {row: PodShape((), host_ports=ports) for row, ports in held if ports}
 
     def _exact_holders(self, found: Mapping[int, _Held]) -> dict[int, tuple[Holder, ...]]:
         """Return, per row, those that hold more than amounts."""
@@ -301,9 +314,10 @@ class ReservationSession(Session):
             return None if is_free else Short(NO_RESERVATION)
         account = self._account(draft.holders[0].uid)
         reservation, requests = account.reservation, _requests(draft.shape)
-        if not account.is_matchable or not takes(account, requests, is_required=True):
+        does_take = account.is_matchable and takes(account, requests, is_required=True)
+        if not does_take or self._is_port_held(draft, account):
             return Short(NO_RESERVATION, is_optional=True)
-        given_back = self._use(account, draft.row, requests, 1)
+        given_back = self._use(account, draft.row, draft.shape, 1)
         if not self._payments.pay(draft.pod, reservation.uid, given_back):
             return Short(NO_RESERVATION, is_optional=True)
         use = ReservationUse(draft.pod.uid, reservation.name, reservation.uid)
@@ -317,7 +331,7 @@ class ReservationSession(Session):
             return ()
         account = self._find(use.uid, row)
         if account is not None:
-            self._use(account, row, _requests(pod.shape), -1)
+            self._use(account, row, pod.shape, -1)
         self._note(pod.uid, None)
         return (use,)
 
@@ -328,17 +342,28 @@ class ReservationSession(Session):
             return None
         account = self._find(use.uid, row)
         if account is not None:
-            self._use(account, row, _requests(pod.shape), 1)
+            self._use(account, row, pod.shape, 1)
         self._note(pod.uid, use)
         return None
 
-    def _use(self, account: ReservationAccount, row: int, requests: Amounts, count: int) -> Amounts:
+    def _is_port_held(self, draft: Draft, account: ReservationAccount) -> bool:
+        """Whether another reservation of the node holds a host port of a pod."""
+        wanted = set(draft.shape.host_ports)
+        node, own = account.reservation.status.node, account.reservation.uid
+        others = (uid for uid in self._plugin.on_node.get(node, ()) if wanted and uid != own)
+        return any(not wanted.isdisjoint(self._account(uid).ports) for uid in others)
+
+    def _use(self, account: ReservationAccount, row: int, shape: PodShape, count: int) -> Amounts:
         """Count a pod that uses a reservation (or not any more); return what is held less."""
+        requests = _requests(shape)
         used = {
             name: account.used.get(name, 0) + count * requests.get(name, 0)
             for name in account.used.keys() | requests.keys()
         }
-        after = replace(account, used=used, pods=account.pods + count)
+        ports = account.with_ports(shape.host_ports, is_in=count > 0)
+        if moved := tuple(set(account.ports).symmetric_difference(ports)):
+            self._cycle.place(PodShape((), host_ports=moved), row, -count)
+        after = replace(account, used=used, pods=account.pods + count, ports=ports)
         held, columns = after.held(), self._cycle.table.columns
         less = {name: n - held[name] for name, n in account.held().items() if n != held[name]}
         for name, amount in less.items():
