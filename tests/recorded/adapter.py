@@ -177,10 +177,8 @@ def _tell_placement(placement: Placement) -> dict[str, Plain]:
 def _tell_refusal(refusal: Refusal) -> dict[str, Plain]:
     pods = [pod.key for pod in refusal.pods]
     reason = to_plain(refusal.reason)
-    if isinstance(reason, dict):  # what is in words only decides nothing
-        reason.pop("remark", None)
-        if isinstance(refusal.reason, UnknownLayer):
-            reason.pop("shortage", None)
+    if isinstance(refusal.reason, UnknownLayer) and isinstance(reason, dict):
+        reason.pop("shortage", None)  # in words only: it decides nothing
     return {"unit": refusal.unit, "pods": pods, "reason": reason}
 
 
@@ -191,7 +189,8 @@ def to_plain(value: object) -> Plain:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if is_dataclass(value):
-        names = [one.name for one in fields(value) if not one.name.startswith("_")]
+        # A remark is in words only: it decides nothing.
+        names = [f.name for f in fields(value) if f.name[0] != "_" and f.name != "remark"]
         code = {"code": to_plain(value.code)} if hasattr(value, "code") else {}
         return code | {name: to_plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
