@@ -13,7 +13,7 @@ if the preemptor fits without the marked pods, and cancels otherwise.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -160,11 +160,6 @@ class PreemptionController:
         self._spare_orphans()
         if self.settings.is_on:
             await self._try_blocked()
-
-    async def settle(self) -> None:
-        """Return when everything that was begun is written."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks)
 
     def reason_for(self, unit: UnitKey) -> Reason | None:
         """Return how far the preemption for a unit is; None if there is none."""
@@ -408,10 +403,18 @@ class PreemptionController:
         for pod in victims:
             units.setdefault(self._unit_of(pod), []).append(pod)
         for pods in units.values():
-            if can_keep_running(self.state.gangs, pods):
+            if self._can_go_on(pods):
                 await write_each(lambda pod: self.evictor.unmark_preempted(pod, text), pods)
             else:
                 await self.evictions.evict_each(pods)
+
+    def _can_go_on(self, pods: Collection[Pod]) -> bool:
+        """Whether marked pods are of use: deletions only begin once a whole gang is marked."""
+        gangs, marked = self.state.gangs, {pod.uid for pod in pods}
+        together = {g for p in pods if p.gang for g in gangs.group(p.gang.key).gangs}
+        others = (pod for gang in together for pod in gangs.members(gang).values())
+        is_begun = not any(pod.node and pod.is_alive and pod.uid not in marked for pod in others)
+        return not is_begun or can_keep_running(gangs, pods)
 
     # --- after a crash ---------------------------------------------------------------------------
 
