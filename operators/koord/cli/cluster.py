@@ -7,27 +7,24 @@ follows from it.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
-from urllib.parse import quote
 
 import msgspec
 
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.cli.common import ExitCode, fail, warn
+from koord.cli.connection import open_client, path_in
 from koord.cli.leases import parse_time, read_report
 from koord.core.preemption.progress import find_nominations
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
 from koord.core.state import ClusterState
 from koord.kube.client import Client
-from koord.kube.config import Access, find_credentials
 from koord.kube.decode import Decoder
 from koord.kube.errors import (
-    ConnectionLost,
     Forbidden,
     KubeError,
     ServerUnavailable,
@@ -143,27 +140,6 @@ class Reading:
 
 
 VOLUME_KINDS: Final = (CLAIMS, VOLUMES, STORAGE_CLASSES)
-
-
-class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
-    """No answer came from the server that the configuration names."""
-
-
-@asynccontextmanager
-async def open_client(kubeconfig: str, context: str) -> AsyncIterator[tuple[Client, Access]]:
-    """Yield a client with the user's own credentials; errors of connection name the server."""
-    credentials = find_credentials(kubeconfig, context)
-    access = await credentials.current()
-    try:
-        async with Client(credentials, user_agent="koord") as client:
-            yield client, access
-    except ConnectionLost as error:
-        raise Unreachable(f"the cluster at {access.server} does not answer: {error}") from error
-
-
-def path_in(path: str, namespace: str) -> str:
-    head, _, plural = path.rpartition("/")
-    return f"{head}/namespaces/{quote(namespace, safe='')}/{plural}"
 
 
 async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:

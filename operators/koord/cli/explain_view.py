@@ -35,11 +35,10 @@ from koord.cli.cluster import (
     Reading,
     Target,
     TargetKind,
-    open_client,
-    path_in,
     read_cluster,
 )
 from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.connection import open_client, path_in
 from koord.cli.json_output import make_document
 from koord.cli.output import approximate, count_of, format_age, make_table, print_in
 from koord.cli.topology_view import MOST_DOMAINS, make_network

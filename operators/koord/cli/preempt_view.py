@@ -14,8 +14,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from koord.cli.cluster import Reading, Target, TargetKind, open_client, read_cluster, refuse_gaps
+from koord.cli.cluster import Reading, Target, TargetKind, read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.connection import open_client
 from koord.cli.explain_view import Question
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.preemption_hints import find_plan, find_unit

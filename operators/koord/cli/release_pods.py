@@ -14,8 +14,8 @@ import typer
 
 from koord.api.gang import parse_pod_gang
 from koord.api.keys import operators
-from koord.cli.cluster import PAGE_SIZE, open_client, path_in
 from koord.cli.common import ExitCode, fail, warn
+from koord.cli.connection import open_client, path_in
 from koord.cli.output import count_of
 from koord.kube.client import Client, Media
 from koord.kube.errors import ApiError, KubeError
@@ -23,6 +23,7 @@ from koord.kube.kinds import PODS
 from koord.kube.wire import ObjectList, ObjectMeta
 
 _AT_ONCE: Final = 16
+_PAGE_SIZE: Final = 2500
 _MAX_SHOWN: Final = 10
 _PROTECTED: Final = (
     "the policy koord-protect reserves that to the operators. Stop them first, and then remove it: "
@@ -95,7 +96,7 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) 
 
 
 async def _list(client: Client, path: str, selector: str) -> list[_Pod]:
-    params = {"limit": str(PAGE_SIZE), **({"labelSelector": selector} if selector else {})}
+    params = {"limit": str(_PAGE_SIZE), **({"labelSelector": selector} if selector else {})}
     pods: list[_Pod] = []
     while True:
         page = await client.get(path, ObjectList[_Pod], params)

@@ -12,8 +12,8 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from koord.cli.cluster import open_client
 from koord.cli.common import ExitCode, Output, fail
+from koord.cli.connection import open_client
 from koord.cli.leases import NAMES, Leader, age_of, get_lease, make_leader
 from koord.cli.output import format_age, make_table, print_in
 from koord.kube.errors import KubeError
