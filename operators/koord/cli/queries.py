@@ -102,8 +102,6 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
     For example:
 
-      koord explain pod train-0
-
       koord explain pod team-a/train-0
 
       koord explain podgroup train --namespace team-a --output json
@@ -113,15 +111,8 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
       kubectl koord explain eq/team-a
     """
     kind, namespace, name = _parse_target(kind, namespace, name)
-    if kind == "quota":
-        from koord.cli.quota_view import show_quota
-
-        show_quota(name, kubeconfig, context, output)
-        return
-    if kind == "node":
-        from koord.cli.top_view import show_node
-
-        show_node(name, kubeconfig, context, output=output)
+    if kind in {"quota", "node"}:
+        _explain_use(kind, name, output, kubeconfig, context)
         return
     from koord.cli.cluster import TargetKind
     from koord.cli.explain_view import Question, Shown, ask
@@ -131,6 +122,18 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         Question(kinds[kind], namespace, name, kubeconfig, context, compat),
         Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code),
     )
+
+
+def _explain_use(kind: str, name: str, output: Output, kubeconfig: str, context: str) -> None:
+    """Say who uses a quota or a node."""
+    if kind == "quota":
+        from koord.cli.quota_view import show_quota
+
+        show_quota(name, kubeconfig, context, output)
+    else:
+        from koord.cli.top_view import show_node
+
+        show_node(name, kubeconfig, context, output=output)
 
 
 def _parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:

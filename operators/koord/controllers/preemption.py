@@ -83,7 +83,7 @@ class _Run:
     is_stuck: bool = False
     is_recovered: bool = False
     """Begun by a process before; its unit may not be known to the queue yet."""
-    is_bound_to: bool = False
+    has_deleted: bool = False
     """Whether any victim was deleted by this process."""
     rechecked: float = float("-inf")
     deleted: float = float("-inf")
@@ -248,7 +248,7 @@ class PreemptionController:
         run.deleted = self.clock()
         refused = await self.evictions.evict_each(self._find_undeleted(run))
         run.deleted = self.clock()
-        run.is_bound_to = True
+        run.has_deleted = True
         if not refused:
             return True
         self.search.exempt(self._unit_of(pod) for pod in refused)
@@ -279,7 +279,7 @@ class PreemptionController:
         run.is_recovered = False
         run.rechecked = now
         outcome = self._judge(run)
-        if outcome is Outcome.NOT_NEEDED and run.is_bound_to:
+        if outcome is Outcome.NOT_NEEDED and run.has_deleted:
             outcome = None  # it is about to be placed
         if outcome is not None:
             self._begin_cancel(run, outcome)

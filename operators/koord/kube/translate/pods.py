@@ -128,10 +128,8 @@ class PodTranslator:
         pinned = recorded is not None and shaped.pinned_to == recorded.node
         excess = shaped.excess or _find_excess(wire)
         claims = () if excess else claims_of(wire)
-        needs_kube_scheduler = bool(shaped.shape.needs_kube_scheduler or claims)
-        handling = self._handling(
-            spec, gates, needs_kube_scheduler=needs_kube_scheduler, pinned=pinned
-        )
+        is_delegated = bool(shaped.shape.needs_kube_scheduler or claims)
+        handling = self._handling(spec, gates, needs_kube_scheduler=is_delegated, pinned=pinned)
         is_foreign = handling is Handling.NOT_OURS
         is_daemon = is_foreign and not spec.node_name and _is_daemon(meta)
         is_deleted = meta.deletion_timestamp is not None
@@ -158,9 +156,7 @@ class PodTranslator:
             preempted_by=preempted_by,
             nominated=self._nominated(meta, spec.node_name),
             owners=self._owners(meta),
-            foreign_gates=tuple(
-                sorted(g for g in gates[:MAX_PARTS] if g != operators.PLACEMENT_GATE)
-            ),
+            foreign_gates=_foreign_gates(gates),
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
@@ -268,6 +264,10 @@ class PodTranslator:
     def _intern(self, text: str) -> str:
         known = self._texts.get(text)
         return self._texts.keep(text, text, len(text)) if known is None else known
+
+
+def _foreign_gates(gates: list[str]) -> tuple[str, ...]:
+    return tuple(sorted(gate for gate in gates[:MAX_PARTS] if gate != operators.PLACEMENT_GATE))
 
 
 def _read_wishes(meta: ObjectMeta, shape: PodShape) -> Wishes:
