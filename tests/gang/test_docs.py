@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "gangs.md").read_text(encoding="utf-8")
 OTHERS = [
     (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("quota", "devices", "numa", "reservations")
+    for name in ("quota", "devices", "numa", "reservations", "preemption")
 ]
 
 OTHER_PAGES = {

@@ -179,7 +179,7 @@ def test_the_policy_uses_the_keys_of_the_api():
 
 
 def test_the_excluded_namespace_is_that_of_the_operators():
-    (namespace,) = load_all((MANIFESTS / "cluster/namespace.yaml").read_text(encoding="utf-8"))
+    namespace, *_ = load_all((MANIFESTS / "cluster/namespace.yaml").read_text(encoding="utf-8"))
     (_, binding) = load_all((MANIFESTS / "overlays/inject/policy.yaml").read_text(encoding="utf-8"))
     (expression,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
     assert expression == {

@@ -32,7 +32,7 @@ def find_results(module) -> set[str]:
     for statement, comment in pairwise(body):
         if isinstance(statement, ast.AnnAssign) and isinstance(comment, ast.Expr):
             text = ast.literal_eval(comment.value)
-            if "(result)" in text and "label" not in text:
+            if "(result)" in text and "label" not in text.lower():
                 found.add(getattr(module, statement.target.id))
     return found
 

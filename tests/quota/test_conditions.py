@@ -125,7 +125,7 @@ def test_a_status_is_written_only_when_it_changes() -> None:
     kept = fields["lastValidSpec"]
     assert (kept["min"], kept["max"]) == ({GPU: "4"}, {GPU: "8"})
     uses = {"used": {GPU: "6"}, "runtime": {GPU: "6"}, "request": {GPU: "6"}}
-    assert fields == uses | {"lastValidSpec": kept}
+    assert fields == uses | {"lastValidSpec": kept, "state": "Borrowing"}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "Borrowing"]
     not_active = {"Ready": False, "ConfigInvalid": True, "Terminating": False}
     assert sink.said["lost"] == ({}, not_active)

@@ -105,9 +105,10 @@ class ReservationClaims:
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         """Return, by uid, what is wrong with reservations, or keeps pods from all of them."""
         found: dict[str, Reason] = {}
+        pods = [pod for pod in pods if pod.said]
         resources = () if self._plugin.compat else self._table.columns
         for pod in pods:
-            said = _said(pod) if pod.said else None
+            said = _said(pod)
             if isinstance(said, Reserving):
                 problems = self._plugin.known[pod.uid].find_problems()
                 if problems:
