@@ -128,13 +128,14 @@ def test_a_status_is_written_only_when_it_changes() -> None:
     assert fields == uses | {"lastValidSpec": kept, "state": "Borrowing"}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "Borrowing"]
     not_active = {"Ready": False, "ConfigInvalid": True, "Terminating": False}
-    assert sink.said["lost"] == ({}, not_active)
+    assert sink.said["lost"] == ({"state": "Invalid"}, not_active)
     policy.update_all()
     assert sink.count == 2
     state.remove_pod("uid-default-a")
     policy.update_all()
     assert sink.count == 3
-    assert sink.said["t"][0] == {"runtime": {GPU: "0"}, "lastValidSpec": kept}
+    lending = {"runtime": {GPU: "0"}, "lastValidSpec": kept, "state": "Lending"}
+    assert sink.said["t"][0] == lending
 
 
 def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid() -> None:
