@@ -140,6 +140,7 @@ def test_printer_columns_of_pod_groups(server: Sandbox) -> None:
     create(server, make_object("PodGroup", name="seen", minMember=4), keep=True)
     status = PodGroupStatus(
         phase="Scheduling",
+        state="Placed",
         conditions=[
             Condition(
                 type="Placed",
@@ -155,17 +156,8 @@ def test_printer_columns_of_pod_groups(server: Sandbox) -> None:
 
     header, row = server.kubectl("get", "pg", "seen").splitlines()
 
-    assert header.split() == [
-        "NAME",
-        "PHASE",
-        "MIN",
-        "MEMBERS",
-        "BOUND",
-        "RUNNING",
-        "PLACED",
-        "AGE",
-    ]
-    assert row.split()[:-1] == ["seen", "Scheduling", "4", "5", "3", "2", "Planned"]
+    assert header.split() == ["NAME", "STATE", "MIN", "MEMBERS", "BOUND", "RUNNING", "AGE"]
+    assert row.split()[:-1] == ["seen", "Placed", "4", "5", "3", "2"]
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.names.kind)
