@@ -6,7 +6,8 @@ VERSIONS ?= 1.30 1.33 1.36
 BIN := .venv/bin
 # Modules whose tests need no cluster; their coverage is reported.
 PURE := */koord/core/*,*/koord/api/*
-# The tests that need no cluster. Those in tests/model run without coverage, which makes them slow.
+# The tests that need no cluster. Those in tests/model run beside the others, and without coverage,
+# which makes them slow.
 UNIT := -m "not sandbox and not slow"
 export UV_PYTHON_DOWNLOADS := never
 # Compile once, which makes the first start of every command faster.
@@ -29,9 +30,11 @@ test: .venv/ready ## run all tests, also those against a real API server (ARGS="
 check: .venv/ready ## run all checks that need no cluster: style, types, layers, generated files, unit tests
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports --no-logo
 	@$(BIN)/koord crds --check
-	@$(BIN)/coverage run -m pytest $(UNIT) --ignore=tests/model --junit-xml=build/tests/unit.xml
-	@$(BIN)/coverage report --include="$(PURE)"
-	@$(BIN)/pytest $(UNIT) tests/model --junit-xml=build/tests/model.xml
+	@mkdir -p build/tests
+	@$(BIN)/pytest $(UNIT) tests/model --junit-xml=build/tests/model.xml >build/tests/model.log 2>&1 & model=$$!; \
+		$(BIN)/coverage run -m pytest $(UNIT) --ignore=tests/model --junit-xml=build/tests/unit.xml && \
+		$(BIN)/coverage report --include="$(PURE)"; failed=$$?; \
+		wait $$model || failed=1; cat build/tests/model.log; exit $$failed
 
 test-versions: .venv/ready ## run the operators' tests on older and newer Kubernetes (VERSIONS="1.33" selects)
 	@failed=0; for version in $(VERSIONS); do \
