@@ -22,6 +22,7 @@ from koord.sandbox.numa import install_definition
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "system:serviceaccount:koord-system:koord-operators"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/koord-system/leases/koord-operators"
+PLAN = "operators.koordinator.sh/plan"
 GATE = "operators.koordinator.sh/placement"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 PATIENCE_SECONDS = 45.0
@@ -366,10 +367,21 @@ def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]
     with Sandbox() as box:
         install(box)
         box.kubectl("delete", "validatingadmissionpolicybindings", "--all")
+        _wait_until_unprotected(box)
         running = Operators(box, tmp_path_factory.mktemp("unprotected"), settings=SETTINGS)
         running.start()
         yield running
         running.end()
+
+
+def _wait_until_unprotected(box: Sandbox) -> None:
+    """Return when the API server has noticed that no policy is bound any more."""
+    forged = make_pod("default", "forged", annotations={PLAN: "{}"})
+    while True:
+        with suppress(SandboxApiError):
+            box.client.create("/api/v1/namespaces/default/pods?dryRun=All", forged)
+            return
+        time.sleep(0.2)
 
 
 @pytest.fixture

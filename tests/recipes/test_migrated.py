@@ -23,7 +23,10 @@ def remove_quotas(cluster):
             cluster.box.client.patch(name, {"metadata": {"finalizers": None}})
 
 
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize(
+    "peer",
+    [one if one == "volcano" else pytest.param(one, marks=pytest.mark.slow) for one in PEERS],
+)
 def test_gangs_of_a_peer_are_placed(peer, cluster, controllers, frameworks):
     documents = flatten(migrate(read(peer)))
     items = [one for one in documents if one["kind"] == "List"]

@@ -28,6 +28,8 @@ GROUP = "pod-group.scheduling.sigs.k8s.io"
 BY_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 RESTARTED_WHOLE = {"leaderworkerset.yaml"}
 FROM_OTHERS = {"volcano-job.yaml"}
+EVERY_CHECK = {"job.yaml", "pytorchjob.yaml"}
+"""Recipes that every check applies; the others are slow together."""
 
 
 def load(title):
@@ -61,7 +63,13 @@ def placed_together(cluster, group):
     return max(Counter(plans).values())
 
 
-@pytest.mark.parametrize("title", sorted(BLOCKS.keys() - {"policy.yaml", *RESTARTED_WHOLE}))
+@pytest.mark.parametrize(
+    "title",
+    [
+        title if title in EVERY_CHECK else pytest.param(title, marks=pytest.mark.slow)
+        for title in sorted(BLOCKS.keys() - {"policy.yaml", *RESTARTED_WHOLE})
+    ],
+)
 def test_gang_of_a_recipe_starts_whole_and_heals(title, cluster, controllers):
     documents = load(title)
     groups = {
