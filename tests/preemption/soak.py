@@ -44,7 +44,7 @@ def check_minimal(seed: int, scene, found: Preemption) -> None:
 
 
 def compare(first: int, count: int) -> None:
-    """Compare with brute force on so many clusters."""
+    """Compare with brute force on ``count`` clusters."""
     outcomes: Counter[str] = Counter()
     start = time.monotonic()
     for seed in range(first, first + count):

@@ -59,6 +59,17 @@ def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in found if name.startswith(incomplete)]
 
 
+TargetName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="NAME or NAMESPACE/NAME.",
+        autocompletion=_complete_name,
+        show_default=False,
+    ),
+]
+
+
 def explain(  # noqa: PLR0917 - typer calls it, by name
     kind: Annotated[
         str,
@@ -69,15 +80,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
             show_default=False,
         ),
     ],
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="NAME or NAMESPACE/NAME.",
-            autocompletion=_complete_name,
-            show_default=False,
-        ),
-    ] = "",
+    name: TargetName = "",
     namespace: Namespace = "",
     output: Form = Output.TEXT,
     all_nodes: Annotated[
@@ -163,15 +166,7 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
             show_default=False,
         ),
     ],
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="NAME or NAMESPACE/NAME.",
-            autocompletion=_complete_name,
-            show_default=False,
-        ),
-    ] = "",
+    name: TargetName = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Required: preempting is up to the operators.")
     ] = False,

@@ -56,7 +56,7 @@ class Action(StrEnum):
     DROP = "drop"
     """It has no meaning here; nothing is lost."""
     REPORT = "report"
-    """It has no equivalent; the user is told."""
+    """It has no equivalent, which is reported."""
 
 
 class Row(NamedTuple):

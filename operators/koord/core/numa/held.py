@@ -25,7 +25,7 @@ from koord.core.units import CPU
 def left_of(given: NumaAllocation, layout: NumaLayout) -> NumaAllocation:
     """Return what is held and that no pod uses; of others, all that they were given.
 
-    A pod that shares its CPUs with others leaves so many fewer to be pinned.
+    A pod that shares its CPUs with others leaves as many fewer to be pinned.
     """
     if not given.users:
         return given

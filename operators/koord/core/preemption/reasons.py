@@ -27,7 +27,7 @@ class Protection(StrEnum):
     EXEMPT = "Exempt"
     """Evicting it was refused lately, or it was preempted too often."""
     QUOTA = "Quota"
-    """Its quota uses no more than its guarantee."""
+    """Its quota is within its guarantee."""
     GANG = "Gang"
     """Its gang needs it, and another member may not be evicted."""
     BUDGET = "Budget"

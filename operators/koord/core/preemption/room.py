@@ -129,7 +129,7 @@ def _make_want(cycle: Cycle, shape: PodShape, count: int, like: Pod, at: dict[in
 
 
 def _count_shapes(cycle: Cycle, unit: Unit) -> dict[PodShape, tuple[int, Pod]]:
-    """Count, by shape, the pods that have to be placed anew for the unit to start.
+    """Count, by shape, the pods that have to be placed for the unit to start.
 
     Of gangs with surplus and several shapes it is unknown which; they count as none.
     """
