@@ -62,10 +62,7 @@ class _Ranking:
         """Return the rows that ``count`` pods may go to, in any order."""
         if count >= self.keys.size:
             return np.flatnonzero(self.room)
-        if count == 1:
-            best = np.array([self.keys.argmin()])
-        else:
-            best = np.argpartition(self.keys, count - 1)[:count]
+        best = np.argpartition(self.keys, count - 1)[:count]
         chosen: Ints = best[self.room[best] > 0]
         return chosen
 
@@ -93,6 +90,8 @@ class Allocator:
         if count <= 0:
             return []
         ranking = ranking or self._rank(shape)
+        if count == 1:
+            return self._fill_one(ranking)
         chosen = ranking.choose(count)
         if chosen.size == 0:
             return []
@@ -104,6 +103,21 @@ class Allocator:
         ranking.version = cycle.version
         self._cached = ranking if _is_plain(cycle, ranking) else None
         return shares
+
+    def _fill_one(self, ranking: _Ranking) -> list[RowShare]:
+        """Place one pod, with the numbers of its row alone: most units are single pods."""
+        cycle, row = self._cycle, int(ranking.keys.argmin())
+        if ranking.keys[row] == _FULL:
+            return []
+        cycle.place(ranking.shape, row)
+        if _is_plain(cycle, ranking):
+            ranking.room[row] -= 1
+            ranking.keys[row] = _key_on(cycle, ranking.terms, row) if ranking.room[row] else _FULL
+            ranking.version = cycle.version
+            self._cached = ranking
+        else:
+            self._cached = None
+        return [RowShare(row, 1)]
 
     def reserve(self, shape: PodShape, pods: Sequence[Pod]) -> list[tuple[Pod, Place]]:
         """Place pods of a shape one by one, each reserved exactly on the best row.
@@ -270,6 +284,18 @@ def _keys_of(cycle: Cycle, rows: Ints, scores: Ints) -> Ints:
 def _key_of(score: _Number, pods: _Number, name_rank: _Number) -> _Number:
     """Return the sort key of one row or many: best score first, then fewest pods, then name."""
     return ((-score << _BITS) + pods << _BITS) + name_rank
+
+
+def _key_on(cycle: Cycle, terms: _Scores, row: int) -> int:
+    """Return the key of one row for one more pod, without preferences."""
+    used: list[int] = cycle.used[:, row].tolist()
+    sizes: list[int] = cycle.table.allocatable[:, row].tolist()
+    score = 0
+    for one in terms:
+        taken = [used[column] for column in one.columns]
+        score += one.weight * score_of(one.terms, taken, [sizes[at] for at in one.columns], 1)
+    table = cycle.table
+    return _key_of(score, used[table.column(PODS)], int(table.name_rank[row]))
 
 
 def _first_scores(cycle: Cycle, rows: Ints, terms: _Scores, preferred: Ints | None) -> Ints:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2s
+from operator import attrgetter
+from typing import Final
 
 import numpy as np
 
@@ -26,6 +28,8 @@ from koord.core.framework.undo_log import Mark
 from koord.core.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason, TooExpensive, TooLarge
+
+_recorded_of: Final = attrgetter("recorded")
 
 
 def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
@@ -112,7 +116,7 @@ class _Attempt:
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
         strategies = (one.strategy(partial(_keep_recorded, cycle)) for one in cycle.sessions)
         self._strategies = [one for one in strategies if one is not None]
-        self._asked: tuple[Sequence[Pod], list[PodShape]] = ((), [])
+        self._asked: tuple[Sequence[Pod], list[PodShape], list[PodShape]] = ((), [], [])
         self._result = StrategyResult([])
         """The result of a strategy for the current unit."""
 
@@ -238,8 +242,8 @@ class _Attempt:
         placed = self._assign_once(pods)
         if len(placed) == len(pods) or not cycle.retrying:
             return placed
-        shapes = self._shapes_of(pods)
-        if not any(map(cycle.depends_on_others, {id(one): one for one in shapes}.values())):
+        shapes, distinct = self._shapes_of(pods)
+        if not any(map(cycle.depends_on_others, distinct)):
             return placed
         counts = Counter(shapes)
         cycle.rollback(mark)
@@ -254,24 +258,33 @@ class _Attempt:
 
     def _assign_once(self, pods: Sequence[Pod]) -> list[Assignment]:
         """Place as many pods as fit: released ones on their recorded nodes, then by shape."""
-        cycle = self._cycle
-        assignments: list[Assignment] = []
-        waiting: dict[PodShape, list[Pod]] = {}
-        for pod, shape in zip(pods, self._shapes_of(pods), strict=True):
-            kept = None if pod.recorded is None else _keep_recorded(cycle, pod)
-            if kept is None:
-                waiting.setdefault(shape, []).append(pod)
-            else:
-                assignments.append(kept)
+        assignments, waiting = self._keep_and_group(pods)
         while waiting:
             before = len(assignments)
             for shape in self._hardest_first(waiting):
                 assignments += self._assign_shape(shape, waiting[shape])
-            later = cycle.depends_on_others
+            later = self._cycle.depends_on_others
             waiting = {shape: left for shape, left in waiting.items() if left and later(shape)}
             if len(assignments) == before:
                 break
         return assignments
+
+    def _keep_and_group(
+        self, pods: Sequence[Pod]
+    ) -> tuple[list[Assignment], dict[PodShape, list[Pod]]]:
+        """Keep released pods on their recorded nodes if they fit; return the others by shape."""
+        shapes, distinct = self._shapes_of(pods)
+        if len(distinct) == 1 and not any(map(_recorded_of, pods)):
+            return [], {distinct[0]: list(pods)}
+        assignments: list[Assignment] = []
+        waiting: dict[PodShape, list[Pod]] = {}
+        for pod, shape in zip(pods, shapes, strict=True):
+            kept = None if pod.recorded is None else _keep_recorded(self._cycle, pod)
+            if kept is None:
+                waiting.setdefault(shape, []).append(pod)
+            else:
+                assignments.append(kept)
+        return assignments, waiting
 
     def _assign_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
         """Place pods of one shape; those that do not fit remain in ``pods``."""
@@ -305,18 +318,20 @@ class _Attempt:
         room = {shape: int(self._cycle.room(shape).sum()) for shape in waiting}
         return sorted(waiting, key=lambda shape: (room[shape], shape.requests, repr(shape)))
 
-    def _shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
-        """Return the shapes of pods, cached for repeated calls with the same pods."""
+    def _shapes_of(self, pods: Sequence[Pod]) -> tuple[list[PodShape], list[PodShape]]:
+        """Return the shapes of pods, and the distinct ones; cached for repeated calls."""
         if self._asked[0] is not pods:
-            self._asked = (pods, self._cycle.shapes_of(pods))
-        return self._asked[1]
+            shapes = self._cycle.shapes_of(pods)
+            is_one = shapes.count(shapes[0]) == len(shapes) if shapes else False
+            self._asked = (pods, shapes, shapes[:1] if is_one else list(dict.fromkeys(shapes)))
+        return self._asked[1:]
 
     def _cache_key_of(self, pods: Sequence[Pod]) -> tuple[PodShape, int] | None:
         """Return the key under which a refusal of these pods is cached; None: not cached."""
-        if any(pod.recorded for pod in pods):
+        if any(map(_recorded_of, pods)):
             return None
-        shapes = self._shapes_of(pods)
-        return (shapes[0], len(pods)) if len(set(map(id, shapes))) == 1 else None
+        _, distinct = self._shapes_of(pods)
+        return (distinct[0], len(pods)) if len(distinct) == 1 else None
 
 
 def _keep_recorded(cycle: Cycle, pod: Pod) -> Assignment | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -51,8 +52,6 @@ class NumaSession(Session):
         self._states = plugin.states
         self._cycle = cycle
         self._is_demanded = plugin.demands
-        self._state_of: Ints = np.zeros(len(cycle.table.nodes), dtype=np.int64)
-        self._state_of[: plugin.state_of.size] = plugin.state_of
         self._cpu = cycle.table.column(CPU)
         for row, extra in plugin.extra.items():
             cycle.used[self._cpu, row] += extra
@@ -70,13 +69,20 @@ class NumaSession(Session):
         self._before: dict[str, StateId] = {}
         """Uid of a pod that was taken from its row -> the state of the row with it."""
 
+    @cached_property
+    def _state_of(self) -> Ints:
+        """The state of each row, as this cycle has changed it."""
+        states = np.zeros(len(self._cycle.table.nodes), dtype=np.int64)
+        states[: self._plugin.state_of.size] = self._plugin.state_of
+        return states
+
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
         return self._plugin.request_of(pod, is_demanded=self._is_demanded)
 
     @override
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
-        if not self._is_demanded and not any(pod.said for pod in pods):
+        if not self._is_demanded and not self._cycle.saying(pods):
             return None
         return [self.ask(pod, pod.shape) for pod in pods]
 
@@ -84,8 +90,8 @@ class NumaSession(Session):
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         return {
             pod.uid: InvalidNumaAnnotation(pod.key, problems)
-            for pod in pods
-            if pod.said and (problems := wishes_of(pod).problems)
+            for pod in self._cycle.saying(pods)
+            if (problems := wishes_of(pod).problems)
         }
 
     @override

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from koord.core.framework.node_table import NodeTable
+from koord.core.framework.view import CycleView
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.core.reservation.matching import Verdict, judge, problems_of
@@ -44,9 +44,9 @@ class Claim:
 class ReservationClaims:
     """What pods may use, as of one cycle."""
 
-    def __init__(self, plugin: "Reservations", table: NodeTable) -> None:
-        self._plugin, self._table = plugin, table
-        self._known, self._by_labels = plugin.claims(table.epoch)
+    def __init__(self, plugin: "Reservations", cycle: CycleView) -> None:
+        self._plugin, self._cycle, self._table = plugin, cycle, cycle.table
+        self._known, self._by_labels = plugin.claims(cycle.table.epoch)
         self._missing = Claim((), is_required=False)
 
     def of(self, pod: Pod) -> "Claim | Reserving | None":
@@ -72,7 +72,7 @@ class ReservationClaims:
 
     def of_all(self, pods: Sequence[Pod]) -> "Sequence[Claim | Reserving | None] | None":
         """Return :meth:`of` of each pod; None if it is None for all of them."""
-        if not self._plugin.index and not any(pod.said for pod in pods):
+        if not self._plugin.index and not self._cycle.saying(pods):
             return None
         if self._plugin.index.names_pods:
             found = [self.of(pod) for pod in pods]
@@ -105,7 +105,7 @@ class ReservationClaims:
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         """Return, by uid, what is wrong with reservations, or keeps pods from all of them."""
         found: dict[str, Reason] = {}
-        pods = [pod for pod in pods if pod.said]
+        pods = self._cycle.saying(pods)
         resources = () if self._plugin.compat else self._table.columns
         for pod in pods:
             said = _said(pod)

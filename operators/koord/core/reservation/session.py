@@ -81,7 +81,7 @@ class ReservationSession(Session):
         """Running pods (uid) that reservations have taken in, in this cycle."""
         self._policies: dict[int, list[AllocatePolicy]] = {}
         """Row -> the policies of reservations that this cycle has placed there."""
-        self._claims = ReservationClaims(plugin, cycle.table)
+        self._claims = ReservationClaims(plugin, cycle)
         self._running = RunningPods(plugin, cycle)
         self._rows_of: dict[Claim, dict[int, list[str]]] = {}
         self._known: dict[PodShape, tuple[int, dict[int, _Held]]] = {}
