@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -83,11 +84,13 @@ async def scripted(*answers: bytes, path: str = "") -> AsyncIterator[tuple[Scrip
     server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
     script.port = server.sockets[0].getsockname()[1]
     access = Access(f"http://127.0.0.1:{script.port}{path}", authorization="Bearer secret")
-    async with Client(Credentials(lambda: access)) as client:
-        yield script, client
-    for writer in script.writers:
-        writer.close()
-    server.close()
+    try:
+        async with Client(Credentials(lambda: access)) as client:
+            yield script, client
+    finally:
+        for writer in script.writers:
+            writer.close()
+        server.close()
 
 
 @dataclass
@@ -115,9 +118,11 @@ async def rude(
     scheme = "http" if trusts is None else "https"
     address = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     connections = pool.Pool(pool.Origin(address, trusts, ""))
-    yield connections
-    await connections.close()
-    server.close()
+    try:
+        yield connections
+        await connections.close()
+    finally:
+        server.close()
 
 
 async def all_refused(connections: pool.Pool, count: int) -> list[ConnectionLost]:
@@ -426,7 +431,9 @@ async def stand(
     monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
     async with scripted(*answers) as (script, client):
         await client.keep_open(count)
-        await until(lambda: script.connections == count)
+        # The server counts a connection before the client has the answer to its probe, and may
+        # lend it.
+        await until(lambda: len(client._pool.find_overdue(-math.inf)) == count)
         yield script, client
 
 
