@@ -145,7 +145,8 @@ class Stage:
             task.cancel()
 
     async def expect(self, is_true: object) -> None:
-        for _ in range(100):
+        # A plan that was cancelled is made again after two seconds.
+        for _ in range(500):
             if is_true():  # type: ignore[operator]
                 return
             self.controller.wake()
