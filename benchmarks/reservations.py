@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from typing import Final
 
@@ -102,10 +103,16 @@ def plan(state: ClusterState, pods: int, *, matches: bool) -> None:
 
 def _make_unit(state: ClusterState, at: int, *, matches: bool) -> Unit:
     name = f"pod-{next(_uids)}"
-    labels = PodLabels("default", {"app": f"app-{at % APPS}" if matches else f"other-{at % APPS}"})
+    labels = _labels(f"app-{at % APPS}" if matches else f"other-{at % APPS}")
     pod = Pod(name, "default", name, SHAPE, profile=labels, handling=Handling.RELEASE_AND_BIND)
     state.upsert_pod(pod)
     return Unit(name, (Demand("", (pod,), 1),))
+
+
+@cache
+def _labels(app: str) -> PodLabels:
+    """Return equal labels as one value, as they are when pods have been read."""
+    return PodLabels("default", {"app": app})
 
 
 def _time(run: Callable[[], None], runs: int) -> list[float]:

@@ -89,14 +89,16 @@ def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusa
 
 def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:
     """Ask every session in order; each sees the unit as the one before has trimmed it."""
-    admission = Admission(unit)
+    admission = None
     for session in cycle.pre_filtering:
-        one = session.pre_filter(admission.unit)
+        one = session.pre_filter(unit if admission is None else admission.unit)
         if isinstance(one, Refusal):
             return replace(one, pods=unit.pods)
-        left = (*admission.left, *one.left)
-        admission = Admission(one.unit, left, admission.reason or one.reason)
-    return admission
+        if admission is not None:
+            left = (*admission.left, *one.left)
+            one = Admission(one.unit, left, admission.reason or one.reason)
+        admission = one
+    return admission or Admission(unit)
 
 
 def _add_left(unit: Unit, admission: Admission, refusal: Refusal | None) -> Refusal | None:

@@ -50,7 +50,10 @@ class CycleView:
         def pick(method: str) -> list[Session]:
             return [self.sessions[at] for at in extends[method]]
 
-        self.pre_filtering = pick("pre_filter")
+        self._keeping = pick("keep")
+        self.pre_filtering = [
+            one for one in pick("pre_filter") if self._keeping or not one.only_moves_charges
+        ]
         self.retrying = pick("retry_within")
         self._expecting = pick("expect")
         self._narrowing = pick("narrow")
@@ -68,7 +71,6 @@ class CycleView:
         self._aligning = pick("align")
         self._holding = pick("holders")
         self._releasing = pick("release")
-        self._keeping = pick("keep")
 
     @contextmanager
     def lifting(self, holders: Mapping[int, tuple[Holder, ...]]) -> Iterator[None]:

@@ -419,16 +419,17 @@ class ReservationSession(Session):
 class PayingSession(ReservationSession):
     """The session while there are reservations: pods are charged in place of what they use."""
 
+    only_moves_charges = True
+
     @override
     def pre_filter(self, unit: Unit) -> Admission | Refusal:
         """Let reservations leave their quotas to the pods that may use them, before those pay."""
-        if self._cycle.is_charging_kept:
-            left: dict[str, dict[str, int]] = {}
-            for pod in unit.pods:
-                asked = self._claims.of(pod)
-                if isinstance(asked, Claim) and (pod.recorded is None or pod.is_gated):
-                    accounts = map(self._account, asked.matched)
-                    self._payments.leave(pod, _requests(pod.shape), accounts, left)
+        left: dict[str, dict[str, int]] = {}
+        for pod in unit.pods:
+            asked = self._claims.of(pod)
+            if isinstance(asked, Claim) and (pod.recorded is None or pod.is_gated):
+                accounts = map(self._account, asked.matched)
+                self._payments.leave(pod, _requests(pod.shape), accounts, left)
         return Admission(unit)
 
     @override
