@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.operators.conftest import GROUP_LABEL, SERVICE_ACCOUNT, Cluster, Operators
 from tests.operators.test_quotas import Quotas
+from typer.testing import CliRunner
 
+from koord.cli.main import app
 from koord.sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
@@ -107,8 +109,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
-    running = Operators(quiet_cluster.box, tmp_path, settings=SETTINGS)
+def scene(
+    request: pytest.FixtureRequest, quiet_cluster: Cluster, tmp_path: Path
+) -> Iterator[Scene]:
+    settings = SETTINGS + getattr(request, "param", "")
+    running = Operators(quiet_cluster.box, tmp_path, settings=settings)
     cluster = Cluster(quiet_cluster.box, running, quiet_cluster.namespace)
     running.start()
     made = Scene(cluster)
@@ -118,6 +123,23 @@ def scene(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
         cluster.box.client.delete(f"{made.budgets}/budget")
     assert running.is_running(), running.log.read_text()[-3000:]
     running.stop()
+
+
+@pytest.mark.parametrize("scene", ["  guaranteeUsage: true\n"], indirect=True)
+def test_idle_min_is_not_lent_where_use_is_guaranteed(scene: Scene) -> None:
+    scene.share(2)
+    scene.pod("first", "a")
+    scene.expect_running("first")
+    scene.pod("second", "a")
+    scene.cluster.expect_pod("second", "InsufficientEntitlement")
+    kept = {"nvidia.com/gpu": "8"}
+    for name in ("a", "b"):
+        scene.cluster.expect(
+            lambda name=name: scene.quotas.status(name).get("guaranteed") == kept, f"of {name}"
+        )
+    asked = ["explain", "pod/second", f"--kubeconfig={scene.cluster.box.kubeconfig}"]
+    found = CliRunner().invoke(app, [*asked, f"--namespace={scene.cluster.namespace}"])
+    assert "InsufficientEntitlement" in found.output
 
 
 def test_lent_gpus_are_reclaimed_gang_by_gang(scene: Scene) -> None:

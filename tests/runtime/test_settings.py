@@ -58,7 +58,8 @@ bindConcurrency: 8
 defaultWaitSeconds: 30
 defaultMatchPolicy: only-waiting
 keepRoomSeconds: 120
-elasticQuota: {monitorAllQuotas: true, delayEvictTime: 1m30s, enableRuntimeQuota: false}
+elasticQuota: {monitorAllQuotas: true, delayEvictTime: 1m30s, enableRuntimeQuota: false,
+  guaranteeUsage: true}
 logFormat: json
 """,
         "file",
@@ -80,6 +81,7 @@ logFormat: json
     assert settings.elastic_quota.delay_evict_time == 90
     assert settings.elastic_quota.revoke_pod_interval == 1
     assert not settings.elastic_quota.enable_runtime_quota
+    assert settings.elastic_quota.guarantee_usage
     assert settings.log_format is LogFormat.JSON
 
 

@@ -161,15 +161,20 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
-    state = ClusterState(compat=compat, hooks=load_hooks())
+    quotas = cast("QuotaTranslator", translators[QUOTAS])
+    statuses = {one.name: quotas.status_of(one.uid) or {} for one in values[QUOTAS].result()}
+    state = ClusterState(
+        compat=compat,
+        # Published only where ``elasticQuota.guaranteeUsage`` is on.
+        guarantees_usage=any(status.get("guaranteed") for status in statuses.values()),
+        hooks=load_hooks(),
+    )
     state.volumes.is_known = not any(gap.kind in VOLUME_KINDS for gap in reader.gaps)
     for kind, task in reversed(values.items()):
         for value in task.result():
             kind.upsert(state, value)
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
-    quotas = cast("QuotaTranslator", translators[QUOTAS])
-    statuses = {one.name: quotas.status_of(one.uid) or {} for one in values[QUOTAS].result()}
     return Reading(
         state,
         reader.sighting,

@@ -165,7 +165,7 @@ class QuotaStatusPolicy:
         book = self.state.quotas.catalog
         in_force = book.in_force(key)
         summary = summaries[quota.name] if in_force else None
-        lends = in_force is not None and in_force.lends
+        lends = in_force is not None and book.rules.lends(in_force)
         revoke = write_revoke(self.revoke_delay)
         findings = (
             *find_conditions(summary, over, book.problems.get(key), lends=lends),

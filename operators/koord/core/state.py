@@ -53,6 +53,7 @@ class ClusterState:
         *,
         compat: bool = False,
         limits_by_share: bool = True,
+        guarantees_usage: bool = False,
         built_in_namespaces: Iterable[str] = BUILT_IN_NAMESPACES,
         device_options: DeviceOptions = DEFAULT_OPTIONS,
         ignored: IgnoredResources = NOTHING_IGNORED,
@@ -71,6 +72,7 @@ class ClusterState:
         rules = replace(
             KOORDINATOR if compat else QuotaRules(),
             limits_by_share=limits_by_share,
+            guarantees_usage=guarantees_usage,
             built_in_namespaces=tuple(built_in_namespaces),
         )
         devices = COMPATIBLE if compat else PACKED

@@ -126,10 +126,13 @@ class QuotaSettings(_Section):
     ``enable_runtime_quota``: a quota may use its fair share instead of its max.
     ``monitor_all_quotas``: use beyond the share is reclaimed after ``delay_evict_time``, checked
     every ``revoke_pod_interval``.
+    ``guarantee_usage``: a quota keeps what it uses, and nobody lends its idle min; Koordinator's
+    gate ``ElasticQuotaGuaranteeUsage``.
     """
 
     enable_runtime_quota: bool = Field(default=True, strict=True)
     monitor_all_quotas: bool = Field(default=False, strict=True)
+    guarantee_usage: bool = Field(default=False, strict=True)
     delay_evict_time: Seconds = Field(default=120.0, ge=0)
     revoke_pod_interval: Seconds = Field(default=1.0, gt=0)
     built_in_namespaces: tuple[_Namespace, ...] = Field(

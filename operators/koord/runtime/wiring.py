@@ -97,6 +97,7 @@ class Parts:
             ClusterState(
                 compat=settings.compat is Compat.KOORDINATOR,
                 limits_by_share=settings.elastic_quota.enable_runtime_quota,
+                guarantees_usage=settings.elastic_quota.guarantee_usage,
                 built_in_namespaces=settings.elastic_quota.built_in_namespaces,
                 device_options=DeviceOptions(
                     settings.device.recovery_seconds,

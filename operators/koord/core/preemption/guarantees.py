@@ -87,7 +87,9 @@ class Guarantees:
         if spare is None and self._ledger is not None:
             name, resource = key
             used = self._ledger.account(name).used.get(resource, 0)
-            least = self._ledger.solution(name).minimum(name).get(resource, 0)
+            solution = self._ledger.solution(name)
+            kept = (solution.minimum(name), solution.guaranteed(name))
+            least = max(amounts.get(resource, 0) for amounts in kept)
             # Without a guarantee everything may go, also what is not counted yet.
             spare = self._spare[key] = used - least if least else 1 << 62
         return spare or 0

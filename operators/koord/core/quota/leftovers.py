@@ -211,7 +211,8 @@ class _Leftovers:
 
     def _reserved(self, account: Account, key: str, asked: int = 0) -> int:
         has = self._has(account, key) + asked
-        return has if account.spec.lends else max(has, account.share.get(key, 0))
+        lends = self._ledger.rules.lends(account.spec)
+        return has if lends else max(has, account.share.get(key, 0))
 
     def _has(self, account: Account, key: str) -> int:
         promised = self._promised.get(account.spec.name, NOTHING)

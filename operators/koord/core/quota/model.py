@@ -150,6 +150,10 @@ class QuotaRules:
     counts_open_nodes_only: bool = True
     """Nodes that take no pods are no capacity."""
 
+    def lends(self, spec: QuotaSpec) -> bool:
+        """Whether others may use what a quota is guaranteed and does not use."""
+        return spec.lends and not self.guarantees_usage
+
 
 KOORDINATOR: Final = QuotaRules(
     restricts_use=False,

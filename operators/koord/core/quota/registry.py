@@ -39,7 +39,7 @@ class Facts:
     """Facts about the pods of quotas, for the rules that depend on them.
 
     ``labels`` are the quotas that pods name, ``namespaces`` those that have pods,
-    ``used`` is what the own pods of each quota use.
+    ``used`` is what the own pods of each quota use. ``guaranteed`` is computed where not given.
     """
 
     labels: Collection[QuotaName] = ()

@@ -212,26 +212,34 @@ def check_min_sum(edit: QuotaEdit) -> InvalidQuota | None:
 
 def check_guarantee(edit: QuotaEdit) -> InvalidQuota | None:
     """Require that some ancestor, up to the root of the tree, guarantees a raised min."""
-    spec, known = edit.spec, edit.facts.guaranteed
+    spec = edit.spec
     if not edit.rules.guarantees_usage or not spec.tree_id or spec.is_tree_root or spec.is_forced:
         return None
     if spec.parent == ROOT and not spec.is_parent:
         return None
-    raised = _larger(known.get(spec.name, NOTHING), spec.min)
+    raised = _larger(_guaranteed(edit, spec.name), spec.min)
     below = spec
-    while _first_above(raised, known.get(below.name, NOTHING)) is not None:
+    while (key := _first_above(raised, known := _guaranteed(edit, below.name))) is not None:
         above = edit.registry.get(below.parent)
         if above is None:
             fault = QuotaFault.PARENT_NOT_FOUND
             if below.is_tree_root:
                 fault = QuotaFault.GUARANTEE_UNSATISFIABLE
-            key = _first_above(raised, known.get(below.name, NOTHING)) or ""
-            limit = known.get(below.name, NOTHING).get(key, 0)
+            limit = known.get(key, 0)
             return edit.fault(fault, other=below.name, key=key, value=raised[key], limit=limit)
         others = [one for one in edit.registry.children(above.name) if one.name != below.name]
-        together = add_up([raised, *(known.get(one.name, NOTHING) for one in others)])
+        together = add_up([raised, *(_guaranteed(edit, one.name) for one in others)])
         raised, below = _larger(together, above.min), above
     return None
+
+
+def _guaranteed(edit: QuotaEdit, name: QuotaName) -> Amounts:
+    """Return what a quota is guaranteed with its settings in force: min, or what is used."""
+    facts, spec = edit.facts, edit.registry.get(name)
+    if spec is None or name in facts.guaranteed:
+        return facts.guaranteed.get(name, NOTHING)
+    below = (_guaranteed(edit, one.name) for one in edit.registry.children(name))
+    return _larger(add_up([facts.used.get(name, NOTHING), *below]), spec.min)
 
 
 def _check_namespaces(edit: QuotaEdit) -> InvalidQuota | None:
