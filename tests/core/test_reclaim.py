@@ -97,7 +97,7 @@ def test_nothing_is_evicted_for_a_unit_that_fits_on_no_node() -> None:
     scene.want(8)
     assert scene.chosen() == []
     scene.want(4, name="small")
-    assert scene.chosen() == [["p1"], ["p0"]]
+    assert scene.chosen() == [["p0"]]
 
 
 def test_entitlement_of_a_parent_is_reclaimed_by_its_children_only() -> None:
@@ -147,8 +147,38 @@ def test_surplus_of_a_gang_is_evicted_before_the_whole_gang() -> None:
     scene.gang("g", 4, minimum=3)
     scene.want(4)
     assert scene.chosen() == [["g-3"]]
+    scene.blocked.clear()
     scene.want(8, name="x")
     assert scene.chosen() == [["g-0", "g-1", "g-2", "g-3"]]
+
+
+def test_no_more_goes_than_those_need_who_can_start() -> None:
+    scene = Scene(a=8, b=8)
+    for at in range(8):
+        scene.single(f"p{at}", gpus=2, priority=at)
+    scene.want(2, name="first")
+    scene.want(6, name="on-no-node")
+    for node in ("n1", "n2"):
+        scene.state.remove_node(node)
+    for node in range(8):
+        scene.state.upsert_node(make_node(f"n{node}").gpu(2).build())
+    for at in range(8):
+        pod = scene.state.pods[f"uid-default-p{at}"]
+        scene.put(replace(pod, node=f"n{at}"))
+    assert scene.state.open_ledger().account("a").share == {GPU: 8}
+    assert scene.chosen() == [["p0"]]
+    scene.want(2, name="second")
+    assert scene.chosen() == [["p1"], ["p0"]], "all who can start together are served at once"
+    assert scene.chosen(exempt=Exempt(terminating={"uid-default-p0"})) == [["p1"]]
+
+
+def test_a_gang_is_spared_if_its_surplus_is_enough() -> None:
+    scene = Scene(a=4, b=12)
+    scene.gang("g", 4, minimum=2)
+    scene.want(8)
+    scene.want(8, name="not-entitled")
+    assert scene.state.open_ledger().account("a").share == {GPU: 4}
+    assert scene.chosen() == [["g-2"], ["g-3"]]
 
 
 def test_surplus_with_the_highest_index_is_evicted_first() -> None:

@@ -13,6 +13,7 @@ from tests.cluster import make_cluster
 from koord.core import reclaim
 from koord.core.pods import RecordedPlan
 from koord.core.reclaim import plan_reclaim
+from koord.core.reclaim_need import Need
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
@@ -142,7 +143,8 @@ def test_evictions_come_to_an_end_in_thousands_of_clusters() -> None:
 
 
 def test_evictions_without_a_beneficiary_would_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reclaim, "_find_beneficiary", lambda *_: "somebody")
+    everything = lambda *given: Need(given[2].units, "somebody")  # noqa: E731
+    monkeypatch.setattr(reclaim, "find_need", everything)
     with pytest.raises(AssertionError):
         play_all(150)
 

@@ -157,6 +157,20 @@ def test_lent_gpus_are_reclaimed_gang_by_gang(scene: Scene) -> None:
     scene.cluster.expect(lambda: scene.notes("Pod") == [told, told], "the pods say so")
 
 
+def test_no_more_is_evicted_than_those_need_who_can_start(scene: Scene) -> None:
+    scene.share(4)
+    names = [f"p{at}" for at in range(4)]
+    for name in names:
+        scene.pod(name, "a")
+    scene.expect_running(*names)
+    scene.pod("on-no-node", "b", nodeSelector={"no": "such"})
+    scene.pod("mine", "b")
+    scene.cluster.expect_bound("mine")
+    # The quota stays above its share: two more rounds evict nobody else.
+    time.sleep(4)
+    assert len(set(scene.evictions())) == 1
+
+
 def test_pod_protected_by_a_budget_stays_and_another_is_evicted(scene: Scene) -> None:
     scene.share(2)
     scene.pod("low", "a", labels={"is": "protected"})
