@@ -11,6 +11,7 @@ UNIT := -m "not sandbox and not slow"
 export UV_PYTHON_DOWNLOADS := never
 # Compile once, which makes the first start of every command faster.
 export UV_COMPILE_BYTECODE := 1
+unexport PYTHONDONTWRITEBYTECODE
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help

@@ -373,7 +373,7 @@ async def test_kernel_drops_late_writes(sandbox: Sandbox, monkeypatch) -> None:
         made.append(real(*arguments, **keywords))
         return made[-1]
 
-    monkeypatch.setattr("koord.kube.client.socket.socket", note)
+    monkeypatch.setattr("koord.kube.streams.socket.socket", note)
     async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
         await client.get("/version", dict)
         limits = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for one in made]

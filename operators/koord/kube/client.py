@@ -1,49 +1,33 @@
 """The one HTTP client: bytes in, bytes out, typed errors.
 
 Every placed pod goes through it, so it is thin: no generated models, no environment lookups per
-request, no compression. Requests use the connection ``pool``; aiohttp carries watches, and all
+request, no compression. Requests use the connection ``pool``; ``streams`` carry watches, and all
 requests when there is a proxy. It knows the API's paths and media types, but no resources. Callers
 decide what to retry; only a 401 is retried here, once, with renewed credentials.
 """
 
 import asyncio
 import os
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakSet
 
-import aiohttp
 import msgspec
-from typing_extensions import override
-from yarl import URL
 
 from koord.kube.config import Access, Credentials
 from koord.kube.errors import ConnectionLost, Garbled, NotFound, Unauthorized, error_of_answer
-from koord.kube.http1 import Request, RequestWriter, set_user_timeout
-from koord.kube.pool import (
-    CONNECT_SECONDS,
-    KEEP_ALIVE_SECONDS,
-    MAX_CONNECTIONS,
-    REQUEST_SECONDS,
-    Origin,
-    Pool,
-    permit_always,
-)
+from koord.kube.http1 import Request, RequestWriter
+from koord.kube.pool import Origin, Pool, permit_always
 
 if TYPE_CHECKING:
-    from aiohttp.client_reqrep import ClientRequest
-    from aiohttp.connector import AddrInfoType, Connection
-    from aiohttp.tracing import Trace
+    from koord.kube.streams import Streams
 
 T = TypeVar("T")
 
-READ_BUFFER: Final = 1 << 20
-"""Bytes read ahead from a watch: many events arrive as one chunk when we are behind."""
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
@@ -96,17 +80,11 @@ class Client:
         """Number of connections that are kept open."""
         self._retired: WeakSet[Pool] = WeakSet()
         """Replaced pools that still carry requests."""
-        self._session: aiohttp.ClientSession | None = None
+        self._is_open = False
+        self._streams: Streams | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=_Connector(self._permit),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers,
-            timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
-            # Reading the environment for every request doubles its cost.
-            trust_env=self._is_proxied,
-        )
+        self._is_open = True
         return self
 
     async def __aexit__(
@@ -116,10 +94,10 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         # First, so that no later request opens a connection again.
-        session, self._session = self._session, None
+        self._is_open = False
         await asyncio.gather(*(pool.close() for pool in {self._pool, *self._retired}))
-        if session is not None:
-            await session.close()
+        if self._streams is not None:
+            await self._streams.close()
 
     @property
     def credentials(self) -> Credentials:
@@ -132,14 +110,14 @@ class Client:
         """
         self._kept_open = count
         access = await self._credentials.current()
-        if self._session is not None and not self._uses_proxy(access):
+        if self._is_open and not self._uses_proxy(access):
             self._use(access)
             self._pool.keep_open(count, self._make_probe)
 
     async def _make_probe(self) -> bytes:
         """Return a request that needs no rights and costs the server almost nothing."""
         access = await self._credentials.current()
-        if self._session is None or self._uses_proxy(access):
+        if not self._is_open or self._uses_proxy(access):
             raise ConnectionLost("no connections are kept open any more", sent=False)
         self._use(access)
         return self._writer.write(Request("GET", "/version", accept_of("GET")))
@@ -214,22 +192,26 @@ class Client:
         The bytes may end in the middle of a line. Raises ``ConnectionLost`` when nothing arrives
         for ``silence`` seconds or the connection breaks.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         target = _target(path, {**params, "watch": "true"})
         request = Request("GET", target, accept_of("GET"))
-        answer = await self._with_access(
-            lambda access: self._open(access, request, timeout=timeout)
+        streams = self._open_streams()
+        watch = await self._with_access(
+            lambda access: streams.watch(access, request, silence=silence)
         )
-
-        async def read() -> bytes:
-            with _connection_errors():
-                return await answer.content.readany()
-
         try:
-            yield read
+            yield watch.read
         finally:
-            # The stream is endless and cannot be drained, so its connection is closed.
-            answer.close()
+            watch.close()
+
+    def _open_streams(self) -> "Streams":
+        if not self._is_open:
+            raise ConnectionLost("the client is not open", sent=False)
+        if self._streams is None:
+            # Imported with the first watch: the import takes a fifth of a short command's time.
+            from koord.kube.streams import Streams  # noqa: PLC0415
+
+            self._streams = Streams(self._headers, self._permit, reads_proxy=self._is_proxied)
+        return self._streams
 
     async def _with_access(self, send: "Callable[[Access], Awaitable[T]]") -> T:
         """Call with the current credentials, and again with renewed ones after a 401."""
@@ -240,12 +222,10 @@ class Client:
             return await send(await self._credentials.renew(access))
 
     async def _send(self, access: Access, request: Request) -> bytes:
-        if self._session is None:
-            raise ConnectionLost("the client is not open", sent=False)
         if self._uses_proxy(access):
-            answer = await self._open(access, request)
-            with _connection_errors():
-                return await answer.read()
+            return await self._open_streams().send(access, request)
+        if not self._is_open:
+            raise ConnectionLost("the client is not open", sent=False)
         self._use(access)
         is_read = request.method == "GET"
         permit = permit_always if is_read else self._permit
@@ -272,67 +252,6 @@ class Client:
             if self._kept_open:
                 self._pool.keep_open(self._kept_open, self._make_probe)
 
-    async def _open(
-        self, access: Access, request: Request, **options: Any
-    ) -> aiohttp.ClientResponse:
-        """Return a response with its body still to come, or raise the error of its status."""
-        if self._session is None:
-            raise ConnectionLost("the client is not open", sent=False)
-        headers = {"Accept": request.accept}
-        if request.content is not None:
-            headers["Content-Type"] = str(request.media)
-        if access.authorization:
-            headers["Authorization"] = access.authorization
-        with _connection_errors():
-            answer = await self._session.request(
-                request.method,
-                URL(access.server + request.target, encoded=True),
-                data=request.content,
-                headers=headers,
-                ssl=access.tls or True,
-                server_hostname=access.server_name or None,
-                proxy=access.proxy or None,
-                read_bufsize=READ_BUFFER,
-                allow_redirects=False,
-                **options,
-            )
-            if answer.status < 300:
-                return answer
-            body = await answer.read()
-        raise error_of_answer(answer.status, body, answer.headers.get("Retry-After"))
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Asks for permission once a write has its connection, when nothing can delay it any more."""
-
-    def __init__(self, permit: Callable[[], None]) -> None:
-        super().__init__(
-            limit=MAX_CONNECTIONS,
-            keepalive_timeout=KEEP_ALIVE_SECONDS,
-            socket_factory=_make_socket,
-        )
-        self._permit = permit
-
-    @override
-    async def connect(
-        self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
-    ) -> "Connection":
-        connection = await super().connect(req, traces, timeout)
-        if req.method != "GET":
-            try:
-                self._permit()
-            except BaseException:
-                connection.release()
-                raise
-        return connection
-
-
-def _make_socket(address: "AddrInfoType") -> socket.socket:
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    set_user_timeout(made)
-    return made
-
 
 def _encode(body: Any) -> bytes:
     try:
@@ -344,15 +263,3 @@ def _encode(body: Any) -> bytes:
 
 def _target(path: str, params: Mapping[str, str] | None) -> str:
     return f"{path}?{urlencode(params)}" if params else path
-
-
-@contextmanager
-def _connection_errors() -> Iterator[None]:
-    """Turn aiohttp's errors into ``ConnectionLost``."""
-    try:
-        yield
-    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise ConnectionLost(f"cannot connect: {error}", sent=False) from error
-    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        text = str(error) or type(error).__name__
-        raise ConnectionLost(f"connection lost: {text}", sent=True) from error

@@ -13,8 +13,7 @@ pod counts as if it had none.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from koord.core.quota.model import (
     BUILT_IN,
@@ -29,9 +28,6 @@ from koord.core.quota.model import (
 )
 from koord.core.quota.reasons import QuotaNotAllowed, QuotaReason, QuotaUnknown
 from koord.core.units import Amounts
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +60,29 @@ class ActiveQuotas:
         self.specs: dict[QuotaName, QuotaSpec] = {}
         self.owner_of: dict[str, QuotaName] = {}
         """Namespace -> the quota whose annotation lists it."""
+        self._children: dict[QuotaName, set[QuotaName]] = {}
+        """Parent -> its children in force; the parent itself may be no quota in force."""
         self._usable: dict[str, list[QuotaName]] | None = None
         """Namespace -> the quotas that its pods may name, as far as those name the namespace."""
         for spec in specs:
             self.put(spec)
 
-    @cached_property
-    def _forest(self) -> "nx.DiGraph[QuotaName]":
-        """An edge from each parent to each child in force; a parent may be no quota in force."""
-        # Imported with the first quota: the import takes longer than all of koord's own.
-        import networkx as nx  # noqa: PLC0415
-
-        return nx.DiGraph()
-
     def get(self, name: QuotaName) -> QuotaSpec | None:
         return self.specs.get(name)
 
     def children(self, name: QuotaName) -> list[QuotaSpec]:
-        below = self._forest.successors(name) if name in self._forest else ()
-        return [self.specs[child] for child in sorted(below)]
+        return [self.specs[child] for child in sorted(self._children.get(name, ()))]
 
     def has_children(self, name: QuotaName) -> bool:
-        return name in self._forest and self._forest.out_degree(name) > 0
+        return name in self._children
 
     def descendants(self, name: QuotaName) -> set[QuotaName]:
-        import networkx as nx  # noqa: PLC0415
-
-        return nx.descendants(self._forest, name) if name in self._forest else set()
+        found, left = set[QuotaName](), [name]
+        while left:
+            new = self._children.get(left.pop(), set()) - found
+            found |= new
+            left += new
+        return found - {name}
 
     def orphans(self) -> list[QuotaSpec]:
         """Return the quotas that no chain of quotas in force connects to the root."""
@@ -115,7 +107,7 @@ class ActiveQuotas:
         self.drop(spec.name)
         self._usable = None
         self.specs[spec.name] = spec
-        self._forest.add_edge(spec.parent, spec.name)
+        self._children.setdefault(spec.parent, set()).add(spec.name)
         for namespace in spec.namespaces:
             self.owner_of[namespace] = spec.name
 
@@ -125,9 +117,10 @@ class ActiveQuotas:
         if spec is None:
             return
         self._usable = None
-        self._forest.remove_edge(spec.parent, name)
-        unused = [one for one in (spec.parent, name) if not self._forest.degree(one)]
-        self._forest.remove_nodes_from(unused)
+        siblings = self._children[spec.parent]
+        siblings.discard(name)
+        if not siblings:
+            del self._children[spec.parent]
         for namespace in spec.namespaces:
             if self.owner_of.get(namespace) == name:
                 del self.owner_of[namespace]
