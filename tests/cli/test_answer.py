@@ -36,9 +36,7 @@ def test_the_message_equals_the_condition() -> None:
     assert answer.standing is WAITING
     assert answer.reason is not None
     assert answer.reason.reason == MissingMembers((GangCount(A, 2, 3),))
-    assert answer.reason.message == (
-        "2 of 3 members of default/a present (child pod not collect enough)"
-    )
+    assert answer.reason.message == ("2 of 3 members of default/a present")
     assert answer.advice == ("Create 1 more member of default/a, or lower its minimum to 2.",)
 
 

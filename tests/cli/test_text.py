@@ -48,7 +48,7 @@ def test_a_pod_that_waits_for_members() -> None:
     assert show(ask_pod(make_reading(node, group, *pods))) == (
         """\
 Pod default/w-0 Waiting MissingMembers since 2026-03-01T11:56:00Z (4m ago)
-  2 of 3 members of default/a present (child pod not collect enough)
+  2 of 3 members of default/a present
   The operators have not reported on it. If that lasts longer than a few seconds, \
 they are not running or cannot reach the cluster.
 
@@ -81,7 +81,7 @@ def test_files_get_unwrapped_lines(monkeypatch) -> None:
     assert not console.is_terminal
     print_parts(make_parts(ask_pod(make_incomplete()), NOW, BEST_NODES), console)
     written = console.file.getvalue()
-    assert "2 of 3 members of default/a present (child pod not collect enough)\n" in written
+    assert "2 of 3 members of default/a present\n" in written
     assert "\x1b" not in written
 
 

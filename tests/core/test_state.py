@@ -239,7 +239,7 @@ def test_the_first_node_with_a_resource_opens_it_to_pods_seen_before() -> None:
     taken = make_pod("taken").resource("example.com/fpga", 3).running("n0")
     cluster.pods(taken, *asking)
     assert cluster.step() == []
-    assert "2 Insufficient example.com/fpga" in cluster.reasons()["p0"].text()
+    assert "All 2 nodes lack 2 free example.com/fpga" in cluster.reasons()["p0"].text()
     assert cluster.feasible(asking[0]) == ""
     cluster.nodes(make_node("n0").resource("example.com/fpga", 8))
     assert cluster.copies(asking[0]) == {"n0": 2, "n1": 0}, "8, of which 3 are used"

@@ -56,7 +56,7 @@ def test_cause_of_a_toy_appears_in_the_refusal() -> None:
     (refusal,) = cluster_with(Lanes(1)).plan(make_unit("u", laned(3))).refusals
     assert isinstance(refusal.reason, InsufficientNodes)
     assert refusal.reason.fit == 2
-    assert "node(s) had no free lane" in refusal.reason.text()
+    assert "Then all 2 nodes had no free lane" in refusal.reason.text()
 
 
 def test_plugin_does_not_affect_pods_that_do_not_use_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from koord.core import reasons
 from koord.core.framework import reasons as framework_reasons
-from koord.core.framework.reasons import InsufficientNodes, RefusedNodes
+from koord.core.framework.reasons import Elsewhere, InsufficientNodes, RefusedNodes
 from koord.core.gang import reasons as gang_reasons
 from koord.core.gang.reasons import (
     AllBound,
@@ -134,25 +134,56 @@ EXPECTED = [
     (
         make_shortage(),
         (
-            "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, 4 "
-            "Insufficient nvidia.com/gpu. 4 of 8 pods fit; the next one, default/w-4, requests "
-            "8 nvidia.com/gpu; 4 more empty nodes as large as the largest one would be enough."
+            "Room for 4 of 8 pods. Of 5 nodes, 4 lack 8 free nvidia.com/gpu, 1 was unschedulable, "
+            "1 lacks free cpu. 4 more empty nodes as large as the largest one would be enough. "
+            "(0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, 4 "
+            "Insufficient nvidia.com/gpu.)"
+        ),
+    ),
+    (
+        make_shortage(
+            elsewhere=Elsewhere(
+                1, (RefusedNodes(NodeRefusal.RESOURCE, 1, GPU),), ("n",), ("team-a/bert-*",)
+            )
+        ),
+        (
+            "Room for 4 of 8 pods. The other node lacks 8 free nvidia.com/gpu (team-a/bert-*). 4 "
+            "more empty nodes as large as the largest one would be enough. (0/5 nodes are "
+            "available: 1 Insufficient cpu, 1 node(s) were unschedulable, 4 Insufficient "
+            "nvidia.com/gpu.)"
+        ),
+    ),
+    (
+        make_shortage(
+            refused=(RefusedNodes(NodeRefusal.RESOURCE, 5, GPU),), elsewhere=Elsewhere(0, ())
+        ),
+        (
+            "Room for 4 of 8 pods. Then all 5 nodes lack 8 free nvidia.com/gpu. 4 more empty "
+            "nodes as large as the largest one would be enough. (0/5 nodes are available: 5 "
+            "Insufficient nvidia.com/gpu.)"
+        ),
+    ),
+    (
+        make_shortage(elsewhere=Elsewhere(1, (RefusedNodes(NodeRefusal.TAINT, 1, detail="a: b"),))),
+        (
+            "Room for 4 of 8 pods. The other node had untolerated taint {a: b}. default/w-4 "
+            "requests 8 nvidia.com/gpu. 4 more empty nodes as large as the largest one would be "
+            "enough. (0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, "
+            "4 Insufficient nvidia.com/gpu.)"
         ),
     ),
     (
         make_shortage(want=1, fit=0, resource="memory", request=3 << 30, more_nodes=0),
         (
-            "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, 4 "
-            "Insufficient nvidia.com/gpu. default/w-4 requests 3Gi memory; no node could take "
-            "it even if empty."
+            "No room for default/w-4. Of 5 nodes, 4 lack free nvidia.com/gpu, 1 was "
+            "unschedulable, 1 lacks free cpu. default/w-4 requests 3Gi memory. No node could take "
+            "it even if empty. (0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were "
+            "unschedulable, 4 Insufficient nvidia.com/gpu.)"
         ),
     ),
     (
         make_shortage(nodes=0, refused=(), resource="", more_nodes=0),
-        (
-            "no nodes available to schedule pods. 4 of 8 pods fit; default/w-4 is the first "
-            "that does not fit."
-        ),
+        ("Room for 4 of 8 pods. The cluster has no nodes. (no nodes available to schedule pods.)"),
     ),
     (
         WaitingForForeignGate("default/p", ("a.io/x", "a.io/y"), 1),
@@ -205,7 +236,9 @@ EXPECTED = [
     ("reason", "text"), EXPECTED, ids=[type(reason).__name__ for reason, _ in EXPECTED]
 )
 def test_texts(reason: Reason, text: str) -> None:
-    assert reason.text() == text
+    """The last words, in brackets, are upstream's: they are written for ``compat`` only."""
+    assert reason.text(compat=True) == text
+    assert reason.text() == text.removesuffix(f" ({reason.upstream()})")
 
 
 def test_codes_are_unique() -> None:
@@ -281,7 +314,7 @@ def test_texts_are_limited_in_length(reason: Reason) -> None:
 def test_causes_beyond_the_limit_are_counted() -> None:
     refused = tuple(RefusedNodes(NodeRefusal.TAINT, 30 - i, detail=f"t{i}: ") for i in range(20))
     text = make_shortage(refused=refused).text()
-    assert "30 node(s) had untolerated taint {t0: }" in text
+    assert "30 had untolerated taint {t0: }" in text
     assert "12 more causes" in text
     assert "{t19: }" not in text
 

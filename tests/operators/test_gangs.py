@@ -36,7 +36,7 @@ def test_gang_that_does_not_fit_reports_the_shortage_and_binds_nothing(cluster: 
     status = cluster.get_group("a")["status"]
     assert (status["attempts"], status["lastAttemptTime"][-1]) == (1, "Z")
     message = cluster.condition(cluster.get_group("a"), "Placed")[2]
-    assert "Insufficient nvidia.com/gpu" in message
+    assert "lack 8 free nvidia.com/gpu" in message
     assert "2 of 3" in message
     assert not cluster.bound()
     cluster.pod("small", gpus=8)
@@ -145,7 +145,7 @@ def test_ungated_pod_without_room_is_unschedulable_as_autoscalers_expect(cluster
         return cluster.condition(cluster.get_pod("p"), "PodScheduled")
 
     cluster.expect(lambda: condition()[:2] == ("False", "Unschedulable"), "it says so")
-    assert "Insufficient nvidia.com/gpu" in condition()[2]
+    assert "lacks 2 free nvidia.com/gpu" in condition()[2]
     cluster.add_nodes(1)
     cluster.expect_bound("p")
 

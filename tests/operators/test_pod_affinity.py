@@ -49,8 +49,8 @@ def test_gang_with_pod_anti_affinity_is_placed_whole_or_not_at_all(cluster: Clus
     cluster.gang("a", 3, gpus=1, labels=WEB, affinity=APART)
     cluster.expect_group("a", "InsufficientNodes")
     text = cluster.group_message("a")
-    assert "2 node(s) didn't match pod anti-affinity rules" in text
-    assert "2 of 3 pods fit" in text
+    assert "all 2 nodes didn't match pod anti-affinity rules" in text
+    assert "Room for 2 of 3 pods" in text
     assert "1 more empty node as large as the largest one would be enough" in text
     assert cluster.bound() == {}
     cluster.add_nodes(1)

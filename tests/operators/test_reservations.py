@@ -133,7 +133,7 @@ def test_it_waits_for_room_and_says_why(cluster: Cluster, reservations: Reservat
         lambda: cluster.condition(reservations.get("r"), "Scheduled")[:2] == wanted, "it says so"
     )
     message = cluster.condition(reservations.get("r"), "Scheduled")[2]
-    assert "Insufficient nvidia.com/gpu" in message
+    assert "lacks 16 free nvidia.com/gpu" in message
     cluster.add_nodes(1, gpus=16)
     reservations.expect("r")
     cluster.expect(

@@ -122,7 +122,7 @@ def test_refusal_says_how_often_and_when_it_is_tried_again() -> None:
     assert cluster.step() == []
     reason = cluster.reason()
     assert isinstance(reason, InsufficientNodes)
-    assert "1 node(s) rejected such pods 2 times, tried again in 3 s" in reason.text()
+    assert "The node rejected such pods 2 times, tried again in 3 s" in reason.text()
     cluster.state.note_freed(cluster.state.advance(NOW + 2))
     assert cluster.step() == ["c"]
 

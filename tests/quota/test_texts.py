@@ -132,7 +132,9 @@ EXPECTED = [
     ("reason", "text"), EXPECTED, ids=[f"{at}-{one.code}" for at, (one, _) in enumerate(EXPECTED)]
 )
 def test_texts(reason: Reason, text: str) -> None:
-    assert reason.text() == text
+    """The last words, in brackets, are upstream's: they are written for ``compat`` only."""
+    assert reason.text(compat=True) == text
+    assert reason.text() == text.removesuffix(f" ({reason.upstream()})")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_waiting_for_own_pods_helps_if_the_unit_alone_fits() -> None:
 
 def test_zero_usage_is_formatted_as_by_koordinator() -> None:
     reason = InsufficientMax(("team",), NUMBERS[0], (), (), NUMBERS[3])
-    assert "runtime: <empty>, used: <empty>" in reason.text()
+    assert "runtime: <empty>, used: <empty>" in reason.text(compat=True)
 
 
 @pytest.mark.parametrize("fault", QuotaFault)

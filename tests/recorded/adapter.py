@@ -179,6 +179,9 @@ def _tell_refusal(refusal: Refusal) -> dict[str, Plain]:
     reason = to_plain(refusal.reason)
     if isinstance(refusal.reason, UnknownLayer) and isinstance(reason, dict):
         reason.pop("shortage", None)  # in words only: it decides nothing
+    if isinstance(reason, dict):
+        for one in (reason, reason.get("shortage", {})):
+            one.pop("elsewhere", None)  # in words only, too
     return {"unit": refusal.unit, "pods": pods, "reason": reason}
 
 

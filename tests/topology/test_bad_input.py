@@ -37,8 +37,8 @@ def cluster() -> FakeCluster:
 @pytest.mark.parametrize(
     ("topology", "layer", "multiple", "code", "words"),
     [
-        ("default", "Rack", 1, "NoDomainFits", "no node is in the topology"),
-        ("default", "Spine", 4, "NoDomainFits", "no node is in the topology"),
+        ("default", "Rack", 1, "NoDomainFits", "No node is in the topology"),
+        ("default", "Spine", 4, "NoDomainFits", "No node is in the topology"),
         ("flat", "Spine", 1, "NoDomainFits", "9995 more domains"),
         ("flat", NODE_LAYER, 8, "NoDomainFits", "9995 more domains"),
         ("flat", "Row", 1, "UnknownLayer", "Row"),

@@ -113,8 +113,10 @@ def test_refusal_names_offers_shortage_and_the_first_unplaced_member() -> None:
     assert offers[("s1", "b2")] == 2
     shortage = reason.shortage
     assert (shortage.first, shortage.resource) == ("default/w-3", "cpu")
-    assert "desiredOfferSlot: 4, topology topologyNode Block/b0: 3;" in reason.text()
-    assert "12 Insufficient cpu" in reason.text()
+    upstream = reason.text(compat=True)
+    assert "desiredOfferSlot: 4, topology topologyNode Block/b0: 3;" in upstream
+    assert "12 Insufficient cpu" in upstream
+    assert "Most room: b0: 3, b4: 3" in reason.text()
 
 
 def test_refusal_lists_at_most_five_offers() -> None:
@@ -123,7 +125,7 @@ def test_refusal_lists_at_most_five_offers() -> None:
     reason = run(cluster, make_members(2)).refusals[0].reason
     assert isinstance(reason, NoDomainFits)
     assert (len(reason.offers), reason.domains) == (5, 7)
-    assert "Block/s0/b: 1" in reason.text()
+    assert "s0/b: 1" in reason.text()
     assert "(2 more domains, none larger)" in reason.text()
 
 
@@ -170,7 +172,8 @@ def test_refusal_by_multiples_only_says_so() -> None:
     reason = run(cluster, make_members(20, cpus=1)).refusals[0].reason
     assert isinstance(reason, MultipleNotMet)
     assert reason.multiples == (("Block", 8),)
-    assert "podCountMultiple constraints: Block=8" in reason.text()
+    assert "podCountMultiple constraints: Block=8" in reason.text(compat=True)
+    assert "multiple (Block=8)" in reason.text()
 
 
 def test_multiple_larger_than_the_gang_is_reported() -> None:
@@ -292,7 +295,7 @@ def test_unknown_required_layer_is_refused_unknown_preferred_one_ignored() -> No
     assert isinstance(reason, UnknownLayer)
     assert (reason.layers, reason.known) == (("spine",), ("Spine", "Block", NODE_LAYER))
     assert reason.text().startswith('ClusterNetworkTopology default has no layer "spine"; its')
-    assert reason.text().endswith(
+    assert reason.text(compat=True).endswith(
         "(no candidate topology nodes can accommodate job, desiredOfferSlot: 9, , "
         "0/1 nodes are available: 1 Insufficient cpu.)"
     )

@@ -306,7 +306,7 @@ def test_multiples_that_a_sub_group_cannot_reach_are_reported() -> None:
         Scene(make_sub_groups(*groups), *pods, minimum=12, constraint=constraint).decide().refusals
     )
     assert isinstance(refusal.reason, MultipleNotMet)
-    assert f"podCountMultiple constraints: {NODE_LAYER}=4" in refusal.reason.text()
+    assert f"podCountMultiple constraints: {NODE_LAYER}=4" in refusal.reason.text(compat=True)
 
 
 def test_replacement_completes_the_multiple_of_its_sub_group() -> None:

@@ -193,7 +193,9 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         target=target,
         standing=_refine(standing, history),
         history=history,
-        reason=None if reason is None else Explained(reason.text_for(pod.key), reason),
+        reason=None
+        if reason is None
+        else Explained(reason.text_for(pod.key, compat=state.gangs.compat), reason),
         is_reported_on=pod.handling is not Handling.NOT_OURS,
         place=_place_of(pod),
         gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
@@ -232,8 +234,10 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         target=target,
         standing=_refine(standing, history),
         history=history,
-        reason=None if reason is None else Explained(reason.text(), reason),
-        waits=None if waits is None else Explained(waits.text(), waits),
+        reason=None
+        if reason is None
+        else Explained(reason.text(compat=state.gangs.compat), reason),
+        waits=None if waits is None else Explained(waits.text(compat=state.gangs.compat), waits),
         is_reported_on=pod_group is not None,
         gang=_gang_of(reading, target.key, now),
         offers=() if is_unknown(reading, NODES.name) else explanation.offers,

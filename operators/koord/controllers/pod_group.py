@@ -152,6 +152,7 @@ class PodGroupStatusPolicy:
             self._problems.get(pod_group.uid, ()),
             self._find_unknown_topology(gang) or self._find_unknown_sub_groups(gang),
             find_eviction(pod_group.history),
+            compat=self.state.gangs.compat,
         )
         conditions = _degrade(conditions, self._find_members_on_failed_nodes(gang))
         fields = _fields(status) | self._placement(gang, status)
@@ -327,9 +328,11 @@ def _conditions(
     problems: tuple[Problem, ...],
     fault: UnknownLayer | MissingTopology | InvalidAnnotation | None,
     evicted: Episode | None = None,
+    *,
+    compat: bool = False,
 ) -> tuple[ConditionPatch, ...]:
     conditions = {
-        kind: ConditionPatch(kind, is_true, reason.code, reason.text())
+        kind: ConditionPatch(kind, is_true, reason.code, reason.text(compat=compat))
         for kind, is_true, reason in status.conditions
     }
     kind = ConditionType.SPEC_VALID

@@ -81,6 +81,8 @@ class PlacementAnnouncer:
     pod_groups: StatusWriter
     reservations: StatusWriter
     events: EventRecorder
+    compat: bool = False
+    """Whether texts end with the words of Koordinator and kube-scheduler."""
 
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
         """Set our condition on a pod.
@@ -88,7 +90,7 @@ class PlacementAnnouncer:
         A pod without gate is expected to carry ``PodScheduled=False`` while it waits for room; on
         a gated one that condition is the API server's.
         """
-        text = reason.text_for(pod.key)
+        text = reason.text_for(pod.key, compat=self.compat)
         if pod.handling is Handling.RESERVE:
             said = ("Scheduled", "") if is_placed else (UNSCHEDULABLE, text)
             self.reservations.submit(
@@ -107,7 +109,9 @@ class PlacementAnnouncer:
         """Set ``Placed`` to False on a PodGroup, and the condition of the step that failed."""
         said = {ConditionType.PLACED: reason.code, **reason.also_false}
         conditions = (
-            ConditionPatch(kind, is_true, code, reason.text(), pod_group.generation)
+            ConditionPatch(
+                kind, is_true, code, reason.text(compat=self.compat), pod_group.generation
+            )
             for is_true, codes in ((False, said), (True, reason.also_true))
             for kind, code in codes.items()
         )
@@ -125,19 +129,19 @@ class PlacementAnnouncer:
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup: a warning, unless it was placed."""
-        text = note or _point(reason, reason.text(), f"pg {pod_group.key}")
+        text = note or _point(reason, reason.text(compat=self.compat), f"pg {pod_group.key}")
         self._emit(ref_of_pod_group(pod_group), reason, text)
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
         """Emit one event on a pod: a warning, unless it was placed."""
-        text = _point(reason, reason.text_for(pod.key), f"pod {pod.key}")
+        text = _point(reason, reason.text_for(pod.key, compat=self.compat), f"pod {pod.key}")
         self._emit(ref_of_pod(pod), reason, text)
 
     def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None:
         """Emit one event on the owner of waiting pods, of which ``pod`` is one."""
         kind = f"pg {pod.gang.key}" if pod.gang is not None else f"pod {pod.key}"
         ref = ObjectRef(owner.api_version, owner.kind, "", owner.name, owner.uid, pod.namespace)
-        self._emit(ref, reason, _point(reason, reason.text(), kind))
+        self._emit(ref, reason, _point(reason, reason.text(compat=self.compat), kind))
 
     def _emit(self, ref: ObjectRef, reason: Reason, text: str) -> None:
         kind = EventType.NORMAL if reason.is_placed else EventType.WARNING

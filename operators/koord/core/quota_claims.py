@@ -1,12 +1,13 @@
-"""Finds who uses what a waiting unit's quota is entitled to. Decides nothing.
+"""Finds who uses what a waiting unit lacks, or what its quota is entitled to. Decides nothing.
 
 A unit may wait for nodes although its quota has room: others use more than their share meanwhile.
 Only then has it a claim, and the remark of its reason says so (``koord.core.quota.claims``).
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
 from koord.core.framework.reasons import InsufficientNodes
@@ -19,6 +20,7 @@ from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.reclaim import Overuse, find_entitlement, find_overuse
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.core.text import cut
 
 MOST_USERS: Final = 3
 MAX_REMEMBERED: Final = 1024
@@ -38,20 +40,36 @@ class QuotaClaims:
 
     def add(self, unit: Unit, reason: Reason) -> Reason:
         """Return the reason of a unit with its claim, or as it is if it has none."""
-        if not self._state.quotas.is_in_use or not isinstance(
-            reason, InsufficientNodes | QuotaExceeded
-        ):
+        if not isinstance(reason, InsufficientNodes | QuotaExceeded):
             return reason
-        ledger = self._look()
+        ledger = self._look() if self._state.quotas.is_in_use else None
         known = self._known.get(unit.key)
         if known is not None and known[0] == reason:
             return known[1]
-        claim = self._find(ledger, unit, reason) if self._over else None
-        told = reason if claim is None else replace(reason, remark=claim)
+        claim = self._find(ledger, unit, reason) if ledger and self._over else None
+        told = self._name_users(reason) if claim is None else replace(reason, remark=claim)
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
         self._known[unit.key] = reason, told
         return told
+
+    def _name_users(self, reason: Reason) -> Reason:
+        """Say who uses most of the scarcest resource on the nodes that lack it."""
+        if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
+            return reason
+        pods: dict[str, list[Pod]] = {}
+        amounts: Counter[str] = Counter()
+        for node in reason.elsewhere.short:
+            for pod in self._state.pods_on(node):
+                amount = dict(self._state.quotas.requests_of(pod)).get(reason.resource, 0)
+                if amount:
+                    owner = pod.owners[0].uid if pod.owners else pod.key
+                    group = owner if pod.gang is None else pod.gang.key
+                    pods.setdefault(group, []).append(pod)
+                    amounts[group] += amount
+        most = sorted(pods, key=lambda group: (-amounts[group], group))
+        users = tuple(_abbreviate(pods[group]) for group in most)
+        return replace(reason, elsewhere=replace(reason.elsewhere, users=users))
 
     def _look(self) -> Ledger:
         ledger = self._state.open_ledger()
@@ -130,6 +148,15 @@ def _scarce(reason: InsufficientNodes | QuotaExceeded) -> tuple[str, ...]:
     if isinstance(reason, InsufficientNodes):
         return (reason.resource,)
     return tuple(one.resource for one in reason.shortages)
+
+
+def _abbreviate(pods: Sequence[Pod]) -> str:
+    """Write ``team-a/bert-*`` for several pods of one gang or owner."""
+    first, last = (choose(pod.name for pod in pods) for choose in (min, max))
+    if first == last:
+        return cut(pods[0].key, 80)
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return cut(f"{pods[0].namespace}/{''.join(one for one, _ in alike)}*", 80)
 
 
 def _name(pod: Pod) -> str:

@@ -6,9 +6,9 @@ that made it to the condition, the event, the metric and ``koord explain``; only
 base class and the reasons that belong to no domain.
 
 A text says first what is wrong, with numbers and names, then what would help. Where Koordinator or
-kube-scheduler have words for the same situation, the text contains them, so that runbooks written
-for them keep working. Advice is whole sentences, the most promising first; it promises nothing, and
-what clears up by itself has none.
+kube-scheduler have words for the same situation, they follow in brackets with ``compat``, so that
+runbooks written for them keep working. Advice is whole sentences, the most promising first; it
+promises nothing, and what clears up by itself has none.
 """
 
 from abc import ABC, abstractmethod
@@ -94,19 +94,21 @@ class Reason(ABC):
         """The one pod (``namespace/name``) that holds up the others; empty if there is none."""
         return ""
 
-    def text(self) -> str:
+    def text(self, *, compat: bool = False) -> str:
         """Return the text for the object that the reason is about, at most ``MAX_TEXT`` long."""
-        return cut(self._whole_text(), MAX_TEXT)
+        return cut(self._whole_text(compat=compat), MAX_TEXT)
 
-    def _whole_text(self) -> str:
-        return self._text() if self.remark is None else f"{self.remark.text()} {self._text()}"
+    def _whole_text(self, *, compat: bool) -> str:
+        text = self._text() if self.remark is None else f"{self.remark.text()} {self._text()}"
+        upstream = self.upstream() if compat else ""
+        return f"{text} ({upstream})" if upstream else text
 
-    def text_for(self, pod: str) -> str:
+    def text_for(self, pod: str, *, compat: bool = False) -> str:
         """Return the text for one member (``namespace/name``), naming the pod it waits for."""
         if self.culprit in {"", pod}:
-            return self.text()
+            return self.text(compat=compat)
         waits = f" This pod waits for {cut(self.culprit, MAX_QUOTED - 32)}."
-        return f"{cut(self._whole_text(), MAX_TEXT - MAX_QUOTED)}{waits}"
+        return f"{cut(self._whole_text(compat=compat), MAX_TEXT - MAX_QUOTED)}{waits}"
 
     def advice(self) -> tuple[str, ...]:
         """Return what would help, at most ``MAX_SENTENCES`` sentences."""
@@ -116,6 +118,10 @@ class Reason(ABC):
 
     @abstractmethod
     def _text(self) -> str: ...
+
+    def upstream(self) -> str:
+        """Return what Koordinator or kube-scheduler say of the situation."""
+        return ""
 
     def _advice(self) -> Iterable[str]:
         return ()

@@ -191,6 +191,10 @@ class ClusterState:
         """Whether a gang and all gangs of its group have their quorum."""
         return isinstance(find_quorum(self.gangs, gang), Reached)
 
+    def pods_on(self, node: str) -> list[Pod]:
+        """Return the pods that are charged to a node."""
+        return [self.pods[uid] for uid in self._on_node.get(node, ()) if uid in self.pods]
+
     def pods_on_nodes(self) -> Iterator[tuple[Pod, int]]:
         """Yield the pods on nodes that inter-pod rules see, with their rows, sorted by key."""
         for pod in sorted(self.pods.values(), key=lambda pod: pod.key):

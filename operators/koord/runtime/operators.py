@@ -116,6 +116,7 @@ def start_placement(parts: "Parts") -> None:
         pod_groups=_make_group_writer(parts, "koord-placement"),
         reservations=_make_reservation_writer(parts, "koord-placement-wait"),
         events=events,
+        compat=state.gangs.compat,
     )
     reports = WaitReports(
         state=state, announcer=announcer, clock=time.monotonic, is_busy=parts.is_binding

@@ -401,7 +401,7 @@ def describe_refusal(refusal: Any) -> Fields:
         "min": dict(refusal.limit),
         "used": dict(refusal.used),
         "nonPreemptibleUsed": dict(refusal.used),
-        "message": refusal.text(),
+        "message": refusal.text(compat=True),
     }
 
 
@@ -676,7 +676,7 @@ def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
     unknown = found and found.refusal
     refusal = unknown or check_submission(spec, before, request)
     if refusal is not None:
-        return {"allowed": False, "message": refusal.text(), "childRequestAfter": before}
+        return {"allowed": False, "message": refusal.text(compat=True), "childRequestAfter": before}
     return {"allowed": True, "childRequestAfter": add_up((before, request))}
 
 
@@ -762,7 +762,7 @@ def adapt_hook(case: Mapping[str, Any]) -> Fields:
     checks = {case["hookKey"]: lambda _: case["hookError"] or ""}
     ledger = Ledger([solution], KOORDINATOR, checks)
     refusal = try_charge(ledger, [QuotaCharge("quota", {})])
-    return {"admitted": refusal is None, "message": refusal.text() if refusal else ""}
+    return {"admitted": refusal is None, "message": refusal.text(compat=True) if refusal else ""}
 
 
 def adapt_path(case: Mapping[str, Any]) -> Fields:

@@ -104,7 +104,7 @@ def adapt_job_preempt(case: Mapping[str, Any]) -> Fields:
         answer["nominated"] = places | waiting
         answer["victims"] = [pod.name for pod in found.pods]
     elif case.get("networkTopologySpec"):
-        answer["message"] = found.text()
+        answer["message"] = found.text(compat=True)
     return answer
 
 

@@ -135,7 +135,7 @@ def offers(snapshot: Any, pod: Pod, most: int) -> Fields:
 
 
 def refused(reason: Any) -> Fields:
-    answer: Fields = {"message": reason.text()}
+    answer: Fields = {"message": reason.text(compat=True)}
     if isinstance(reason, NoDomainFits | MultipleNotMet):
         answer["domainOffers"] = {
             f"{reason.layer}/{one.path[-1] if one.path else ''}": one.offer for one in reason.offers

@@ -158,7 +158,7 @@ class _Attempt:
             return None
         reason = self._result.left_over.get(rest[0].uid)
         if reason is None:
-            reason = explain_shortage(self._cycle, len(rest), 0, rest[0])
+            reason = explain_shortage(self._cycle, len(rest), rest[0])
         return Refusal(unit.key, rest, reason)
 
     def _place_share(self, unit: Unit, share: Share) -> list[Assignment] | Reason:
@@ -233,7 +233,7 @@ class _Attempt:
         placed_uids = {assignment.pod.uid for assignment in placed}
         first = next(pod for pod in wanted if pod.uid not in placed_uids)
         want = max(unit.required, 1)
-        reason = explain_shortage(self._cycle, want, len(placed), first)
+        reason = explain_shortage(self._cycle, want, first, [one.node for one in placed])
         self._cycle.rollback(mark)
         return reason
 

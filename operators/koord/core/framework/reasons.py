@@ -1,16 +1,19 @@
-"""Why nodes refuse pods, and why a unit does not fit on the nodes, in kube-scheduler's words."""
+"""Why nodes refuse pods, and why a unit does not fit on the nodes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from koord.core.framework.cause import Cause
+from koord.core.framework.cause import RESOURCE, Cause
 from koord.core.reasons import MAX_SENTENCES, Reason, Remark
 from koord.core.text import MAX_LISTED, named, plural
 from koord.core.units import PODS, format_amount
 
 _NODE_CONDITIONS: Final = "{node.kubernetes.io/"
 """Prefix of taints that Kubernetes sets for node conditions."""
+_OF_NODES: Final = "node(s) "
+"""How kube-scheduler begins the text of a cause."""
+_MOST_USERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,35 @@ class RefusedNodes:
     def text(self) -> str:
         """Return the cause with its count, as kube-scheduler does: ``3 Insufficient cpu``."""
         return f"{self.nodes} {self.refusal.describe(self.resource, self.detail)}"
+
+    def clause(self, resource: str, amount: str, users: Sequence[str]) -> str:
+        """Return the cause as a predicate; ``users`` have the ``amount`` of ``resource``."""
+        is_one = self.nodes == 1
+        if self.resource == PODS:
+            return "takes no more pods" if is_one else "take no more pods"
+        if self.refusal is RESOURCE:
+            is_asked = self.resource == resource
+            lacks = f"{'lacks' if is_one else 'lack'}{f' {amount}' if is_asked else ''} free"
+            who = f" ({named(users, _MOST_USERS)})" if users and is_asked else ""
+            return f"{lacks} {self.resource}{who}"
+        text = self.refusal.describe(detail=self.detail)
+        if not text.startswith(_OF_NODES):
+            return f"{'refuses' if is_one else 'refuse'}: {text}"
+        text = text.removeprefix(_OF_NODES)
+        return f"was {text.removeprefix('were ')}" if is_one and text.startswith("were ") else text
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The ``nodes`` that take none of the pods that fit, each counted once in ``refused``.
+
+    ``short`` are the first of those that lack the scarcest resource, and ``users`` who has it.
+    """
+
+    nodes: int
+    refused: tuple[RefusedNodes, ...]
+    short: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +79,8 @@ class InsufficientNodes(Reason):
     """The pods of a unit do not all fit.
 
     ``want`` pods must be placed, ``fit`` of them could be now, of a cluster of ``nodes`` nodes.
-    ``refused`` says what the nodes lack for the first member that does not fit, ``first``.
+    ``refused`` says what the nodes lack for the first member that does not fit, ``first``, once
+    those are placed; ``elsewhere`` leaves out the nodes of those (None: not looked at).
     ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod requests of
     it, ``more_nodes`` how many more empty nodes, as large as the largest one, would be enough (0:
     no node takes such a pod even if empty; None: it depends on other pods).
@@ -65,6 +98,7 @@ class InsufficientNodes(Reason):
     resource: str = ""
     request: int = 0
     more_nodes: int | None = 0
+    elsewhere: Elsewhere | None = None
     remark: Remark | None = None
 
     @property
@@ -90,18 +124,43 @@ class InsufficientNodes(Reason):
         return f"{head}: {', '.join(texts)}." if texts else f"{head}."
 
     def _text(self) -> str:
-        parts = [] if self.want == 1 else [f"{self.fit} of {self.want} pods fit"]
-        if self.amount:
-            first = f"the next one, {self.first}," if self.fit else self.first
-            parts.append(f"{first} requests {self.amount}")
-        else:
-            parts.append(f"{self.first} is the first that does not fit")
+        is_one = self.want == 1
+        room = f"No room for {self.first}" if is_one else f"Room for {self.fit} of {self.want} pods"
+        there = self.elsewhere
+        if there is None or not there.nodes:
+            there = Elsewhere(self.nodes, self.refused)
+        sentences = [room, self._describe_nodes(there)]
+        if self.amount and self.resource not in {one.resource for one in there.refused}:
+            sentences.append(f"{self.first} requests {self.amount}")
         if self.more_nodes:
             nodes = plural(self.more_nodes, "more empty node")
-            parts.append(f"{nodes} as large as the largest one would be enough")
+            sentences.append(f"{nodes} as large as the largest one would be enough")
         elif self.nodes and self.more_nodes is not None:
-            parts.append("no node could take it even if empty")
-        return f"{self.fit_error()} {'; '.join(parts)}."
+            sentences.append("No node could take it even if empty")
+        return f"{'. '.join(sentences)}."
+
+    def _describe_nodes(self, there: Elsewhere) -> str:
+        """Say what the nodes lack, other than those of the pods that fit."""
+        if not self.nodes:
+            return "The cluster has no nodes"
+        other = "" if there.nodes == self.nodes else "other "
+        nodes = f"{other}node" if there.nodes == 1 else f"{other or 'all '}{there.nodes} nodes"
+        causes = sorted(there.refused, key=lambda one: -one.nodes)
+        asked = self.resource, format_amount(self.resource, self.request), there.users
+        if len(causes) == 1 and causes[0].nodes == there.nodes:
+            subject = nodes if nodes.startswith("all") else f"the {nodes}"
+            subject = (
+                f"{subject[0].upper()}{subject[1:]}" if other or not self.fit else f"Then {subject}"
+            )
+            return f"{subject} {causes[0].clause(*asked)}"
+        clauses = [f"{one.nodes} {one.clause(*asked)}" for one in causes[:MAX_LISTED]]
+        if len(causes) > MAX_LISTED:
+            clauses.append(f"{len(causes) - MAX_LISTED} more causes")
+        whole = f"the {other}{there.nodes} nodes" if other else plural(there.nodes, "node")
+        return f"Of {whole}, {', '.join(clauses)}" if clauses else f"No node of {whole} is open"
+
+    def upstream(self) -> str:
+        return self.fit_error()
 
     def advice(self, closed: Sequence[Closed] = ()) -> tuple[str, ...]:
         """Return what would help; ``closed`` are nodes with room that are closed to ``first``."""

@@ -1,24 +1,37 @@
 """Counts the nodes that refuse a pod, per cause.
 
 Counts as kube-scheduler does: a node is counted under the first check that it fails, and under each
-resource that it lacks.
+resource that it lacks. And once each, without the nodes of the pods that fit: for people.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
 from koord.core.framework.arrays import Mask
 from koord.core.framework.cause import RESOURCE, Cause
 from koord.core.framework.cycle import Cycle
-from koord.core.framework.reasons import InsufficientNodes, RefusedNodes
+from koord.core.framework.reasons import Elsewhere, InsufficientNodes, RefusedNodes
 from koord.core.pods import Pod, PodShape
 
+_MOST_SHORT: Final = 16
+"""Nodes that lack the scarcest resource and are named in a reason."""
+_Check = tuple[Cause, str, Mask]
 
-def explain_shortage(cycle: Cycle, want: int, fit: int, first: Pod) -> InsufficientNodes:
-    """Return why ``first`` does not fit in the current cycle."""
+
+def explain_shortage(
+    cycle: Cycle, want: int, first: Pod, placed: Sequence[str] = (), *, fit: int | None = None
+) -> InsufficientNodes:
+    """Return why ``first`` does not fit in the current cycle.
+
+    ``placed`` are the nodes of the pods that fit, if the cycle has them; ``fit`` their number.
+    """
+    fit = len(placed) if fit is None else fit
     shape = cycle.shape_of(first)
-    refused = count_refusals(cycle, shape)
+    checks = cycle.checks(shape)
+    refused = _count_refusals(cycle, shape, checks)
     resource, request = _scarcest(shape, refused)
     return InsufficientNodes(
         want=want,
@@ -29,6 +42,7 @@ def explain_shortage(cycle: Cycle, want: int, fit: int, first: Pod) -> Insuffici
         resource=resource,
         request=request,
         more_nodes=_more_nodes(cycle, shape, want - fit),
+        elsewhere=_look_elsewhere(cycle, shape, checks, resource, placed),
     )
 
 
@@ -43,10 +57,16 @@ def _more_nodes(cycle: Cycle, shape: PodShape, missing: int) -> int | None:
 
 def count_refusals(cycle: Cycle, shape: PodShape) -> tuple[RefusedNodes, ...]:
     """Count nodes by cause, most frequent first."""
+    return _count_refusals(cycle, shape, cycle.checks(shape))
+
+
+def _count_refusals(
+    cycle: Cycle, shape: PodShape, checks: Iterable[_Check]
+) -> tuple[RefusedNodes, ...]:
     left = cycle.table.is_live.copy()
     lacks = np.zeros_like(left)
     refused: list[RefusedNodes] = []
-    for cause, resource, passed in cycle.checks(shape):
+    for cause, resource, passed in checks:
         if cause is RESOURCE:
             failing = left & ~passed
             lacks |= failing
@@ -59,6 +79,30 @@ def count_refusals(cycle: Cycle, shape: PodShape) -> tuple[RefusedNodes, ...]:
     return tuple(
         sorted(refused, key=lambda entry: (-entry.nodes, entry.refusal, entry.resource)),
     )
+
+
+def _look_elsewhere(
+    cycle: Cycle, shape: PodShape, checks: Iterable[_Check], scarcest: str, placed: Iterable[str]
+) -> Elsewhere:
+    """Count the nodes other than those of the ``placed`` pods, each under one cause."""
+    table = cycle.table
+    left = table.is_live.copy()
+    left[[table.row_of[node] for node in set(placed)]] = False
+    nodes, short = int(left.sum()), np.empty(0, dtype=np.int64)
+    refused: list[RefusedNodes] = []
+    for cause, resource, passed in sorted(
+        checks, key=lambda one: (one[0].rank, one[1] != scarcest)
+    ):
+        failing = left & ~passed
+        if cause is not RESOURCE:
+            refused += _by_detail(cycle, shape, cause, failing)
+        elif failing.any():
+            refused.append(RefusedNodes(cause, int(failing.sum()), resource))
+            if resource == scarcest:
+                short = np.flatnonzero(failing)
+        left &= passed
+    short = short[np.argsort(table.name_rank[short])[:_MOST_SHORT]]
+    return Elsewhere(nodes, tuple(refused), tuple(table.node_at(int(row)).name for row in short))
 
 
 def _by_detail(cycle: Cycle, shape: PodShape, cause: Cause, failing: Mask) -> list[RefusedNodes]:

@@ -81,7 +81,10 @@ class MissingMembers(Reason):
             )
         elif not any(count.present or count.waiting_only for count in self.gangs):
             counts += f"; no live pod belongs to {'it' if len(self.gangs) == 1 else 'them'}"
-        return f"{counts} (child pod not collect enough)"
+        return counts
+
+    def upstream(self) -> str:
+        return "child pod not collect enough"
 
     def _advice(self) -> Iterable[str]:
         return (sentence for gang in self.gangs for sentence in gang.advice())
@@ -97,10 +100,10 @@ class MissingPodGroup(Reason):
     gang: GangKey
 
     def _text(self) -> str:
-        return (
-            f"PodGroup {self.gang} does not exist; create it, or correct the name on the pods "
-            f"(gang has not init, gangName: {self.gang})"
-        )
+        return f"PodGroup {self.gang} does not exist; create it, or correct the name on the pods"
+
+    def upstream(self) -> str:
+        return f"gang has not init, gangName: {self.gang}"
 
     def _advice(self) -> Iterable[str]:
         yield f"Create the PodGroup {self.gang}, or correct the name on the pods."
@@ -122,8 +125,11 @@ class MissingGang(Reason):
             gangs, them = "gangs that do not exist", "them"
         return (
             f"{self.gang} lists {gangs}: {listed(self.missing)}; create {them}, or remove {them} "
-            f"from its groups (memberGangs [{listed(self.missing, ' ')}] doesn't exists)"
+            "from its groups"
         )
+
+    def upstream(self) -> str:
+        return f"memberGangs [{listed(self.missing, ' ')}] doesn't exists"
 
     def _advice(self) -> Iterable[str]:
         them = "them" if len(self.missing) > 1 else "it"

@@ -115,6 +115,9 @@ class PreemptionNotHelpful(Reason):
             f"{plural(self.evictable, 'pod')} that may be evicted{others}, {self.reason.text()}"
         )
 
+    def upstream(self) -> str:
+        return self.reason.upstream()
+
     def _advice(self) -> Iterable[str]:
         return self.reason.advice()
 

@@ -99,8 +99,7 @@ class QuotaExceeded(QuotaReason):
             f"pod's request: {write_amounts(self.request)}, exceedDimensions: [{self._keys}]"
         )
 
-    @property
-    def _insufficient(self) -> str:
+    def upstream(self) -> str:
         return f"Insufficient quotas, quotaName: {self.quota}, {self._details}"
 
 
@@ -115,7 +114,7 @@ class InsufficientEntitlement(QuotaExceeded):
         way_out = (
             self._offered or "its share grows when other quotas request less or nodes are added"
         )
-        return f"quota {self.quota} is entitled to {self._short}; {way_out} ({self._insufficient})"
+        return f"quota {self.quota} is entitled to {self._short}; {way_out}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class InsufficientMax(QuotaExceeded):
             way_out = f"{way_out}, which is not enough by itself: {self._offered}"
         if not self._exceeds_limit_alone:
             way_out = f"wait for its own pods to finish, or {way_out}"
-        return f"quota {self.quota} may use at most {self._short}; {way_out} ({self._insufficient})"
+        return f"quota {self.quota} may use at most {self._short}; {way_out}"
 
     @property
     def _exceeds_limit_alone(self) -> bool:
@@ -149,12 +148,13 @@ class AncestorInsufficient(QuotaExceeded):
     can_use_leftovers: ClassVar = True
 
     def _text(self) -> str:
-        topo = " ".join(self.topo)
         way_out = self._offered or "wait for pods below it to finish, or raise its min or max"
         return (
-            f"quota {self.quota}, above {self.topo[-1]}, may use at most {self._short}; {way_out} "
-            f"(Insufficient quotas, quotaNameTopo: [{topo}], {self._details})"
+            f"quota {self.quota}, above {self.topo[-1]}, may use at most {self._short}; {way_out}"
         )
+
+    def upstream(self) -> str:
+        return f"Insufficient quotas, quotaNameTopo: [{' '.join(self.topo)}], {self._details}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +166,14 @@ class NonPreemptibleOverMin(QuotaExceeded):
     def _text(self) -> str:
         return (
             f"for non-preemptible pods quota {self.quota} may use at most its min: "
-            f"{self._short}; raise its min, or label the pods preemptible: true "
-            f"(Insufficient non-preemptible quotas, quotaName: {self.quota}, "
+            f"{self._short}; raise its min, or label the pods preemptible: true"
+        )
+
+    def upstream(self) -> str:
+        return (
+            f"Insufficient non-preemptible quotas, quotaName: {self.quota}, "
             f"min: {write_amounts(self.limit)}, nonPreemptibleUsed: {write_amounts(self.used)}, "
-            f"pod's request: {write_amounts(self.request)}, exceedDimensions: [{self._keys}])"
+            f"pod's request: {write_amounts(self.request)}, exceedDimensions: [{self._keys}]"
         )
 
 
@@ -183,13 +187,18 @@ class SubmissionExceeded(QuotaReason):
     shortages: tuple[QuotaShortage, ...]
 
     def _text(self) -> str:
+        return (
+            f"quota {self.quota} admits at most {_shortages(self.shortages)}; wait for its own "
+            "pods to finish, or raise its admission limit"
+        )
+
+    def upstream(self) -> str:
         requested = _amounts((one.resource, one.asked) for one in self.shortages)
         used = _amounts((one.resource, one.used) for one in self.shortages if one.used)
         limited = _amounts((one.resource, one.limit) for one in self.shortages)
         return (
-            f"quota {self.quota} admits at most {_shortages(self.shortages)}; wait for its own "
-            "pods to finish, or raise its admission limit (exceeded quota: "
-            f"{self.quota}, requested: {requested}, used: {used}, limited: {limited})"
+            f"exceeded quota: {self.quota}, requested: {requested}, used: {used}, "
+            f"limited: {limited}"
         )
 
 

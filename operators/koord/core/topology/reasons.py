@@ -1,7 +1,7 @@
 """Why a gang does not fit into a network topology."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,8 +47,9 @@ class _NoCandidate(Reason):
     untried: int = 0
 
     def _text(self) -> str:
-        """Write Koordinator's text, then what would help."""
-        text = f"{self._no_candidate()} {self._way_out()}"
+        text = self._way_out()
+        if len(self.offers) > 1:
+            text = f"{text} Most room: {listed(self._write_offers())}."
         if not self.untried:
             return text
         return f"{text} Domains not tried for its sub-groups: {self.untried}."
@@ -56,13 +57,15 @@ class _NoCandidate(Reason):
     @abstractmethod
     def _way_out(self) -> str: ...
 
-    def _no_candidate(self) -> str:
+    def _write_offers(self) -> Iterator[str]:
+        """Write ``block-1: 3``, with the whole path where names repeat."""
         names = [offer.path[-1] if offer.path else "" for offer in self.offers]
-        texts = sorted(
-            f"topology topologyNode {self.layer}/"
-            f"{cut(name if names.count(name) == 1 else '/'.join(offer.path))}: {offer.offer}"
-            for name, offer in zip(names, self.offers, strict=True)
-        )
+        for name, offer in zip(names, self.offers, strict=True):
+            domain = name if names.count(name) == 1 else "/".join(offer.path)
+            yield f"{cut(domain)}: {offer.offer}"
+
+    def upstream(self) -> str:
+        texts = sorted(f"topology topologyNode {self.layer}/{one}" for one in self._write_offers())
         nodes = self.shortage.nodes
         fit = f"0/{nodes} nodes are available: {nodes} not in the topology."
         fit = self.shortage.fit_error() if texts else fit
@@ -87,12 +90,12 @@ class NoDomainFits(_NoCandidate):
 
     def _way_out(self) -> str:
         if not self.domains:
-            return f'no node is in the topology "{self.topology}"; check the node labels.'
+            return f'No node is in the topology "{self.topology}"; check the node labels.'
         best = max((offer.offer for offer in self.offers), default=0)
         where = "the topology" if self.layer == ROOT_LAYER else f"one domain of {self.layer}"
         more = self.domains - len(self.offers)
         hidden = f" ({more} more domains, none larger)" if more > 0 else ""
-        text = f"at most {best} of {plural(self.want, 'member')} fit in {where}{hidden}"
+        text = f"At most {best} of {plural(self.want, 'member')} fit in {where}{hidden}"
         if self.shortage.amount:
             text += f"; the next one, {self.shortage.first}, requests {self.shortage.amount}"
         return f"{text}."
@@ -117,12 +120,14 @@ class MultipleNotMet(_NoCandidate):
     def _way_out(self) -> str:
         return (
             f"{plural(self.want, 'member')} would fit if the number of members in each domain "
-            "did not have to be a multiple; change the number of members or podCountMultiple."
+            f"did not have to be a multiple ({self._multiples()})."
         )
 
     def _advice(self) -> Iterable[str]:
-        multiples = named([f"{layer}={multiple}" for layer, multiple in self.multiples])
-        yield f"Change the number of members, or podCountMultiple ({multiples})."
+        yield f"Change the number of members, or podCountMultiple ({self._multiples()})."
+
+    def _multiples(self) -> str:
+        return listed(f"{layer}={multiple}" for layer, multiple in self.multiples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +192,15 @@ class UnknownLayer(Reason):
 
     def _text(self) -> str:
         names = listed(f'"{layer}"' for layer in self.layers)
-        text = (
+        return (
             f"ClusterNetworkTopology {self.topology} has no layer {names}; its layers are "
             f"{listed(self.known)}: correct the annotation (names are case-sensitive)"
         )
+
+    def upstream(self) -> str:
         if self.shortage is None:
-            return text
-        return f"{text} ({_write_no_candidate(self.shortage.want, '', self.shortage.fit_error())})"
+            return ""
+        return _write_no_candidate(self.shortage.want, "", self.shortage.fit_error())
 
     def _advice(self) -> Iterable[str]:
         yield f"Use one of {named(self.known)} instead of {named(self.layers)}."

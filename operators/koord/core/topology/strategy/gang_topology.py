@@ -355,7 +355,7 @@ def _explain_full_nodes(
     room = np.minimum(cycle.capacity(shape), want)
     mark = cycle.checkpoint()
     cycle.fill_amounts(shape, room)
-    reason = explain_shortage(cycle, want, fit, first)
+    reason = explain_shortage(cycle, want, first, fit=fit)
     cycle.rollback(mark)
     return replace(reason, more_nodes=0)
 
