@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import kopf
@@ -132,6 +133,37 @@ async def test_members_on_failed_nodes_are_reported() -> None:
     assert "(n)" in degraded.message
     state.upsert_node(make_node("n").build())
     assert (await look()).reason == "AtStrength"
+
+
+async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:
+    """Failed nodes degrade it first; that must not hide the loss of its members."""
+    told: list[str] = []
+    state, now = make_cluster().state, [0.0]
+    sink: Any = SimpleNamespace(write_status=lambda *_: None)
+
+    def record(_: PodGroup, what: str, why: str) -> None:
+        told.append(f"{what}: {why}")
+
+    policy = PodGroupStatusPolicy(state, sink, lambda: now[0], lambda: now[0], record=record)
+    controller = StatusController(policy, lambda: now[0])
+
+    async def look() -> None:
+        controller.look()
+        now[0] += PAUSE.longest
+        await controller.flush()
+
+    state.upsert_pod_group(make_pod_group(A, 2).phase(Phase.RUNNING).build())
+    state.upsert_node(make_node("n").build())
+    for name in ("a-0", "a-1"):
+        state.upsert_pod(make_pod(name).gang(A).released("n", "p").running("n").build())
+    await look()
+    state.upsert_node(make_node("n").taint("node.kubernetes.io/unreachable").build())
+    await look()
+    await look()
+    state.remove_pod(make_pod("a-1").build().uid)
+    await look()
+    assert [one.partition(":")[0] for one in told] == ["Degraded", "Degraded"]
+    assert "1 of 2" in told[1]
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])

@@ -137,13 +137,18 @@ class PodGroupStatusPolicy:
     def _tell(self, pod_group: PodGroup, new: _Written, written: _Written | None) -> None:
         """Record what has happened since the last status, written by us or by our predecessor."""
         if written is not None:
-            held = {one.type for one in written.conditions if one.status}
+            held = {(one.type, one.reason) for one in written.conditions if one.status}
         else:
             known = conditions_of(self.present(pod_group.uid) or {})
-            held = {kind for kind, one in known.items() if one.get("status") == "True"}
+            held = {
+                (kind, one.get("reason", ""))
+                for kind, one in known.items()
+                if one["status"] == "True"
+            }
         for one in new.conditions:
             what = _EPISODES.get(one.type)
-            if what is not None and one.status and one.type not in held:
+            # A gang on failed nodes is degraded before it falls below its minimum.
+            if what is not None and one.status and (one.type, one.reason) not in held:
                 self.record(pod_group, what, one.message)
 
     def _make(self, gang: GangKey, pod_group: PodGroup, status: GangStatus) -> _Written:
