@@ -229,7 +229,23 @@ def match_on_node(case: Any) -> Fields:
 
 
 def specific_nodes(case: Any) -> Fields:
-    raise UnsupportedCaseError("nodes are compared with affinity in one array operation")
+    """Return which nodes the affinity admits by name, whatever else it asks for; null: any name."""
+    affinity = case["requiredNodeAffinity"]
+    terms = (affinity or {}).get("nodeSelectorTerms") or [{}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": affinity} if affinity else {}
+    spec = {"affinity": {"nodeAffinity": required}, "containers": []}
+    pod = read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": spec})
+    fields = [one for term in terms for one in term.get("matchFields") or ()]
+    names = {"", *(name for one in fields for name in one["values"])}
+    admitted = set[str]()
+    for term in terms:
+        table = NodeTable()
+        labels = {one["key"]: one["values"][0] for one in term.get("matchExpressions") or ()}
+        row_of = {name: table.upsert(Node(name, labels=labels)) for name in names}
+        rules = [rows for _, rows in check_node_rules(table.labels, pod.shape)]
+        admitted |= {name for name, row in row_of.items() if all(rows[row] for rows in rules)}
+    nodes = None if "" in admitted or not admitted else sorted(admitted)
+    return {"nodes": nodes, "error": not admitted}
 
 
 def is_matchable(case: Any) -> Fields:
