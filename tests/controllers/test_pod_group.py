@@ -152,10 +152,11 @@ async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:
         now[0] += PAUSE.longest
         await controller.flush()
 
-    state.upsert_pod_group(make_pod_group(A, 2).phase(Phase.RUNNING).build())
     state.upsert_node(make_node("n").build())
     for name in ("a-0", "a-1"):
-        state.upsert_pod(make_pod(name).gang(A).released("n", "p").running("n").build())
+        member = make_pod(name).gang(A).released("n", "p", A, 2)
+        state.upsert_pod(member.running("n").build())
+    state.upsert_pod_group(make_pod_group(A, 2).phase(Phase.RUNNING).build())
     await look()
     state.upsert_node(make_node("n").taint("node.kubernetes.io/unreachable").build())
     await look()
