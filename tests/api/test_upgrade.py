@@ -27,7 +27,7 @@ STORED = [
     ("ElasticQuota", {"min": {"cpu": 4}, "max": {"cpu": 2}}, {"max": {"cpu": 4}}),
     ("ElasticQuota", {"max": {"cpu": "-1"}, "min": None}, {"max": {"cpu": "1"}}),
     ("Device", {"devices": [DEVICE, DEVICE]}, {"devices": [DEVICE]}),
-    ("Reservation", {"ttl": "1h", "expires": "2030-01-01T00:00:00Z"}, {"expires": None}),
+    ("Reservation", {"owners": [{}]}, {"owners": [{"object": {"name": "a"}}]}),
     (
         "ClusterNetworkTopology",
         {"networkTopologySpec": [{"topologyLayer": "BlockLayer"}]},

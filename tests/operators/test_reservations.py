@@ -344,7 +344,7 @@ def test_a_node_that_does_not_exist_is_named(cluster: Cluster, reservations: Res
     gone = reservations.make("gone")
     gone["spec"]["template"]["spec"]["nodeName"] = "no-such-node"
     reservations.post(gone)
-    why = "node(s) didn't match the nodeName specified by reservation"
+    why = "didn't match the nodeName specified by reservation"
     cluster.expect(
         lambda: why in cluster.condition(reservations.get("gone"), "Scheduled")[2],
         "the missing node is named",

@@ -17,12 +17,14 @@ from tests.reservation.test_planning import (
     plan_queue,
     reasons,
     used,
+    uses,
     web,
 )
 
-from koord.core.pods import HostPort, PodPhase
-from koord.core.reservation.lifecycle import expire, succeed
-from koord.core.reservation.matching import Verdict, judge
+from koord.core.pods import Handling, HostPort, OwnerReference, PodPhase
+from koord.core.reservation.lifecycle import deadline_of, expire, must_fail, succeed
+from koord.core.reservation.matching import Verdict, is_owner, judge
+from koord.core.reservation.model import DAY, ReservationUse
 from koord.core.reservation.plugin import (
     Reservations,
     remove_reservation,
@@ -44,6 +46,90 @@ def translate(meta: Any = None, status: Any = None, **spec: Any) -> Reservation:
     body = {"metadata": {"name": "r", "uid": "r", **(meta or {})}, "spec": given, "status": status}
     wire = msgspec.json.decode(json.dumps(body), type=WireReservation)
     return ReservationTranslator().translate(wire)
+
+
+def test_a_ttl_of_0_disables_expiry_even_if_expires_is_over() -> None:
+    found = translate(ttl="0s", expires="2001-01-01T00:00:00Z")
+    assert found.problems == ()
+    assert deadline_of(found) is None
+    assert not must_fail(found, (), 1e10)
+
+
+def test_expires_does_not_lengthen_the_default_ttl() -> None:
+    found = translate({"creationTimestamp": "2026-01-01T00:00:00Z"}, expires="2030-01-01T00:00:00Z")
+    assert found.problems == ()
+    assert deadline_of(found) == found.created + DAY
+
+
+def test_an_empty_owner_is_nobody_and_an_empty_selector_every_pod_of_the_namespace() -> None:
+    status = {"phase": "Available", "nodeName": "n", "allocatable": {"cpu": "1"}}
+    template = {"metadata": {"namespace": "default"}}
+    pod = web("p").build()
+    empty = translate(status=status, template=template, owners=[{}])
+    assert [field for field, _ in empty.problems] == ["spec.owners[0]"]
+    assert not empty.is_matchable(0)
+    every = translate(status=status, template=template, owners=[{"labelSelector": {}}])
+    assert every.is_matchable(0)
+    assert is_owner(pod, every.owners, every.namespace)
+    assert not is_owner(replace(pod, namespace="other"), every.owners, every.namespace)
+
+
+def test_a_controller_may_be_named_by_name_and_namespace_alone() -> None:
+    found = translate(owners=[{"controller": {"name": "web", "namespace": "team"}}])
+    assert found.problems == ()
+    reference = OwnerReference("web", "ReplicaSet", "apps/v1", "u", True)
+    pod = replace(web("p").build(), namespace="team", owners=(reference,))
+    assert is_owner(pod, found.owners, found.namespace)
+    assert not is_owner(replace(pod, namespace="default"), found.owners, found.namespace)
+
+
+def test_a_reservation_that_shrinks_below_its_use_holds_nothing_and_evicts_nobody() -> None:
+    one = make_reservation(cpu=8000)
+    made = cluster(one)
+    plan(made, web("a", 6000))
+    status = replace(one.status, allocatable={"cpu": 4000})
+    upsert_reservation(made.state, replace(one, status=status))
+    assert used(made) == 6000
+    assert plan(made, other("x", 4000)) == {"x": "-"}
+    assert made.pod("a").is_alive
+
+
+def test_more_is_kept_from_owners_than_is_left() -> None:
+    made = cluster(make_reservation(cpu=8000, inner={"cpu": 6000}, policy=RESTRICTED))
+    assert plan(made, web("a", 2000)) == {"a": "r"}
+    assert plan(made, web("b", 1000, has_affinity=True)) == {}
+    assert used(made) == 8000, "the inner part stays held"
+
+
+def test_no_more_pods_than_are_reserved() -> None:
+    made = cluster(make_reservation(reserved={"cpu": 8000, "pods": 2}, policy=RESTRICTED))
+    pods = [web(name, 1000, has_affinity=True) for name in "abc"]
+    assert plan(made, *pods) == {"a": "r", "b": "r"}
+    made.delete_pods("a")
+    assert plan(made, pods[2]) == {"c": "r"}
+
+
+def test_options_that_name_nothing_reserved_restrict_all_of_it() -> None:
+    one = make_reservation(cpu=2000, policy=RESTRICTED, options=("memory",))
+    made = cluster(one)
+    assert plan(made, web("a", 4000, has_affinity=True)) == {}
+    assert plan(made, web("b", 2000, has_affinity=True)) == {"b": "r"}
+
+
+def test_a_pod_that_names_a_waiting_reservation_starts_when_that_has_a_node() -> None:
+    made = cluster(make_reservation(node=""))
+    made.pods(web("w", has_affinity=True, name="r"))
+    assert "0/0 reservations are available" in reasons(made)
+    upsert_reservation(made.state, make_reservation())
+    assert uses(plan_queue(made)) == {"w": "r"}
+
+
+def test_after_a_restart_a_record_of_a_deleted_reservation_makes_no_owner() -> None:
+    bound = replace(web("a").build(), node="n1", allocations=(ReservationUse("a", "r", "gone"),))
+    made = cluster(make_reservation(cpu=6000))
+    made.pods(replace(bound, handling=Handling.BIND))
+    assert used(made) == 10000, "it is an ordinary pod beside the reservation of that name"
+    assert made.state.plugin(Reservations).users_of("uid-r") == []
 
 
 def test_a_pod_that_succeeds_gives_its_part_back_at_once() -> None:

@@ -48,7 +48,7 @@ class ControllerReference(Model):
     uid: str = ""
     """UID of the owner; empty matches any."""
     namespace: str | None = None
-    """Namespace of the pod; empty matches any."""
+    """Namespace of the pod; empty means that of the template."""
     controller: bool | None = None
     """Whether the owner must be the managing controller."""
     block_owner_deletion: bool | None = None
@@ -71,7 +71,7 @@ class ReservationOwner(Model):
     controller: ControllerReference | None = None
     """Matches pods by one of their owner references."""
     label_selector: LabelSelector | None = None
-    """Matches pods by labels, in every namespace."""
+    """Matches pods by labels, in the namespace of the template."""
 
 
 class PreAllocationPolicy(Model):
@@ -86,14 +86,6 @@ class PreAllocationPolicy(Model):
 class ReservationSpec(Model):
     """What is reserved, for whom, and for how long."""
 
-    rules = (
-        Rule(
-            f"!has(self.expires) || !has(self.ttl) || self.ttl == '{DEFAULT_TTL}'",
-            "ttl and expires are mutually exclusive: remove one of them",
-            lambda spec: spec.expires is None or spec.ttl in {None, DEFAULT_TTL},
-        ),
-    )
-
     template: dict[str, Any]
     """Pod template with the resources to reserve and the node constraints.
 
@@ -104,7 +96,7 @@ class ReservationSpec(Model):
     ttl: Annotated[Duration, DEFAULTED] = DEFAULT_TTL
     """Lifetime of the reservation, such as 90m or 48h; 0 disables expiration."""
     expires: Time | None = None
-    """When the reservation expires."""
+    """When the reservation expires, unless ttl is over before; no effect if ttl is 0."""
     pre_allocation: bool | None = None
     """Whether the reservation may use the resources of running pods."""
     pre_allocation_policy: PreAllocationPolicy | None = None
