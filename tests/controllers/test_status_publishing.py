@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,23 @@ def test_reason_is_written_to_every_condition_it_concerns(
     announcer = PlacementAnnouncer(sink, sink, sink, events=sink)
     announcer.announce_gang(make_pod_group("default/a").build(), reason, Attempts())
     assert sink.said == {"Placed": (False, str(reason.code)), **beside}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_valid"), [("SpecValid", True), ("SpecValid", False), ("ConfigInvalid", False)]
+)
+def test_settings_that_are_not_in_force_have_one_event(kind: str, *, is_valid: bool) -> None:
+    sink, events, forgotten = Sink(), [], []
+    recorder: Any = SimpleNamespace(
+        record=lambda ref, *_, **said: events.append((ref.name, said["reason"], said["note"])),
+        forget=lambda ref, _: forgotten.append(ref.name),
+    )
+    publisher: Any = StatusPublisher(sink, ref_of_pod_group, events=recorder)  # type: ignore[arg-type]
+    status = is_valid if kind == "SpecValid" else not is_valid
+    conditions = (ConditionPatch(kind, status, "MinExceedsMax", "lower min"),)
+    publisher.write_status(make_pod_group("default/a").build(), {}, conditions)
+    assert events == ([] if is_valid else [("a", "MinExceedsMax", "lower min")])
+    assert forgotten == (["a"] if is_valid else [])
 
 
 @pytest.mark.parametrize(

@@ -333,6 +333,18 @@ def test_members_and_their_job_get_an_event_when_a_reason_has_lasted() -> None:
     }
 
 
+def test_a_pod_group_that_is_not_complete_gets_an_event_when_that_has_lasted() -> None:
+    waiting = Waiting(*make_members(1))
+    waiting.hear(MissingMembers(()))
+    assert waiting.said.events == []
+    look(waiting, EVENT_SECONDS)
+    assert set(waiting.said.events) == {
+        "g-00: MissingMembers",
+        "MissingMembers",  # of the PodGroup
+        "Job/job: MissingMembers",
+    }
+
+
 def test_only_the_first_members_of_a_large_gang_get_events_and_few_per_second() -> None:
     waiting = Waiting(*make_members(2 * MOST_PER_GANG))
     waiting.hear(no_room(0))

@@ -295,6 +295,13 @@ def test_invalid_edit_without_operators_changes_nothing(cluster: Cluster) -> Non
         lambda: cluster.condition(quotas.get("team"), "ConfigInvalid")[1] == "ParentNotFound",
         "the edit is refused",
     )
+    path = f"/apis/events.k8s.io/v1/namespaces/{cluster.namespace}/events"
+    cluster.expect(
+        lambda: (
+            "ParentNotFound" in {one["reason"] for one in cluster.box.client.get(path)["items"]}
+        ),
+        "the quota has an event",
+    )
     assert cluster.condition(quotas.get("team"), "Ready")[0] == "True"
     assert quotas.status("team")["lastValidSpec"]["min"] == kept
 

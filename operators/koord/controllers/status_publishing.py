@@ -15,7 +15,12 @@ from koord.api.keys import operators
 from koord.api.resource import Resource
 from koord.controllers.attempts import Attempts
 from koord.controllers.validation import ACCEPTED, Verdict
-from koord.core.gang.reasons import InvalidAnnotation, describe_settings
+from koord.core.gang.reasons import (
+    InconsistentGroup,
+    InvalidAnnotation,
+    MissingGang,
+    describe_settings,
+)
 from koord.core.gang.status import ConditionType
 from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
@@ -49,6 +54,8 @@ REFUSED_PER_MINUTE: Final = 5
 MAX_TOLD: Final = 1 << 14
 OBSERVING: Final = "Observing"
 """The action in events about devices."""
+VALIDATING: Final = "Validating"
+"""The action in events about settings that are not in force."""
 HOLDING: Final = "Holding"
 """The action in events about placeholders."""
 REVOKING: Final = "Revoking"
@@ -71,6 +78,13 @@ _ALARMS: Final = frozenset(
     }
 )
 """Type and status of conditions that a user has to act on: they are written without delay."""
+_INVALID: Final[Mapping[str, bool]] = {
+    str(ConditionType.SPEC_VALID): False,
+    str(QuotaCondition.CONFIG_INVALID): True,
+}
+"""Conditions about settings -> their status if those are not in force; that has an event, too."""
+_TOLD_BY_PODS: Final = frozenset({InconsistentGroup.code, MissingGang.code})
+"""Gangs of a group come one after another; that has an event on their pods if it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +233,14 @@ T = TypeVar("T", bound=HasGeneration)
 
 @dataclass(frozen=True, slots=True)
 class StatusPublisher(Generic[T]):
-    """Writes the status of one kind, as its operator observes it."""
+    """Writes the status of one kind, as its operator observes it.
+
+    Without ``events``, in a process that places no pods, the status has to do.
+    """
 
     writer: StatusWriter
     ref_of: Callable[[T], ObjectRef]
+    events: EventRecorder | None = field(default=None, kw_only=True)
 
     def write_status(
         self, value: T, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...], /
@@ -230,7 +248,18 @@ class StatusPublisher(Generic[T]):
         """Set these fields and conditions of the status, and no others."""
         fields = {**fields, "observedGeneration": value.generation}
         is_urgent = any((one.type, one.status) in _ALARMS for one in conditions)
-        self.writer.submit(self.ref_of(value), StatusPatch(conditions, fields, is_urgent))
+        ref = self.ref_of(value)
+        self.writer.submit(ref, StatusPatch(conditions, fields, is_urgent))
+        if self.events is None:
+            return
+        for one in conditions:
+            if one.status is not _INVALID.get(one.type):
+                if one.type in _INVALID:
+                    self.events.forget(ref, VALIDATING)
+            elif one.reason not in _TOLD_BY_PODS:
+                self.events.record(
+                    ref, EventType.WARNING, action=VALIDATING, reason=one.reason, note=one.message
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Events on waiting pods and their owners: where people look first.
 
 The first pods of a gang get one when their reason changes, and so does the owner of the gang; its
-PodGroup has one already. They come last: only when a reason has lasted for a moment, while nothing
-is being bound, and few in a second. So a gang that starts at its first attempt costs none.
+PodGroup has one already, unless the gang is not complete. They come last: only when a reason has
+lasted for a moment, while nothing is being bound, and few in a second. So a gang that starts at its
+first attempt costs none.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from koord.controllers.coalescing import Agenda
+from koord.core.gang_model import PodGroup
 from koord.core.pods import OwnerReference, Pod
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
@@ -26,6 +28,7 @@ class EventReporter(Protocol):
     """Emits events that are new."""
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None: ...
+    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None: ...
     def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None: ...
 
 
@@ -64,6 +67,9 @@ class WaitEvents:
             if pod is None or reason is None or reason.code != code:
                 continue  # a newer reason is noted when it is reported
             self.announcer.announce_pod_event(pod, reason)
+            gang = None if pod.gang is None else self.state.gangs.pod_group(pod.gang.key)
+            if gang is not None and reason.is_incomplete:  # others are told of at once
+                self.announcer.announce_event(gang, reason, "")
             owner = next((one for one in pod.owners if one.is_controller and one.uid), None)
             if owner is not None and owner.kind != "Node":
                 self.announcer.announce_owner_event(owner, pod, reason)

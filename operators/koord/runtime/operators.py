@@ -232,7 +232,7 @@ def start_pod_groups(parts: "Parts") -> VerdictSink:
     writer = _make_group_writer(parts, "koord-podgroup", pace=AFTER_BINDINGS)
     policy = PodGroupStatusPolicy(
         state=parts.reader.state,
-        sink=StatusPublisher(writer, ref_of_pod_group),
+        sink=StatusPublisher(writer, ref_of_pod_group, events=parts.events),
         clock=time.monotonic,
         wall_clock=time.time,
         record=_make_history(parts, "koord-podgroup-history", OF_POD_GROUPS).record,
@@ -261,6 +261,7 @@ def start_quotas(parts: "Parts") -> None:
                 metadata_by("koord-quota-finalizer"), lambda ref: seen.finalizers_on(ref.uid)
             ),
             seen,
+            events=parts.events,
         ),
         is_busy=parts.is_binding,
         revoke_delay=settings.reclaims_after,
