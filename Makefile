@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-versions check soak bench format crds chart image audit clean
+.PHONY: help demo test coverage test-versions check soak bench format crds reference chart image audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -61,6 +61,9 @@ format: .venv/ready ## format the sources
 
 crds: .venv/ready ## generate crds/ from the models
 	@$(BIN)/koord crds
+
+reference: .venv/ready ## generate docs/reference/ from the code
+	@$(BIN)/python tools/reference.py
 
 chart: .venv/ready ## generate the templates of charts/ from manifests/
 	@$(BIN)/python tools/chart.py

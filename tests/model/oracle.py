@@ -1,8 +1,8 @@
 """Rules that must hold once the world has settled, judged from objects and history alone.
 
 The rules of gangs are implemented here a second time, in the simplest form, from
-``docs/gangs.md``. Liveness is judged conservatively: a pod counts as forgotten only if it certainly
-fits.
+``docs/gang-lifecycle.md``. Liveness is judged conservatively: a pod counts as forgotten only if it
+certainly fits.
 """
 
 from collections.abc import Iterable

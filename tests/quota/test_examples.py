@@ -1,4 +1,4 @@
-"""The worked examples of ``docs/quota.md``, with our rules and with Koordinator's."""
+"""The worked examples of ``docs/quota-shares.md``, with our rules and with Koordinator's."""
 
 from __future__ import annotations
 

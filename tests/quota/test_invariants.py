@@ -1,4 +1,4 @@
-"""Invariants of every tree and demand, as listed in ``docs/quota.md``."""
+"""Invariants of every tree and demand, as listed in ``docs/quota-shares.md``."""
 
 from __future__ import annotations
 

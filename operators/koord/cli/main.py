@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sandbox": Command(
         "sandbox", "A real Kubernetes control plane on this machine, without containers."
     ),
+    "reference": Command("reference", "Say what a key, field, reason, metric or setting means."),
     "migrate": Command(
         "migrate", "Rewrite manifests of Volcano, Kueue, KAI and others to ours, or to Koordinator."
     ),
@@ -70,7 +71,7 @@ class _Commands(TyperGroup):
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, stand_in, rest = super().resolve_command(ctx, args)
-        return name, stand_in if name is None else _load(name), rest
+        return name, stand_in if name is None else load(name), rest
 
 
 _SHORT: Final = frozenset({"queries", "overview"})
@@ -78,7 +79,8 @@ _SHORT: Final = frozenset({"queries", "overview"})
 looking through it for garbage would take a tenth of their time."""
 
 
-def _load(name: str) -> Any:
+def load(name: str) -> Any:
+    """Import a command."""
     if COMMANDS[name].module not in _SHORT:
         gc.enable()
     command = getattr(import_module(f"koord.cli.{COMMANDS[name].module}"), name.replace("-", "_"))

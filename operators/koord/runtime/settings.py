@@ -71,17 +71,21 @@ def parse_seconds(text: object) -> float:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
 
 Weight: TypeAlias = Annotated[int, Field(ge=1, le=100, strict=True)]
 
 
 class ResourceScore(_Section):
-    """How one resource is scored: spread or pack, and its weight."""
+    """How one resource is scored."""
 
     type: ScoringStrategy
+    """Spread (LeastAllocated) or pack (MostAllocated)."""
     weight: Weight = 1
+    """How much it counts beside other resources."""
 
 
 Weights: TypeAlias = Annotated[Mapping[str, ResourceScore], Field(max_length=64)]
@@ -91,14 +95,19 @@ class FitPlusSettings(_Section):
     """A second score of resources that pods ask for, as Koordinator's NodeResourcesFitPlus."""
 
     resources: Weights = Field(default_factory=dict)
+    """Each is scored for pods that request it; off without resources."""
     weight: Weight = 1
+    """How much this score counts beside the first."""
 
 
 class ScarceSettings(_Section):
     """Resources to keep for pods that ask for them, as Koordinator's ScarceResourceAvoidance."""
 
     resources: Annotated[frozenset[str], Field(max_length=64)] = frozenset()
+    """Pods that request none of these avoid nodes that have them; `nvidia.com/gpu` stands for all
+    GPUs and NPUs. Off without resources."""
     weight: Weight = 1
+    """How much this score counts beside the others."""
 
 
 def _weigh(scores: Mapping[str, ResourceScore]) -> dict[str, Weighed]:
@@ -121,23 +130,24 @@ _Namespace = Annotated[str, Field(max_length=63, pattern=_DNS_SUBDOMAIN)]
 class QuotaSettings(_Section):
     """How quotas are enforced; names and defaults are those of Koordinator's ElasticQuota plugin.
 
-    Only ``built_in_namespaces`` is ours: pods of these namespaces may name the built-in quotas.
-
-    ``enable_runtime_quota``: a quota may use its fair share instead of its max.
-    ``monitor_all_quotas``: use beyond the share is reclaimed after ``delay_evict_time``, checked
-    every ``revoke_pod_interval``.
-    ``guarantee_usage``: a quota keeps what it uses, and nobody lends its idle min; Koordinator's
-    gate ``ElasticQuotaGuaranteeUsage``.
+    Only ``built_in_namespaces`` is ours.
     """
 
     enable_runtime_quota: bool = Field(default=True, strict=True)
+    """A quota may use its fair share instead of its max."""
     monitor_all_quotas: bool = Field(default=False, strict=True)
+    """Whether use beyond the share is reclaimed for those who are entitled to it."""
     guarantee_usage: bool = Field(default=False, strict=True)
+    """A quota keeps what it uses, and nobody lends its idle min; Koordinator's gate
+    ElasticQuotaGuaranteeUsage."""
     delay_evict_time: Seconds = Field(default=120.0, ge=0)
+    """How long a quota uses too much before pods are evicted."""
     revoke_pod_interval: Seconds = Field(default=1.0, gt=0)
+    """How often that is checked."""
     built_in_namespaces: tuple[_Namespace, ...] = Field(
         default=BUILT_IN_NAMESPACES, max_length=1024
     )
+    """Pods of these namespaces may name Koordinator's built-in quotas, which have no limit."""
 
     @property
     def revokes(self) -> bool:
@@ -158,14 +168,12 @@ class UnisolatedShares(StrEnum):
 
 
 class DeviceSettings(_Section):
-    """How devices are given out.
-
-    ``recovery_seconds``: a device that was unhealthy is used again after it was healthy this long.
-    ``shares_without_isolation``: whether pods that share a GPU without isolation start or wait.
-    """
+    """How devices are given out."""
 
     recovery_seconds: Seconds = Field(default=RECOVERY_SECONDS, ge=0)
+    """A device that was unhealthy is used again after it was healthy this long."""
     shares_without_isolation: UnisolatedShares = UnisolatedShares.START
+    """Whether pods that share a GPU without isolation start or wait."""
 
 
 _QUALIFIED = re.compile(
@@ -191,14 +199,13 @@ _Group = Annotated[str, Field(max_length=253), AfterValidator(_check_group)]
 
 
 class ReservationSettings(_Section):
-    """How reservations are used; names and rules are those of Koordinator's Reservation plugin.
-
-    Of ignored resources pods may use more than is reserved, whatever the policy: something else
-    accounts for them.
-    """
+    """How reservations are used; names and rules are those of Koordinator's Reservation plugin."""
 
     ignored_resources: Annotated[frozenset[_Extended], Field(max_length=64)] = frozenset()
+    """Resources of which pods may use more than is reserved, whatever the policy: something else
+    accounts for them."""
     ignored_resource_groups: Annotated[frozenset[_Group], Field(max_length=64)] = frozenset()
+    """The same, by what is before the slash of their names."""
 
     @property
     def ignored(self) -> IgnoredResources:
@@ -206,49 +213,51 @@ class ReservationSettings(_Section):
 
 
 class PreemptionSettings(_Section):
-    """Whether units of higher priority preempt, and how.
-
-    ``min_runtime``: pods that run for less are not preempted. ``stuck_after``: another plan is made
-    if victims are still there this long after their grace period. ``respect_budgets``: victims are
-    evicted, so that PodDisruptionBudgets may refuse it; otherwise they are deleted, as by
-    kube-scheduler, and budgets only count in the choice of victims.
-    """
+    """Whether units of higher priority preempt, and how."""
 
     enabled: bool = Field(default=True, strict=True)
+    """Whether units of higher priority preempt others at all."""
     min_runtime: Seconds = Field(default=0.0, ge=0)
+    """Pods that run for less are not preempted."""
     stuck_after: Seconds = Field(default=60.0, gt=0)
+    """Another plan is made if victims are still there this long after their grace period."""
     respect_budgets: bool = Field(default=False, strict=True)
+    """Victims are evicted, so that PodDisruptionBudgets may refuse it; otherwise they are deleted,
+    as by kube-scheduler, and budgets only count in the choice of victims."""
 
 
 class Settings(_Section):
-    """The whole configuration; defaults suit a single machine.
-
-    ``metrics_authorization``: metrics only for readers that the API server allows to.
-
-    ``scoring`` replaces the built-in strategies as a whole; ``resource_fit_plus`` and
-    ``scarce_resources`` add further scores if they name resources. ``default_wait_seconds`` and
-    ``default_match_policy`` apply to gangs that do not set them. ``keep_room_seconds`` limits how
-    long room is kept for a gang, whatever it says; 0: none is kept. ``compat`` selects
-    Koordinator's behaviour where ours deliberately differs.
-    """
+    """The whole configuration; defaults suit a single machine."""
 
     api_version: Literal["operators.koordinator.sh/v1alpha1"] = "operators.koordinator.sh/v1alpha1"
+    """Must be given."""
     kind: Literal["OperatorConfiguration"] = "OperatorConfiguration"
+    """Must be given."""
     scheduler_name: str = Field(default="koord-scheduler", max_length=253, pattern=_DNS_SUBDOMAIN)
+    """Pods with this `spec.schedulerName` are bound by the operators."""
     scoring: Weights = Field(default_factory=_default_scoring)
+    """How nodes are compared, by resource; replaces the built-in strategies as a whole."""
     resource_fit_plus: FitPlusSettings = FitPlusSettings()
     scarce_resources: ScarceSettings = ScarceSettings()
     http_address: Annotated[Address, BeforeValidator(parse_address)] = Address("127.0.0.1", 8080)
+    """Where metrics and health are served; the manifests set 0.0.0.0:8080."""
     metrics_authorization: bool = Field(default=False, strict=True)
+    """Metrics only for readers with a token and the right to get /metrics."""
     bind_concurrency: int = Field(default=32, ge=1, le=1000, strict=True)
+    """How many writes to pods are in flight at the same time. The leader keeps as many connections
+    open, 128 at most."""
     default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
+    """For gangs that do not say how long they may wait for a place before it is reported."""
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    """For gangs that do not say which members count."""
     keep_room_seconds: int = Field(default=DEFAULT_KEEP_SECONDS, ge=0, strict=True)
+    """How long room is kept for a gang at most, whatever it says; 0 keeps none."""
     elastic_quota: QuotaSettings = QuotaSettings()
     device: DeviceSettings = DeviceSettings()
     reservation: ReservationSettings = ReservationSettings()
     preemption: PreemptionSettings = PreemptionSettings()
     compat: Compat = Compat.NONE
+    """Follow Koordinator's behaviour where ours deliberately differs."""
     log_format: LogFormat = LogFormat.TEXT
 
     def make_scoring(self) -> Scoring:

@@ -184,7 +184,7 @@ _KUEUE_ROWS: Final = (
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io cohortName", "label `parent`", Action.PARENT),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io namespaceSelector", "`shared-with`", Action.NAMESPACES, "`{}` is all; otherwise the namespaces of its LocalQueues"),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io fairSharing", "`shared-weight`", Action.WEIGHT),
-    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io preemption", "reclaim, see docs/quota.md", Action.REPORT, "one rule for the whole cluster"),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io preemption", "reclaim, see docs/quota-shares.md", Action.REPORT, "one rule for the whole cluster"),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io queueingStrategy", NONE, Action.REPORT),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io flavorFungibility", NONE, Action.REPORT),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io admissionChecks", NONE, Action.REPORT),

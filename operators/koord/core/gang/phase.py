@@ -3,7 +3,7 @@
 A step takes the first row that applies; settling repeats steps until the phase does not change. The
 phases and their names are Koordinator's; conditions on ``compat`` mark the differences: a failed or
 finished group starts over when it gets new pods, it fails only when fewer than its minimum can ever
-run, and it is not Scheduling before a member is placed. ``docs/gangs.md`` contains this table.
+run, and it is not Scheduling before a member is placed. ``docs/gang-lifecycle.md`` has this table.
 """
 
 from collections.abc import Callable, Iterable
