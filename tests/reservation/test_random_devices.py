@@ -14,9 +14,11 @@ from tests.device.nodes import GPU_TOTAL
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 from tests.reservation.test_devices import HALF, GpuCluster
 
+from koord.core.device.audit import find_drift as find_device_drift
 from koord.core.device.session import DeviceSession
 from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, NVIDIA_GPU, RDMA_SHARE
 from koord.core.pods import Handling, PodPhase
+from koord.core.reservation.audit import find_drift
 from koord.core.reservation.lifecycle import expire
 from koord.core.reservation.model import AllocatePolicy
 from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
@@ -98,6 +100,17 @@ class DeviceHistories(RuleBasedStateMachine):
             self.cluster.pods(self.pods[bound.uid])
 
     @precondition(lambda self: self.pods)
+    @rule(pick=picks)
+    def strip_record(self, pick: int) -> None:
+        """Somebody removes the record of a running pod, and puts it back."""
+        uid = sorted(self.pods)[pick % len(self.pods)]
+        before = self.cluster.ledgers()
+        self.cluster.pods(replace(self.pods[uid], allocations=()))
+        assert self.cluster.ledgers() == before
+        self.nothing_drifts()
+        self.cluster.pods(self.pods[uid])
+
+    @precondition(lambda self: self.pods)
     @rule(pick=picks, is_done=st.booleans())
     def end_pod(self, pick: int, *, is_done: bool) -> None:
         uid = sorted(self.pods)[pick % len(self.pods)]
@@ -139,6 +152,12 @@ class DeviceHistories(RuleBasedStateMachine):
     @invariant()
     def a_restart_changes_no_ledger(self) -> None:
         assert self.cluster.ledgers() == self.start().ledgers()
+
+    @invariant()
+    def nothing_drifts(self) -> None:
+        state = self.cluster.state
+        assert find_drift(state) == []
+        assert find_device_drift(state, list(state.table.row_of)) == []
 
     @invariant()
     def no_device_is_given_twice(self) -> None:

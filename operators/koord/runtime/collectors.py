@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from koord.controllers.preemption_parts import Outcome
 from koord.controllers.quota_audit import QuotaAudit
+from koord.core.device.audit import find_drift as find_device_drift
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
 from koord.core.reservation.audit import find_drift
@@ -234,9 +235,10 @@ def reservations(state: ClusterState) -> Iterator[SeriesCollector]:
     yield SeriesCollector(
         GaugeMetricFamily,
         "koord_reservation_drift",
-        "Accounts of reservations that differ from the sums of their pods.",
+        "Accounts of reservations, and of the devices of their nodes, that differ from the sums of "
+        "their pods.",
         [],
-        lambda: [((), len(find_drift(state)))],
+        lambda: [((), len(find_drift(state)) + len(find_device_drift(state, known.exact_nodes())))],
     )
 
 

@@ -245,6 +245,10 @@ class Devices(Plugin):
             for share in one.numbered(names)
         )
 
+    def given_to(self, uid: str) -> tuple[DeviceAllocation, ...]:
+        """Return what a pod on a node was given; later annotations are not believed."""
+        return self._given.get(uid, ())
+
     def held_by(self, node: str, allocations: Sequence[Allocation]) -> HeldDevices:
         """Return devices that are held, and what pods use of them."""
         mine = [one for one in allocations if isinstance(one, DeviceAllocation)]

@@ -1,8 +1,9 @@
 """Compares what is kept about reservations with what their pods say: any difference is a defect."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
+from koord.core.pod_charge import PodCharge, charge_of
 from koord.core.pods import Handling
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.plugin import Reservations, find_use
@@ -10,6 +11,9 @@ from koord.core.units import PODS, Amounts
 
 if TYPE_CHECKING:
     from koord.core.state import ClusterState
+
+EXACT: Final = "devices and CPUs"
+"""Stands for the resource where a reservation holds others than it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +27,25 @@ class ReservationDrift:
 
 
 def find_drift(state: "ClusterState") -> list[ReservationDrift]:
-    """Return the differences, as of the last refresh; none are expected."""
+    """Return the differences; none are expected."""
     plugin, found = state.plugin(Reservations), list[ReservationDrift]()
-    users = _count_users(state) if plugin.known else {}
+    plugin.settle(state)
+    users = _find_users(state) if plugin.known else {}
     for uid, reservation in plugin.known.items():
         if not reservation.status.is_active:
             continue
-        used = add_up(users.get(uid, ()))
+        mine = sorted(users.get(uid, ()), key=lambda charge: charge.uid)
+        used = add_up(dict(one.load.requests) for one in mine)
         used.pop(PODS, None)
-        counted = ReservationAccount(reservation, used, len(users.get(uid, ())))
+        counted = ReservationAccount(reservation, used, len(mine))
         kept, pod = plugin.accounts.get(uid, ReservationAccount(reservation)), state.pods.get(uid)
         is_held = pod is not None and pod.handling is Handling.RESERVE
         held = dict(pod.shape.requests) if pod is not None and is_held else {}
         held.pop(PODS, None)
         name = reservation.name
         found += _compare(name, kept.used, used) + _compare(name, held, counted.held())
+        if pod is not None and pod.allocations != plugin.left_of(uid, mine):
+            found.append(ReservationDrift(name, EXACT, len(pod.allocations), len(mine)))
     return found
 
 
@@ -48,13 +56,15 @@ def _compare(name: str, kept: Amounts, counted: Amounts) -> list[ReservationDrif
     ]
 
 
-def _count_users(state: "ClusterState") -> dict[str, list[Amounts]]:
-    """Return reservation -> the requests of the pods on its node that are given to it."""
-    known, users = state.plugin(Reservations).known, dict[str, list[Amounts]]()
+def _find_users(state: "ClusterState") -> dict[str, list[PodCharge]]:
+    """Return reservation -> the charges of the pods on its node that are given to it."""
+    plugin, users = state.plugin(Reservations), dict[str, list[PodCharge]]()
     for pod in state.pods.values():
-        use = find_use(pod.allocations) if pod.allocations and pod.node else None
-        reservation = known.get(use.uid) if use is not None else None
-        if reservation is None or pod.phase.is_terminal or pod.node != reservation.status.node:
+        given = plugin.given.get(pod.uid, pod.allocations)
+        use = find_use(given)
+        charge = charge_of(pod) if use is not None else None
+        if use is None or charge is None or use.uid not in plugin.known:
             continue
-        users.setdefault(reservation.uid, []).append(dict(pod.shape.requests))
+        if charge.load.node == plugin.known[use.uid].status.node:
+            users.setdefault(use.uid, []).append(replace(charge, allocations=given))
     return users

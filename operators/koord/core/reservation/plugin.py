@@ -72,8 +72,8 @@ class Reservations(Plugin):
         """Of reservations and of their use, by uid."""
         self._users: dict[str, dict[str, PodCharge]] = {}
         """Reservation -> the pods that use it, by uid."""
-        self._given: dict[str, ReservationUse] = {}
-        """Pod -> what it was given when it was first seen on its node."""
+        self.given: dict[str, tuple[Allocation, ...]] = {}
+        """Pod that uses one -> what it was given when it was first seen on its node."""
         self._discharged: set[str] = set()
         self._dirty: dict[str, None] = {}
         self.exact: dict[str, tuple[Allocation, ...]] = {}
@@ -154,22 +154,23 @@ class Reservations(Plugin):
             self._arrived_on.add(charge.load.node)
         for uid in self.on_node.get(charge.load.node, ()):
             self.changes.note(uid)  # The node may have too little for all, or enough again.
-        if not charge.allocations and charge.uid not in self._given:
+        if not charge.allocations and charge.uid not in self.given:
             return
         # What a pod was given does not change: later annotations are not believed.
-        given = self._given.get(charge.uid) or find_use(charge.allocations)
-        if given is None:
+        given = self.given.get(charge.uid, charge.allocations)
+        use = find_use(given)
+        if use is None:
             return
-        self._given[charge.uid] = given
+        self.given[charge.uid] = given
         (self._discharged.discard if count > 0 else self._discharged.add)(charge.uid)
         if count > 0:
-            self._users.setdefault(given.uid, {})[charge.uid] = charge
+            self._users.setdefault(use.uid, {})[charge.uid] = replace(charge, allocations=given)
         else:
-            users = self._users.get(given.uid, {})
+            users = self._users.get(use.uid, {})
             users.pop(charge.uid, None)
             if not users:
-                self._users.pop(given.uid, None)
-        self._dirty[given.uid] = None
+                self._users.pop(use.uid, None)
+        self._dirty[use.uid] = None
 
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
@@ -183,7 +184,7 @@ class Reservations(Plugin):
             self._settle(uid)
             self.show(state, uid)
         for uid in self._discharged:
-            del self._given[uid]
+            del self.given[uid]
         self._discharged.clear()
 
     def show(self, state: "ClusterState", uid: str) -> None:
@@ -193,6 +194,10 @@ class Reservations(Plugin):
             state.remove_pod(uid)
         else:
             state.upsert_pod(pod)
+
+    def exact_nodes(self) -> set[str]:
+        """Return the nodes on which devices or CPUs are held."""
+        return {self.known[uid].status.node for uid in self.exact}
 
     def users_of(self, uid: str) -> list[PodCharge]:
         """Return the pods that use a reservation, by uid."""
@@ -218,7 +223,7 @@ class Reservations(Plugin):
         return list(self._holding.get(uid, {}).values())
 
     def given_to(self, pod: str) -> ReservationUse | None:
-        return self._given.get(pod)
+        return find_use(self.given.get(pod, ()))
 
     def pod_of(self, uid: str) -> Pod | None:
         """Return the pod that stands for a reservation; None if it holds and needs no room."""
@@ -241,13 +246,13 @@ class Reservations(Plugin):
             said=(),
             counted=() if account.pods else pod.counted,
             excess=None,
-            allocations=self._left_of(uid),
+            allocations=self.left_of(uid, self.users_of(uid)),
         )
 
-    def _left_of(self, uid: str) -> tuple[Allocation, ...]:
+    def left_of(self, uid: str, users: Iterable[PodCharge]) -> tuple[Allocation, ...]:
         """Return what a reservation holds besides amounts, with what its pods use of it."""
         given = self.exact.get(uid, ())
-        used = [one for user in self.users_of(uid) for one in user.allocations] if given else []
+        used = [one for user in users for one in user.allocations] if given else []
         return tuple(one.shared_with(used) if isinstance(one, Shareable) else one for one in given)
 
     def _settle(self, uid: str) -> None:
