@@ -2,7 +2,7 @@
 
 import pytest
 
-from koord.api.keys import gang, quota
+from koord.api.keys import device, gang, operators, quota, reservation
 from koord.api.lint import lint_documents, read_documents
 from koord.api.misspelled_keys import ANNOTATIONS, LABELS, find_misspelled_keys
 
@@ -25,6 +25,15 @@ spec:
         ("gang.scheduling.koordinator.sh/whatever", gang.PREFIX),
         ("pod-group.scheduling.sig.k8s.io", gang.POD_GROUP),
         ("pod-groups.scheduling.sigs.k8s.io", gang.POD_GROUP),
+        ("quota.scheduling.koordinator.sh/nmae", quota.NAME),
+        ("quota.scheduling.koordinatr.sh/name", quota.NAME),
+        ("quota.scheduling.koordinator.sh/preemptable", quota.PREEMPTIBLE),
+        ("operators.koordinator.sh/on-member-failur", operators.ON_MEMBER_FAILURE),
+        ("operators.koordinator.sh/sub-grup", operators.SUB_GROUP),
+        ("scheduling.koordinator.sh/device-allocate-hints", device.ALLOCATE_HINT),
+        ("scheduling.koordinator.sh/numa-topologyspec", device.NUMA_TOPOLOGY_SPEC),
+        ("scheduling.koordinator.sh/reservation-afinity", reservation.AFFINITY),
+        ("operators.koordinator.sh/network-topolgy", operators.TOPOLOGY),
     ],
 )
 def test_misspelled_keys_are_named_with_what_may_be_meant(key: str, meant: str) -> None:
@@ -38,12 +47,17 @@ def test_misspelled_keys_are_named_with_what_may_be_meant(key: str, meant: str) 
     "key",
     [
         *("app", "batch.kubernetes.io/job-name", "scheduling.koordinator.sh/gpu-model"),
-        *(quota.PREFIX + "name", "quota.scheduling.koordinator.sh/nmae"),
+        *(quota.PREFIX + "name", "scheduling.koordinator.sh/gpu-partition-policy"),
         *("internal.scheduling.koordinator.sh/bind-gang-group-id", "kueue.x-k8s.io/queue-name"),
     ],
 )
 def test_keys_of_others_are_left_alone(key: str) -> None:
     assert not [*find_misspelled_keys([key], [key])]
+
+
+def test_few_keys_of_one_object_are_compared() -> None:
+    many = [f"gang.scheduling.koordinator.sh/{at}" for at in range(1000)]
+    assert len([*find_misspelled_keys(many, ())]) == 32
 
 
 def test_every_key_of_ours_is_right_in_its_place_and_named_in_the_other() -> None:

@@ -129,21 +129,6 @@ def test_mistakes_between_objects_are_found(mistake: dict[str, str], says: str) 
     assert says in output
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "quota.scheduling.koordinator.sh/nam",
-        "quota.scheduling.koordinator.sh/preemptable",
-        "operators.koordinator.sh/on-member-failur",
-        "scheduling.koordinator.sh/device-allocate-hints",
-    ],
-)
-def test_near_misses_of_the_keys_of_every_domain_are_found(key: str) -> None:
-    pod = {"kind": "Pod", "metadata": {"name": "p", "annotations": {key: "x"}}}
-    ((_, problem),) = find_relation_problems([pod])
-    assert "may be meant" in problem.message
-
-
 def test_what_the_cluster_has_is_not_missing() -> None:
     labels = {
         "pod-group.scheduling.sigs.k8s.io": "there",

@@ -9,18 +9,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
-from koord.api.keys import device, gang, operators, preemption, quota, reservation
-from koord.api.misspelled_keys import ANNOTATIONS, LABELS
+from koord.api.keys import gang, operators, quota
 from koord.api.parse import Problem, format_field
 
-_LIKENESS: Final = 0.9
 _QUOTA_LIKENESS: Final = 0.75
-_KEYS: Final = frozenset(
-    value
-    for module in (device, gang, operators, preemption, quota, reservation)
-    for value in vars(module).values()
-    if isinstance(value, str) and "/" in value and not value.endswith("/")
-)
 _COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),
     "Job": ("parallelism",),
@@ -96,7 +88,7 @@ def _collect(files: _Files, at: int, document: Mapping[Any, Any], default: str) 
 
 
 def _check_pods(pods: _Pods, files: _Files, known: Known | None) -> Iterator[Problem]:
-    labels, annotations = (_map(pods.meta.get(key)) for key in ("labels", "annotations"))
+    labels = _map(pods.meta.get("labels"))
     group = str(labels.get(gang.POD_GROUP) or "")
     there = set(files.groups) | (known.pod_groups if known else set())
     if group and (pods.namespace, group) not in there:
@@ -109,9 +101,6 @@ def _check_pods(pods: _Pods, files: _Files, known: Known | None) -> Iterator[Pro
     if named and quotas and named not in quotas:
         text = f"there is no such quota{_suggest(named, quotas, _QUOTA_LIKENESS)}"
         yield _at(pods, ("metadata", "labels", quota.NAME), named, text)
-    for where, keys in (("labels", labels), ("annotations", annotations)):
-        for key in keys:
-            yield from _check_key(pods, where, str(key))
     gates = pods.spec.get("schedulingGates")
     for at, gate in enumerate(gates if isinstance(gates, list) else ()):
         name = str(_map(gate).get("name") or "")
@@ -119,15 +108,6 @@ def _check_pods(pods: _Pods, files: _Files, known: Known | None) -> Iterator[Pro
         if name != operators.PLACEMENT_GATE and (is_near or name.startswith(operators.PREFIX)):
             text = f"nobody removes this gate. Did you mean {operators.PLACEMENT_GATE}?"
             yield _at(pods, ("spec", "schedulingGates", at, "name"), name, text)
-
-
-def _check_key(pods: _Pods, where: str, key: str) -> Iterator[Problem]:
-    """Find near misses of the keys of all domains but gangs, which are checked by themselves."""
-    if "/" not in key or key in _KEYS or key in LABELS or key in ANNOTATIONS:
-        return
-    near = get_close_matches(key, sorted(_KEYS - LABELS - ANNOTATIONS), 1, _LIKENESS)
-    if near:
-        yield _at(pods, ("metadata", where, key), "", f"is unknown; {near[0]} may be meant")
 
 
 def _check_counts(files: _Files) -> Iterator[tuple[int, Problem]]:

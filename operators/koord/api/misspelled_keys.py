@@ -1,17 +1,20 @@
-"""Keys of gangs that are misspelled, or written as a label instead of an annotation.
+"""Keys that are misspelled, and keys of gangs that are a label instead of an annotation.
 
-The operators ignore unknown keys, so such a pod would start alone without a message. ``koord crds
-lint`` and ``koord explain`` report them.
+The operators ignore unknown keys, so such a pod would start alone without a message. ``koord lint``
+and ``koord explain`` report them, and so does an event on the pod. Koordinator has more keys than
+we know: of other domains than gangs only those are reported that are nearly one of ours.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from koord.api.gang import GANG_ANNOTATIONS, GANG_LABELS
+from koord.api.keys import device, operators, preemption, quota, reservation
 from koord.api.keys import gang as keys
-from koord.api.keys import operators
 
 LABELS: Final = frozenset(GANG_LABELS)
 ANNOTATIONS: Final = frozenset(
@@ -21,6 +24,16 @@ ANNOTATIONS: Final = frozenset(
 _PREFIXES: Final = (keys.PREFIX.rstrip("/"), keys.POD_GROUP)
 _MIN_SIMILARITY: Final = 0.93
 """Allows one or two wrong letters in a prefix; prefixes of other features differ more."""
+_SHORT: Final = 6
+"""Up to this length two wrong letters of a name are many."""
+_MAX_CHECKED: Final = 32
+"""Keys of one object with a prefix like ours that are compared: whoever writes them has many."""
+_NAMES: Final[dict[str, set[str]]] = {}
+"""Prefix -> the names that we know with it."""
+for _module in (device, keys, operators, preemption, quota, reservation):
+    for _value in vars(_module).values():
+        if isinstance(_value, str) and "/" in _value and not _value.endswith("/"):
+            _NAMES.setdefault(_value.partition("/")[0], set()).add(_value.partition("/")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +47,39 @@ class MisspelledKey:
 def find_misspelled_keys(
     labels: Iterable[str], annotations: Iterable[str]
 ) -> Iterator[MisspelledKey]:
-    for key in labels:
-        if key in ANNOTATIONS:
-            yield MisspelledKey(key, "is an annotation, and has no effect as a label")
-        elif key not in LABELS:
-            yield from _find_misspelled(key, LABELS | ANNOTATIONS)
-    for key in annotations:
-        if key in LABELS:
-            yield MisspelledKey(key, "is a label, and has no effect as an annotation")
-        elif key not in ANNOTATIONS:
-            yield from _find_misspelled(key, LABELS | ANNOTATIONS)
+    for every, own, other, problem in (
+        (labels, LABELS, ANNOTATIONS, "is an annotation, and has no effect as a label"),
+        (annotations, ANNOTATIONS, LABELS, "is a label, and has no effect as an annotation"),
+    ):
+        ours = (key for key in every if key not in own and _nearest_prefix(key.partition("/")[0]))
+        for key in islice(ours, _MAX_CHECKED):
+            if key in other:
+                yield MisspelledKey(key, problem)
+            elif nearest := _find_nearest(key):
+                yield MisspelledKey(key, f"is unknown; {nearest} may be meant")
 
 
-def _find_misspelled(key: str, known: frozenset[str]) -> Iterator[MisspelledKey]:
-    prefix = key.partition("/")[0]
-    if max(_similarity(prefix, one) for one in _PREFIXES) >= _MIN_SIMILARITY:
-        nearest = max(sorted(known), key=lambda one: _similarity(key, one))
-        yield MisspelledKey(key, f"is unknown; {nearest} may be meant")
+def _find_nearest(key: str) -> str:
+    prefix, _, name = key.partition("/")
+    ours = _nearest_prefix(prefix)
+    if ours in _PREFIXES:
+        return max(sorted(LABELS | ANNOTATIONS), key=lambda one: _similarity(key, one))
+    if name in _NAMES[ours] and prefix == ours:
+        return ""
+    nearest = max(sorted(_NAMES[ours]), key=lambda one: _similarity(name, one))
+    least = 0.75 if len(nearest) <= _SHORT else 0.85
+    return f"{ours}/{nearest}" if _similarity(name, nearest) >= least else ""
+
+
+@lru_cache(maxsize=1024)
+def _nearest_prefix(prefix: str) -> str:
+    """Return the prefix of ours that may be meant; empty if none is."""
+    known = [one for one in (*_PREFIXES, *_NAMES) if abs(len(one) - len(prefix)) <= 2]
+    if prefix in known:
+        return prefix
+    alike = {one: _similarity(prefix, one) for one in known}
+    nearest = max(alike, key=lambda one: alike[one], default="")
+    return nearest if nearest and alike[nearest] >= _MIN_SIMILARITY else ""
 
 
 def _similarity(one: str, other: str) -> float:
