@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.builders import make_pod_group
+from tests.builders import make_pod, make_pod_group
 
+from koord.api.misspelled_keys import MisspelledKey
 from koord.controllers.attempts import Attempts
-from koord.controllers.status_publishing import PlacementAnnouncer, StatusPublisher
+from koord.controllers.status_publishing import IgnoredKeys, PlacementAnnouncer, StatusPublisher
 from koord.core.quota.reasons import InsufficientMax, SubmissionExceeded
 from koord.core.reasons import BindFailed, Reason
 from koord.core.topology.reasons import MissingTopology
@@ -64,6 +65,23 @@ def test_settings_that_are_not_in_force_have_one_event(kind: str, *, is_valid: b
     publisher.write_status(make_pod_group("default/a").build(), {}, conditions)
     assert events == ([] if is_valid else [("a", "MinExceedsMax", "lower min")])
     assert forgotten == (["a"] if is_valid else [])
+
+
+def test_ignored_keys_have_few_events_per_namespace() -> None:
+    told: list[tuple[str, str, str]] = []
+    recorder: Any = SimpleNamespace(
+        record=lambda ref, *_, **said: told.append((ref.name, said["reason"], said["note"]))
+    )
+    ignored = {
+        pod.uid: (pod, MisspelledKey("gang.scheduling.koordinator.sh/nmae", "is unknown"))
+        for pod in (make_pod(f"p{at}").build() for at in range(8))
+    }
+    reporter = IgnoredKeys(ignored, recorder)
+    reporter.report()
+    assert not ignored
+    assert told[0] == ("p0", "KeyIgnored", "the key gang.scheduling.koordinator.sh/nmae is unknown")
+    assert len(told) == 5
+    assert told[-1][2].endswith("is unknown; 3 more pods of the namespace have such keys")
 
 
 @pytest.mark.parametrize(

@@ -628,3 +628,17 @@ def test_kueue_groups_need_all_their_pods(
     assert claim is not None
     assert (claim.declared.min_member if claim.declared else None) == minimum
     assert [bad.key for bad in claim.bad_values] == ([] if minimum else [KUEUE_TOTAL])
+
+
+def test_a_gated_pod_with_a_misspelled_key_is_noted_until_it_is_gone(
+    translator: PodTranslator,
+) -> None:
+    labels = {"gang.scheduling.koordinator.sh/nmae": "a"}
+    plain = translator.translate(wire(OURS, labels=labels))
+    assert not translator.ignored
+    pod = translator.translate(wire({**OURS, "schedulingGates": [GATE]}, labels=labels))
+    assert plain.uid == pod.uid
+    ((told, key),) = translator.ignored.values()
+    assert (told.key, key.key) == ("ns/p", "gang.scheduling.koordinator.sh/nmae")
+    translator.forget(pod)
+    assert not translator.ignored

@@ -32,7 +32,7 @@ _NAMES: Final[dict[str, set[str]]] = {}
 """Prefix -> the names that we know with it."""
 for _module in (device, keys, operators, preemption, quota, reservation):
     for _value in vars(_module).values():
-        if isinstance(_value, str) and "/" in _value and not _value.endswith("/"):
+        if isinstance(_value, str) and ".sh/" in _value and not _value.endswith("/"):
             _NAMES.setdefault(_value.partition("/")[0], set()).add(_value.partition("/")[2])
 
 
@@ -51,8 +51,9 @@ def find_misspelled_keys(
         (labels, LABELS, ANNOTATIONS, "is an annotation, and has no effect as a label"),
         (annotations, ANNOTATIONS, LABELS, "is a label, and has no effect as an annotation"),
     ):
-        ours = (key for key in every if key not in own and _nearest_prefix(key.partition("/")[0]))
-        for key in islice(ours, _MAX_CHECKED):
+        unknown = [key for key in every if key not in own]
+        alike = (key for key in unknown if key in other or _find_alike(key.partition("/")[0]))
+        for key in islice(alike, _MAX_CHECKED):
             if key in other:
                 yield MisspelledKey(key, problem)
             elif nearest := _find_nearest(key):
@@ -61,7 +62,9 @@ def find_misspelled_keys(
 
 def _find_nearest(key: str) -> str:
     prefix, _, name = key.partition("/")
-    ours = _nearest_prefix(prefix)
+    ours = _find_nearest_prefix(prefix)
+    if not ours:
+        return ""
     if ours in _PREFIXES:
         return max(sorted(LABELS | ANNOTATIONS), key=lambda one: _similarity(key, one))
     if name in _NAMES[ours] and prefix == ours:
@@ -72,9 +75,19 @@ def _find_nearest(key: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _nearest_prefix(prefix: str) -> str:
+def _find_alike(prefix: str) -> tuple[str, ...]:
+    """Return our prefixes of about the same length that begin or end alike: a cheap test."""
+    return tuple(
+        one
+        for one in (*_PREFIXES, *_NAMES)
+        if abs(len(one) - len(prefix)) <= 2 and (one[:3] == prefix[:3] or one[-3:] == prefix[-3:])
+    )
+
+
+@lru_cache(maxsize=1024)
+def _find_nearest_prefix(prefix: str) -> str:
     """Return the prefix of ours that may be meant; empty if none is."""
-    known = [one for one in (*_PREFIXES, *_NAMES) if abs(len(one) - len(prefix)) <= 2]
+    known = _find_alike(prefix)
     if prefix in known:
         return prefix
     alike = {one: _similarity(prefix, one) for one in known}

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 from koord.api.keys import operators
+from koord.api.misspelled_keys import MisspelledKey
 from koord.api.resource import Resource
 from koord.controllers.attempts import Attempts
 from koord.controllers.validation import ACCEPTED, Verdict
@@ -46,11 +47,11 @@ from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_rec
 
 PLACING: Final = "Placing"
 """The action in events about placement."""
-READING_PLAN: Final = "ReadingPlan"
-"""The action in events about annotations that look like plans."""
+READING_KEYS: Final = "ReadingKeys"
+"""The action in events about keys of pods that are ignored."""
 _MAX_SAID: Final = 640
 """Length of a reason in an event, so that the command after it is not cut off."""
-REFUSED_PER_MINUTE: Final = 5
+IGNORED_PER_MINUTE: Final = 5
 MAX_TOLD: Final = 1 << 14
 OBSERVING: Final = "Observing"
 """The action in events about devices."""
@@ -168,15 +169,15 @@ def _point(reason: Reason, text: str, target: str) -> str:
 
 
 @dataclass(slots=True)
-class RefusedPlans:
-    """Emits one event on each pod whose plan annotation is not a plan of the operators.
+class IgnoredKeys:
+    """Emits one event on each pod with a plan that is not the operators', or a misspelled key.
 
     In each minute a namespace gets a few, and the last one counts the others: whoever writes
-    annotations must not use up the events of everybody. ``refused`` is filled by the translator of
+    annotations must not use up the events of everybody. ``ignored`` is filled by the translator of
     pods and emptied here.
     """
 
-    refused: dict[str, Pod]
+    ignored: dict[str, tuple[Pod, MisspelledKey]]
     events: EventRecorder
     _told: dict[str, None] = field(default_factory=dict)
     """Uids of pods that need no event any more, oldest first."""
@@ -192,32 +193,31 @@ class RefusedPlans:
         raise AssertionError("unreachable: count() does not end")
 
     def report(self) -> None:
-        by_namespace: dict[str, list[Pod]] = {}
-        for uid, pod in self.refused.items():
+        by_namespace: dict[str, list[tuple[Pod, MisspelledKey]]] = {}
+        for uid, one in self.ignored.items():
             if uid not in self._told:
-                by_namespace.setdefault(pod.namespace, []).append(pod)
-        self.refused.clear()
+                by_namespace.setdefault(one[0].namespace, []).append(one)
+        self.ignored.clear()
         for namespace, pods in by_namespace.items():
-            room = REFUSED_PER_MINUTE - self._sent[namespace]
+            room = IGNORED_PER_MINUTE - self._sent[namespace]
             if room <= 0:
-                self.refused.update((pod.uid, pod) for pod in pods)
+                self.ignored.update((pod.uid, (pod, key)) for pod, key in pods)
                 continue
-            chosen = pods[:room]
+            chosen, others = pods[:room], len(pods[room:])
             self._sent[namespace] += len(chosen)
-            for pod in chosen:
-                others = len(pods) - len(chosen) if pod is chosen[-1] else 0
-                self._warn(pod, f"; {others} more pods of the namespace have one" if others else "")
-            self._told |= dict.fromkeys(pod.uid for pod in pods)
+            for pod, key in chosen[:-1]:
+                self._warn(pod, key, "")
+            more = f"; {others} more pods of the namespace have such keys" if others else ""
+            self._warn(*chosen[-1], more)
+            self._told |= dict.fromkeys(pod.uid for pod, _ in pods)
         while len(self._told) > MAX_TOLD:
             del self._told[next(iter(self._told))]
 
-    def _warn(self, pod: Pod, more: str) -> None:
-        note = (
-            f"the annotation {operators.PLAN} was not written by the operators for this pod and "
-            f"its node, and is ignored{more}. Remove it, and leave it out of pods that you create"
-        )
+    def _warn(self, pod: Pod, key: MisspelledKey, more: str) -> None:
+        note = f"the key {cut(key.key)} {key.problem}{more}"
+        reason = "PlanIgnored" if key.key == operators.PLAN else "KeyIgnored"
         ref, kind = ref_of_pod(pod), EventType.WARNING
-        self.events.record(ref, kind, action=READING_PLAN, reason="PlanIgnored", note=note)
+        self.events.record(ref, kind, action=READING_KEYS, reason=reason, note=note)
 
 
 class HasGeneration(Protocol):

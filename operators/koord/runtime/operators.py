@@ -30,10 +30,10 @@ from koord.controllers.reservation_status import ReservationStatusPolicy
 from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import (
     DeviceAnnouncer,
+    IgnoredKeys,
     PlacementAnnouncer,
     PreemptionAnnouncer,
     QuotaPublisher,
-    RefusedPlans,
     ReservationAnnouncer,
     RevokeAnnouncer,
     StatusPublisher,
@@ -138,8 +138,8 @@ def start_placement(parts: "Parts") -> None:
         reclaim=ReclaimSetting(is_known=True, after=parts.settings.elastic_quota.reclaims_after),
     )
     guard.on_change = placement.wake
-    refused = RefusedPlans(parts.reader.translator(PODS).refused, events)
-    parts.background += [events.run, guard.run, refused.run, lambda: reports.run(placement)]
+    ignored = IgnoredKeys(parts.reader.translator(PODS).ignored, events)
+    parts.background += [events.run, guard.run, ignored.run, lambda: reports.run(placement)]
     parts.reader.listeners.append(placement.wake)
     parts.metrics.watch(
         event_outcomes(events),

@@ -16,6 +16,7 @@ from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
 from koord.api.keys.preemption import CHECKPOINTED_AT
+from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.constraints import PodLabels
@@ -58,8 +59,13 @@ from koord.kube.wire import ObjectMeta, PodSpec, PodStatus, WirePod
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 
-MAX_REFUSED: Final = 1 << 10
-"""Pods with plans that are not ours, to be reported."""
+MAX_IGNORED: Final = 1 << 10
+"""Pods with plans that are not ours, and with misspelled keys, to be reported."""
+_NOT_A_PLAN: Final = MisspelledKey(
+    operators.PLAN,
+    "was not written by the operators for this pod and its node, and is ignored; remove it, and "
+    "leave it out of pods that you create",
+)
 _OUT_OF: Final = "OutOf"
 _ADMISSION_FAILURES: Final = frozenset(
     {
@@ -92,8 +98,9 @@ class PodTranslator:
     ) -> None:
         self.outdated: dict[str, OutdatedPlan] = {}
         """Pod uid -> a plan that counts, but that the current key did not sign."""
-        self.refused: dict[str, Pod] = {}
-        """Uid -> a pod whose plan annotation is not a plan of ours; for whoever reports it."""
+        self.ignored: dict[str, tuple[Pod, MisspelledKey]] = {}
+        """Uid -> a pod with a plan annotation that is not a plan of ours, or a gated one with a key
+        that is nearly one of ours; for whoever reports it."""
         self._plans = plans or PlanKeys()
         self._scheduler_name = scheduler_name
         self._shapes = ShapeCache()
@@ -116,7 +123,7 @@ class PodTranslator:
     def forget(self, pod: Pod) -> None:
         self._forms.pop(pod.uid, None)
         self.outdated.pop(pod.uid, None)
-        self.refused.pop(pod.uid, None)
+        self.ignored.pop(pod.uid, None)
 
     def translate(self, wire: WirePod) -> Pod:
         """Translate a pod. Raises ValueError if a part is invalid."""
@@ -233,9 +240,15 @@ class PodTranslator:
             self._forms[pod.uid] = make_form(wire, form)
         else:
             self._forms.pop(pod.uid, None)
-        is_refused = pod.recorded is None and bool(_annotation(wire.metadata, operators.PLAN))
-        if is_refused and len(self.refused) < MAX_REFUSED:
-            self.refused[pod.uid] = pod
+        if len(self.ignored) < MAX_IGNORED:
+            meta, ignored = wire.metadata, None
+            if pod.recorded is None and _annotation(meta, operators.PLAN):
+                ignored = _NOT_A_PLAN
+            elif pod.is_gated:
+                keys = find_misspelled_keys(meta.labels or (), meta.annotations or ())
+                ignored = next(keys, None)
+            if ignored is not None:
+                self.ignored[pod.uid] = pod, ignored
 
     def _owners(self, meta: ObjectMeta) -> tuple[OwnerReference, ...]:
         """Return the owners, by name; the pods of one owner share it."""
