@@ -3,7 +3,12 @@
 import json
 import time
 
-from tests.operators.conftest import GATE, SERVICE_ACCOUNT, Cluster
+from tests.operators.conftest import (
+    GATE,
+    SERVICE_ACCOUNT,
+    Cluster,
+    skip_without_prompt_retries,
+)
 
 GANG = "gang.scheduling.koordinator.sh/"
 PLAN = "operators.koordinator.sh/plan"
@@ -186,6 +191,7 @@ def test_replacement_of_a_lost_member_is_placed_alone(cluster: Cluster) -> None:
 
 def test_member_that_kube_scheduler_cannot_bind_is_lost(cluster: Cluster) -> None:
     """Its claim has delayed binding, and no volume exists yet."""
+    skip_without_prompt_retries()
     create, name = cluster.box.client.create, cluster.namespace
     size = {"storage": "1Gi"}
     create(

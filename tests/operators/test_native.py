@@ -5,12 +5,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.operators.conftest import ROOT, SERVICE_ACCOUNT, Cluster, Operators, open_cluster
+from tests.operators.conftest import (
+    ROOT,
+    SERVICE_ACCOUNT,
+    Cluster,
+    Operators,
+    kubernetes_version,
+    open_cluster,
+)
 
 from koord.sandbox import Sandbox
-from koord.sandbox.binaries import find_binaries, parse_version
-from koord.sandbox.build import ConsoleReporter
-from koord.sandbox.components import Component
 
 PATH = "/apis/scheduling.k8s.io/v1alpha2"
 SERVED = [f"--runtime-config={PATH.removeprefix('/apis/')}=true"]
@@ -20,9 +24,8 @@ CRD = "podgroups.scheduling.sigs.k8s.io"
 
 @pytest.fixture(scope="module")
 def native_box() -> Iterator[Sandbox]:
-    server = Component.APISERVER
-    version = find_binaries([server], ConsoleReporter()).found[server].version
-    if parse_version(version) < (1, 36):
+    version = kubernetes_version()
+    if version < (1, 36):
         pytest.skip(f"the API of 1.36 is read, and kube-apiserver is {version}")
     with Sandbox(arguments={Component.APISERVER: [*SERVED, GATES]}) as box:
         box.apply(ROOT / "crds")

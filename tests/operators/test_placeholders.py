@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.operators.conftest import ROOT, make_pod
+from tests.operators.conftest import ROOT, make_pod, skip_without_prompt_retries
 from tests.operators.test_reservations import GPU, Reservations
 
 from koord.kube.translate.placeholders import make_guard
@@ -112,6 +112,7 @@ def test_at_its_end_others_get_the_room(cluster: Cluster, reservations: Protecte
 
 def test_after_a_crash_all_is_put_right(cluster: Cluster, reservations: Protected) -> None:
     """The process ended in a hand-over, after it had deleted the placeholder."""
+    skip_without_prompt_retries()
     (node,) = cluster.add_nodes(1)
     reservations.create("r", 6)
     reservations.expect_protected("r")

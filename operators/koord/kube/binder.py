@@ -380,15 +380,21 @@ class _Release(_PodStep):
 
 
 class _Bind(_PodStep):
-    """Sets node and annotations in one write, so that watchers see both or neither."""
+    """Sets node and annotations in one write, so that watchers see both or neither.
+
+    Labels, which few vendors' plugins need, are written before.
+    """
 
     @override
     async def write(self, client: Client) -> None:
         pod = self.pod
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         metadata["annotations"] = self.written.annotations
-        if self.written.labels:
-            metadata["labels"] = self.written.labels
+        if self.written.labels and not pod.is_gated:
+            # Of a Binding only annotations reach the pod before Kubernetes 1.35. What had our gate
+            # has its labels since its release.
+            labels = {"metadata": {"uid": pod.uid, "labels": self.written.labels}}
+            await client.patch(self.path, labels, Media.MERGE_PATCH)
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
