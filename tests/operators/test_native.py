@@ -15,6 +15,7 @@ from tests.operators.conftest import (
 )
 
 from koord.sandbox import Sandbox
+from koord.sandbox.components import Component
 
 PATH = "/apis/scheduling.k8s.io/v1alpha2"
 SERVED = [f"--runtime-config={PATH.removeprefix('/apis/')}=true"]
@@ -26,7 +27,7 @@ CRD = "podgroups.scheduling.sigs.k8s.io"
 def native_box() -> Iterator[Sandbox]:
     version = kubernetes_version()
     if version < (1, 36):
-        pytest.skip(f"the API of 1.36 is read, and kube-apiserver is {version}")
+        pytest.skip(f"the API of 1.36 is read, and this is {version[0]}.{version[1]}")
     with Sandbox(arguments={Component.APISERVER: [*SERVED, GATES]}) as box:
         box.apply(ROOT / "crds")
         box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
