@@ -310,7 +310,9 @@ def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
     said = tuple(one for one in pod.said if one[0] != NAME)
     takes_in = reservation.uid if reservation.pre_allocation is not None else ""
     said = (*said, (NAME, Reserving(reservation.policy, reservation.pinned_to, takes_in)))
-    return replace(pod, shape=replace(pod.shape, requests=requests), said=said)
+    # Claims of ephemeral volumes are made for a pod, and there is none.
+    claims = tuple(one for one in pod.claims if not one.is_own)
+    return replace(pod, shape=replace(pod.shape, requests=requests), said=said, claims=claims)
 
 
 def _slots(reservation: Reservation) -> dict[str, int]:

@@ -1,0 +1,79 @@
+"""Volumes of templates, and reservations that are placed together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.builders import make_node, make_pod, make_pod_group, select_labels
+from tests.cluster import FakeCluster
+from tests.reservation.make import make_reservation
+from tests.reservation.test_planning import cluster, plan, plan_queue, reasons, web
+
+from koord.core.constraints import ClaimUse
+from koord.core.plugins.volumes import Volume, VolumeClaim
+from koord.core.reservation.lifecycle import set_available
+from koord.core.reservation.model import Reservation, Status
+from koord.core.reservation.plugin import upsert_reservation
+from koord.core.selectors import SelectorTerm
+
+IN_B = (SelectorTerm(select_labels(zone="b")),)
+
+
+def with_claims(one: Reservation, *claims: ClaimUse) -> Reservation:
+    assert one.pod is not None
+    return replace(one, pod=replace(one.pod, claims=claims))
+
+
+def zones(*, exclusive: bool = False) -> FakeCluster:
+    made = FakeCluster()
+    for zone in "ab":
+        made.nodes(make_node(f"n-{zone}").cpu(10000).label("zone", zone))
+    claim = VolumeClaim("default/data", "v", is_bound=True, is_exclusive=exclusive)
+    made.state.upsert_claim(claim)
+    made.state.upsert_volume(Volume("v", IN_B))
+    return made
+
+
+def nodes_of(made: FakeCluster) -> list[str]:
+    placements = plan_queue(made).placements
+    return sorted(one.node for placement in placements for one in placement.assignments)
+
+
+def test_a_reservation_goes_where_its_volume_is_and_leaves_it_to_its_owner() -> None:
+    made, use = zones(exclusive=True), ClaimUse("default/data", 0)
+    waiting = with_claims(make_reservation(node=""), use)
+    upsert_reservation(made.state, waiting)
+    assert nodes_of(made) == ["n-b"]
+    status = set_available(Status(), "n-b", {"cpu": 8000})
+    upsert_reservation(made.state, replace(waiting, status=status))
+    assert plan(made, web("a").claims("data")) == {"a": "r"}
+
+
+def test_a_volume_that_is_made_for_each_pod_does_not_keep_a_reservation_waiting() -> None:
+    made = zones()
+    own = ClaimUse("default/reservation:r-scratch", 0, is_own=True)
+    upsert_reservation(made.state, with_claims(make_reservation(node=""), own))
+    assert len(nodes_of(made)) == 1
+
+
+def of_gang(name: str, **fields: object) -> Reservation:
+    one = make_reservation(name, node="", cpu=8000, **fields)
+    assert one.pod is not None
+    gang = make_pod("like").gang("default/room").build().gang
+    return replace(one, pod=replace(one.pod, gang=gang))
+
+
+def test_reservations_of_one_gang_are_placed_all_or_none() -> None:
+    made = cluster(of_gang("a"), of_gang("b"), nodes=1)
+    made.pod_groups(make_pod_group("default/room", 2))
+    assert "2 pods" in reasons(made)
+    made.nodes(make_node("n2").cpu(10000))
+    assert nodes_of(made) == ["n1", "n2"]
+
+
+def test_after_a_crash_between_two_writes_the_rest_of_a_gang_follows() -> None:
+    made = cluster(of_gang("a"), of_gang("b"), nodes=2)
+    made.pod_groups(make_pod_group("default/room", 2))
+    status = set_available(Status(), "n1", {"cpu": 8000})
+    upsert_reservation(made.state, replace(of_gang("a"), status=status))
+    assert nodes_of(made) == ["n2"]
