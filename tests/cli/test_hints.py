@@ -1,13 +1,17 @@
 """Hints name what really exists, and only what is similar."""
 
+from dataclasses import replace
+
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import ask_gang, ask_pod, make_reading
 
 from koord.api.keys import operators
+from koord.api.misspelled_keys import MisspelledKey
 from koord.core.explain import PlacementState
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
+from koord.core.pods import OwnerReference
 
 TRAIN, TRIAN = "team/train", "team/trian"
 GROUP = make_pod_group(TRAIN, 3).build()
@@ -30,6 +34,23 @@ def test_a_misspelled_pod_group_gets_the_nearest_name() -> None:
 def test_an_empty_group_names_pods_with_a_similar_label() -> None:
     advice = ask_gang(make_reading(GROUP, *PODS), TRAIN).advice
     assert advice[0] == "3 pods name trian, and there is no such PodGroup. Did you mean train?"
+
+
+def test_an_empty_group_names_the_job_of_its_name_and_misspelled_labels() -> None:
+    owners = (OwnerReference("train", "Job"),)
+    pods = [make_pod(f"team/train-{at}")._set(owners=owners).build() for at in range(3)]
+    slip = MisspelledKey("pod-groups.scheduling.sigs.k8s.io", "is unknown; X may be meant")
+    reading = replace(make_reading(GROUP, *pods), ignored=((pods[0], slip), (pods[1], slip)))
+    assert ask_gang(reading, TRAIN).advice[:2] == (
+        (
+            "2 pods of the namespace have the key pod-groups.scheduling.sigs.k8s.io, which is "
+            "unknown; X may be meant."
+        ),
+        (
+            "Job train has 3 pods that do not join it: its template lacks the label "
+            "pod-group.scheduling.sigs.k8s.io: train."
+        ),
+    )
 
 
 def test_an_empty_group_names_the_label_to_set() -> None:

@@ -202,7 +202,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         offers=() if is_unknown(reading, NODES.name) else explanation.offers,
         advice=(
             *(f"The key {slip.key} {slip.problem}." for slip in sighting.slips),
-            *(_advise_foreign(sighting) if is_foreign else _advise(state, reason)),
+            *(_advise_foreign(sighting) if is_foreign else _advise(reading, reason)),
         ),
         add=_ADD if is_foreign or _has_foreign_members(reason) else "",
     )
@@ -220,7 +220,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         standing, waits, reason = PlacementState.DEGRADED, reason, below
     pod_group = state.gangs.pod_group(target.key)
     episodes = () if pod_group is None else pod_group.history
-    advice = (*_advise(state, waits), *_advise(state, reason))
+    advice = (*_advise(reading, waits), *_advise(reading, reason))
     if isinstance(waits or reason, MissingMembers) and find_eviction(episodes) is not None:
         advice = _AFTER_EVICTION
     history = look_back(
@@ -264,10 +264,11 @@ def _refine(standing: PlacementState, history: History) -> PlacementState:
     return standing
 
 
-def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:
+def _advise(reading: Reading, reason: Reason | None) -> tuple[str, ...]:
     if reason is None:
         return ()
-    return (*find_hints(state, reason), *_advice_of(state, reason))
+    hints = find_hints(reading.state, reason, reading.ignored)
+    return (*hints, *_advice_of(reading.state, reason))
 
 
 def _advice_of(state: ClusterState, reason: Reason) -> tuple[str, ...]:

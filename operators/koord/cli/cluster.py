@@ -18,6 +18,7 @@ from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.cli.common import ExitCode, fail, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.leases import parse_time, read_report
+from koord.core.pods import Pod
 from koord.core.preemption.progress import find_nominations
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
@@ -53,6 +54,7 @@ from koord.kube.wire import Condition, WirePod, WirePodGroup
 from koord.runtime.hooks import load_hooks
 
 if TYPE_CHECKING:
+    from koord.kube.translate.pods import PodTranslator
     from koord.kube.translate.quotas import QuotaTranslator
 
 PAGE_SIZE: Final = 2500
@@ -133,6 +135,8 @@ class Reading:
     """Whether over-use of quotas is reclaimed, as far as the leader says so."""
     operators_have_hooks: bool | None = None
     """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""
+    ignored: tuple[tuple[Pod, MisspelledKey], ...] = ()
+    """Gated pods, and a misspelled key of each."""
 
     def extent_of(self, kind: AnyKind) -> Extent | None:
         """Return how much of a kind was read; None if all of it."""
@@ -182,6 +186,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         reader.rejected,
         _find_reclaim(report.result(), statuses),
         _are_hooked(statuses.values()),
+        tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
     )
 
 

@@ -3,31 +3,37 @@
 The advice of a reason itself is in the core. A hint only names what really exists.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
+from koord.api.misspelled_keys import MisspelledKey
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
 from koord.core.gang_model import GangKey
 from koord.core.nodes import Node
-from koord.core.pods import PodShape
+from koord.core.pods import Pod, PodShape
 from koord.core.reasons import Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
+from koord.core.text import plural
 
 MAX_HINTS: Final = 2
 MAX_NAMES: Final = 4
 _LIKENESS: Final = 0.75
 
 
-def find_hints(state: ClusterState, reason: Reason) -> tuple[str, ...]:
+def find_hints(
+    state: ClusterState, reason: Reason, ignored: Iterable[tuple[Pod, MisspelledKey]] = ()
+) -> tuple[str, ...]:
+    """Return hints for a reason; ``ignored`` are gated pods, and a misspelled key of each."""
     match reason:
         case MissingPodGroup(gang):
             hints = _find_pod_group(state, gang)
         case MissingMembers(gangs):
-            hints = (hint for one in gangs for hint in _find_members(state, one))
+            hints = (hint for one in gangs for hint in _find_members(state, one, tuple(ignored)))
         case WaitingForForeignGate(_, gates):
             hints = _find_gate(gates)
         case InsufficientNodes():
@@ -48,7 +54,9 @@ def _find_pod_group(state: ClusterState, gang: GangKey) -> Iterator[str]:
         yield f"There is a PodGroup {name} in {places}: it must be in the namespace of its pods."
 
 
-def _find_members(state: ClusterState, count: GangCount) -> Iterator[str]:
+def _find_members(
+    state: ClusterState, count: GangCount, ignored: Iterable[tuple[Pod, MisspelledKey]]
+) -> Iterator[str]:
     if state.gangs.members(count.gang):
         return
     namespace, name = count.gang.split("/", 1)
@@ -61,7 +69,19 @@ def _find_members(state: ClusterState, count: GangCount) -> Iterator[str]:
     if close := _nearest(name, (orphan for orphan, claims in orphans.items() if claims)):
         pods = "1 pod names" if orphans[close] == 1 else f"{orphans[close]} pods name"
         yield f"{pods} {close}, and there is no such PodGroup. Did you mean {name}?"
-    else:
+        return
+    near = (key for pod, key in ignored if pod.namespace == namespace)
+    wrong = Counter(key for key in near if key.key != operators.PLAN)
+    for key, number in wrong.items():
+        have = "pod of the namespace has" if number == 1 else "pods of the namespace have"
+        yield f"{number} {have} the key {key.key}, which {key.problem}."
+    loose = [pod for pod in state.pods.values() if pod.namespace == namespace and pod.gang is None]
+    owners = Counter((one.kind, one.name) for pod in loose for one in pod.owners)
+    of_name = {kind: number for (kind, owner), number in owners.items() if owner == name}
+    for kind, number in of_name.items():
+        template = f"its template lacks the label {keys.POD_GROUP}: {name}"
+        yield f"{kind} {name} has {plural(number, 'pod')} that do not join it: {template}."
+    if not wrong and not of_name:
         yield f"Pods join it by their label {keys.POD_GROUP}: {name}, in namespace {namespace}."
 
 
