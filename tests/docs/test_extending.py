@@ -1,4 +1,4 @@
-"""Runs the examples of docs/extending.md as printed: a plugin, and a custom resource."""
+"""Runs the examples of the pages on extending as printed: a plugin, and a custom resource."""
 
 import os
 import shutil
@@ -13,7 +13,8 @@ from tests.docs.markdown import Block, parse_page
 from koord.api.crdgen import HEADER
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = {block.title: block for block in parse_page(ROOT / "docs/extending.md", "extending.md")}
+PAGES = ("extending.md", "extending-resource.md", "extending-operator.md")
+BLOCKS = {block.title: block for name in PAGES for block in parse_page(ROOT / "docs" / name, name)}
 MAX_LINES = 60
 MAX_EDITED = 3
 CRD = "example.com_nodefreezes.yaml"

@@ -302,7 +302,7 @@ class Scoring:
 class DeviceRules:
     """Rules on which we and Koordinator differ: the defaults are ours, see ``KOORDINATOR``.
 
-    ``docs/compatibility.md`` lists the differences with their reasons.
+    ``docs/compatibility-devices.md`` lists the differences with reasons.
     """
 
     keeps_exclusive: bool = True
