@@ -1,10 +1,10 @@
 """Compares what is kept about reservations with what their pods say: any difference is a defect."""
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from koord.core.pod_charge import PodCharge, charge_of
-from koord.core.pods import Handling
+from koord.core.pod_charge import node_charged
+from koord.core.pods import Allocation, Handling, Pod
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.plugin import Reservations, find_use
 from koord.core.units import PODS, Amounts
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 EXACT: Final = "devices and CPUs"
 """Stands for the resource where a reservation holds others than it should."""
+_User: TypeAlias = tuple[Pod, tuple[Allocation, ...]]
+"""A pod, and what it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ def find_drift(state: "ClusterState") -> list[ReservationDrift]:
     for uid, reservation in plugin.known.items():
         if not reservation.status.is_active:
             continue
-        mine = sorted(users.get(uid, ()), key=lambda charge: charge.uid)
-        used = add_up(dict(one.load.requests) for one in mine)
+        mine = users.get(uid, {})
+        used = add_up(dict(pod.shape.requests) for pod, _ in mine.values())
         used.pop(PODS, None)
         counted = ReservationAccount(reservation, used, len(mine))
         kept, pod = plugin.accounts.get(uid, ReservationAccount(reservation)), state.pods.get(uid)
@@ -44,8 +46,10 @@ def find_drift(state: "ClusterState") -> list[ReservationDrift]:
         held.pop(PODS, None)
         name = reservation.name
         found += _compare(name, kept.used, used) + _compare(name, held, counted.held())
-        if pod is not None and pod.allocations != plugin.left_of(uid, mine):
-            found.append(ReservationDrift(name, EXACT, len(pod.allocations), len(mine)))
+        exact = pod.allocations if pod is not None else ()
+        given = (one for user in sorted(mine) for one in mine[user][1])
+        if uid in plugin.exact and exact != plugin.left_of(uid, given):
+            found.append(ReservationDrift(name, EXACT, len(exact), len(mine)))
     return found
 
 
@@ -56,15 +60,13 @@ def _compare(name: str, kept: Amounts, counted: Amounts) -> list[ReservationDrif
     ]
 
 
-def _find_users(state: "ClusterState") -> dict[str, list[PodCharge]]:
-    """Return reservation -> the charges of the pods on its node that are given to it."""
-    plugin, users = state.plugin(Reservations), dict[str, list[PodCharge]]()
+def _find_users(state: "ClusterState") -> dict[str, dict[str, _User]]:
+    """Return reservation -> the pods on its node that are given to it, by uid."""
+    plugin, users = state.plugin(Reservations), dict[str, dict[str, _User]]()
     for pod in state.pods.values():
         given = plugin.given.get(pod.uid, pod.allocations)
-        use = find_use(given)
-        charge = charge_of(pod) if use is not None else None
-        if use is None or charge is None or use.uid not in plugin.known:
-            continue
-        if charge.load.node == plugin.known[use.uid].status.node:
-            users.setdefault(use.uid, []).append(replace(charge, allocations=given))
+        use = find_use(given) if given else None
+        reservation = plugin.known.get(use.uid) if use is not None else None
+        if reservation is not None and node_charged(pod) == reservation.status.node:
+            users.setdefault(reservation.uid, {})[pod.uid] = (pod, given)
     return users

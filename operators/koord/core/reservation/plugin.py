@@ -246,14 +246,18 @@ class Reservations(Plugin):
             said=(),
             counted=() if account.pods else pod.counted,
             excess=None,
-            allocations=self.left_of(uid, self.users_of(uid)),
+            allocations=self._left_now(uid) if uid in self.exact else (),
         )
 
-    def left_of(self, uid: str, users: Iterable[PodCharge]) -> tuple[Allocation, ...]:
+    def _left_now(self, uid: str) -> tuple[Allocation, ...]:
+        return self.left_of(uid, (one for user in self.users_of(uid) for one in user.allocations))
+
+    def left_of(self, uid: str, users: Iterable[Allocation]) -> tuple[Allocation, ...]:
         """Return what a reservation holds besides amounts, with what its pods use of it."""
-        given = self.exact.get(uid, ())
-        used = [one for user in users for one in user.allocations] if given else []
-        return tuple(one.shared_with(used) if isinstance(one, Shareable) else one for one in given)
+        used = list(users)
+        return tuple(
+            one.shared_with(used) if isinstance(one, Shareable) else one for one in self.exact[uid]
+        )
 
     def _settle(self, uid: str) -> None:
         self.changes.note(uid)
