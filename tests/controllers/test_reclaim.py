@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.builders import GPU, make_pod, make_quota
 from tests.core.test_reclaim import Scene
 
 from koord.controllers.reclaim import RevokeController, RevokeOptions
@@ -202,6 +203,19 @@ def test_whole_gang_is_unmarked_if_it_cannot_be_evicted() -> None:
     stage.look()
     assert stage.evicted == []
     assert not stage.scene.state.eviction_pending
+
+
+def test_the_quota_furthest_over_its_share_is_reclaimed_from_first() -> None:
+    stage = Stage(a=0, b=4)
+    scene = stage.scene
+    scene.state.upsert_quota(make_quota("z", max={GPU: 16}))
+    for name, count in (("a", 4), ("z", 12)):
+        for at in range(count):
+            scene.put(scene.run(make_pod(f"{name}{at}").gpu(1).quota(name), 1))
+    scene.want(1)
+    stage.wait_and_look()
+    (evicted,) = stage.evicted
+    assert evicted.startswith("z")
 
 
 def test_failure_in_one_quota_does_not_stop_reclaiming_from_others(

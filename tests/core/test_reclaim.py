@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
-from tests.cluster import make_cluster
+from tests.cluster import make_cluster, make_unit
 
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.preemption.model import Exempt
@@ -14,6 +15,8 @@ from koord.core.queue import Blocked, unit_of
 from koord.core.reclaim import can_keep_running, plan_reclaim
 
 if TYPE_CHECKING:
+    from tests.builders import PodBuilder
+
     from koord.core.pods import Pod
 
 WHY = InsufficientNodes(want=1, fit=0, nodes=2, refused=(), first="")
@@ -32,14 +35,24 @@ class Scene:
 
     def single(self, name: str, gpus: int = 4, priority: int = 0, **more: bool) -> None:
         pod = make_pod(name).gpu(gpus).quota("a", **more).priority(priority)
-        self.put(pod.released("n1", "p").running("n1").build())
+        self.put(self.run(pod, gpus))
+
+    def run(self, pod: PodBuilder, gpus: int) -> Pod:
+        """Let a pod run on the first node that has room."""
+        used = Counter[str]()
+        for one in self.state.pods.values():
+            used[one.node] += dict(one.shape.requests).get(GPU, 0)
+        node = "n1" if used["n1"] + gpus <= 8 else "n2"
+        return pod.released(node, "p").running(node).build()
 
     def gang(self, name: str, count: int, minimum: int, gpus: int = 4) -> None:
         self.state.upsert_pod_group(make_pod_group(f"default/{name}", minimum).build())
         for at in range(count):
             pod = make_pod(f"{name}-{at}").gpu(gpus).quota("a").gang(f"default/{name}")
             group = f"default/{name}"
-            self.put(pod.released("n1", "p", group, count, minimum).running("n1").build())
+            placed = self.run(pod, gpus)
+            recorded = pod.released(placed.node, "p", group, count, minimum)
+            self.put(recorded.running(placed.node).build())
 
     def put(self, pod: Pod) -> None:
         self.state.upsert_pod(pod)
@@ -94,6 +107,8 @@ def test_nothing_is_evicted_for_a_unit_that_fits_on_no_node() -> None:
         scene.state.upsert_node(make_node(f"n{at + 1}").gpu(4).build())
     scene.state.upsert_node(make_node("n3").gpu(4).build())
     scene.state.upsert_node(make_node("n4").gpu(4).build())
+    for at in range(4):
+        scene.put(replace(scene.state.pods[f"uid-default-p{at}"], node=f"n{at + 1}"))
     scene.want(8)
     assert scene.chosen() == []
     scene.want(4, name="small")
@@ -113,7 +128,7 @@ def test_entitlement_of_a_parent_is_reclaimed_by_its_children_only() -> None:
     assert scene.state.open_ledger().account("a").share == {GPU: 4}
     assert scene.chosen() == []
     scene.want(4, quota="c", name="wants")
-    assert scene.chosen() == [["p0"]]
+    assert scene.chosen() == [["p1"]]
 
 
 def test_nothing_is_evicted_for_a_unit_of_the_same_quota() -> None:
@@ -172,6 +187,47 @@ def test_no_more_goes_than_those_need_who_can_start() -> None:
     assert scene.chosen(exempt=Exempt(terminating={"uid-default-p0"})) == [["p1"]]
 
 
+class TestOnNodes:
+    """Ten nodes of 8 GPUs; ``a`` borrows 40 of its 80 with pods of one GPU on every node."""
+
+    @staticmethod
+    def make(owner: int = 8) -> Scene:
+        scene = Scene(a=40, b=40)
+        for at in range(10):
+            scene.state.upsert_node(make_node(f"n{at}").gpu(8).build())
+            for slot in range(8):
+                pod = make_pod(f"p{at}-{slot}").gpu(1).quota("a").released(f"n{at}", "p")
+                # The last ones started are one or two of each node.
+                scene.put(pod.running(f"n{at}")._set(started=10.0 + slot).build())
+        for name in ("a", "b"):
+            scene.state.upsert_quota(make_quota(name, min={GPU: 40}, max={GPU: 80}))
+        scene.want(owner)
+        return scene
+
+    def test_victims_are_on_one_node_if_the_owner_needs_one(self) -> None:
+        found = [name for one in self.make().chosen() for name in one]
+        assert len(found) == 8
+        assert len({name.split("-")[0] for name in found}) == 1
+
+    def test_a_gang_of_the_owner_gets_the_nodes_it_needs(self) -> None:
+        scene = self.make()
+        scene.blocked.clear()
+        pods = [make_pod(f"w{at}").gpu(8).quota("b").gang("default/w").build() for at in range(3)]
+        scene.state.upsert_pod_group(make_pod_group("default/w", 3).build())
+        for pod in pods:
+            scene.put(pod)
+        scene.blocked.append(Blocked(make_unit("default/w", pods), tuple(pods), WHY))
+        assert len(scene.chosen()) == 24
+
+    def test_a_small_pod_is_evicted_rather_than_a_gang_of_the_same_quota(self) -> None:
+        scene = Scene(a=8, b=8)
+        scene.gang("g", 2, minimum=2)
+        for at in range(2):
+            scene.single(f"p{at}", priority=1)
+        scene.want(4)
+        assert scene.chosen() == [["p1"]]
+
+
 def test_a_gang_is_spared_if_its_surplus_is_enough() -> None:
     scene = Scene(a=4, b=12)
     scene.gang("g", 4, minimum=2)
@@ -185,7 +241,8 @@ def test_surplus_with_the_highest_index_is_evicted_first() -> None:
     scene = Scene()
     scene.gang("g", 12, minimum=1, gpus=1)
     scene.single("p", 4, priority=1)
-    scene.want(3)
+    for name in ("w", "x", "y"):
+        scene.want(1, name=name)
     names = [name for one in scene.chosen() for name in one]
     assert names == ["g-9", "g-10", "g-11"]
 
@@ -205,12 +262,13 @@ def test_non_preemptible_and_foreign_pods_are_not_evicted() -> None:
     scene = Scene()
     scene.single("fixed", is_non_preemptible=True)
     scene.single("a")
-    foreign = make_pod("foreign").gpu(4).quota("a").running("n1").not_ours()
+    foreign = make_pod("foreign").gpu(4).quota("a").running("n2").not_ours()
     scene.put(foreign.build())
     scene.single("b", priority=1)
-    scene.want(8)
+    for name in ("w", "x"):
+        scene.want(4, name=name)
     assert scene.chosen() == [["b"], ["a"]]
-    assert scene.chosen(exempt=Exempt({"uid-default-a"})) == []
+    assert scene.chosen(exempt=Exempt({"uid-default-a"})) == [["b"]]
 
 
 def test_gang_with_a_non_preemptible_member_loses_surplus_only() -> None:
@@ -228,7 +286,7 @@ def test_terminating_pods_count_as_evicted() -> None:
     for at in range(4):
         scene.single(f"p{at}", priority=at)
     scene.want(8)
-    assert scene.chosen(exempt=Exempt(terminating={"uid-default-p3"})) == [["p0"]]
+    assert scene.chosen(exempt=Exempt(terminating={"uid-default-p3"})) == [["p2"]]
     scene.put(replace(scene.state.pods["uid-default-p2"], is_terminating=True))
     assert scene.chosen(exempt=Exempt(terminating={"uid-default-p3"})) == []
 
@@ -286,8 +344,7 @@ def test_of_equal_units_the_last_started_is_evicted() -> None:
     scene = Scene()
     told = (("first", 3.0, 4.0), ("second", 2.0, 5.0), ("third", 1.0, 9.0), ("not-yet", 0.0, 0.0))
     for name, created, started in told:
-        pod = make_pod(name).gpu(4).quota("a").created(created).released("n1", "p").running("n1")
-        scene.put(pod.build())
+        scene.put(scene.run(make_pod(name).gpu(4).quota("a").created(created), 4))
         start(scene, name, started)
     scene.want(8)
     assert scene.chosen() == [["third"], ["not-yet"]]

@@ -24,6 +24,8 @@ elasticQuota:
   delayEvictTime: 1s
   revokePodInterval: 1s
 """
+BIND_SECONDS = 5.0
+"""For the gang of the owner, once the victims are gone."""
 MARK = "operators.koordinator.sh/OverEntitlement"
 
 
@@ -169,6 +171,22 @@ def test_no_more_is_evicted_than_those_need_who_can_start(scene: Scene) -> None:
     # The quota stays above its share: two more rounds evict nobody else.
     time.sleep(4)
     assert len(set(scene.evictions())) == 1
+
+
+def test_the_victims_make_the_room_that_the_gang_of_the_owner_needs(scene: Scene) -> None:
+    """Each node is full of small pods, the last ones started on both: one node is emptied."""
+    scene.share(2)
+    names = [f"p{at}" for at in range(16)]
+    for name in names:
+        scene.pod(name, "a", gpus=1)
+    scene.expect_running(*names)
+    scene.gang("mine", 1, "b")
+    scene.cluster.expect(lambda: len(scene.cluster.pods()) == 9, "the victims are gone")
+    gone = time.monotonic()
+    scene.cluster.expect_bound("mine-0")
+    assert time.monotonic() - gone < BIND_SECONDS
+    time.sleep(4)
+    assert len(set(scene.evictions())) == 8
 
 
 def test_pod_protected_by_a_budget_stays_and_another_is_evicted(scene: Scene) -> None:

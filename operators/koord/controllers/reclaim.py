@@ -1,10 +1,10 @@
 """Reclaims over-use of quotas by evicting units: part of the operator ``placement``.
 
-A quota that has been over its entitlement for longer than the grace period loses units until it is
-not. Pods are evicted through ``pods/eviction``; for units that a PodDisruptionBudget protects
-others are chosen. A gang is evicted as a whole. All its pods are marked first: a marked pod counts
-as terminating, so that no replacement joins the gang, and after a crash the next leader completes
-the eviction.
+A quota that has been over its entitlement for longer than the grace period loses the units that
+others are entitled to, the quota furthest over first. Pods are evicted through ``pods/eviction``;
+for units that a PodDisruptionBudget protects others are chosen. A gang is evicted as a whole. All
+its pods are marked first: a marked pod counts as terminating, so that no replacement joins the
+gang, and after a crash the next leader completes the eviction.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt
 from koord.core.queue import Blocked
 from koord.core.quota.model import QuotaName, QuotaSpec
-from koord.core.quota.reclaim import OveruseTimer, find_overuse, write_overuse
+from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse, write_overuse
 from koord.core.reclaim import Reclaim, can_keep_running, plan_reclaim
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction, Evictor
@@ -28,7 +28,7 @@ from koord.kube.evictor import Eviction, Evictor
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 16
-"""How often other units are chosen in place of protected ones, per quota and round."""
+"""How often units are chosen per quota and round, also in place of protected ones."""
 
 
 class RevokeReporter(Protocol):
@@ -63,7 +63,8 @@ class RevokeController:
     """Adds to the history of a gang."""
     evictions: UnitEvictions = field(init=False)
     _patience: OveruseTimer = field(init=False)
-    _over: set[QuotaName] = field(default_factory=set)
+    _over: dict[QuotaName, float] = field(default_factory=dict)
+    """Over-used quotas and how far they are over, as a part of what they are entitled to."""
     _seen: tuple[int, int] = (-1, -1)
     """Version of the quotas at the last check."""
 
@@ -78,7 +79,7 @@ class RevokeController:
                 await self.look()
 
     async def look(self) -> None:
-        """Complete marked evictions, then reclaim from quotas that have been over for too long."""
+        """Complete marked evictions, then reclaim from quotas over for too long, the most first."""
         self.evictions.forget_confirmed()
         self._allow_leftovers()
         if self.state.eviction_pending:
@@ -96,16 +97,21 @@ class RevokeController:
 
     def _find_due(self) -> list[QuotaName]:
         ledger = self.state.open_ledger()
-        if self._seen == self.state.quotas.version:
-            return self._patience.note(self._over, self.clock())
-        self._seen = self.state.quotas.version
-        over = {one.quota for one in find_overuse(ledger)}
+        if self._seen != self.state.quotas.version:
+            self._seen = self.state.quotas.version
+            self._note_overuse(find_overuse(ledger))
+        due = self._patience.note(self._over.keys(), self.clock())
+        return sorted(due, key=lambda name: -self._over[name])
+
+    def _note_overuse(self, found: Iterable[Overuse]) -> None:
+        over: dict[QuotaName, float] = {}
+        for one in found:
+            over[one.quota] = max(over.get(one.quota, 0.0), one.over / max(one.entitled, 1))
         specs = self.state.quotas.catalog.registry.specs
-        for name in self._over - over:
+        for name in self._over.keys() - over:
             if name in specs:
                 self.reporter.retract_overuse(specs[name])
         self._over = over
-        return self._patience.note(over, self.clock())
 
     async def _reclaim(self, name: QuotaName) -> None:
         protected: set[str] = set()
@@ -113,10 +119,9 @@ class RevokeController:
             chosen = self._choose(name, Exempt(protected, self.evictions.evicted))
             if chosen and chosen[0].beneficiary:
                 self.state.quotas.without_leftovers[name] = chosen[0].beneficiary
-            refused = [one.key for one in chosen if not await self._evict_unit(one)]
-            if not refused:
+            protected.update([one.key for one in chosen if not await self._evict_unit(one)])
+            if not chosen:
                 return
-            protected.update(refused)
 
     def _choose(self, name: QuotaName, exempt: Exempt) -> tuple[Reclaim, ...]:
         try:

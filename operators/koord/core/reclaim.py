@@ -31,6 +31,7 @@ from koord.core.quota.reclaim import (
     find_entitlement,
     find_overuse,
     is_rounding,
+    least_important_first,
 )
 from koord.core.quota.usage import count_devices
 from koord.core.reclaim_need import Candidate, Selection, find_need, without_parts
@@ -96,7 +97,10 @@ def _choose(state: ClusterState, ledger: Ledger, name: QuotaName, exempt: Exempt
     limit = {one.resource: one.entitled for one in over}
     chosen = choose_victims([one.unit for one in units.values()], view.used, limit, ledger.rules)
     leaving = subtract(ledger.account(name).used, view.used)
-    return Selection(name, over, tuple(units[one.key] for one in chosen), leaving, view.terminating)
+    running = [one for one in units.values() if not one.unit.is_non_preemptible]
+    running.sort(key=lambda one: least_important_first(one.unit), reverse=True)
+    cut = tuple(units[one.key] for one in chosen)
+    return Selection(name, over, cut, tuple(running), leaving, view.terminating)
 
 
 class _QuotaPods:

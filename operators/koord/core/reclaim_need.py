@@ -1,21 +1,27 @@
 """How much of the over-use of a quota waiting units need: who benefits, and which victims stay.
 
 A unit benefits if it is entitled to start, lacks what is over-used, and finds nodes without the
-over-use. All units that benefit together are found first. Then victims are spared, the most
-important first, as long as all of these units could still start: what nobody can use stays with
-who has it. This module does not know who is chosen as a victim, nor evicts.
+over-use. All units that benefit together are found first. Then the search of preemption finds
+victims for one after the other: what nobody can use stays with who has it. Nothing is evicted.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Final
 
+from koord.core.framework.cycle import Cycle
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
-from koord.core.plan import Unit, UnitKey
+from koord.core.plan import Demand, Unit, UnitKey
 from koord.core.pods import Pod
+from koord.core.preemption.candidates import Candidates
+from koord.core.preemption.cost import Costs
+from koord.core.preemption.model import Preemption, VictimKind, VictimUnit
+from koord.core.preemption.search import MOST_STEPS, find_victims
+from koord.core.preemption.trial import Trials
 from koord.core.queue import Blocked
 from koord.core.quota.admission import try_charge
 from koord.core.quota.capacity import add_up
@@ -24,13 +30,16 @@ from koord.core.quota.model import ROOT, QuotaCharge, QuotaName
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.reclaim import Overuse, RunningUnit, find_entitlement, find_overuse
 from koord.core.quota.usage import count_devices
+from koord.core.reclaimable import Reclaimable, find_reclaimable
 from koord.core.state import ClusterState
 from koord.core.units import Amounts
 
 MOST_UNITS: Final = 1024
 """Waiting units that are looked at, per quota and call."""
-MOST_TRIED: Final = 48
-"""Plans that are made, per quota and call. More victims than needed may go once they are used."""
+MOST_TRIED: Final = 16
+"""Plans to find out who benefits, per quota and call."""
+MOST_SEARCHES: Final = 12
+"""Searches for victims, per quota and call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +54,14 @@ class Candidate:
 class Selection:
     """The over-use of a quota, and the units without which there is none, most important first.
 
-    ``leaving`` are the amounts of the pods that are terminating already.
+    ``running`` are all its units that may be evicted, ``leaving`` the amounts of the pods that are
+    terminating already.
     """
 
     quota: QuotaName
     over: tuple[Overuse, ...] = ()
     units: tuple[Candidate, ...] = ()
+    running: tuple[Candidate, ...] = ()
     leaving: Amounts = field(default_factory=dict)
     terminating: tuple[Pod, ...] = ()
 
@@ -70,46 +81,20 @@ def find_need(
     blocked: Iterable[Blocked],
     choose_others: Callable[[QuotaName], tuple[Selection, ...]],
 ) -> Need:
-    """Return what of a selection is needed; ``blocked`` are the waiting units with their reasons.
+    """Return the victims that are needed; ``blocked`` are the waiting units with their reasons.
 
     ``choose_others`` returns the selections of the other over-used quotas.
     """
     trials = _Trials(state, ledger, selection, choose_others)
     waiting = [one.unit for one in blocked if one.reason.is_capacity]
     candidates = [unit for unit in waiting if trials.may_benefit(unit)][:MOST_UNITS]
-    found = trials.find_beneficiaries(candidates)
-    if not found:
-        return Need()
-    return Need(_spare(selection.units, lambda left: trials.can_start(found, left)), found[0].key)
+    return trials.find_victims(trials.find_beneficiaries(candidates))
 
 
 def without_parts(units: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return units without the surplus of gangs whose core goes, which includes it."""
     cores = _cores(units)
     return tuple(one for one in units if not one.unit.part or one.unit.gang not in cores)
-
-
-def _spare(
-    units: tuple[Candidate, ...], is_enough: Callable[[tuple[Candidate, ...]], bool]
-) -> tuple[Candidate, ...]:
-    """Return as few of the units as are enough; many are spared at once while that is possible."""
-    size = len(units)
-    while size:
-        at = 0
-        while at < len(units):
-            left = _with_parts(units, units[:at] + units[at + size :])
-            if len(left) < len(units) and is_enough(left):
-                units = left
-            else:
-                at += size
-        size //= 2
-    return units
-
-
-def _with_parts(units: Sequence[Candidate], left: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """Return what is left, with the surplus of gangs whose core goes."""
-    cores = _cores(left)
-    return tuple(one for one in units if one in left or (one.unit.part and one.unit.gang in cores))
 
 
 def _cores(units: Sequence[Candidate]) -> set[str]:
@@ -145,12 +130,11 @@ class _Trials:
 
     def find_beneficiaries(self, waiting: Sequence[Unit]) -> list[Unit]:
         """Return the units, in their order, that could start together without all victims."""
-        every = self._selection.units
         while waiting and self._tried < MOST_TRIED:
-            entitled = self._find_entitled(waiting, every)
+            entitled = self._find_entitled(waiting)
             if not entitled:
                 return []
-            placed = self._place(entitled, every)
+            placed = self._place(entitled)
             if len(placed) == len(entitled):
                 return entitled
             # Those without nodes leave their share to the others.
@@ -158,13 +142,87 @@ class _Trials:
             waiting = [unit for unit in waiting if unit.key not in hopeless]
         return []
 
-    def can_start(self, units: Sequence[Unit], victims: Sequence[Candidate]) -> bool:
-        """Whether all units could start if only these victims go."""
-        return (
-            self._tried < MOST_TRIED
-            and len(self._find_entitled(units, victims)) == len(units)
-            and len(self._place(units, victims)) == len(units)
-        )
+    def find_victims(self, units: Sequence[Unit]) -> Need:
+        """Return victims for each unit in turn, beside those before it: just enough of them."""
+        going: dict[str, Pod] = {}
+        beneficiary, searches = "", 0
+        left = deque(self._join(units))
+        with closing(self._state.open_cycle()) as cycle:
+            cycle.remove(self._terminating)
+            while left and searches < MOST_SEARCHES:
+                unit = left.popleft()
+                found = self._search(cycle, unit, going)
+                searches += found is None or bool(found.victims)
+                if found is None:
+                    left.extendleft(_halve(unit))
+                    continue
+                cycle.remove(found.pods)
+                plan(cycle, (unit,), Scoring())
+                going |= {pod.uid: pod for pod in found.pods}
+                beneficiary = beneficiary or (unit.key if found.victims else "")
+        own = [one for one in self._selection.running if all(pod.uid in going for pod in one.pods)]
+        return Need(tuple(own), beneficiary) if own else Need()
+
+    def _join(self, units: Sequence[Unit]) -> Iterator[Unit]:
+        """Yield units; single pods that request the same are joined: one search for all."""
+        joined: dict[Hashable, list[Unit]] = {}
+        for unit in units:
+            pod = unit.pods[0]
+            is_single = not unit.group and len(unit.pods) == 1 and not pod.claims
+            kind = (pod.quota, pod.namespace, pod.shape, pod.profile) if is_single else unit.key
+            joined.setdefault(kind, []).append(unit)
+        for some in joined.values():
+            pods = tuple(pod for unit in some for pod in unit.pods)
+            yield some[0] if len(some) == 1 else _as_one(some[0], pods)
+
+    def _search(self, cycle: Cycle, unit: Unit, going: Mapping[str, Pod]) -> Preemption | None:
+        """Search victims in this quota, then in the other over-used quotas too."""
+        keys = {key for one in self._charges[unit.key] for key in one.request}
+        unit = replace(unit, demands=tuple(map(_with_required, unit.demands)))
+        trials = Trials(cycle, unit, Scoring(), MOST_STEPS)
+        for selections in ((self._selection,), (self._selection, *self._other_quotas)):
+            left = tuple(self._as_victims(selections, going))
+            over = find_reclaimable(self._state, self._ledger, selections, going.values(), keys)
+            requests = {
+                one.unit.key: (some.quota, one.unit.request)
+                for some in selections
+                for one in some.running
+                if len(one.pods) == 1
+            }
+            limits = partial(Reclaimable, self._state, unit, over, requests)
+            candidates = Candidates(left, (), 0, ())
+            found = find_victims(self._state, trials, candidates, Costs(()), limits)
+            if isinstance(found, Preemption):
+                return found
+            if not self._other_quotas:
+                break
+        return None
+
+    def _as_victims(
+        self, selections: Iterable[Selection], going: Collection[str]
+    ) -> Iterator[VictimUnit]:
+        """Yield what may still be evicted, as the search knows it: the last started cost least."""
+        running = [one for some in selections for one in some.running]
+        newest = max((one.unit.started for one in running), default=0.0)
+        parts = max((one.unit.part for one in running), default=0)
+        for one in running:
+            pods = tuple(pod for pod in one.pods if pod.uid not in going)
+            if pods:
+                unit = one.unit
+                # Members of a gang have one start: of equal ones the last goes.
+                work = int(newest - unit.started) * len(pods) + parts - unit.part
+                gangs = {pod.gang.key for pod in pods if pod.gang is not None}
+                is_core = bool(unit.gang) and not unit.part
+                kind = VictimKind.SURPLUS if unit.part else VictimKind.POD
+                yield VictimUnit(
+                    unit.key,
+                    VictimKind.GANG if is_core else kind,
+                    pods,
+                    unit.priority,
+                    work,
+                    unit.gang,
+                    len(gangs) if is_core else 0,
+                )
 
     def _may_reclaim(self, unit: Unit) -> bool:
         """Whether the topmost quota above the victims that is not above the unit is over-used, too.
@@ -180,10 +238,10 @@ class _Trials:
         used, entitled = ledger.account(apart[-1]).used, find_entitlement(ledger, apart[-1])
         return any(used.get(key, 0) > entitled.get(key, 0) for key in self._keys)
 
-    def _find_entitled(self, units: Sequence[Unit], victims: Sequence[Candidate]) -> list[Unit]:
-        """Return the units that could be charged, one after the other, without the victims."""
+    def _find_entitled(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return the units that could be charged, one after the other, without the over-use."""
         ledger, selection = self._ledger, self._selection
-        freed = add_up((selection.leaving, *(one.unit.request for one in victims)))
+        freed = add_up((selection.leaving, *(one.unit.request for one in selection.units)))
         mark, found = ledger.checkpoint(), []
         ledger.charge(QuotaCharge(selection.quota, {key: -n for key, n in freed.items()}))
         for unit in units:
@@ -195,16 +253,15 @@ class _Trials:
         ledger.rollback(mark)
         return found
 
-    def _place(self, units: Sequence[Unit], victims: Sequence[Candidate]) -> set[UnitKey]:
-        """Return which units find nodes without the victims, or those of all over-used quotas.
+    def _place(self, units: Sequence[Unit]) -> set[UnitKey]:
+        """Return which units may find nodes without any pods of this quota, or of all over-used.
 
-        The other quotas are asked only if this one cannot give enough; then they give everything.
+        The other quotas are asked only if this one cannot give enough.
         """
-        own = [pod for one in victims for pod in one.pods]
-        placed = self._plan(units, own)
-        if len(placed) == len(units) or not self._others:
+        placed = self._plan(units, _pods_of([self._selection]))
+        if len(placed) == len(units) or not self._other_quotas:
             return placed
-        return self._plan(units, [*own, *self._others])
+        return self._plan(units, _pods_of([self._selection, *self._other_quotas]))
 
     def _plan(self, units: Sequence[Unit], victims: Iterable[Pod]) -> set[UnitKey]:
         self._tried += 1
@@ -216,10 +273,6 @@ class _Trials:
     @cached_property
     def _other_quotas(self) -> tuple[Selection, ...]:
         return self._choose_others(self._selection.quota)
-
-    @cached_property
-    def _others(self) -> list[Pod]:
-        return [pod for one in self._other_quotas for unit in one.units for pod in unit.pods]
 
     @cached_property
     def _terminating(self) -> list[Pod]:
@@ -244,6 +297,28 @@ class _TreeCapacity:
     def is_enough(self) -> bool:
         """Whether everything charged to the ledger fits."""
         return all(self._ledger.used_by(self._top, key) <= most for key, most in self._most.items())
+
+
+def _pods_of(selections: Iterable[Selection]) -> Iterator[Pod]:
+    return (pod for some in selections for one in some.running for pod in one.pods)
+
+
+def _as_one(unit: Unit, pods: tuple[Pod, ...]) -> Unit:
+    """Return the unit with these pods, all of which are needed."""
+    return replace(unit, demands=(replace(unit.demands[0], pods=pods, required=len(pods)),))
+
+
+def _halve(unit: Unit) -> tuple[Unit, ...]:
+    """Return the halves of joined pods, in the order to put them in front of others."""
+    middle = len(unit.pods) // 2
+    if unit.group or not middle:
+        return ()
+    return _as_one(unit, unit.pods[middle:]), _as_one(unit, unit.pods[:middle])
+
+
+def _with_required(demand: Demand) -> Demand:
+    """Return a demand that wants at least one pod: surplus is searched room for one by one."""
+    return demand if demand.required else replace(demand, required=1)
 
 
 def _charges_of(state: ClusterState, unit: Unit) -> list[QuotaCharge]:

@@ -6,7 +6,9 @@ from typing import TypeAlias
 
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.pods import Pod, PodPhase
+from koord.core.preemption.candidates import rank_of
 from koord.core.preemption.model import Cost, VictimUnit
+from koord.core.topology_constraint import Rank
 
 Price: TypeAlias = tuple[int, int, int, int, int]
 
@@ -81,5 +83,8 @@ class Costs:
         return violations, unit.gangs, unit.priority, unit.work, len(unit.pods)
 
 
-def _name_of(unit: VictimUnit) -> tuple[str, str]:
-    return unit.name, unit.key
+def _name_of(unit: VictimUnit) -> tuple[str, Rank]:
+    """Return what equal units are sorted by: members of one gang by their index."""
+    if unit.group:
+        return unit.group, rank_of(unit.pods[0])
+    return unit.name, (False, 0, (), unit.key)

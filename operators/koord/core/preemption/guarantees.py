@@ -25,9 +25,9 @@ _NOTHING: Charges = {}
 class Guarantees:
     """How much each quota may lose."""
 
-    def __init__(self, state: ClusterState, unit: Unit) -> None:
+    def __init__(self, state: ClusterState, unit: Unit, *, is_reclaim: bool = False) -> None:
         self._state = state
-        self.is_on = state.quotas.is_in_use and not state.gangs.compat
+        self.is_on = is_reclaim or (state.quotas.is_in_use and not state.gangs.compat)
         is_compatible = state.quotas.is_in_use and state.gangs.compat
         self._spares_default = is_compatible and state.quotas.rules.spares_default_quota
         self._ledger: Ledger | None = state.open_ledger() if self.is_on else None

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from koord.core.budgets import Budget
@@ -100,9 +101,23 @@ def plan_preemption(
     with closing(state.open_cycle(context.pending)) as cycle:
         if context.prepare is not None:
             context.prepare(cycle)
-        costs = Costs(context.budgets)
         trials = Trials(cycle, unit, options.scoring, options.most_steps)
-        return _Search(state, trials, candidates, costs).run()
+        guarantees = partial(Guarantees, state, unit)
+        return find_victims(state, trials, candidates, Costs(context.budgets), guarantees)
+
+
+def find_victims(
+    state: ClusterState,
+    trials: Trials,
+    candidates: Candidates,
+    costs: Costs,
+    make_guarantees: Callable[[], Guarantees],
+) -> Preemption | Reason:
+    """Return the cheapest of the candidates for the unit of the trials, or why there are none.
+
+    The cycle is as before afterwards, but without the candidates that are terminating.
+    """
+    return _Search(state, trials, candidates, costs, make_guarantees).run()
 
 
 def _find_obstacle(unit: Unit) -> Reason | None:
@@ -117,12 +132,18 @@ def _find_obstacle(unit: Unit) -> Reason | None:
 
 class _Search:
     def __init__(
-        self, state: ClusterState, trials: Trials, candidates: Candidates, costs: Costs
+        self,
+        state: ClusterState,
+        trials: Trials,
+        candidates: Candidates,
+        costs: Costs,
+        make_guarantees: Callable[[], Guarantees],
     ) -> None:
         self._state = state
         self._trials = trials
         self._candidates = candidates
         self._costs = costs
+        self._make_guarantees = make_guarantees
         self._unit = trials.unit
 
     def run(self) -> Preemption | Reason:
@@ -140,7 +161,7 @@ class _Search:
         return self._choose()
 
     def _choose(self) -> Preemption | Reason:
-        guarantees = Guarantees(self._state, self._unit)
+        guarantees = self._make_guarantees()
         allowed = [one for one in self._candidates.units if guarantees.allows((one,))]
         if not allowed:
             return self._explain_nobody()

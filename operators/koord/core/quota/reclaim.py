@@ -130,7 +130,7 @@ def choose_victims(
     cut: list[RunningUnit] = []
     spared: list[RunningUnit] = []
     for unit in sorted(
-        (one for one in units if not one.is_non_preemptible), key=_least_important_first
+        (one for one in units if not one.is_non_preemptible), key=least_important_first
     ):
         short = _short(left, limit)
         if not short:
@@ -144,7 +144,7 @@ def choose_victims(
         if unit.gang in cores:
             _subtract(left, unit.request)
             cut.append(unit)
-    cut.sort(key=_least_important_first, reverse=True)
+    cut.sort(key=least_important_first, reverse=True)
     if _short(left, limit):
         return tuple(cut)
     return tuple(_without_spared(cut, left, limit))
@@ -165,7 +165,7 @@ def _without_spared(
             left.update(with_it)
 
 
-def _least_important_first(unit: RunningUnit) -> tuple[int, float, str, int]:
+def least_important_first(unit: RunningUnit) -> tuple[int, float, str, int]:
     return (unit.priority, -unit.started, unit.gang or unit.key, -unit.part)
 
 
