@@ -118,7 +118,7 @@ def test_pinned_cpus_are_given_once() -> None:
     assert sorted(cpus for _, cpus, _ in found.values()) == ["0-3", "12-15", "4-7", "8-11"]
     cluster.pods(*pods)
     cluster.assume(cluster.plan(make_unit("u", pods)))
-    assert "Insufficient" in refused(cluster.plan(make_unit("v", [pod("q", PINNED)])))
+    assert "lacks 2 free cpu" in refused(cluster.plan(make_unit("v", [pod("q", PINNED)])))
     cluster.delete_pods("p1")
     assert placed(cluster.plan(make_unit("v", [pod("q", PINNED)])))
 
@@ -168,7 +168,7 @@ def test_a_node_demands_its_policy_of_every_pod() -> None:
     assert "Unaligned" in refused(cluster.plan(make_unit("v", [pod("b", NumaWishes(), cpu=9000)])))
     other = NumaWishes(policy=NumaPolicy.RESTRICTED)
     text = refused(cluster.plan(make_unit("w", [pod("c", other)])))
-    assert "node(s) NUMA Topology policy not match" in text
+    assert "The node refuses: NUMA Topology policy not match." in text
 
 
 def test_a_node_demands_whole_cores_of_every_pod() -> None:
@@ -185,7 +185,7 @@ def test_a_node_demands_whole_cores_of_every_pod() -> None:
 def test_nodes_without_numa_nodes_take_no_pod_with_a_policy() -> None:
     cluster = make_cluster().nodes(make_node("n0").cpu(16000))
     text = refused(cluster.plan(make_unit("u", [pod("p", SINGLE)])))
-    assert "node(s) missing NUMA resources" in text
+    assert "missing NUMA resources" in text
 
 
 def test_devices_alone_are_aligned_where_only_they_have_numa_nodes() -> None:
@@ -402,7 +402,7 @@ def test_a_pinned_cpu_costs_more_where_cpus_are_amplified() -> None:
     assert settle(cluster, pod("a", PINNED, cpu=4000)) == {"a": ([], "0-3", [])}
     assert placed(cluster.plan(make_unit("u", [pod("b", NumaWishes(), cpu=18000)])))
     text = refused(cluster.plan(make_unit("v", [pod("b", NumaWishes(), cpu=18001)])))
-    assert "Insufficient cpu" in text
+    assert "lacks 18001m free cpu" in text
     settle(cluster, pod("c", NumaWishes(), cpu=13000))
     text = refused(cluster.plan(make_unit("w", [pod("d", PINNED, cpu=4000)])))
     assert "Insufficient amplified cpu" in text

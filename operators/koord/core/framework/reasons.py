@@ -13,6 +13,8 @@ _NODE_CONDITIONS: Final = "{node.kubernetes.io/"
 """Prefix of taints that Kubernetes sets for node conditions."""
 _OF_NODES: Final = "node(s) "
 """How kube-scheduler begins the text of a cause."""
+_VERBS: Final = ("were ", "had ", "didn't ", "rejected ")
+"""What follows in those that are sentences."""
 _MOST_USERS: Final = 2
 
 
@@ -39,10 +41,9 @@ class RefusedNodes:
             lacks = f"{'lacks' if is_one else 'lack'}{f' {amount}' if is_asked else ''} free"
             who = f" ({named(users, _MOST_USERS)})" if users and is_asked else ""
             return f"{lacks} {self.resource}{who}"
-        text = self.refusal.describe(detail=self.detail)
-        if not text.startswith(_OF_NODES):
+        text = self.refusal.describe(detail=self.detail).removeprefix(_OF_NODES)
+        if not text.startswith(_VERBS):
             return f"{'refuses' if is_one else 'refuse'}: {text}"
-        text = text.removeprefix(_OF_NODES)
         return f"was {text.removeprefix('were ')}" if is_one and text.startswith("were ") else text
 
 
