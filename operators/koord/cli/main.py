@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "status": Command("overview", "Say whether the operators run and how they are."),
     "queue": Command("overview", "Show what waits, in the order in which it is planned."),
     "top": Command("overview", "Show what nodes and quotas use."),
+    "watch": Command("overview", "Watch queue, gangs, quotas and GPUs on one screen."),
     "preempt": Command("queries", "Show whom a waiting pod or gang would preempt, and why."),
     "lint": Command("lint", "Find mistakes in YAML files before they cost a job its start."),
     "release": Command("release", "Take our gate off waiting pods, so that others place them."),

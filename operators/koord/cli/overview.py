@@ -1,4 +1,4 @@
-"""The commands that show the whole: ``koord status``, ``queue`` and ``top``.
+"""The commands that show the whole: ``koord status``, ``queue``, ``top`` and ``watch``.
 
 Only their command lines. What they do is imported when they run, as for ``queries``.
 """
@@ -96,3 +96,26 @@ def top(
     from koord.cli.top_view import show_nodes, show_quotas
 
     (show_nodes if what is Tops.NODES else show_quotas)(kubeconfig, context, output=output)
+
+
+def watch(
+    interval: Annotated[
+        float, typer.Option(min=0.5, max=3600, help="Seconds between two looks, at least.")
+    ] = 2.0,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Watch queue, gangs, quotas and GPUs on one screen.
+
+    Each node has a cell per GPU, with the letter of the namespace that has it. Ctrl-C ends it.
+    Where the output is no terminal, it is drawn once.
+
+    For example:
+
+      koord watch
+
+      koord watch --interval 10 --context production
+    """
+    from koord.cli.watch_view import show
+
+    show(kubeconfig, context, interval)

@@ -1,0 +1,222 @@
+"""``koord watch``: the whole cluster on one screen, again and again. Not imported for ``--help``.
+
+:func:`draw` makes a picture of one reading, for any width and height; the loop reads and shows it.
+Nothing is decided here: queue, quotas and nodes are those of ``koord queue`` and ``koord top``.
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from koord.cli.cluster import Target, TargetKind, read_cluster, refuse_gaps
+from koord.cli.common import ExitCode, fail
+from koord.cli.connection import open_client
+from koord.cli.output import count_of, format_age, make_console, make_table
+from koord.cli.top_view import draw_quotas
+from koord.core.device_names import CARDS
+from koord.core.framework.scoring import Scoring
+from koord.core.queue_view import Waiting, count_gpus, view_queue
+from koord.core.quota_view import QuotaView, view_quotas
+from koord.core.state import ClusterState
+from koord.core.usage_view import NodeUsage, view_nodes
+from koord.kube.errors import KubeError
+from koord.kube.kinds import NODES
+
+_COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_black")
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_FREE: Final = "·"
+_FRAME: Final = 20
+"""Lines of titles, headings and the legend."""
+_MOST_TENANTS: Final = 8
+"""In the legend."""
+_REST: Final = 4
+"""Share of time that reading may take: a reading is followed by a pause of this many times its
+own length, if that is longer than the interval."""
+
+
+class Running(NamedTuple):
+    """A gang with pods on nodes."""
+
+    name: str
+    bound: int
+    minimum: int
+    gpus: int
+
+
+class Picture(NamedTuple):
+    """What is shown."""
+
+    at: float
+    waiting: Sequence[Waiting]
+    gangs: Sequence[Running]
+    quotas: Sequence[QuotaView]
+    nodes: Sequence[NodeUsage]
+
+
+def show(kubeconfig: str, context: str, interval: float) -> None:
+    """Draw until Ctrl-C; once where the output is no terminal."""
+    console = make_console()
+    gc.enable()  # unlike in commands that end soon
+    try:
+        asyncio.run(_show(kubeconfig, context, interval, console))
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    except KeyboardInterrupt:
+        sys.exit(0)
+
+
+async def _show(kubeconfig: str, context: str, interval: float, console: Console) -> None:
+    async with open_client(kubeconfig, context) as (client, access):
+        target = Target(TargetKind.POD, access.namespace, "")
+
+        async def take() -> Picture:
+            reading = await read_cluster(client, target)
+            refuse_gaps(reading, NODES)
+            reading.state.refresh()
+            waiting = view_queue(reading.state, Scoring(), reading.reclaim)
+            return make_picture(reading.state, waiting, time.time())
+
+        picture = await take()
+        if not console.is_terminal:
+            console.width = 100
+            console.print(draw(picture, console.width, sys.maxsize))
+            return
+        problem = ""
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(draw(picture, console.width, console.height, problem), refresh=True)
+                began = time.monotonic()
+                try:
+                    picture, problem = await take(), ""
+                except KubeError as error:
+                    problem = str(error)
+                await asyncio.sleep(max(interval, _REST * (time.monotonic() - began)))
+
+
+def make_picture(state: ClusterState, waiting: Sequence[Waiting], at: float) -> Picture:
+    quotas = view_quotas(state).quotas if state.quotas.is_in_use else ()
+    return Picture(at, waiting, list(_find_running(state)), quotas, view_nodes(state))
+
+
+def _find_running(state: ClusterState) -> Iterator[Running]:
+    """Yield gangs with pods on nodes, the largest first."""
+    bound: Counter[str] = Counter()
+    gpus: Counter[str] = Counter()
+    for pod in state.pods.values():
+        if pod.gang is not None and pod.node and not pod.phase.is_terminal:
+            bound[pod.gang.key] += 1
+            gpus[pod.gang.key] += count_gpus(dict(pod.shape.requests))
+    for name in sorted(bound, key=lambda one: (-gpus[one], -bound[one], one)):
+        spec = state.gangs.spec(name)
+        yield Running(name, bound[name], 0 if spec is None else spec.min_member, gpus[name])
+
+
+def draw(picture: Picture, width: int, height: int, problem: str = "") -> RenderableType:
+    """Draw a picture; what does not fit is counted."""
+    tenants = _colour(picture.nodes)
+    room = max(height - _FRAME, 8)
+    some = max(room // 5, 2)
+    parts: list[RenderableType] = [_draw_head(picture, problem)]
+    if picture.waiting:
+        parts += _titled("WAITS", _draw_queue(picture, room // 3))
+    if picture.gangs:
+        parts += _titled("RUNS", _draw_gangs(picture.gangs, some))
+    if picture.quotas:
+        parts += _titled("QUOTAS", Group(*draw_quotas(picture.quotas[:some])))
+    parts += _titled(
+        "NODES", _draw_nodes(picture.nodes, tenants, width, room - room // 3 - 2 * some)
+    )
+    legend = [Text.assemble(drawn, f" {name}") for name, drawn in tenants.items()]
+    parts.append(Columns([*legend[:_MOST_TENANTS], Text(f"{_FREE} free")], padding=(0, 2)))
+    return Group(*parts)
+
+
+def _titled(title: str, part: RenderableType) -> list[RenderableType]:
+    return [Text(f"\n{title}", "bold"), part]
+
+
+def _draw_head(picture: Picture, problem: str) -> Text:
+    most = sum(_cards(one.node.allocatable) for one in picture.nodes)
+    used = sum(_cards(one.used) for one in picture.nodes)
+    head = Text.assemble(
+        ("koord watch ", "bold"),
+        time.strftime("%H:%M:%S  ", time.localtime(picture.at)),
+        f"{count_of(len(picture.nodes), 'node')}, {used} of {most} GPUs used, "
+        f"{count_of(len(picture.gangs), 'gang')} running, {len(picture.waiting)} waiting",
+    )
+    if problem:
+        head.append(f"\nnot read again: {problem}", "red")
+    return head
+
+
+def _draw_queue(picture: Picture, most: int) -> RenderableType:
+    right = ("#", "GPUS", "AGE")
+    table = make_table("#", "UNIT", "GPUS", "AGE", "REASON", right=right, padding=2)
+    for one in picture.waiting[:most]:
+        name = f"{one.names[0]}{' …' if len(one.names) > 1 else ''}"
+        reason = "Placeable" if one.reason.is_placed else one.reason.code
+        age = format_age(picture.at - one.since)
+        table.add_row(str(one.position or ""), name, str(one.gpus), age, reason)
+    return _with_rest(table, len(picture.waiting) - most)
+
+
+def _draw_gangs(gangs: Sequence[Running], most: int) -> RenderableType:
+    table = make_table("GANG", "BOUND", "MIN", "GPUS", right=("BOUND", "MIN", "GPUS"), padding=2)
+    for one in gangs[:most]:
+        style = "yellow" if one.bound < one.minimum else ""
+        table.add_row(one.name, Text(str(one.bound), style), str(one.minimum), str(one.gpus))
+    return _with_rest(table, len(gangs) - most)
+
+
+def _draw_nodes(
+    nodes: Sequence[NodeUsage], tenants: Mapping[str, tuple[str, str]], width: int, most: int
+) -> RenderableType:
+    """Draw a cell per GPU: the letter of who has it. Several nodes stand in one line."""
+    longest = max((len(one.node.name) + _cards(one.node.allocatable) for one in nodes), default=0)
+    shown = most * max(width // (longest + 3), 1)
+    cells = [_draw_node(one, tenants) for one in nodes[:shown]]
+    return _with_rest(Columns(cells, padding=(0, 2), equal=True), len(nodes) - shown)
+
+
+def _draw_node(one: NodeUsage, tenants: Mapping[str, tuple[str, str]]) -> Text:
+    text = Text.assemble((one.node.name, "" if one.state == "Ready" else "yellow"), " ")
+    count = _cards(one.node.allocatable)
+    owners = [
+        tenants[pod.namespace]
+        for pod in one.pods
+        if pod.namespace in tenants
+        for _ in range(count_gpus(dict(pod.shape.requests)))
+    ][:count]
+    for letter, colour in owners:
+        text.append(letter, colour)
+    return text.append(_FREE * (count - len(owners)))
+
+
+def _with_rest(part: RenderableType, rest: int) -> RenderableType:
+    return part if rest <= 0 else Group(part, Text(f"… and {rest} more", "dim"))
+
+
+def _colour(nodes: Sequence[NodeUsage]) -> dict[str, tuple[str, str]]:
+    """Return letter and colour of each namespace that has GPUs, those with most first."""
+    gpus: Counter[str] = Counter()
+    for node in nodes:
+        for pod in node.pods:
+            gpus[pod.namespace] += count_gpus(dict(pod.shape.requests))
+    order = sorted((-count, name) for name, count in gpus.items() if count)
+    return {
+        name: (_LETTERS[at] if at < len(_LETTERS) else "+", _COLOURS[at % len(_COLOURS)])
+        for at, (_, name) in enumerate(order)
+    }
+
+
+def _cards(amounts: Mapping[str, int]) -> int:
+    return sum(amounts.get(key, 0) for key in CARDS)
