@@ -132,9 +132,9 @@ def draw(picture: Picture, width: int, height: int, problem: str = "") -> Render
         parts += _titled("RUNS", _draw_gangs(picture.gangs, some))
     if picture.quotas:
         parts += _titled("QUOTAS", Group(*draw_quotas(picture.quotas[:some])))
-    parts += _titled(
-        "NODES", _draw_nodes(picture.nodes, tenants, width, room - room // 3 - 2 * some)
-    )
+    taken = min(len(picture.waiting), room // 3)
+    taken += sum(min(len(rows), some) for rows in (picture.gangs, picture.quotas))
+    parts += _titled("NODES", _draw_nodes(picture.nodes, tenants, width, room - taken))
     legend = [Text.assemble(drawn, f" {name}") for name, drawn in tenants.items()]
     parts.append(Columns([*legend[:_MOST_TENANTS], Text(f"{_FREE} free")], padding=(0, 2)))
     return Group(*parts)
