@@ -11,6 +11,7 @@ from tests.reservation.test_planning import cluster, plan, web
 
 from koord.core.device.audit import find_drift as find_device_drift
 from koord.core.device.plugin import Devices
+from koord.core.device.session import DeviceSession
 from koord.core.pods import Handling, RecordedPlan
 from koord.core.reservation.audit import EXACT, find_drift
 from koord.core.reservation.model import ReservationUse
@@ -70,3 +71,17 @@ def test_held_devices_are_compared_too() -> None:
     made.state.pods["uid-r"] = replace(held, allocations=())
     assert [one.resource for one in find_drift(made.state)] == [EXACT]
     assert find_device_drift(made.state, ["n1"]) == ["n1"]
+
+
+def test_devices_of_an_owner_without_a_record_return_to_its_reservation() -> None:
+    made = GpuCluster()
+    made.reserve()
+    made.put(owner("a"))
+    states = []
+    for allocations in (made.pod("a").allocations, ()):
+        made.pods(replace(made.pod("a"), allocations=allocations))
+        cycle = made.open_cycle()
+        cycle.remove([made.pod("a")])
+        session = cycle.session(DeviceSession)
+        states.append(made.state.plugin(Devices).states.ledger(int(session._state_of[0])).used)
+    assert states[0] == states[1], "a victim of preemption frees nothing for others"

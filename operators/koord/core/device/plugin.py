@@ -202,7 +202,6 @@ class Devices(Plugin):
         if count < 0:
             del self.shares_of[charge.uid]
             self.held.pop(charge.uid, None)
-            self.holders.pop(charge.uid, None)
             self._discharged.add(charge.uid)
 
     def _number(self, charge: PodCharge) -> None:
@@ -325,6 +324,7 @@ class Devices(Plugin):
         for uid in self._discharged:
             if uid not in self.shares_of:
                 self._given.pop(uid, None)
+                self.holders.pop(uid, None)
         self._discharged.clear()
         if not self.states.is_full:
             return

@@ -127,7 +127,6 @@ class Numa(Plugin):
     def _note_held(self, charge: PodCharge, given: NumaAllocation, count: int) -> None:
         if count < 0:
             self.held.pop(charge.uid, None)
-            self.holders.pop(charge.uid, None)
         elif charge.is_held:
             self.held[charge.uid] = given
         elif holder := holder_of(charge.allocations):
@@ -201,6 +200,7 @@ class Numa(Plugin):
         """Read what changed; forget pods that are gone, and states when there are too many."""
         for uid in self._discharged:
             del self._given[uid]
+            self.holders.pop(uid, None)
         self._discharged.clear()
         self.settle()
         if self.states.is_full:
