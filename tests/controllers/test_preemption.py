@@ -14,6 +14,7 @@ from tests.controllers.scene import Scene
 
 from koord.controllers.preemption import PreemptionController
 from koord.controllers.preemption_parts import Outcome, PreemptionRules
+from koord.controllers.preemption_search import PreemptionSearch
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Stage:
     def running(
         self, name: str, node: str, gpus: int = 8, priority: int = 0, gang: str = ""
     ) -> None:
-        pod = make_pod(name).gpu(gpus)
+        pod = make_pod(name).gpu(gpus).priority(priority)
         if gang:
             pod = pod.gang(f"default/{gang}")
         self.scene.add(pod.released(node, "p").running(node).build())
@@ -169,6 +170,27 @@ class Stage:
     @property
     def bound(self) -> dict[str, str]:
         return self.scene.writer.bound
+
+
+async def test_nobody_is_searched_among_pods_that_are_never_evicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(
+        PreemptionSearch, "find", lambda _, unit, __: searched.append(unit.pods[0].name)
+    )
+    async with Stage().open() as stage:
+        stage.scene.add(make_pod("foreign").gpu(8).running("n1").not_ours().build())
+        stage.running("equal", "n2", priority=10)
+        stage.want("w")
+        await stage.pause()
+        assert searched == []
+        assert stage.state.evictable == {10: 1}
+        stage.remove("equal")
+        assert not stage.state.evictable
+        stage.running("low", "n2")
+        stage.want("x")
+        await stage.expect(lambda: "x" in searched)
 
 
 async def test_gang_preempts_and_starts_when_its_victims_have_gone() -> None:

@@ -77,7 +77,7 @@ class PreemptionSearch:
         ]
         if not due:
             return []
-        lowest = self._find_lowest()
+        lowest = min(self.state.evictable, default=float("inf"))
         for one in due:
             if min(pod.priority for pod in one.unit.pods) <= lowest:
                 self._tried[one.unit.key] = one
@@ -162,11 +162,6 @@ class PreemptionSearch:
             for key, one in self._pauses.items()
             if one.until > now - LONGEST_PAUSE_SECONDS and self.queue.find(key) is not None
         }
-
-    def _find_lowest(self) -> float:
-        """Return the lowest priority of the pods that run."""
-        found = (pod.priority for pod in self.state.pods.values() if pod.node and pod.is_alive)
-        return min(found, default=float("inf"))
 
     def _lasts(self, unit: Unit, found: Preemption) -> bool:
         """Whether units that go first would leave the room to this one."""

@@ -5,6 +5,7 @@ whose binding has not been observed counts as being on its node (*assumed*) unti
 the binding or the API server rejects it. Nothing here decides or blocks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -28,6 +29,7 @@ from koord.core.plugins.rejections import Rejections
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeCache, VolumeClaim, Volumes
 from koord.core.pod_charge import PodCharge, charge_of
 from koord.core.pods import Allocation, Handling, Pod, PodShape
+from koord.core.preemption.protection import is_evictable
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
@@ -66,6 +68,8 @@ class ClusterState:
         """uids of pods that are marked for eviction and not deleted yet."""
         self.preempted: set[str] = set()
         """uids of pods that are marked for preemption and still there."""
+        self.evictable: Counter[int] = Counter()
+        """Priority -> how many pods of it run and may be evicted at some time."""
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
         self.profiles = ProfileCache()
@@ -273,7 +277,7 @@ class ClusterState:
         self.eviction_pending.discard(uid)
         self.preempted.discard(uid)
         self._drop_assumption(uid)
-        self.pods.pop(uid, None)
+        self._count_evictable(self.pods.pop(uid, None), None)
         self.plugin(Topologies).attraction.note(uid, "", "")
         self._discharge(uid, is_free=True)
         self.gangs.remove_pod(uid)
@@ -433,6 +437,7 @@ class ClusterState:
             # It can never run there, so it must not block other pods.
             pod = replace(pod, reserved_node="")
         self.pods[uid] = pod
+        self._count_evictable(before, pod)
         if pod.attraction:
             node = "" if pod.phase.is_terminal else pod.node
             self.plugin(Topologies).attraction.note(uid, pod.attraction, node)
@@ -447,6 +452,14 @@ class ClusterState:
     def _as_assumed(self, pod: Pod, node: str) -> Pod:
         allocations = self._allocated.get(pod.uid, pod.allocations)
         return replace(pod, node=node, allocations=allocations)
+
+    def _count_evictable(self, before: Pod | None, pod: Pod | None) -> None:
+        if before is not None and is_evictable(before):
+            self.evictable[before.priority] -= 1
+            if not self.evictable[before.priority]:
+                del self.evictable[before.priority]
+        if pod is not None and is_evictable(pod):
+            self.evictable[pod.priority] += 1
 
     def _index_reserved(self, before: Pod | None, pod: Pod | None) -> None:
         if before is not None and before.reserved_node:

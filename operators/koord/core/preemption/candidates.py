@@ -15,14 +15,10 @@ from koord.core.gang.group import Group
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.preemption.model import Exempt, VictimKind, VictimUnit
+from koord.core.preemption.protection import find_lasting_protection
 from koord.core.preemption.reasons import Counts, Protection
 from koord.core.state import ClusterState
 from koord.core.topology_constraint import Rank, rank_member
-
-SYSTEM_CRITICAL: Final = 2_000_000_000
-"""Pods of this priority and above keep the cluster alive."""
-_HARDWIRED: Final = frozenset({"DaemonSet", "Node"})
-"""Kinds of owners whose pods belong to their node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +80,9 @@ def find_protection(
     state: ClusterState, pod: Pod, moment: Moment = ANY_MOMENT
 ) -> Protection | None:
     """Return why a running pod must not be evicted, whatever its priority; None if it may be."""
-    if pod.is_protected or pod.is_non_preemptible:
-        return Protection.LABEL
-    if pod.priority >= SYSTEM_CRITICAL:
-        return Protection.CRITICAL
-    if pod.handling is Handling.NOT_OURS and pod.recorded is None:
-        return Protection.FOREIGN
-    if pod.owners and any(one.kind in _HARDWIRED for one in pod.owners):
-        return Protection.DAEMON
+    lasting = find_lasting_protection(pod)
+    if lasting is not None:
+        return lasting
     if pod.uid in state.assumed:
         return Protection.STARTING
     ran = moment.now - (pod.started or moment.now)
