@@ -10,12 +10,13 @@ from tests.reservation.make import make_reservation
 from tests.reservation.test_planning import cluster, plan, plan_queue, reasons, web
 
 from koord.core.constraints import ClaimUse
-from koord.core.plugins.volumes import Volume, VolumeClaim
+from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import Reservation, Status
 from koord.core.reservation.plugin import upsert_reservation
 from koord.core.selectors import SelectorTerm
 
+NO_CLAIM = ClaimUse("default/none", 0)
 IN_B = (SelectorTerm(select_labels(zone="b")),)
 
 
@@ -54,6 +55,16 @@ def test_a_volume_that_is_made_for_each_pod_does_not_keep_a_reservation_waiting(
     own = ClaimUse("default/reservation:r-scratch", 0, is_own=True)
     upsert_reservation(made.state, with_claims(make_reservation(node=""), own))
     assert len(nodes_of(made)) == 1
+
+
+def test_a_volume_that_is_bound_with_its_first_pod_does_not_keep_a_reservation_waiting() -> None:
+    made, use = zones(), ClaimUse("default/late", 0)
+    made.state.upsert_claim(VolumeClaim("default/late", storage_class="local"))
+    made.state.upsert_storage_class(StorageClass("local", is_delayed=True))
+    upsert_reservation(made.state, with_claims(make_reservation(node=""), use))
+    assert len(nodes_of(made)) == 1
+    upsert_reservation(made.state, with_claims(make_reservation("no", node="", cpu=1), NO_CLAIM))
+    assert '"none" not found' in reasons(made), "a claim that does not exist is named"
 
 
 def of_gang(name: str, **fields: object) -> Reservation:

@@ -25,7 +25,7 @@ from koord.core.framework.plugin import Plugin, Reach, Session
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 from koord.core.pod_charge import PodCharge
-from koord.core.pods import Pod, PodShape
+from koord.core.pods import Handling, Pod, PodShape
 from koord.core.reasons import NeedsKubeScheduler, Reason
 from koord.core.selectors import SelectorTerm
 
@@ -163,7 +163,10 @@ class VolumeCache:
                 return VolumeNotReady(pod.key, use.key, problem, volume)
             if claim is not None and not self._is_usable(claim):
                 unsupported.append(use.field)
-        return NeedsKubeScheduler(pod.key, tuple(unsupported)) if unsupported else None
+        # A reservation binds no claim: kube-scheduler binds it with the pod that uses it.
+        if not unsupported or pod.handling is Handling.RESERVE:
+            return None
+        return NeedsKubeScheduler(pod.key, tuple(unsupported))
 
     def _problem_of(
         self, use: ClaimUse, claim: VolumeClaim | None, pod: Pod
