@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from koord.kube.translate.quotas import QuotaTranslator
 
 PAGE_SIZE: Final = 2500
+_AT_ONCE: Final = 50
+"""Objects that are translated before data that has arrived is taken in."""
 BUSY_SECONDS: Final = 5.0
 """How long requests to a busy server are repeated."""
 
@@ -263,19 +265,24 @@ class _Reader:
     async def _list(self, source: Source[W, T], path: str) -> list[T]:
         decoder = Decoder(source.wire)
         store: Store[W, T] = Store(self._noting_target(source), source.reject)
-        params = {**source.params, "limit": str(PAGE_SIZE)}
         values: list[T] = []
+        page = asyncio.ensure_future(self._fetch(path, source.params, ""))
         while True:
-            body = await retry(
-                lambda: self._client.list(path, params),
-                within=BUSY_SECONDS,
-                is_retryable=_is_busy,
-            )
-            meta, items = decoder.decode_page(body)
-            values += [change.value for item in items for change in store.upsert(item)]
+            meta, items = decoder.decode_page(await page)
+            if meta.continue_:
+                page = asyncio.ensure_future(self._fetch(path, source.params, meta.continue_))
+            for at, item in enumerate(items):
+                values += [change.value for change in store.upsert(item)]
+                if at % _AT_ONCE == 0:
+                    await asyncio.sleep(0)  # the next page arrives meanwhile
             if not meta.continue_:
                 return values
-            params["continue"] = meta.continue_
+
+    async def _fetch(self, path: str, params: Mapping[str, str], after: str) -> bytes:
+        asked = {**params, "limit": str(PAGE_SIZE), **({"continue": after} if after else {})}
+        return await retry(
+            lambda: self._client.list(path, asked), within=BUSY_SECONDS, is_retryable=_is_busy
+        )
 
     def _noting_target(self, source: Source[W, T]) -> Callable[[W], T]:
         """Return the translation of a source, which also notes what the target says of itself."""
