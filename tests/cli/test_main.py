@@ -68,7 +68,7 @@ def test_the_plugin_calls_itself_kubectl_koord() -> None:
         (["explain", "e"], ["elasticquota"]),
         (["explain", "podg"], ["podgroup"]),
         (["explain", "pod", "--out"], ["--output"]),
-        (["explain", "pod", "--output", ""], ["text", "wide", "name", "json", "yaml"]),
+        (["explain", "pod", "--output", ""], ["text", "wide", "name", "json", "yaml", "svg"]),
         (["sandbox", "st"], ["status"]),
     ],
 )

@@ -19,6 +19,8 @@ class Output(StrEnum):
     NAME = "name"
     JSON = "json"
     YAML = "yaml"
+    SVG = "svg"
+    """A picture of the text."""
 
 
 class TreeOutput(StrEnum):
@@ -28,6 +30,7 @@ class TreeOutput(StrEnum):
     NAME = "name"
     JSON = "json"
     YAML = "yaml"
+    SVG = "svg"
     DOT = "dot"
     """For Graphviz."""
     GRAPHML = "graphml"

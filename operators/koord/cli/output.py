@@ -3,6 +3,7 @@
 Graphs are DOT for Graphviz, and GraphML for Gephi, yEd or networkx.
 """
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -53,8 +54,22 @@ def print_in(
             console.file.write(to_yaml(document()))
         case Output.NAME:
             console.file.write("".join(f"{name}\n" for name in names()))
+        case Output.SVG:
+            console.file.write(to_svg(text()))
         case _:
             print_parts(text(), console)
+
+
+def to_svg(text: Iterable[RenderableType]) -> str:
+    from koord.cli.svg import draw_svg  # noqa: PLC0415 - only pictures need it
+
+    parts = list(text)
+    console = Console(file=io.StringIO(), width=_WIDTH_OF_FILES, highlight=False, markup=False)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    lines = [len(line.rstrip()) for line in capture.get().splitlines()]
+    return draw_svg(parts, max(lines, default=0) + 1)
 
 
 def to_yaml(document: Any) -> str:

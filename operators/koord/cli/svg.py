@@ -1,0 +1,51 @@
+"""Answers as pictures for pages and tickets: SVG that follows the reader's light or dark scheme."""
+
+import io
+from collections.abc import Iterable
+from typing import Final
+
+from rich.console import Console, RenderableType
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+
+MAX_COLUMNS: Final = 120
+_BLACK: Final = "fill: #000000"
+
+# Rich fills this in; its own frame has a window around the text, and fetches a font.
+_FRAME: Final = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {terminal_height}">
+<style>
+svg {{ color: #1f2328 }}
+.{unique_id}-background {{ fill: #ffffff }}
+.{unique_id}-matrix {{ font: {char_height}px ui-monospace, monospace }}
+{styles}
+@media (prefers-color-scheme: dark) {{
+svg {{ color: #e6edf3 }}
+.{unique_id}-background {{ fill: #0d1117 }}
+}}
+</style>
+<defs>{lines}</defs>
+<rect class="{unique_id}-background" width="100%" height="100%" rx="6"/>
+<g class="{unique_id}-matrix" transform="translate({terminal_x}, 0)">
+{backgrounds}
+{matrix}
+</g>
+</svg>
+"""
+
+
+def draw_svg(parts: Iterable[RenderableType], width_of_text: int) -> str:
+    """Draw what is printed; lines longer than ``MAX_COLUMNS`` are folded."""
+    console = Console(
+        record=True,
+        file=io.StringIO(),
+        width=min(width_of_text, MAX_COLUMNS),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=True,
+        color_system="standard",
+    )
+    for part in parts:
+        console.print(part)
+    drawn = console.export_svg(theme=DEFAULT_TERMINAL_THEME, code_format=_FRAME)
+    return drawn.replace(_BLACK, "fill: currentColor")
