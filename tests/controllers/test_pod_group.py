@@ -20,6 +20,7 @@ from koord.controllers.pod_group import (
 )
 from koord.controllers.status_controller import StatusController
 from koord.controllers.validation import ValidationController
+from koord.core.gang_history import Episode
 from koord.core.gang_model import ROOT, BadValue, Phase, PodGroup, SubGroup, SubGroupTree
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
@@ -29,7 +30,7 @@ from koord.core.topology_constraint import (
     LayerConstraint,
     TopologyConstraint,
 )
-from koord.kube.status import ConditionPatch
+from koord.kube.status import ConditionPatch, format_time
 
 A, B = "default/a", "default/b"
 
@@ -165,6 +166,59 @@ async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:
     await look()
     assert [one.partition(":")[0] for one in told] == ["Degraded", "Degraded"]
     assert "1 of 2" in told[1]
+
+
+async def test_a_preempted_gang_says_by_whom_until_it_runs_as_a_whole_again() -> None:
+    state, now, api = make_cluster().state, [1000.0], dict[str, Any]()
+
+    def write(_: PodGroup, __: object, conditions: tuple[ConditionPatch, ...]) -> None:
+        since, before = format_time(now[0]), api.get("conditions", ())
+        kept = {(one["type"], one["status"]): one["lastTransitionTime"] for one in before}
+        api["conditions"] = [
+            {
+                "type": str(one.type),
+                "status": str(one.status),
+                "message": one.message,
+                "lastTransitionTime": kept.get((one.type, str(one.status)), since),
+            }
+            for one in conditions
+        ]
+
+    policy = PodGroupStatusPolicy(
+        state,
+        SimpleNamespace(write_status=write),
+        lambda: now[0],
+        lambda: now[0],
+        present=lambda _: api,
+    )
+    group = make_pod_group(A, 2).phase(Phase.RUNNING).build()
+    state.upsert_node(make_node("n").build())
+
+    async def look(members: int, *evicted_at: int) -> tuple[str, str]:
+        now[0] += 10
+        for name in ("a-0", "a-1"):
+            pod = make_pod(name).gang(A).released("n", "p", A, 2).running("n").build()
+            state.remove_pod(pod.uid)
+            if members:
+                state.upsert_pod(pod)
+            members -= bool(members)
+        history = tuple(Episode(at, "Preempted", "no room", "b/high") for at in evicted_at)
+        state.upsert_pod_group(replace(group, history=history))
+        await policy.update(A)
+        said = (one for one in api["conditions"] if one["type"] == "Preempted")
+        return next(((one["status"], one["message"]) for one in said), ("", ""))
+
+    assert await look(2) == ("", "")
+    assert await look(2, 1015) == ("", ""), "the deletions are not seen yet"
+    status, text = await look(0, 1015)
+    assert status == "True"
+    assert text == "At 1970-01-01T00:16:55Z: Preempted: no room. For b/high."
+    assert (await look(1, 1015))[0] == "True"
+    status, text = await look(2, 1015)
+    assert status == "False"
+    assert "preempted at 1970-01-01T00:16:55Z" in text
+    assert (await look(1, 1015))[0] == "False", "lost for another cause"
+    assert (await look(1, 1015, 1065))[0] == "True", "preempted again"
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])

@@ -85,8 +85,8 @@ class Reporter:
     def announce_preempting(self, pods: Collection[Pod], text: str) -> None:
         self.told.append(text)
 
-    def announce_preempted(self, pods: Collection[Pod], text: str) -> None:
-        self.told += [f"{pod.name}: {text}" for pod in pods]
+    def announce_preempted(self, pods: Collection[Pod], text: str, *, by: str) -> None:
+        self.told += [f"{pod.name}: {text} for {by}" for pod in pods]
 
     def announce_cancelled(self, pods: Collection[Pod], text: str) -> None:
         self.told.append(text)

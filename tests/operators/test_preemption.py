@@ -157,6 +157,13 @@ def test_gang_is_preempted_as_a_whole(scene: Scene) -> None:
     scene.pod("high", HIGH)
     scene.cluster.expect_bound("high")
     scene.expect(lambda: set(scene.cluster.pods()) == {"high"}, "no part of the gang is left")
+    scene.cluster.expect_group("low", "Preempted", "Preempted")
+    (episode,) = scene.cluster.get_group("low")["status"]["history"]
+    assert (episode["what"], episode["by"]) == ("Preempted", f"{scene.cluster.namespace}/high")
+    for name in ("low-0", "low-1"):
+        scene.pod(name, LOW, labels={"pod-group.scheduling.sigs.k8s.io": "low"})
+    scene.cluster.delete_pod("high")
+    scene.cluster.expect_group("low", "RunsAgain", "Preempted")
 
 
 def test_pod_of_policy_never_waits(scene: Scene) -> None:

@@ -31,7 +31,7 @@ from koord.core.state import ClusterState
 from koord.core.topology.reasons import MissingTopology, UnknownLayer
 from koord.core.topology.strategy.observation import observe_gang_topology
 from koord.core.topology_constraint import TopologyConstraint
-from koord.kube.status import ConditionPatch, conditions_of
+from koord.kube.status import ConditionPatch, conditions_of, format_time
 
 PAUSE = Pause(0.8, 1.5)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
@@ -160,9 +160,32 @@ class PodGroupStatusPolicy:
             compat=self.state.gangs.compat,
         )
         conditions = _degrade(conditions, self._find_members_on_failed_nodes(gang))
+        conditions += self._report_preemption(pod_group, status)
         fields = _fields(status) | self._placement(gang, status)
         fields["state"] = _name_state(pod_group, status, conditions)
         return _Written(pod_group.generation, fields, conditions, self.clock())
+
+    def _report_preemption(
+        self, pod_group: PodGroup, status: GangStatus
+    ) -> tuple[ConditionPatch, ...]:
+        """Return ``Preempted``: True from an eviction until the gang runs as a whole again.
+
+        False stays, so that members lost later, for other causes, are not laid to it. It is not
+        said before True was: the history may be seen before the deletions are.
+        """
+        episode = find_eviction(pod_group.history)
+        if episode is None or episode.what != Happened.PREEMPTED:
+            return ()
+        kind, when = str(ConditionType.PREEMPTED), format_time(episode.time)
+        said = conditions_of(self.present(pod_group.uid) or {}).get(kind, {})
+        since = str(said.get("lastTransitionTime", ""))
+        is_over = said.get("status") == "False" and since >= when
+        if not is_over and not _runs_whole(status):
+            return (ConditionPatch(kind, True, _PREEMPTED, f"At {when}: {episode.text()}"),)
+        if not said:
+            return ()
+        text = f"It runs as a whole again. It was preempted at {when}."
+        return (ConditionPatch(kind, False, _RUNS_AGAIN, text),)
 
     def _is_in_flight(self, gang: GangKey) -> bool:
         """Whether members are being bound: their status is about to change."""
@@ -362,6 +385,20 @@ _EPISODES: Final = {
     str(ConditionType.TIMEOUT): Happened.TIMED_OUT,
 }
 """Condition that turns True -> what has happened."""
+
+
+_PREEMPTED: Final = str(Happened.PREEMPTED)
+_RUNS_AGAIN: Final = "RunsAgain"
+
+
+def _runs_whole(status: GangStatus) -> bool:
+    """Whether all wanted members run, none of them about to end, and nobody waits."""
+    members = status.members
+    is_bound = any(
+        kind is ConditionType.BOUND and is_true for kind, is_true, _ in status.conditions
+    )
+    done = members.running + members.succeeded
+    return is_bound and not members.terminating and done >= members.total
 
 
 def _name_state(

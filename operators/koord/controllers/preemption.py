@@ -264,7 +264,7 @@ class PreemptionController:
             f"{named(nodes)} (plan {run.nomination.plan_id}).{considered}",
         )
         for victim in found.victims:
-            self.reporter.announce_preempted(victim.pods, f"{text}.{considered}")
+            self.reporter.announce_preempted(victim.pods, f"{text}.{considered}", by=name_of(unit))
 
     # --- while victims terminate -----------------------------------------------------------------
 

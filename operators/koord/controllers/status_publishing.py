@@ -319,18 +319,18 @@ class PreemptionAnnouncer:
 
     events: EventRecorder
     state: ClusterState
-    record: Callable[[PodGroup, Happened, str], None] = field(default=lambda *_: None)
+    record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
 
     def announce_preempting(self, pods: Collection[Pod], text: str) -> None:
         self._announce(pods, EventType.NORMAL, "Preempting", text)
 
-    def announce_preempted(self, pods: Collection[Pod], text: str) -> None:
+    def announce_preempted(self, pods: Collection[Pod], text: str, *, by: str) -> None:
         self._announce(pods, EventType.WARNING, "Preempted", text)
         for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):
             pod_group = self.state.gangs.pod_group(gang)
             if pod_group is not None:
-                self.record(pod_group, Happened.PREEMPTED, text.rstrip("."))
+                self.record(pod_group, Happened.PREEMPTED, text.rstrip("."), by)
         for pod in [pod for pod in pods if pod.gang is not None][:MAX_VICTIM_EVENTS]:
             self._record(ref_of_pod(pod), EventType.WARNING, "Preempted", text)
 

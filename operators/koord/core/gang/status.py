@@ -45,6 +45,7 @@ class ConditionType(StrEnum):
     BOUND = "Bound"
     DEGRADED = "Degraded"
     TIMEOUT = "Timeout"
+    PREEMPTED = "Preempted"
 
 
 Condition: TypeAlias = tuple[ConditionType, bool, Reason]
