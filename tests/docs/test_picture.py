@@ -1,12 +1,22 @@
-"""The picture of the README is drawn from what the planner decides."""
+"""The pictures are drawn from what the planner decides and the commands answer."""
 
 import sys
 
+import pytest
 from tests.docs.conftest import ROOT
 
+from koord.cli.output import to_svg
+
 sys.path.insert(0, str(ROOT / "tools"))
+from answers import FOLDER, PICTURES
 from picture import TARGET, draw
 
 
 def test_picture_is_current():
     assert TARGET.read_text(encoding="utf-8") == draw(), "run tools/picture.py"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_answer_is_current(name):
+    current = to_svg(PICTURES[name]())
+    assert (FOLDER / f"{name}.svg").read_text("utf-8") == current, "run tools/answers.py"

@@ -1,0 +1,78 @@
+"""Draws the pictures of the pages from what commands answer about small clusters.
+
+    PYTHONPATH=. .venv/bin/python tools/answers.py
+
+Each is what ``--output svg`` of the command writes.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import RenderableType
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
+from tests.cluster import make_cluster, open_cycle
+from tests.device.test_plugin import gpu_cluster, part, settle, whole
+from tests.topology.test_gang_topology import GANG, make_members, make_network, must, run
+
+from koord.cli.device_view import draw_node
+from koord.cli.output import to_svg
+from koord.cli.quota_text import choose_glyphs, make_tree_lines
+from koord.cli.topology_view import describe_free, draw
+from koord.core.device.plugin import Devices
+from koord.core.device.status import observe_devices
+from koord.core.quota_view import view_quotas
+from koord.core.topology.layers import Layer
+from koord.core.topology.strategy.observation import domain_capacities
+from koord.core.topology_constraint import NODE_LAYER, TopologyConstraint
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+
+
+def show_lending() -> Iterable[RenderableType]:
+    """``koord quota tree``: vision needs more than its guarantee, speech lends it."""
+    cluster = make_cluster()
+    cluster.nodes(*(make_node(f"n{at}").gpu(8) for at in range(4)))
+    most = {GPU: 32}
+    cluster.quotas(
+        make_quota("org", min=most, max=most, is_parent=True),
+        make_quota("vision", parent="org", min={GPU: 16}, max=most),
+        make_quota("speech", parent="org", min={GPU: 16}, max=most),
+    )
+    vision = [make_pod(f"v-{at}").gpu(8).quota("vision").running(f"n{at}") for at in range(3)]
+    cluster.pods(*vision, make_pod("s-0").gpu(8).quota("speech").running("n3"))
+    return make_tree_lines(view_quotas(cluster.state), choose_glyphs("utf-8"))
+
+
+def show_rack() -> Iterable[RenderableType]:
+    """``koord topology``: a gang of two whole nodes took the rack that it fills."""
+    layers = (
+        Layer("Spine", "", ("spine",)),
+        Layer("Rack", "Spine", ("block",)),
+        Layer(NODE_LAYER, "Rack"),
+    )
+    racks = {"s0": {"r0": [64, 64, 64], "r1": [64, 64]}, "s1": {"r2": [64, 64, 64]}}
+    cluster = make_network(racks, layers)
+    group = make_pod_group(GANG, 2).topology(TopologyConstraint((must("Rack"),), "default"))
+    cluster.pod_groups(group)
+    cluster.assume(run(cluster, make_members(2, cpus=64)))
+    tree = cluster.state.topologies.tree("default")
+    assert tree is not None  # noqa: S101 - the topology above is valid
+    yield draw(tuple(domain_capacities(open_cycle(cluster.state), tree)), describe_free, None, "")
+
+
+def show_devices() -> Iterable[RenderableType]:
+    """``koord devices NODE``: four GPUs side by side, and a part of a fifth."""
+    cluster = gpu_cluster(1)
+    settle(cluster, whole("train-0", 4))
+    settle(cluster, part("notebook", 30))
+    plugin = cluster.state.plugin(Devices)
+    report = plugin.reports["n0"]
+    return draw_node(report, observe_devices(plugin, report, cluster.state.pods))
+
+
+PICTURES = {"quota-tree": show_lending, "rack": show_rack, "node-gpus": show_devices}
+
+
+if __name__ == "__main__":
+    for name, show in PICTURES.items():
+        (FOLDER / f"{name}.svg").write_text(to_svg(show()), encoding="utf-8")
