@@ -10,7 +10,8 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 MAX_COLUMNS: Final = 120
 _BLACK: Final = "fill: #000000"
 
-# Rich fills this in; its own frame has a window around the text, and fetches a font.
+# Rich fills this in; its own frame has a window around the text, and fetches a font. Text is moved up,
+# because the last line has no room for descenders.
 _FRAME: Final = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {terminal_height}">
 <style>
@@ -25,7 +26,7 @@ svg {{ color: #e6edf3 }}
 </style>
 <defs>{lines}</defs>
 <rect class="{unique_id}-background" width="100%" height="100%" rx="6"/>
-<g class="{unique_id}-matrix" transform="translate({terminal_x}, 0)">
+<g class="{unique_id}-matrix" transform="translate({terminal_x}, -3)">
 {backgrounds}
 {matrix}
 </g>
