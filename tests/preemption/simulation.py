@@ -5,6 +5,7 @@ Victims come back and wait. What is simulated is the decision alone; nobody take
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from koord.core.pods import Pod
 
 MOST_ROUNDS = 200
+MOST_PRIORITY = 2**31
 OPTIONS = PreemptionOptions(most_steps=20_000_000)
 
 
@@ -34,8 +36,11 @@ class Simulation:
         self._born = 0
         self.states = 0
         self.preemptions = 0
-        for at in range(chance.randint(1, 4)):
-            self._cluster.nodes(make_node(f"n{at}").gpu(chance.choice((2, 4, 8))))
+        self._least: dict[str, int] = {}
+        """Gang -> its minimum."""
+        self._nodes = {f"n{at}": chance.choice((2, 4, 8)) for at in range(chance.randint(1, 4))}
+        for node, gpus in self._nodes.items():
+            self._cluster.nodes(make_node(node).gpu(gpus))
         if self._quotas:
             for name in ("qa", "qb"):
                 least = chance.choice((0, 2))
@@ -55,7 +60,7 @@ class Simulation:
         quota = chance.choice(("qa", "qb")) if self._quotas else ""
         if chance.random() < 0.4:
             count = chance.randint(2, 4)
-            least = chance.randint(1, count)
+            least = self._least[f"default/{name}"] = chance.randint(1, count)
             self._cluster.pod_groups(make_pod_group(f"default/{name}", least))
             pods = [make_pod(f"{name}-{at}").gang(f"default/{name}") for at in range(count)]
         else:
@@ -68,6 +73,7 @@ class Simulation:
             self.states += 1
             while self._bind_all():
                 pass
+            self._check()
             if not self._preempt():
                 return
             running = frozenset(
@@ -76,6 +82,19 @@ class Simulation:
             assert running not in seen, "a cycle"
             seen.add(running)
         raise AssertionError("preemption does not end")
+
+    def _check(self) -> None:
+        """No node is overcommitted, and no gang runs below its minimum."""
+        state = self._cluster.state
+        used = Counter[str]()
+        for pod in state.pods.values():
+            if pod.node:
+                used[pod.node] += dict(pod.shape.requests).get(GPU, 0)
+        for node, gpus in self._nodes.items():
+            assert used[node] <= gpus, f"{node}: {used[node]} of {gpus}"
+        for gang, least in self._least.items():
+            running = sum(bool(pod.node) for pod in state.gangs.members(gang).values())
+            assert running == 0 or running >= least, f"{gang}: {running} of {least}"
 
     def _bind_all(self) -> bool:
         """Bind what fits; return whether anything did."""
@@ -88,10 +107,13 @@ class Simulation:
     def _preempt(self) -> bool:
         """Preempt for the first unit that can; return whether one did."""
         state = self._cluster.state
-        blocked = sorted(
-            self._cluster.queue.blocked.values(), key=lambda one: (-one.unit.priority, one.unit.key)
-        )
-        for one in blocked:
+        lowest = min(state.evictable, default=MOST_PRIORITY)
+        blocked = [
+            one
+            for one in self._cluster.queue.blocked.values()
+            if min(pod.priority for pod in one.unit.pods) > lowest  # as the operators do
+        ]
+        for one in sorted(blocked, key=lambda one: (-one.unit.priority, one.unit.key)):
             found = plan_preemption(state, one.unit, OPTIONS)
             if isinstance(found, Preemption) and found.victims:
                 self.preemptions += 1

@@ -16,6 +16,9 @@ from tests.preemption.simulation import Simulation
 from koord.core.preemption.model import Preemption
 from koord.core.preemption.search import Context, plan_preemption
 
+TELL_STATES = 5000
+"""How often the simulation says how far it is."""
+
 
 def check(seed: int) -> str:
     """Compare the search with brute force on one cluster; return what came out."""
@@ -53,25 +56,32 @@ def compare(first: int, count: int) -> None:
     print(f"{count} clusters, {took:.0f} s: {dict(sorted(outcomes.items()))}", flush=True)
 
 
-def simulate(first: int, count: int) -> None:
-    """Simulate so many clusters."""
-    states, preemptions, start = 0, 0, time.monotonic()
-    for seed in range(first, first + count):
+def simulate(first: int, least: int) -> None:
+    """Simulate clusters until there were ``least`` states; print how far it is."""
+    seed, states, preemptions, start = first, 0, 0, time.monotonic()
+    told = 0
+    while states < least:
         one = Simulation(random.Random(seed))
         one.run(arrivals=20)
-        states, preemptions = states + one.states, preemptions + one.preemptions
-    took = time.monotonic() - start
-    print(f"{count} simulations, {took:.0f} s: {states} states, {preemptions} preemptions")
+        seed, states, preemptions = seed + 1, states + one.states, preemptions + one.preemptions
+        if states - told >= TELL_STATES or states >= least:
+            told, took = states, time.monotonic() - start
+            print(
+                f"{seed - first} simulations, {took:.0f} s: {states} states, "
+                f"{preemptions} preemptions",
+                flush=True,
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=6000)
-    parser.add_argument("--simulations", type=int, default=500)
+    parser.add_argument("--states", type=int, default=100_000)
     options = parser.parse_args()
-    compare(options.seed, options.count)
-    simulate(options.seed, options.simulations)
+    if options.count:
+        compare(options.seed, options.count)
+    simulate(options.seed, options.states)
 
 
 if __name__ == "__main__":
