@@ -21,7 +21,7 @@ from koord.core.preemption.candidates import Candidates
 from koord.core.preemption.cost import Costs
 from koord.core.preemption.model import Preemption, VictimKind, VictimUnit
 from koord.core.preemption.search import MOST_STEPS, find_victims
-from koord.core.preemption.trial import Trials
+from koord.core.preemption.trial import Trials, pods_of
 from koord.core.queue import Blocked
 from koord.core.quota.admission import try_charge
 from koord.core.quota.capacity import add_up
@@ -144,24 +144,28 @@ class _Trials:
 
     def find_victims(self, units: Sequence[Unit]) -> Need:
         """Return victims for each unit in turn, beside those before it: just enough of them."""
-        going: dict[str, Pod] = {}
-        beneficiary, searches = "", 0
-        left = deque(self._join(units))
+        found: list[tuple[Unit, Preemption]] = []
+        searches, left = 0, deque(self._join(units))
         with closing(self._state.open_cycle()) as cycle:
             cycle.remove(self._terminating)
+            mark = cycle.checkpoint()
             while left and searches < MOST_SEARCHES:
                 unit = left.popleft()
-                found = self._search(cycle, unit, going)
-                searches += found is None or bool(found.victims)
-                if found is None:
+                going = {pod.uid: pod for _, one in found for pod in one.pods}
+                one = self._search(cycle, unit, going)
+                searches += one is None or bool(one.victims)
+                if one is None:
                     left.extendleft(_halve(unit))
                     continue
-                cycle.remove(found.pods)
+                cycle.remove(one.pods)
                 plan(cycle, (unit,), Scoring())
-                going |= {pod.uid: pod for pod in found.pods}
-                beneficiary = beneficiary or (unit.key if found.victims else "")
+                found.append((unit, one))
+            cycle.rollback(mark)
+            victims = _put_back(cycle, found)
+        going = pods_of(victims)
         own = [one for one in self._selection.running if all(pod.uid in going for pod in one.pods)]
-        return Need(tuple(own), beneficiary) if own else Need()
+        first = next((unit.key for unit, one in found if one.victims), "")
+        return Need(tuple(own), first) if own else Need()
 
     def _join(self, units: Sequence[Unit]) -> Iterator[Unit]:
         """Yield units; single pods that request the same are joined: one search for all."""
@@ -301,6 +305,27 @@ class _TreeCapacity:
 
 def _pods_of(selections: Iterable[Selection]) -> Iterator[Pod]:
     return (pod for some in selections for one in some.running for pod in one.pods)
+
+
+def _put_back(cycle: Cycle, found: Sequence[tuple[Unit, Preemption]]) -> list[VictimUnit]:
+    """Return the victims without those that the ones of other searches make unneeded.
+
+    The victims of one search are all needed for it. Surplus does not stay without its gang.
+    """
+    victims = [victim for _, one in found for victim in one.victims]
+    if sum(bool(one.victims) for _, one in found) <= 1:
+        return victims
+    units = [unit for unit, _ in found]
+    cores = {one.group for one in victims if one.gangs}
+    spare = [one for one in victims if one.gangs or one.group not in cores]
+    for one in sorted(spare, key=lambda one: -one.priority)[:MOST_TRIED]:
+        left = [other for other in victims if other is not one]
+        mark = cycle.checkpoint()
+        cycle.remove(pods_of(left).values())
+        if len(plan(cycle, units, Scoring()).placements) == len(units):
+            victims = left
+        cycle.rollback(mark)
+    return victims
 
 
 def _as_one(unit: Unit, pods: tuple[Pod, ...]) -> Unit:
