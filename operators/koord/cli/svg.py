@@ -10,8 +10,8 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 MAX_COLUMNS: Final = 120
 _BLACK: Final = "fill: #000000"
 
-# Rich fills this in; its own frame has a window around the text, and fetches a font. Text is moved up,
-# because the last line has no room for descenders.
+# Rich fills this in; its own frame has a window around the text, and fetches a font. The text is
+# moved up, because the last line has no room for descenders.
 _FRAME: Final = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {terminal_height}">
 <style>
