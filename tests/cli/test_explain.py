@@ -40,6 +40,7 @@ def test_valid_arguments(typed: str, question: Question, monkeypatch) -> None:
     ("typed", "message"),
     [
         ("nude x", "there is no kind 'nude'; did you mean node"),
+        ("train", "if it is a name, write job/train or pod/train"),
         ("pod", "give a NAME"),
         ("pod/", "give a NAME"),
         ("pod a/b/c", "give a NAME"),

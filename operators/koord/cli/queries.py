@@ -145,6 +145,7 @@ def _parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
         kind, _, name = kind.partition("/")
     if kind.lower() not in _KINDS:
         meant = suggest(kind, (forms[0] for forms in _SPELLED.values()))
+        meant += "" if name else f"; if it is a name, write job/{kind} or pod/{kind}"
         raise typer.BadParameter(f"there is no kind {kind!r}{meant}", param_hint="KIND")
     *given, name = name.split("/")
     if not name or len(given) > 1 or given == [""]:
