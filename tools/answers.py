@@ -6,15 +6,20 @@ Each is what ``--output svg`` of the command writes.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import RenderableType
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
+from tests.cli.readings import make_reading
 from tests.cluster import make_cluster, open_cycle
 from tests.device.test_plugin import gpu_cluster, part, settle, whole
 from tests.topology.test_gang_topology import GANG, make_members, make_network, must, run
 
+from koord.cli.answer import Reported, make_answer
+from koord.cli.cluster import Target, TargetKind
 from koord.cli.device_view import draw_node
+from koord.cli.explain_view import BEST_NODES, make_parts
 from koord.cli.output import to_svg
 from koord.cli.quota_text import choose_glyphs, make_tree_lines
 from koord.cli.topology_view import describe_free, draw
@@ -70,7 +75,27 @@ def show_devices() -> Iterable[RenderableType]:
     return draw_node(report, observe_devices(plugin, report, cluster.state.pods))
 
 
-PICTURES = {"quota-tree": show_lending, "rack": show_rack, "node-gpus": show_devices}
+def show_waiting() -> Iterable[RenderableType]:
+    """``koord explain job/train``: six pods need whole nodes, and there are four."""
+    objects = [
+        *(make_node(f"n{at}").gpu(8).build() for at in range(4)),
+        *(make_pod(f"train-{at}").gpu(8).gang("default/train").build() for at in range(6)),
+        make_pod_group("default/train", 6).build(),
+    ]
+    target = Target(TargetKind.POD_GROUP, "default", "train")
+    answer = make_answer(make_reading(*objects), target, 0.0)
+    assert answer.reason is not None  # noqa: S101 - it waits
+    said = Reported("Bound", "False", answer.reason.reason.code, answer.reason.message, "")
+    history = replace(answer.history, reported=said)
+    return make_parts(replace(answer, history=history), 0.0, BEST_NODES)
+
+
+PICTURES = {
+    "waiting": show_waiting,
+    "quota-tree": show_lending,
+    "rack": show_rack,
+    "node-gpus": show_devices,
+}
 
 
 if __name__ == "__main__":
