@@ -15,6 +15,7 @@ from tests.controllers.scene import Scene
 from koord.controllers.preemption import PreemptionController
 from koord.controllers.preemption_parts import Outcome, PreemptionRules
 from koord.controllers.preemption_search import PreemptionSearch
+from koord.core.gang_history import Episode
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
@@ -212,6 +213,26 @@ async def test_gang_preempts_and_starts_when_its_victims_have_gone() -> None:
         await stage.expect(lambda: set(stage.bound) == {"high-0", "high-1"})
         await stage.expect(lambda: stage.controller.counts == {Outcome.BOUND: 1})
         assert not len(stage.state.nominations)
+
+
+@pytest.mark.parametrize(("age", "gone"), [(3600, set()), (2 * 86_400, {"low-0", "low-1"})])
+async def test_a_gang_that_was_preempted_often_is_spared_by_all_but_system_priorities(
+    age: int, gone: set[str]
+) -> None:
+    stage = Stage(max_per_day=2)
+    group = make_pod_group("default/low", 2).build()
+    ago = int(time.time()) - age
+    history = tuple(Episode(ago + at, "Preempted", "no room") for at in range(2))
+    stage.state.upsert_pod_group(replace(group, history=history))
+    stage.running("low-0", "n1", gang="low")
+    stage.running("low-1", "n2", gang="low")
+    async with stage.open():
+        stage.want("high")
+        await stage.expect(lambda: stage.controller.search._tried or stage.server.writes)
+        await stage.pause()
+        assert {name for name in ("low-0", "low-1") if stage.is_deleted(name)} == gone
+        stage.want("system", priority=2_000_000_000)
+        await stage.expect(lambda: stage.is_deleted("low-0", "low-1"))
 
 
 async def test_room_of_victims_is_kept_from_equal_and_lower_priorities() -> None:

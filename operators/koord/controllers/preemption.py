@@ -124,6 +124,7 @@ class PreemptionController:
             self.clock,
             self.wall_clock,
             self.settings.min_runtime,
+            self.settings.max_per_day,
         )
 
     def wake(self) -> None:

@@ -69,6 +69,7 @@ class PreemptionRules:
 
     is_on: bool = True
     min_runtime: float = 0.0
+    max_per_day: int = 0
     stuck_after: float = 60.0
     uses_eviction_api: bool = False
     scheduler: str = "koord-scheduler"

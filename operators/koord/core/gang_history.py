@@ -12,6 +12,7 @@ from typing import Final
 MAX_EPISODES: Final = 8
 """Of one operator; older ones are dropped."""
 MAX_WHY: Final = 512
+DAY: Final = 86_400
 MAX_BY: Final = 256
 
 
@@ -60,6 +61,11 @@ def merge(known: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ..
     for one in (*known, *new):
         found.setdefault((one.time, one.what), one)
     return tuple(sorted(found.values()))[-MAX_EPISODES:]
+
+
+def count_preemptions(history: Iterable[Episode], now: float) -> int:
+    """Return how often members were preempted within the last day."""
+    return sum(one.what == Happened.PREEMPTED and now - DAY < one.time <= now for one in history)
 
 
 def find_eviction(history: Iterable[Episode]) -> Episode | None:

@@ -213,6 +213,7 @@ def _start_preemption(
         settings=PreemptionRules(
             is_on=settings.enabled,
             min_runtime=settings.min_runtime,
+            max_per_day=settings.max_per_day,
             stuck_after=settings.stuck_after,
             uses_eviction_api=settings.respect_budgets,
             scheduler=parts.settings.scheduler_name,

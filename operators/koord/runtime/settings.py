@@ -24,6 +24,7 @@ from koord.core.device.health import RECOVERY_SECONDS
 from koord.core.device.vendors import CLASS_OF
 from koord.core.framework.plugin import Plugin
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
+from koord.core.gang_history import MAX_EPISODES
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES
@@ -219,6 +220,9 @@ class PreemptionSettings(_Section):
     """Whether units of higher priority preempt others at all."""
     min_runtime: Seconds = Field(default=0.0, ge=0)
     """Pods that run for less are not preempted."""
+    max_per_day: int = Field(default=0, ge=0, le=MAX_EPISODES)
+    """A gang that was preempted this often within 24 hours is not evicted as a whole for others
+    than system priorities; 0 is no limit."""
     stuck_after: Seconds = Field(default=60.0, gt=0)
     """Another plan is made if victims are still there this long after their grace period."""
     respect_budgets: bool = Field(default=False, strict=True)
