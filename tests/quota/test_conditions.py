@@ -134,8 +134,8 @@ def test_a_status_is_written_only_when_it_changes() -> None:
     state.remove_pod("uid-default-a")
     policy.update_all()
     assert sink.count == 3
-    lending = {"runtime": {GPU: "0"}, "lastValidSpec": kept, "state": "Lending"}
-    assert sink.said["t"][0] == lending
+    idle = {"used": {GPU: "0"}, "runtime": {GPU: "0"}}
+    assert sink.said["t"][0] == idle | {"lastValidSpec": kept, "state": "Lending"}
 
 
 def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid() -> None:

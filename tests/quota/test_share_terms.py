@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from tests.quota.scene import quota, settle, wants
 from tests.quota.trees import KEY, forests, usages
 
+from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaRules
 from koord.core.quota.share_terms import find_loans, find_terms, lend
 from koord.core.quota.solve import ShareInput, solve
+from koord.core.quota.status import QuotaCondition, find_conditions, summarise
 from koord.core.quota.tree import make_tree
 
 OURS = QuotaRules()
@@ -64,15 +66,39 @@ def test_terms_where_guarantees_are_scaled() -> None:
 def test_loans_between_siblings(
     used: list[int], floors: list[int], total: int, loans: list[tuple[int, int, int]]
 ) -> None:
-    found = list(lend(used, floors, total, [True] * len(used)))
+    found = list(lend(used, floors, total, idle(used, floors)))
     assert sum(amount for *_, amount in found) == sum(amount for *_, amount in loans)
     if len(loans) < 3:
         assert found == loans
 
 
+def idle(used: list[int], floors: list[int]) -> list[int]:
+    return [max(0, floor - amount) for floor, amount in zip(floors, used, strict=True)]
+
+
 def test_a_quota_that_does_not_lend_keeps_its_idle_guarantee() -> None:
-    assert list(lend([10, 0, 0], [4, 4, 4], 12, [True, False, True])) == [(2, 0, 4)]
-    assert list(lend([10, 0], [4, 8], 12, [True, False])) == []
+    specs = [quota("a", max=12), quota("b", min=4, lends=False), quota("c", min=4)]
+    loans = find_loans(settle(specs, 12, {"a": wants(10, used=10)}))
+    assert [(one.lender, one.amount) for one in loans] == [("c", 4)]
+    assert find_loans(settle(specs[:2], 12, {"a": wants(10, used=10)})) == ()
+
+
+@given(st.data(), st.integers(0, 60), st.sampled_from([OURS, GUARANTEEING]))
+def test_nobody_lends_what_it_requests(data: st.DataObject, total: int, rules: QuotaRules) -> None:
+    """Whoever is named as a lender has the condition Lending."""
+    specs = data.draw(forests())
+    ledger = Ledger([settle(specs, {KEY: total}, data.draw(usages(specs)), rules)], rules)
+    lenders = {one.lender for one in find_loans(ledger.solution(specs[0].name))}
+    for spec in specs:
+        findings = find_conditions(summarise(ledger, spec.name), (), None, lends=rules.lends(spec))
+        is_lending = any(one.holds for one in findings if one.kind is QuotaCondition.LENDING)
+        assert is_lending or spec.name not in lenders
+
+
+def test_a_quota_that_wants_its_guarantee_back_lends_nothing() -> None:
+    specs = [quota("a", max=16), quota("b", min=8)]
+    usage = {"a": wants(16, used=16), "b": wants(8)}
+    assert find_loans(settle(specs, 16, usage)) == ()
 
 
 AMOUNTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=6)
@@ -82,7 +108,7 @@ AMOUNTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1
 def test_loans_do_not_exceed_idle_guarantees(pairs: list[tuple[int, int]], total: int) -> None:
     used, floors = [one for one, _ in pairs], [other for _, other in pairs]
     lent, borrowed = [0] * len(used), [0] * len(used)
-    for lender, borrower, amount in lend(used, floors, total, [True] * len(used)):
+    for lender, borrower, amount in lend(used, floors, total, idle(used, floors)):
         assert amount > 0
         lent[lender] += amount
         borrowed[borrower] += amount

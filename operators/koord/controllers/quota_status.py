@@ -7,7 +7,7 @@ nothing has changed for a moment.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from koord.controllers.coalescing import Pause
@@ -209,6 +209,8 @@ class QuotaStatusPolicy:
 def _make_fields(summary: Summary | None) -> dict[str, Any]:
     if summary is None:
         return {}
+    # A column of kubectl is blank where the status has no zero.
+    summary = replace(summary, used=dict.fromkeys(summary.max, 0) | dict(summary.used))
     return {
         name: {
             key: format_amount(key, amount)

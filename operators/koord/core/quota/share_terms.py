@@ -98,8 +98,9 @@ def find_loans(solution: Solution) -> tuple[Loan, ...]:
     """Return all loans of a tree, by resource, then in order of the tree.
 
     Among the children of one parent, what is used beyond guarantees comes first from what nobody
-    is guaranteed; the rest is lent. Only how much is lent follows from the rules, not by whom to
-    whom: each borrower is taken to have a part of every idle guarantee, in proportion.
+    is guaranteed; the rest is lent, as far as others do not request it. Only how much is lent
+    follows from the rules, not by whom to whom: each borrower is taken to have a part of every idle
+    guarantee, in proportion.
     """
     tree = solution.inputs.tree
     names = tree.layout.names
@@ -116,21 +117,20 @@ def _find_loans(solution: Solution, key: str) -> Iterator[tuple[int, int, int]]:
         if level is not None:
             floors = [*map(effective_min, level.minimum, level.scaled, level.wants, level.share)]
             used = solution.used_with_children[key][first:end]
-            for lender, borrower, amount in lend(used, floors, level.total, level.lends):
+            # What a quota requests of its guarantee it does not lend, even if others use it.
+            kept = map(max, used, level.share)
+            idle = [
+                max(0, floor - amount) if may_lend else 0
+                for floor, amount, may_lend in zip(floors, kept, level.lends, strict=True)
+            ]
+            for lender, borrower, amount in lend(used, floors, level.total, idle):
                 yield first + lender, first + borrower, amount
 
 
 def lend(
-    used: Sequence[int], floors: Sequence[int], total: int, lends: Sequence[bool]
+    used: Sequence[int], floors: Sequence[int], total: int, idle: Sequence[int]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield (lender, borrower, amount), by place; ``total`` is what all of them divide.
-
-    A quota that does not lend keeps its idle guarantee.
-    """
-    idle = [
-        max(0, floor - amount) if may_lend else 0
-        for floor, amount, may_lend in zip(floors, used, lends, strict=True)
-    ]
+    """Yield (lender, borrower, amount), by place; ``total`` is what all of them divide."""
     over = [max(0, amount - floor) for floor, amount in zip(floors, used, strict=True)]
     free = max(0, total - sum(floors))
     lent = min(max(0, sum(over) - free), sum(idle))
