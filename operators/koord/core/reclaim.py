@@ -34,7 +34,7 @@ from koord.core.quota.reclaim import (
     least_important_first,
 )
 from koord.core.quota.usage import count_devices
-from koord.core.reclaim_need import Candidate, Selection, find_need, without_parts
+from koord.core.reclaim_need import ReclaimUnit, Selection, find_need, without_parts
 from koord.core.state import ClusterState
 from koord.core.units import Amounts
 
@@ -119,7 +119,7 @@ class _QuotaPods:
         terminating = add_up(map(self._ask, self.terminating))
         self.used = {key: amount - terminating.get(key, 0) for key, amount in account.used.items()}
 
-    def list_units(self) -> Iterator[Candidate]:
+    def list_units(self) -> Iterator[ReclaimUnit]:
         """Yield all running units of the quota, evictable or not."""
         groups: dict[str, Group] = {}
         for pod in self._mine:
@@ -134,7 +134,7 @@ class _QuotaPods:
         for group in groups.values():
             yield from self._split_group(group)
 
-    def _split_group(self, group: Group) -> Iterator[Candidate]:
+    def _split_group(self, group: Group) -> Iterator[ReclaimUnit]:
         """Yield the surplus pods of a group, then its core."""
         members = tuple(
             pod
@@ -162,13 +162,15 @@ class _QuotaPods:
 
     def _make(
         self, unit: RunningUnit, pods: tuple[Pod, ...], surplus: Collection[Pod] = ()
-    ) -> Candidate:
+    ) -> ReclaimUnit:
         """Return a unit with the requests of its pods, without those of its ``surplus``."""
         asked = add_up(self._ask(pod) for pod in pods if pod not in surplus)
         is_non_preemptible = unit.key in self._exempt.units or not all(
             map(self._is_evictable, pods)
         )
-        return Candidate(replace(unit, request=asked, is_non_preemptible=is_non_preemptible), pods)
+        return ReclaimUnit(
+            replace(unit, request=asked, is_non_preemptible=is_non_preemptible), pods
+        )
 
     def _ask(self, pod: Pod) -> Amounts:
         asked = count_devices(dict(self._state.quotas.requests_of(pod)), self._state.quotas.rules)

@@ -43,7 +43,7 @@ MOST_SEARCHES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ReclaimUnit:
     """A running unit and all pods that are evicted with it; with the core of a gang its surplus."""
 
     unit: RunningUnit
@@ -60,8 +60,8 @@ class Selection:
 
     quota: QuotaName
     over: tuple[Overuse, ...] = ()
-    units: tuple[Candidate, ...] = ()
-    running: tuple[Candidate, ...] = ()
+    units: tuple[ReclaimUnit, ...] = ()
+    running: tuple[ReclaimUnit, ...] = ()
     leaving: Amounts = field(default_factory=dict)
     terminating: tuple[Pod, ...] = ()
 
@@ -70,7 +70,7 @@ class Selection:
 class Need:
     """The victims that are needed, and the first unit that benefits; empty if there is none."""
 
-    units: tuple[Candidate, ...] = ()
+    units: tuple[ReclaimUnit, ...] = ()
     beneficiary: UnitKey = ""
 
 
@@ -91,13 +91,13 @@ def find_need(
     return trials.find_victims(trials.find_beneficiaries(candidates))
 
 
-def without_parts(units: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def without_parts(units: Sequence[ReclaimUnit]) -> tuple[ReclaimUnit, ...]:
     """Return units without the surplus of gangs whose core goes, which includes it."""
     cores = _cores(units)
     return tuple(one for one in units if not one.unit.part or one.unit.gang not in cores)
 
 
-def _cores(units: Sequence[Candidate]) -> set[str]:
+def _cores(units: Sequence[ReclaimUnit]) -> set[str]:
     return {one.unit.gang for one in units if one.unit.gang and not one.unit.part}
 
 
