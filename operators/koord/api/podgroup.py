@@ -137,7 +137,8 @@ class PodGroupStatus(Model):
     observed_generation: Int64 | None = None
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
-    """QuorumReached, SpecValid, QuotaReserved, Placed, Bound, Degraded and Timeout."""
+    """QuorumReached, SpecValid, QuotaReserved, Placed, Bound, Degraded and Timeout; Preempting and
+    Preempted where that happened."""
     members: GroupMembers | None = None
     """Numbers of members by state."""
     placement: GroupPlacement | None = None
