@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
 
 from koord.cli.main import COMMANDS, app
+from koord.runtime.settings import Address
 
 HEAVY = ("kopf", "kubernetes_asyncio", "numpy", "aiohttp", "msgspec", "networkx")
 BIN = Path(sys.executable).parent
@@ -95,3 +97,29 @@ def test_version() -> None:
 def test_version_as_an_option() -> None:
     first = run("version").stdout.splitlines()[0]
     assert run("--version").stdout.split() == first.split()
+
+
+def test_run_refuses_what_is_no_address() -> None:
+    done = run("run", "--http-address", "localhost:80")
+    assert done.exit_code == 2
+    assert "--http-address" in done.stderr
+    assert "localhost" in done.stderr
+
+
+def test_run_serves_on_the_chosen_address(tmp_path: Path) -> None:
+    """Nothing answers at the cluster's address, so only the settings are looked at."""
+    seen = []
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: a,"
+        " clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}],"
+        " users: [{name: a, user: {token: x}}],"
+        " contexts: [{name: a, context: {cluster: a, user: a}}]}"
+    )
+    with (
+        patch("koord.cli.run._run", seen.append),
+        patch("koord.cli.run.configure_logging"),
+    ):
+        done = run("run", "--kubeconfig", str(kubeconfig), "--http-address", "127.0.0.1:0")
+    assert done.exit_code == 0, done.output
+    assert seen[0].settings.http_address == Address("127.0.0.1", 0)

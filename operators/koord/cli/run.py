@@ -19,12 +19,18 @@ from koord.runtime.election import EXIT_LOST
 from koord.runtime.http import CannotListen
 from koord.runtime.logs import configure_logging
 from koord.runtime.registry import OPERATORS
-from koord.runtime.settings import InvalidConfiguration, Settings, load_settings
+from koord.runtime.settings import (
+    Address,
+    InvalidConfiguration,
+    Settings,
+    load_settings,
+    parse_address,
+)
 
 EXIT_USAGE = 2
 
 
-def run(
+def run(  # noqa: PLR0917 - typer calls it, by name
     operator: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,6 +49,14 @@ def run(
         ),
     ] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    http_address: Annotated[
+        str,
+        typer.Option(
+            help="Address and port of metrics and health checks; port 0 takes any free one.",
+            metavar="ADDRESS:PORT",
+            show_default="as configured",
+        ),
+    ] = "",
     compat: Annotated[
         Compat | None,
         typer.Option(
@@ -60,6 +74,8 @@ def run(
       koord run
 
       koord run --operator podgroup --config operators.yaml
+
+      koord run --http-address 127.0.0.1:0
     """
     chosen = operator or list(OPERATORS)
     unknown = sorted(set(chosen) - set(OPERATORS))
@@ -69,11 +85,20 @@ def run(
         settings = load_settings(config) if config else Settings()
         if compat is not None:
             settings = settings.model_copy(update={"compat": compat})
+        if http_address:
+            settings = settings.model_copy(update={"http_address": _parse_address(http_address)})
         credentials = find_credentials(kubeconfig, context)
     except (InvalidConfiguration, KubeError) as error:
         _fail(str(error))
     configure_logging(settings.log_format)
     _run(Options(credentials, settings, frozenset(chosen)))
+
+
+def _parse_address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} {error}", param_hint="--http-address") from error
 
 
 def _run(options: Options) -> NoReturn:
@@ -82,7 +107,7 @@ def _run(options: Options) -> NoReturn:
     except (NotInstalled, NoNamespace) as error:
         _fail(str(error))
     except CannotListen as error:
-        _fail(f"{error}; set another httpAddress in the file for --config")
+        _fail(f"{error}; choose another with --http-address, or port 0 for any free one")
     except LeadershipLost as error:
         _say(f"this process lost the leadership: {error}")
         _leave(EXIT_LOST)
