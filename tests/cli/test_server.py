@@ -314,6 +314,15 @@ def test_names_are_completed(create, create_group, sandbox, namespace, monkeypat
         f"{namespace}/worker-1",
     ]
     assert complete("explain", "pg", "-n", namespace, "") == ["train"]
+    assert complete("explain", "-n", namespace, "pg/tr") == ["pg/train"]
+    assert complete("explain", "pod", "-n", namespace[:-1]) == [namespace]
+    assert complete("queue", "-n", "kube-sys") == ["kube-system"]
+
+
+def test_nothing_is_completed_without_a_server(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+    assert complete("queue", "-n", "kube") == []
+    assert complete("explain", "nonsense", "a") == []
 
 
 def complete(*typed: str) -> list[str]:

@@ -50,9 +50,31 @@ Kubeconfig: TypeAlias = Annotated[
 Context: TypeAlias = Annotated[
     str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
 ]
+
+
+def list_names_for(context: typer.Context, kind: str, namespace: str = "") -> list[str]:
+    """Return names for completion from the cluster that the options typed so far choose."""
+    from koord.cli.completion import list_names  # noqa: PLC0415 - --help needs none of it
+
+    typed = {key: value or "" for key, value in context.params.items()}
+    where = namespace or typed.get("namespace", "")
+    return list_names(kind, where, typed.get("kubeconfig", ""), typed.get("context", ""))
+
+
+def complete_namespace(context: typer.Context, incomplete: str) -> list[str]:
+    found = list_names_for(context, "namespace")
+    return [name for name in found if name.startswith(incomplete)]
+
+
 Namespace: TypeAlias = Annotated[
     str,
-    typer.Option("--namespace", "-n", help="Only what is in this namespace.", show_default="all"),
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Only what is in this namespace.",
+        show_default="all",
+        autocompletion=complete_namespace,
+    ),
 ]
 AllNamespaces: TypeAlias = Annotated[
     bool, typer.Option("--all-namespaces", "-A", help="All namespaces, which is the default.")

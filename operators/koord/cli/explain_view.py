@@ -53,12 +53,12 @@ from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.units import format_amount
 from koord.kube.client import Client
 from koord.kube.errors import ApiError, KubeError
-from koord.kube.kinds import POD_GROUPS, PODS
-from koord.kube.wire import Identified, ObjectList, ObjectMeta
+from koord.kube.kinds import PODS
+from koord.kube.wire import ObjectList, ObjectMeta
 
 _JOB_LABEL: Final = "batch.kubernetes.io/job-name"
-MAX_NAMES: Final = 500
-"""Names offered as completions."""
+_MAX_PODS: Final = 500
+"""Pods of a Job that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +121,6 @@ class _Version(msgspec.Struct, rename="camel"):
     git_version: str
 
 
-def list_names(question: Question) -> list[str]:
-    """Return the names in the question's namespace, for completion; none on errors."""
-    try:
-        return asyncio.run(_list_names(question))
-    except KubeError:
-        return []
-
-
-async def _list_names(question: Question) -> list[str]:
-    kind = PODS if question.kind is TargetKind.POD else POD_GROUPS
-    async with open_client(question.kubeconfig, question.context) as (client, access):
-        within = path_in(kind.path, question.namespace or access.namespace)
-        page = await client.get(within, ObjectList[Identified], {"limit": str(MAX_NAMES)})
-    return sorted(one.metadata.name for one in page.items or ())
-
-
 async def _read(question: Question) -> tuple[Target, Reading]:
     async with open_client(question.kubeconfig, question.context) as (client, access):
         namespace = question.namespace or access.namespace
@@ -149,7 +133,7 @@ async def _read(question: Question) -> tuple[Target, Reading]:
 
 async def _resolve_job(client: Client, job: Target) -> Target:
     """Return the gang of a Job's pods, or its first pod that has no node."""
-    params = {"labelSelector": f"{_JOB_LABEL}={job.name}", "limit": str(MAX_NAMES)}
+    params = {"labelSelector": f"{_JOB_LABEL}={job.name}", "limit": str(_MAX_PODS)}
     try:
         page = await client.get(path_in(PODS.path, job.namespace), ObjectList[_JobPod], params)
     except ApiError as error:

@@ -21,6 +21,8 @@ from koord.cli.common import (
     Output,
     TreeForm,
     TreeOutput,
+    complete_namespace,
+    list_names_for,
     suggest,
 )
 from koord.cli.common import Namespace as OnlyIn
@@ -35,28 +37,38 @@ _SPELLED: Final = {
 _KINDS: Final = {written: kind for kind, forms in _SPELLED.items() for written in forms}
 Namespace: TypeAlias = Annotated[
     str,
-    typer.Option("--namespace", "-n", help="Its namespace.", show_default="that of the context"),
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Its namespace.",
+        show_default="that of the context",
+        autocompletion=complete_namespace,
+    ),
 ]
 
 
-def _complete_kind(incomplete: str) -> list[str]:
+def _complete_kind(context: typer.Context, incomplete: str) -> list[str]:
+    kind, slash, rest = incomplete.partition("/")
+    if slash:
+        return [f"{kind}/{name}" for name in _list_names(context, kind, rest)]
     return [forms[0] for forms in _SPELLED.values() if forms[0].startswith(incomplete)]
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    from koord.cli.cluster import TargetKind
-    from koord.cli.explain_view import Question, list_names
+    return _list_names(context, context.params.get("kind") or "", incomplete)
 
-    typed = {key: value for key, value in context.params.items() if value}
-    kind = {"pod": "Pod", "podgroup": "PodGroup"}.get(_KINDS.get(typed.get("kind", ""), ""))
-    if kind is None:
+
+def _list_names(context: typer.Context, kind: str, incomplete: str) -> list[str]:
+    """Return the names of this kind that begin so; ``incomplete`` may be NAMESPACE/NAME."""
+    if kind not in _KINDS:
         return []
     namespace, slash, _ = incomplete.rpartition("/")
-    where = namespace or typed.get("namespace", "")
-    access = typed.get("kubeconfig", ""), typed.get("context", "")
-    names = list_names(Question(TargetKind(kind), where, "", *access))
-    found = (f"{namespace}{slash}{name}" for name in names)
-    return [name for name in found if name.startswith(incomplete)]
+    found = list_names_for(context, _KINDS[kind], namespace)
+    return [
+        name
+        for name in (f"{namespace}{slash}{name}" for name in found)
+        if name.startswith(incomplete)
+    ]
 
 
 TargetName = Annotated[

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from koord.cli.common import Context, Kubeconfig
+from koord.cli.common import Context, Kubeconfig, complete_namespace
 
 
 def release(  # noqa: PLR0917 - typer calls it, by name
@@ -16,7 +16,13 @@ def release(  # noqa: PLR0917 - typer calls it, by name
     everything: Annotated[bool, typer.Option("--all", help="All pods of the namespace.")] = False,
     namespace: Annotated[
         str,
-        typer.Option("--namespace", "-n", help="Its namespace.", show_default="of the context"),
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Its namespace.",
+            show_default="of the context",
+            autocompletion=complete_namespace,
+        ),
     ] = "",
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")
