@@ -32,6 +32,7 @@ def test_gangs_of_a_peer_are_placed(peer, cluster, controllers, frameworks):
     items = [one for one in documents if one["kind"] == "List"]
     documents = [one for one in documents if one["kind"] != "List"]
     documents += [one for item in items for one in item["items"]]
+    documents.sort(key=lambda one: one["kind"] != "ElasticQuota")  # first, as the page says
     shared = yaml.safe_dump_all(one for one in documents if one["kind"] in CLUSTER_WIDE)
     if shared:
         frameworks.kubectl("apply", "-f", "-", stdin=shared)

@@ -28,8 +28,10 @@ GROUP = "pod-group.scheduling.sigs.k8s.io"
 BY_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 RESTARTED_WHOLE = {"leaderworkerset.yaml"}
 FROM_OTHERS = {"volcano-job.yaml"}
-EVERY_CHECK = {"job.yaml", "pytorchjob.yaml"}
-"""Recipes that every check applies; the others are slow together."""
+SAME_NAME = {"kubedl.yaml", "mpijob.yaml", "pytorchjob.yaml", "statefulset.yaml"}
+"""Recipes whose lost pods come back under the same name."""
+SLOW = {"jobset.yaml", "trainjob.yaml", "volcano-job.yaml", "waves.yaml"}
+"""Recipes that only `-m slow` applies: a Job waits ten seconds before it replaces a pod."""
 
 
 def load(title):
@@ -57,7 +59,8 @@ def is_bound(cluster, group, minimum):
 
 def placed_together(cluster, group):
     """Return how many members the largest plan of a gang has placed."""
-    annotations = (pod["metadata"]["annotations"] for pod in members_of(cluster, group).values())
+    pods = members_of(cluster, group).values()
+    annotations = (pod["metadata"].get("annotations") or {} for pod in pods)
     key = "operators.koordinator.sh/plan"
     plans = (json.loads(one[key])["plan"] for one in annotations if key in one)
     return max(Counter(plans).values())
@@ -66,34 +69,75 @@ def placed_together(cluster, group):
 @pytest.mark.parametrize(
     "title",
     [
-        title if title in EVERY_CHECK else pytest.param(title, marks=pytest.mark.slow)
+        pytest.param(title, marks=pytest.mark.slow) if title in SLOW else title
         for title in sorted(BLOCKS.keys() - {"policy.yaml", *RESTARTED_WHOLE})
     ],
 )
 def test_gang_of_a_recipe_starts_whole_and_heals(title, cluster, controllers):
-    documents = load(title)
-    groups = {
-        one["metadata"]["name"]: one["spec"]["minMember"]
-        for one in documents
-        if one["kind"] == "PodGroup"
-    }
-    assert groups
+    groups = start(load(title), cluster, controllers)
+    cluster.expect(lambda: cluster.pods().keys() == cluster.bound().keys(), "all pods are bound")
+    name = next(iter(groups))
+    lost, *rest = sorted(members_of(cluster, name))
+    before = uids_of(cluster, name)
+    controllers.lose(lost)
+    cluster.expect(lambda: is_healed(cluster, name, before, lost), f"{name} is whole again")
+    after = uids_of(cluster, name)
+    assert {pod: after.get(pod) for pod in rest} == {pod: before[pod] for pod in rest}
+    assert (lost in after) == (title in SAME_NAME)
+
+
+def start(documents, cluster, controllers):
+    """Create objects; return the minimum of each of their gangs."""
     for one in documents:
         controllers.create(one)
+    return expect_whole(cluster)
+
+
+def expect_whole(cluster):
+    """Wait until each gang is placed whole; return their minimums."""
+    items = cluster.box.client.get(cluster.groups_path)["items"]
+    groups = {one["metadata"]["name"]: one["spec"]["minMember"] for one in items}
+    assert groups
     for name, minimum in groups.items():
         cluster.expect(partial(is_bound, cluster, name, minimum), f"{name} is bound")
         assert placed_together(cluster, name) >= minimum
-    name, minimum = next(iter(groups.items()))
-    lost = next(iter(members_of(cluster, name).items()))
-    size = len(members_of(cluster, name))
-    controllers.lose(lost[0])
-    cluster.expect(lambda: is_healed(cluster, name, size, lost[1]), f"{name} is whole again")
+    return groups
 
 
-def is_healed(cluster, group, size, lost):
-    pods = members_of(cluster, group).values()
-    uids = {pod["metadata"]["uid"] for pod in pods if "nodeName" in pod["spec"]}
-    return len(uids) == size and lost["metadata"]["uid"] not in uids
+def uids_of(cluster, group):
+    """Return pod name -> uid, of the members that have a node."""
+    pods = members_of(cluster, group).items()
+    return {name: pod["metadata"]["uid"] for name, pod in pods if "nodeName" in pod["spec"]}
+
+
+def is_healed(cluster, group, before, lost):
+    uids = uids_of(cluster, group).values()
+    return len(uids) == len(before) and before[lost] not in uids
+
+
+@pytest.mark.parametrize("title", ["jobset.yaml", "rayjob.yaml"])
+def test_job_that_is_made_again_waits_as_a_whole_again(title, cluster, controllers):
+    group, job = load(title)
+    controllers.create(group)
+    made = controllers.create(job)
+    expect_whole(cluster)
+    before = cluster.pods()
+    controllers.restart(made)
+    expect_whole(cluster)
+    assert not before.keys() & cluster.pods().keys()
+
+
+def test_workers_above_the_minimum_of_an_elastic_job_take_the_room_there_is(cluster, controllers):
+    group, job = load("pytorchjob.yaml")
+    group["spec"]["minMember"] = 3
+    roles = job["spec"]["pytorchReplicaSpecs"]
+    roles["Worker"]["replicas"] = 9
+    for role in roles.values():
+        role["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
+    start([group, job], cluster, controllers)
+    cluster.expect(lambda: len(cluster.bound()) == 8, "every node has a pod")
+    cluster.add_nodes(1)
+    cluster.expect(lambda: len(cluster.bound()) == 9, "the new node has a pod")
 
 
 def test_groups_of_a_leader_worker_set_are_gangs_of_their_own(cluster, controllers, frameworks):

@@ -29,6 +29,8 @@ DEFINITIONS = (
     ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
     ("training.kubedl.io", "v1alpha1", "PyTorchJob"),
 )
+CHILDREN = {"JobSet": ("batch/v1", "jobs"), "RayJob": ("ray.io/v1", "rayclusters")}
+"""What the controller of a kind deletes and makes again when it starts the whole again."""
 
 
 def plural_of(kind: str) -> str:
@@ -108,6 +110,17 @@ class JobControllers:
             self._await_end(path, pod["metadata"]["uid"])
             self._create_pod(self._pods[name])
 
+    def _await_running(self, *names: str) -> None:
+        """Wait for the pods that others are held back for."""
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        for name in names:
+            for _ in range(600):
+                if self._box.client.get(f"{path}/{name}")["status"]["phase"] == "Running":
+                    break
+                time.sleep(0.1)
+            else:
+                raise AssertionError(f"{name} does not run")
+
     def _await_end(self, path: str, uid: str) -> None:
         with suppress(SandboxApiError):
             for _ in range(200):
@@ -151,11 +164,25 @@ class JobControllers:
             self._pod(job, replica["template"], f"{name}-{role.lower()}-{index}", labels)
 
     def _make_kubedl_job(self, job: Object) -> None:
+        """Make a gang of each role; the pods of a role wait until those of the one before run."""
         name = job["metadata"]["name"]
-        for role, index, replica in _replicas(job):
+        for role, replica in _roles(job).items():
+            group, size = f"{name}-{role.lower()}", replica.get("replicas", 1)
+            self.create(
+                {
+                    "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+                    "kind": "PodGroup",
+                    "metadata": {"name": group, "ownerReferences": [owned_by(job)]},
+                    "spec": {"minMember": size},
+                }
+            )
             labels = {"group-name": "kubedl.io", "job-name": name, "replica-type": role.lower()}
-            labels["replica-index"] = str(index)
-            self._pod(job, replica["template"], f"{name}-{role.lower()}-{index}", labels)
+            key = "pod-group.scheduling.sigs.k8s.io"
+            labels |= {key: group, f"{key}/name": group, f"{key}/min-available": str(size)}
+            names = [f"{group}-{index}" for index in range(size)]
+            for index, pod in enumerate(names):
+                self._pod(job, replica["template"], pod, labels | {"replica-index": str(index)})
+            self._await_running(*names)
 
     def _make_mpi_job(self, job: Object) -> None:
         name = job["metadata"]["name"]
@@ -163,13 +190,16 @@ class JobControllers:
             "training.kubeflow.org/job-name": name,
             "training.kubeflow.org/operator-name": "mpi-operator",
         }
-        for role, index, replica in _replicas(job):
-            mine = labels | {"training.kubeflow.org/job-role": role.lower()}
-            if role == "Worker":
-                mine["training.kubeflow.org/replica-index"] = str(index)
-                self._pod(job, replica["template"], f"{name}-worker-{index}", mine)
-            elif job["spec"].get("launcherCreationPolicy") != "WaitForWorkersReady":
-                self._job(job, f"{name}-launcher", {"template": replica["template"]}, mine)
+        roles = _roles(job)
+        workers = [f"{name}-worker-{index}" for index in range(roles["Worker"]["replicas"])]
+        for index, pod in enumerate(workers):
+            mine = labels | {"training.kubeflow.org/job-role": "worker"}
+            mine["training.kubeflow.org/replica-index"] = str(index)
+            self._pod(job, roles["Worker"]["template"], pod, mine)
+        if job["spec"].get("launcherCreationPolicy") == "WaitForWorkersReady":
+            self._await_running(*workers)
+        mine = labels | {"training.kubeflow.org/job-role": "launcher"}
+        self._job(job, f"{name}-launcher", {"template": roles["Launcher"]["template"]}, mine)
 
     def _make_job_set(self, job_set: Object) -> None:
         name = job_set["metadata"]["name"]
@@ -256,16 +286,32 @@ class JobControllers:
 
     def restart_group(self, owner: Object, group: int) -> None:
         """Delete a leader, let its workers be collected, and make the group again."""
-        pods = f"/api/v1/namespaces/{self._namespace}/pods"
         leader = f"{owner['metadata']['name']}-{group}"
-        self._box.client.delete(f"{pods}/{leader}")
+        self._box.client.delete(f"/api/v1/namespaces/{self._namespace}/pods/{leader}")
+        self._await_gone(leader)
+        self._make_group(owner, group)
+
+    def restart(self, owner: Object) -> None:
+        """Delete what was made for an object, with the pods, and make it again."""
+        group, resource = CHILDREN[owner["kind"]]
+        path = f"/apis/{group}/namespaces/{self._namespace}/{resource}"
+        for one in self._box.client.get(path)["items"]:
+            name = one["metadata"]["name"]
+            self._box.client.delete(f"{path}/{name}?propagationPolicy=Background")
+        # The garbage collector would notice owners of new kinds only within half a minute.
+        self._box.client.delete(f"/api/v1/namespaces/{self._namespace}/pods")
+        self._await_gone(owner["metadata"]["name"])
+        self._makers[owner["kind"]](owner)
+
+    def _await_gone(self, name: str) -> None:
+        """Wait until a pod is gone, and all whose names begin with its name."""
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
         for _ in range(300):
-            names = [one["metadata"]["name"] for one in self._box.client.get(pods)["items"]]
-            if not any(name == leader or name.startswith(f"{leader}-") for name in names):
+            names = [one["metadata"]["name"] for one in self._box.client.get(path)["items"]]
+            if not any(one == name or one.startswith(f"{name}-") for one in names):
                 break
             time.sleep(0.1)
         time.sleep(0.3)  # kwok deletes by name, shortly after
-        self._make_group(owner, group)
 
     def _job(self, owner: Object, name: str, spec: Object, labels: Object) -> None:
         spec = copy.deepcopy(spec)
@@ -285,9 +331,13 @@ def owned_by(owner: Object) -> Object:
     }
 
 
+def _roles(job: Object) -> dict[str, Object]:
+    """Return the roles of a training job."""
+    return next(value for key, value in job["spec"].items() if key.endswith("ReplicaSpecs"))
+
+
 def _replicas(job: Object) -> Iterator[tuple[str, int, Object]]:
     """Yield role, index and spec of every pod of a training job."""
-    roles = next(value for key, value in job["spec"].items() if key.endswith("ReplicaSpecs"))
-    for role, replica in roles.items():
+    for role, replica in _roles(job).items():
         for index in range(replica.get("replicas", 1)):
             yield role, index, replica
