@@ -12,7 +12,7 @@ from koord.api.migration.documents import (
     name_of,
     unshared,
 )
-from koord.api.migration.table import Peer, Row, rows_by_key
+from koord.api.migration.table import Row, rows_of_keys
 from koord.api.migration.wish import read_keys
 from koord.api.migration.workloads import find_templates
 
@@ -33,7 +33,7 @@ def add_gates(original: Document) -> Document:
 
 def to_koordinator(documents: list[Document]) -> list[Rewritten]:
     """Return the same objects without our additions: the way back."""
-    rows = rows_by_key(Peer.OURS)
+    rows = rows_of_keys(of_ours=True)
     return [_strip_or_leave(document, rows) for document in documents]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from koord.api.keys import operators, quota
 from koord.api.migration.documents import Document
 from koord.api.migration.table import Action, rows_of
-from koord.api.migration.wish import Say
+from koord.api.migration.wish import Say, advice_of
 from koord.api.podgroup import SIGS_GROUP
 from koord.api.quantity import NANO_PER_UNIT, InvalidQuantityError, parse_quantity
 
@@ -19,6 +19,8 @@ _KAI_AMOUNTS: Final = {
     "memory": ("memory", "M"),
     "gpu": ("nvidia.com/gpu", ""),
 }
+_KAI_FIELDS: Final = {"quota", "limit", "overQuotaWeight", "lendingLimit"}
+_KAI_UNLIMITED: Final = -1
 
 Amounts = dict[str, str]
 
@@ -62,7 +64,7 @@ def _texts(amounts: Any) -> Amounts:
 
 def _read_flavors(share: Share, groups: Any, say: Say) -> None:
     """Add up the flavors of Kueue's resource groups."""
-    limited: set[str] = set()
+    unlimited: set[str] = set()
     borrowed: Amounts = {}
     lent = []
     for group in groups:
@@ -72,30 +74,46 @@ def _read_flavors(share: Share, groups: Any, say: Say) -> None:
         for one in (one for flavor in flavors for one in flavor.get("resources") or ()):
             name = str(one["name"])
             share.minimum = add(share.minimum, {name: str(one.get("nominalQuota", 0))})
-            if "borrowingLimit" in one:
-                limited.add(name)
-                borrowed = add(borrowed, {name: str(one["borrowingLimit"])})
-            if "lendingLimit" in one:
+            limit = one.get("borrowingLimit")
+            if limit is None:
+                unlimited.add(name)
+            borrowed = add(borrowed, {name: str(limit or 0)})
+            if one.get("lendingLimit") is not None:
                 lent.append(str(one["lendingLimit"]))
-    if lent and set(lent) == {"0"}:
-        share.lends = False
-    elif lent:
-        say("lendingLimit", "a quota lends all that is idle, or nothing")
+    _read_lent(share, lent, say)
     total = add(share.minimum, borrowed)
-    share.maximum = {name: total[name] for name in limited}
+    share.maximum = {name: total[name] for name in total.keys() - unlimited}
 
 
-def _read_kai(share: Share, resources: Any, _say: Say) -> None:
+def _read_lent(share: Share, limits: list[str], say: Say) -> None:
+    """Read how much of each resource a queue lends; empty if there is no limit."""
+    if limits and set(limits) == {"0"}:
+        share.lends = False
+    elif limits:
+        say("lendingLimit", "a quota lends all that is idle, or nothing")
+
+
+def _read_kai(share: Share, resources: Any, say: Say) -> None:
     weights = {}
+    lent = []
+    for key in resources.keys() - _KAI_AMOUNTS.keys():
+        say(f"spec.resources.{key}", "unknown")
     for key, (name, unit) in _KAI_AMOUNTS.items():
         one = resources.get(key) or {}
-        if one.get("quota", -1) not in {-1, None}:
-            share.minimum[name] = f"{one['quota']}{unit}"
-        if one.get("limit", -1) not in {-1, None}:
-            share.maximum[name] = f"{one['limit']}{unit}"
+        for unknown in one.keys() - _KAI_FIELDS:
+            say(f"spec.resources.{key}.{unknown}", "unknown")
+        least = one.get("quota") or 0
+        if "quota" in one and least != _KAI_UNLIMITED:
+            share.minimum[name] = f"{least}{unit}"
+        most = one.get("limit") or least
+        if one and most != _KAI_UNLIMITED:
+            share.maximum[name] = f"{most}{unit}"
         if "overQuotaWeight" in one:
             weights[name] = str(one["overQuotaWeight"])
+        if one.get("lendingLimit") is not None:
+            lent.append(str(one["lendingLimit"]))
     share.weight = weights or None
+    _read_lent(share, lent, say)
 
 
 def _read_guarantee(share: Share, guarantee: Any, say: Say) -> None:
@@ -133,7 +151,7 @@ def read_share(document: Document, say: Say) -> Share:
         if row is None:
             say(f"spec.{key}", "unknown")
         elif row.action is Action.REPORT:
-            say(f"spec.{key}", row.note or "no equivalent")
+            say(f"spec.{key}", advice_of(row))
         elif row.action in _READERS:
             try:
                 _READERS[row.action](share, spec[key], say)

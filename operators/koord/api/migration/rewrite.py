@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any, Final
+from typing import Final
 
 from koord.api.keys import operators
 from koord.api.migration.devices import share_gpus
@@ -17,24 +17,31 @@ from koord.api.migration.documents import (
     unshared,
 )
 from koord.api.migration.koordinator import add_gates
+from koord.api.migration.leftovers import find_leftovers
+from koord.api.migration.pod_groups import POD_GROUPS, read_pod_group
 from koord.api.migration.quotas import Share, add, make_quota, read_share
-from koord.api.migration.table import Action, Peer, rows_by_key, rows_of
+from koord.api.migration.table import (
+    KAI_CLASSES,
+    Action,
+    Peer,
+    rows_of,
+    rows_of_keys,
+)
 from koord.api.migration.volcano_job import make_jobs, read_volcano_job
 from koord.api.migration.wish import (
     Say,
     Wish,
     add_to_template,
-    has_foreign_scheduler,
+    advice_of,
     layer_of,
     make_pod_group,
     read_keys,
+    schedulers_of,
     take,
 )
 from koord.api.migration.workloads import find_templates, find_values, size_of
 from koord.api.networktopology import NODE_LAYER
 
-_PEERS: Final = tuple(peer for peer in Peer if peer is not Peer.OURS)
-_POD_GROUPS: Final = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai")
 _QUEUES: Final = {
     "Queue.scheduling.volcano.sh",
     "Queue.scheduling.run.ai",
@@ -76,6 +83,8 @@ class Migration:
         self._topologies: list[str] = []
         self._replace = self._table()
         self._added: set[str] = set()
+        self._members: set[tuple[str, str]] = set()
+        """PodGroups that pods of the files name."""
         for document in documents:
             with suppress(*MALFORMED):  # reported when it is rewritten
                 for one in document["items"] if document.get("kind") == "List" else [document]:
@@ -93,11 +102,16 @@ class Migration:
             self._shares[name] = read_share(document, lambda *_: None)
         elif owner.startswith("PodGroup."):
             wish = Wish()
-            if owner.partition(".")[2] in _POD_GROUPS:
-                wish = self._read_pod_group(document, lambda *_: None)
+            if owner.partition(".")[2] in POD_GROUPS:
+                wish = read_pod_group(document, lambda *_: None)
             self._groups[_place(document, name)] = wish
         elif owner in _TOPOLOGIES:
             self._topologies.append(name)
+        for template in find_templates(document):
+            gang = read_keys(
+                deepcopy(template.get("metadata") or {}), rows_of_keys(), lambda *_: None
+            ).gang
+            self._members.add(_place(document, gang))
 
     def rewrite(self, document: Document) -> list[Document]:
         """Return what takes the place of a document: itself, if it concerns no other scheduler."""
@@ -112,7 +126,10 @@ class Migration:
             items = [new for one in document.get("items") or () for new in self.rewrite(one)]
             return [document if items == document.get("items") else document | {"items": items}]
         replace = self._replace.get(owner_of(document), self._rewrite_workload)
-        return replace(document, self._sayer(document))
+        made = replace(document, self._sayer(document))
+        for one in made:
+            self.lost += (Lost(name_of(one), *found) for found in find_leftovers(one))
+        return made
 
     def _table(self) -> Mapping[str, Callable[[Document, Say], list[Document]]]:
         """Return what takes the place of objects that only others know."""
@@ -120,7 +137,7 @@ class Migration:
             **dict.fromkeys(_LEFT_OUT, self._leave_out),
             **dict.fromkeys(_QUEUES, self._rewrite_queue),
             **dict.fromkeys(_TOPOLOGIES, self._rewrite_topology),
-            **{f"PodGroup.{group}": self._rewrite_pod_group for group in _POD_GROUPS},
+            **{f"PodGroup.{group}": self._rewrite_pod_group for group in POD_GROUPS},
             "Job.batch.volcano.sh": self._rewrite_volcano_job,
         }
 
@@ -134,30 +151,22 @@ class Migration:
         advice = _LEFT_OUT[owner_of(document)]
         if advice:
             say(str(document["kind"]), f"left out; in its place: {advice}")
+            return []
+        rows = rows_of(owner_of(document))
+        read_keys(deepcopy(document["metadata"]), rows_of_keys(), say)
+        for key in document.get("spec") or {}:
+            if key not in rows:
+                say(f"spec.{key}", "unknown")
+            elif rows[key].action is Action.REPORT:
+                say(f"spec.{key}", advice_of(rows[key]))
         return []
 
     def _rewrite_pod_group(self, document: Document, say: Say) -> list[Document]:
-        wish = self._read_pod_group(document, say)
+        wish = read_pod_group(document, say)
         namespace, name = _place(document, document["metadata"]["name"])
+        if wish.pod_part and (namespace, name) not in self._members:
+            say("pods", f"none of {name} are in the files: they have to say {wish.pod_part}")
         return [_keep_metadata(document, make_pod_group(name, namespace, wish))]
-
-    def _read_pod_group(self, document: Document, say: Say) -> Wish:
-        rows = rows_of(owner_of(document))
-        wish = read_keys(deepcopy(document["metadata"]), rows_by_key(*_PEERS), say)
-        for key, value in (document.get("spec") or {}).items():
-            row = rows.get(key)
-            if row is None:
-                say(f"spec.{key}", "unknown")
-            elif row.action is Action.TASK_MINIMUMS:
-                wish.sub_groups = [{"name": k, "minMember": n} for k, n in value.items()]
-            elif row.action is Action.SUB_GROUPS:
-                fields = ("name", "parent", "minMember")
-                wish.sub_groups = [{k: one[k] for k in fields if k in one} for one in value]
-            elif row.action is Action.TOPOLOGY:
-                wish.gather = _read_levels(value)
-            else:
-                take(wish, row._replace(key=f"spec.{key}"), value, say)
-        return wish
 
     def _rewrite_queue(self, document: Document, say: Say) -> list[Document]:
         share = read_share(document, say)
@@ -179,7 +188,7 @@ class Migration:
         if owner == "Queue.scheduling.volcano.sh" and share.name == "root":
             return []
         is_parent |= owner.startswith("Cohort.")
-        return [*made, _keep_metadata(document, make_quota(share, is_parent=is_parent))]
+        return [*made, _keep_metadata(document, make_quota(share, is_parent=is_parent), say)]
 
     def _limit_users(self, share: Share, document: Document, say: Say) -> None:
         spec = document.get("spec") or {}
@@ -214,27 +223,26 @@ class Migration:
         is_default = name == self._topologies[0]
         if not is_default:
             say("Topology", f"gangs use {operators.TOPOLOGY}: {name} to name it")
-        return [
-            {
-                "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-                "kind": "ClusterNetworkTopology",
-                "metadata": {"name": "default" if is_default else name},
-                "spec": {"networkTopologySpec": layers},
-            }
-        ]
+        made = {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "ClusterNetworkTopology",
+            "metadata": {"name": "default" if is_default else name},
+            "spec": {"networkTopologySpec": layers},
+        }
+        return [_keep_metadata(document, made, say)]
 
     # Pods
 
     def _rewrite_volcano_job(self, document: Document, say: Say) -> list[Document]:
         document = unshared(document)
         wish = read_volcano_job(document, say)
-        wish.fill(read_keys(document["metadata"], rows_by_key(*_PEERS), say))
+        wish.fill(read_keys(document["metadata"], rows_of_keys(), say))
         wish.gang = document["metadata"]["name"]
         made = self._add_pod_group(document, wish, wish.gang)
         for job in make_jobs(document, wish, say):
             for template in find_templates(job):
                 keys = template.setdefault("metadata", {})
-                own = read_keys(keys, rows_by_key(*_PEERS), say)
+                own = read_keys(keys, rows_of_keys(), say)
                 own.gang = ""
                 own.fill(wish)
                 share_gpus(template, own, say)
@@ -244,18 +252,21 @@ class Migration:
 
     def _rewrite_workload(self, original: Document, say: Say) -> list[Document]:
         document = unshared(original)
-        rows = rows_by_key(*_PEERS)
         templates = find_templates(document)
-        outer = Wish()
-        if document not in templates and isinstance(document.get("metadata"), dict):
-            outer = read_keys(document["metadata"], rows, say)
+        metadata = document.get("metadata")
+        is_outer = document not in templates and isinstance(metadata, dict)
+        places: list[Document] = [metadata if is_outer and metadata else {}]
+        places += (one.setdefault("metadata", {}) for one in templates)
+        outer, *wishes = (read_keys(one, rows_of_keys(), say) for one in places)
         outer.fill(_take_policy(document, say))
-        wishes = [read_keys(one.setdefault("metadata", {}), rows, say) for one in templates]
-        foreign = any(map(has_foreign_scheduler, templates))
+        outer.peers |= schedulers_of(templates)
         shared = [share_gpus(one, wish, say) for one, wish in zip(templates, wishes, strict=True)]
         peers = outer.peers.union(*(wish.peers for wish in wishes))
-        if not (peers or foreign or any(shared)):
+        if not (peers or any(shared)):
             return [add_gates(original)]
+        if Peer.KAI in peers:
+            for place, wish in zip(places, (outer, *wishes), strict=True):
+                wish.fill(read_keys(place, rows_of_keys(are_common=True), say, prefixes={}))
         if document.get("kind") in _TEMPLATES_MISSING:
             say(str(document["kind"]), "see docs/recipes: its gangs cannot be named in a template")
         return self._opt_in(document, templates, wishes, outer, say)
@@ -271,6 +282,12 @@ class Migration:
         whole = Wish()
         for one in (outer, *wishes):
             whole.fill(one)
+        if not templates and whole.pod_part:
+            say("pods", f"it has no pod template: its pods have to say {whole.pod_part}")
+        if Peer.KAI in whole.peers:
+            classes = {(one.get("spec") or {}).get("priorityClassName") for one in templates}
+            for name in sorted(KAI_CLASSES & {whole.priority, *classes}):
+                say("priorityClassName", f"{name} is a class of KAI: see docs/migration.md#kai")
         if Peer.KUEUE in whole.peers:
             _resume(document)
         members = self._name_gang(document, templates, whole, say)
@@ -286,7 +303,7 @@ class Migration:
                 say(wish.gang, "no PodGroup of this name is in the files: migrate it, too")
             group = group or Wish()
             wish.quota, wish.priority = whole.quota or group.quota, whole.priority or group.priority
-            wish.preemptible = wish.preemptible or outer.preemptible
+            wish.preemptible = wish.preemptible or outer.preemptible or group.preemptible
             add_to_template(template, wish)
             if not template["metadata"]:
                 del template["metadata"]
@@ -300,6 +317,9 @@ class Migration:
             say("CronJob", "its pods start one by one: a gang needs a name for each run")
         if whole.gang:
             return templates
+        if document.get("kind") == "JobSet" and Peer.KAI in whole.peers and whole.minimum:
+            say("kai.scheduler/batch-min-member", "of a JobSet: all pods are waited for instead")
+            whole.minimum = None
         with_jobs = Peer.KUEUE in whole.peers or whole.minimum is not None or whole.constraint
         size = None
         if document.get("kind") != "Pod":
@@ -333,24 +353,15 @@ class Migration:
             say(wish.quota, "its LocalQueue is in none of the files: the quota must have this name")
 
 
-def _keep_metadata(old: Document, new: Document) -> Document:
+def _keep_metadata(old: Document, new: Document, say: Say = lambda *_: None) -> Document:
     """Keep labels and annotations that belong to nobody here."""
     metadata = deepcopy(old["metadata"])
-    read_keys(metadata, rows_by_key(*_PEERS), lambda *_: None)
+    read_keys(metadata, rows_of_keys(), say)
     for name in ("labels", "annotations"):
         keys = {**(metadata.get(name) or {}), **(new["metadata"].get(name) or {})}
         if keys:
             new["metadata"][name] = keys
     return new
-
-
-def _read_levels(constraint: Any) -> list[Document]:
-    levels = (("requiredTopologyLevel", "MustGather"), ("preferredTopologyLevel", "PreferGather"))
-    return [
-        {"layer": layer_of(constraint[key]), "strategy": strategy}
-        for key, strategy in levels
-        if constraint.get(key)
-    ]
 
 
 def _take_policy(document: Document, say: Say) -> Wish:

@@ -32,12 +32,15 @@ class Action(StrEnum):
     TIMEOUT = "timeout"
     SUB_GROUP = "sub-group"
     SUB_GROUPS = "sub-groups"
+    MIN_SUB_GROUPS = "minimum of sub-groups"
+    MIN_RESOURCES = "minimum of resources"
     TASK_MINIMUMS = "task minimums"
     REQUIRED = "required layer"
     PREFERRED = "preferred layer"
     TOPOLOGY = "topology constraint"
     SLICE_LAYER = "layer of slices"
     SLICE_SIZE = "size of slices"
+    SLICES = "layers and sizes of slices"
     INDEX = "index"
     PREEMPTIBLE = "preemptible"
     PREEMPTIBILITY = "preemptibility"
@@ -75,7 +78,7 @@ _QUOTA: Final = "label `quota.scheduling.koordinator.sh/name` of the pods"
 _TOPOLOGY: Final = "`network-topology-spec`"
 _SUB_GROUPS: Final = "annotation `operators.koordinator.sh/sub-groups`"
 _SUB_GROUP: Final = "annotation `operators.koordinator.sh/sub-group`"
-_NOT_NEEDED: Final = "internal to it"
+NOT_NEEDED: Final = "internal to it"
 _MIN: Final = "`minMember` of the PodGroup"
 
 _PLUGINS: Final = Peer.SCHEDULER_PLUGINS
@@ -86,13 +89,17 @@ _KAI: Final = Peer.KAI
 # fmt: off
 _KOORDINATOR_ROWS: Final = (
     Row(Peer.KOORDINATOR, "all kinds, labels and annotations", "the same", Action.KEEP, "differences: [compatibility](compatibility.md)"),
+    Row(Peer.KOORDINATOR, "annotations `gang.scheduling.koordinator.sh/…`", "the same", Action.KEEP, "[gangs](gangs.md#settings)"),
+    Row(Peer.KOORDINATOR, "labels and annotations `quota.scheduling.koordinator.sh/…`", "the same", Action.KEEP, "[quotas](quota.md)"),
+    Row(Peer.KOORDINATOR, "labels `koordinator.sh/qosClass`, `koordinator.sh/priority-class`", "the same", Action.KEEP, "read for [CPU pinning](numa.md); what else they do is done by koordlet and koord-manager, which may stay"),
+    Row(Peer.KOORDINATOR, "priority classes `koord-prod`, `koord-mid`, `koord-batch`, `koord-free`", "the same", Action.KEEP, "PriorityClasses of Koordinator's chart: keep them when you remove it"),
     Row(Peer.KOORDINATOR, "schedulerName `koord-scheduler`", "the same", Action.KEEP, "pods of gangs get the gate `operators.koordinator.sh/placement`"),
 )
 
 _PLUGINS_ROWS: Final = (
     Row(_PLUGINS, "scheduling.x-k8s.io/pod-group", _GANG, Action.GANG),
     Row(_PLUGINS, "PodGroup.scheduling.x-k8s.io minMember", _MIN, Action.MINIMUM),
-    Row(_PLUGINS, "PodGroup.scheduling.x-k8s.io minResources", "the same", Action.KEEP, "informational here"),
+    Row(_PLUGINS, "PodGroup.scheduling.x-k8s.io minResources", "the same", Action.MIN_RESOURCES, "informational here"),
     Row(_PLUGINS, "PodGroup.scheduling.x-k8s.io scheduleTimeoutSeconds", "the same", Action.TIMEOUT, "default 600 s, not 60 s"),
     Row(_PLUGINS, "ElasticQuota.scheduling.x-k8s.io min", "the same", Action.MIN),
     Row(_PLUGINS, "ElasticQuota.scheduling.x-k8s.io max", "the same", Action.MAX, "it gets the annotation `namespaces` with its own namespace, whose pods it limits"),
@@ -107,12 +114,20 @@ _VOLCANO_ROWS: Final = (
     Row(_VOLCANO, "volcano.sh/preemptable", "label `quota.scheduling.koordinator.sh/preemptible`", Action.PREEMPTIBLE, "`false` also limits the pod to its quota's min"),
     Row(_VOLCANO, "volcano.sh/task-spec", _SUB_GROUP, Action.SUB_GROUP),
     Row(_VOLCANO, "scheduling.volcano.sh/group-min-resources", NONE, Action.DROP, "fit is computed from the pods"),
-    Row(_VOLCANO, "volcano.sh/job-name", NONE, Action.DROP, _NOT_NEEDED),
-    Row(_VOLCANO, "volcano.sh/job-version", NONE, Action.DROP, _NOT_NEEDED),
-    Row(_VOLCANO, "volcano.sh/task-index", NONE, Action.DROP, _NOT_NEEDED),
-    Row(_VOLCANO, "volcano.sh/template-uid", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/job-name", NONE, Action.DROP, NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/job-version", NONE, Action.DROP, NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/task-index", NONE, Action.DROP, NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/template-uid", NONE, Action.DROP, NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/job-namespace", NONE, Action.DROP, NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/job-retry-count", NONE, Action.DROP, NOT_NEEDED),
+    Row(_VOLCANO, "volcano.sh/topology-decision", NONE, Action.DROP, NOT_NEEDED),
+    Row(_VOLCANO, "scheduling.volcano.sh/queue-allocation-gate", NONE, Action.DROP, "the gate of this name is taken off"),
     Row(_VOLCANO, "volcano.sh/network-topology-mode", _TOPOLOGY, Action.REPORT, "tiers have no names: write MustGather (hard) or PreferGather (soft) with the layer that you mean"),
     Row(_VOLCANO, "volcano.sh/network-topology-highest-tier", _TOPOLOGY, Action.REPORT, "a number has no meaning here; name the layer"),
+    Row(_VOLCANO, "volcano.sh/network-topology-highest-tier-allowed", _TOPOLOGY, Action.REPORT, "likewise"),
+    Row(_VOLCANO, "volcano.sh/qos-level", "label `koordinator.sh/qosClass`", Action.REPORT, "a number is no class: LSE, LSR, LS or BE"),
+    Row(_VOLCANO, "volcano.sh/partition-id", _SUB_GROUP, Action.REPORT),
+    Row(_VOLCANO, "volcano.sh/nodegroup-resource-limits", "a tree of a node pool", Action.REPORT, "see docs/quota.md#trees-of-node-pools"),
     Row(_VOLCANO, "volcano.sh/jdb-min-available", "a PodDisruptionBudget", Action.REPORT, "write one"),
     Row(_VOLCANO, "volcano.sh/jdb-max-unavailable", "a PodDisruptionBudget", Action.REPORT, "write one"),
     Row(_VOLCANO, "volcano.sh/numa-topology-policy", "`scheduling.koordinator.sh/numa-topology-spec`", Action.REPORT, "see docs/numa.md"),
@@ -125,8 +140,9 @@ _VOLCANO_ROWS: Final = (
     Row(_VOLCANO, "volcano.sh/hierarchy", "label `quota.scheduling.koordinator.sh/parent`", Action.REPORT, "write the tree as ElasticQuotas"),
     Row(_VOLCANO, "volcano.sh/hierarchy-weights", "`shared-weight`", Action.REPORT),
     Row(_VOLCANO, "volcano.sh/vgpu-number", "`koordinator.sh/gpu.shared`", Action.GPU_COUNT, "with `vgpu-cores` and `vgpu-memory` (MiB); a resource"),
+    Row(_VOLCANO, "resources `volcano.sh/gpu-memory`, `volcano.sh/gpu-number`", "`koordinator.sh/gpu-memory`, `koordinator.sh/gpu.shared`", Action.REPORT, "a share of the cores (`koordinator.sh/gpu-core`) has to be said as well"),
     Row(_VOLCANO, "PodGroup.scheduling.volcano.sh minMember", _MIN, Action.MINIMUM),
-    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh minResources", "the same", Action.KEEP, "informational here"),
+    Row(_VOLCANO, "PodGroup.scheduling.volcano.sh minResources", "the same", Action.MIN_RESOURCES, "informational here"),
     Row(_VOLCANO, "PodGroup.scheduling.volcano.sh queue", _QUOTA, Action.QUOTA, "`default` and `root` name none"),
     Row(_VOLCANO, "PodGroup.scheduling.volcano.sh priorityClassName", "`priorityClassName` of the pods", Action.PRIORITY),
     Row(_VOLCANO, "PodGroup.scheduling.volcano.sh minTaskMember", _SUB_GROUPS, Action.TASK_MINIMUMS),
@@ -141,6 +157,9 @@ _VOLCANO_ROWS: Final = (
     Row(_VOLCANO, "Queue.scheduling.volcano.sh priority", NONE, Action.REPORT),
     Row(_VOLCANO, "Queue.scheduling.volcano.sh affinity", "a tree of a node pool", Action.REPORT, "see docs/quota.md#trees-of-node-pools"),
     Row(_VOLCANO, "Queue.scheduling.volcano.sh type", NONE, Action.DROP),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh dequeueStrategy", NONE, Action.REPORT, "as `traverse`: a job that does not fit stops no other"),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh extendClusters", NONE, Action.REPORT),
+    Row(_VOLCANO, "Queue.scheduling.volcano.sh dra", NONE, Action.REPORT, "quotas do not count ResourceClaims"),
     Row(_VOLCANO, "Job.batch.volcano.sh minAvailable", _MIN, Action.MINIMUM),
     Row(_VOLCANO, "Job.batch.volcano.sh queue", _QUOTA, Action.QUOTA),
     Row(_VOLCANO, "Job.batch.volcano.sh priorityClassName", "`priorityClassName` of the pods", Action.PRIORITY),
@@ -153,6 +172,12 @@ _VOLCANO_ROWS: Final = (
     Row(_VOLCANO, "Job.batch.volcano.sh minSuccess", "`successPolicy` of a Job", Action.REPORT),
     Row(_VOLCANO, "Job.batch.volcano.sh networkTopology", _TOPOLOGY, Action.REPORT, "tiers have no names: name the layer"),
     Row(_VOLCANO, "Job.batch.volcano.sh volumes", "volumes of the pods", Action.REPORT),
+    Row(_VOLCANO, "Job.batch.volcano.sh runningEstimate", NONE, Action.REPORT, "nothing is planned by time"),
+    Row(_VOLCANO, "tasks maxRetry", "`backoffLimit` of its Job", Action.KEEP),
+    Row(_VOLCANO, "tasks policies", NONE, Action.REPORT, "podFailurePolicy of a Job, failurePolicy of a JobSet"),
+    Row(_VOLCANO, "tasks dependsOn", "`dependsOn` of a JobSet", Action.REPORT, "all Jobs are created at once, and wait for each other"),
+    Row(_VOLCANO, "tasks partitionPolicy", _SUB_GROUPS, Action.REPORT, "one sub-group for each partition"),
+    Row(_VOLCANO, "tasks topologyPolicy", "`scheduling.koordinator.sh/numa-topology-spec`", Action.REPORT, "see docs/numa.md"),
 )
 
 _KUEUE_ROWS: Final = (
@@ -165,29 +190,43 @@ _KUEUE_ROWS: Final = (
     Row(_KUEUE, "kueue.x-k8s.io/podset-unconstrained-topology", NONE, Action.DROP, "no constraint"),
     Row(_KUEUE, "kueue.x-k8s.io/podset-slice-required-topology", _TOPOLOGY, Action.SLICE_LAYER, "layer of `podCountMultiple`"),
     Row(_KUEUE, "kueue.x-k8s.io/podset-slice-size", "`podCountMultiple`", Action.SLICE_SIZE),
+    Row(_KUEUE, "kueue.x-k8s.io/podset-slice-required-topology-constraints", _TOPOLOGY, Action.SLICES, "a layer and its `podCountMultiple` for each entry"),
+    Row(_KUEUE, "kueue.x-k8s.io/job-completions-equal-parallelism", NONE, Action.REPORT, "`parallelism` is never changed here"),
+    Row(_KUEUE, "kueue.x-k8s.io/prebuilt-workload-name", NONE, Action.REPORT, "there are no Workloads here"),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-group-pod-index-label", "`network-topology-index`", Action.REPORT, "it is read from the pod alone"),
+    Row(_KUEUE, "kueue.x-k8s.io/node-avoidance-label", "taints, or `nodeAffinity` of the pods", Action.REPORT),
     Row(_KUEUE, "kueue.x-k8s.io/priority-class", "`priorityClassName` of the pods", Action.REPORT, "a WorkloadPriorityClass is no PriorityClass"),
     Row(_KUEUE, "kueue.x-k8s.io/max-exec-time-seconds", "`activeDeadlineSeconds`", Action.REPORT),
     Row(_KUEUE, "kueue.x-k8s.io/pod-group-pod-index", "`network-topology-index`", Action.INDEX),
     Row(_KUEUE, "kueue.x-k8s.io/podset-group-name", "annotation `groups`", Action.REPORT, "a gang has one constraint already"),
     Row(_KUEUE, "kueue.x-k8s.io/elastic-job", NONE, Action.REPORT, "a minimum below the size does it"),
-    Row(_KUEUE, "kueue.x-k8s.io/pod-group-fast-admission", NONE, Action.DROP, _NOT_NEEDED),
-    Row(_KUEUE, "kueue.x-k8s.io/pod-group-serving", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-group-fast-admission", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-group-serving", NONE, Action.DROP, NOT_NEEDED),
     Row(_KUEUE, "kueue.x-k8s.io/retriable-in-group", NONE, Action.REPORT),
-    Row(_KUEUE, "kueue.x-k8s.io/managed", NONE, Action.DROP, _NOT_NEEDED),
-    Row(_KUEUE, "kueue.x-k8s.io/podset", NONE, Action.DROP, _NOT_NEEDED),
-    Row(_KUEUE, "kueue.x-k8s.io/workload", NONE, Action.DROP, _NOT_NEEDED),
-    Row(_KUEUE, "kueue.x-k8s.io/role-hash", NONE, Action.DROP, _NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/managed", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/podset", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/workload", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/role-hash", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/tas", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/job-uid", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/pod-suspending-parent", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/is-group-workload", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KUEUE, "kueue.x-k8s.io/original-pod-sets-info", NONE, Action.DROP, NOT_NEEDED),
     Row(_KUEUE, "LocalQueue.kueue.x-k8s.io clusterQueue", "its namespace in `shared-with` of the quota", Action.CLUSTER_QUEUE),
     Row(_KUEUE, "LocalQueue.kueue.x-k8s.io stopPolicy", NONE, Action.REPORT),
-    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io resourceGroups", "`min` (nominalQuota), `max` (with borrowingLimit)", Action.FLAVORS, 'added up over flavors; a lendingLimit of 0 becomes `allow-lent-resource: "false"`'),
+    Row(_KUEUE, "LocalQueue.kueue.x-k8s.io fairSharing", "a quota of its own, with `shared-weight`", Action.REPORT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io resourceGroups", "`min` (nominalQuota), `max` (with borrowingLimit)", Action.FLAVORS, 'added up over flavors; without a limit for each of them there is none; a lendingLimit of 0 becomes `allow-lent-resource: "false"`'),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io cohort", "label `parent`", Action.PARENT),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io cohortName", "label `parent`", Action.PARENT),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io namespaceSelector", "`shared-with`", Action.NAMESPACES, "`{}` is all; otherwise the namespaces of its LocalQueues"),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io fairSharing", "`shared-weight`", Action.WEIGHT),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io preemption", "reclaim, see docs/quota-shares.md", Action.REPORT, "one rule for the whole cluster"),
-    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io queueingStrategy", NONE, Action.REPORT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io queueingStrategy", NONE, Action.REPORT, "as BestEffortFIFO: a job that does not fit stops no other"),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io flavorFungibility", NONE, Action.REPORT),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io admissionChecks", NONE, Action.REPORT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io admissionChecksStrategy", NONE, Action.REPORT),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io admissionScope", NONE, Action.REPORT, "shares are of what is used now, not of the past"),
+    Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io concurrentAdmissionPolicy", NONE, Action.REPORT),
     Row(_KUEUE, "ClusterQueue.kueue.x-k8s.io stopPolicy", NONE, Action.REPORT),
     Row(_KUEUE, "Cohort.kueue.x-k8s.io parent", "label `parent`", Action.PARENT),
     Row(_KUEUE, "Cohort.kueue.x-k8s.io parentName", "label `parent`", Action.PARENT),
@@ -198,10 +237,19 @@ _KUEUE_ROWS: Final = (
 
 _KAI_ROWS: Final = (
     Row(_KAI, "kai.scheduler/queue", _QUOTA, Action.QUOTA, "a PodGroup is added for kinds that its grouper treats as gangs"),
+    Row(_KAI, "runai/queue", _QUOTA, Action.QUOTA, "the key of earlier releases"),
+    Row(_KAI, "priorityClassName", "`priorityClassName` of the pods", Action.PRIORITY, 'label; its own classes have to be created again. From 100 on (`build`, `inference`) pods are not preemptible there; here the label `preemptible: "false"` says so'),
+    Row(_KAI, "mps", NONE, Action.REPORT, "annotation; set it up for the nodes"),
     Row(_KAI, "pod-group-name", _GANG, Action.GANG, "annotation"),
-    Row(_KAI, "kai.scheduler/batch-min-member", _MIN, Action.MINIMUM, "a PodGroup is added"),
+    Row(_KAI, "kai.scheduler/batch-min-member", _MIN, Action.MINIMUM, "a PodGroup is added; by hand for a JobSet, of which it counts replicated Jobs"),
     Row(_KAI, "kai.scheduler/subgroup-name", _SUB_GROUP, Action.SUB_GROUP),
-    Row(_KAI, "kai.scheduler/preemptibility", "label `quota.scheduling.koordinator.sh/preemptible`", Action.PREEMPTIBILITY),
+    Row(_KAI, "kai.scheduler/preemptibility", "label `quota.scheduling.koordinator.sh/preemptible`", Action.PREEMPTIBILITY, "`semi-preemptible` by hand: two templates"),
+    Row(_KAI, "kai.scheduler/preemption-delay", NONE, Action.REPORT),
+    Row(_KAI, "kai.scheduler/staleness-grace-period", "`operators.koordinator.sh/on-member-failure`", Action.REPORT),
+    Row(_KAI, "kai.scheduler/top-owner-metadata", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KAI, "kai.scheduler/ignore-workload-api", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KAI, "kai.scheduler/stale-podgroup-timestamp", NONE, Action.DROP, NOT_NEEDED),
+    Row(_KAI, "kai.scheduler/last-start-timestamp", NONE, Action.DROP, NOT_NEEDED),
     Row(_KAI, "kai.scheduler/topology", NONE, Action.DROP, "the topology named `default` is used"),
     Row(_KAI, "kai.scheduler/topology-required-placement", _TOPOLOGY + ": MustGather", Action.REQUIRED, "the layer is named after the node label"),
     Row(_KAI, "kai.scheduler/topology-preferred-placement", _TOPOLOGY + ": PreferGather", Action.PREFERRED, "likewise"),
@@ -218,14 +266,15 @@ _KAI_ROWS: Final = (
     Row(_KAI, "PodGroup.scheduling.run.ai minMember", _MIN, Action.MINIMUM),
     Row(_KAI, "PodGroup.scheduling.run.ai queue", _QUOTA, Action.QUOTA),
     Row(_KAI, "PodGroup.scheduling.run.ai priorityClassName", "`priorityClassName` of the pods", Action.PRIORITY),
-    Row(_KAI, "PodGroup.scheduling.run.ai subGroups", _SUB_GROUPS, Action.SUB_GROUPS),
+    Row(_KAI, "PodGroup.scheduling.run.ai subGroups", _SUB_GROUPS, Action.SUB_GROUPS, "with `minMember`, `minSubGroup`, `parent` and the required layer"),
     Row(_KAI, "PodGroup.scheduling.run.ai topologyConstraint", _TOPOLOGY, Action.TOPOLOGY),
-    Row(_KAI, "PodGroup.scheduling.run.ai preemptibility", NONE, Action.REPORT, "per pod: label `preemptible`"),
-    Row(_KAI, "PodGroup.scheduling.run.ai minSubGroup", "`minSubGroups` in the annotation", Action.REPORT),
+    Row(_KAI, "PodGroup.scheduling.run.ai preemptibility", "label `quota.scheduling.koordinator.sh/preemptible` of the pods", Action.PREEMPTIBILITY),
+    Row(_KAI, "PodGroup.scheduling.run.ai minSubGroup", "`minSubGroups` in the annotation", Action.MIN_SUB_GROUPS),
+    Row(_KAI, "PodGroup.scheduling.run.ai stalenessGracePeriod", "`operators.koordinator.sh/on-member-failure`", Action.REPORT),
     Row(_KAI, "PodGroup.scheduling.run.ai markUnschedulable", NONE, Action.DROP),
     Row(_KAI, "PodGroup.scheduling.run.ai schedulingBackoff", NONE, Action.DROP),
     Row(_KAI, "Queue.scheduling.run.ai parentQueue", "label `parent`", Action.PARENT),
-    Row(_KAI, "Queue.scheduling.run.ai resources", "`min` (quota), `max` (limit), `shared-weight`", Action.AMOUNTS, "CPU in thousandths, memory in MB; -1 is no limit and left out"),
+    Row(_KAI, "Queue.scheduling.run.ai resources", "`min` (quota), `max` (limit), `shared-weight`", Action.AMOUNTS, 'CPU in thousandths, memory in MB; -1 is no limit and left out; without a limit, or with 0, it is the quota; a `lendingLimit` of 0 becomes `allow-lent-resource: "false"`'),
     Row(_KAI, "Queue.scheduling.run.ai displayName", NONE, Action.DROP),
     Row(_KAI, "Queue.scheduling.run.ai priority", NONE, Action.REPORT),
     Row(_KAI, "Queue.scheduling.run.ai preemptMinRuntime", NONE, Action.REPORT),
@@ -240,6 +289,8 @@ _KUBEFLOW_ROWS: Final = (
     Row(_KUBEFLOW, "schedulingPolicy priorityClass", "`priorityClassName` of the pods", Action.PRIORITY),
     Row(_KUBEFLOW, "schedulingPolicy scheduleTimeoutSeconds", "the same, of the PodGroup", Action.TIMEOUT),
     Row(_KUBEFLOW, "schedulingPolicy minResources", NONE, Action.DROP, "fit is computed from the pods"),
+    Row(_KUBEFLOW, "TrainingRuntime podGroupPolicy", "a PodGroup", Action.REPORT, "it has to be empty, because it makes PodGroups of other kinds"),
+    Row(_KUBEFLOW, "SparkApplication batchScheduler", "a PodGroup", Action.REPORT, "it has to be empty, as `batchSchedulerOptions`"),
     Row(_KUBEFLOW, "ray.io/gang-scheduling-enabled", "a PodGroup", Action.DROP),
     Row(_KUBEFLOW, "ray.io/scheduler-name", "a PodGroup", Action.DROP),
     Row(_KUBEFLOW, "ray.io/priority-class-name", "`priorityClassName` of the pods", Action.PRIORITY),
@@ -276,17 +327,42 @@ PREFIXES: Final = {
     "scheduling.volcano.sh/": _VOLCANO,
     "kueue.x-k8s.io/": _KUEUE,
     "kai.scheduler/": _KAI,
+    "provreq.kueue.x-k8s.io/": _KUEUE,
+    "runai/": _KAI,
     "scheduling.x-k8s.io/": _PLUGINS,
 }
 """Keys of others that have no row are reported."""
-SCHEDULERS: Final = ("volcano", "kai-scheduler", "scheduler-plugins-scheduler")
+SCHEDULERS: Final = {
+    "volcano": _VOLCANO,
+    "kai-scheduler": _KAI,
+    "scheduler-plugins-scheduler": _PLUGINS,
+}
 """Names of other schedulers in `spec.schedulerName`."""
-FOREIGN_GATES: Final = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
+FOREIGN_GATES: Final = (
+    "kueue.x-k8s.io/admission",
+    "kueue.x-k8s.io/elastic-job",
+    "kueue.x-k8s.io/topology",
+    "scheduling.volcano.sh/queue-allocation-gate",
+)
+GROUPS: Final = (
+    "volcano.sh",
+    "kueue.x-k8s.io",
+    "scheduling.run.ai",
+    "kai.scheduler",
+    "kai.nvidia.com",
+    "scheduling.x-k8s.io",
+)
+"""API groups of others, and of all groups below them."""
+COMMON_KEYS: Final = ("priorityClassName", "mps")
+"""Keys of KAI that mean nothing on objects that nothing else marks as KAI's."""
+KAI_CLASSES: Final = frozenset({"train", "build-preemptible", "build", "inference"})
+"""Priority classes that KAI's chart installs."""
 
 
-def rows_by_key(*peers: Peer) -> dict[str, Row]:
-    """Return the rows of labels and annotations."""
-    return {row.key: row for row in TABLE if row.peer in peers and " " not in row.key}
+def rows_of_keys(*, of_ours: bool = False, are_common: bool = False) -> dict[str, Row]:
+    """Return the rows of labels and annotations: of others or ours, of common words or not."""
+    rows = (row for row in TABLE if (row.peer is Peer.OURS) == of_ours and " " not in row.key)
+    return {row.key: row for row in rows if (row.key in COMMON_KEYS) == are_common}
 
 
 def rows_of(owner: str) -> dict[str, Row]:

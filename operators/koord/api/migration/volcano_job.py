@@ -4,8 +4,8 @@ from copy import deepcopy
 from typing import Any
 
 from koord.api.migration.documents import Document
-from koord.api.migration.table import Action, Row, rows_of
-from koord.api.migration.wish import Say, Wish, take
+from koord.api.migration.table import rows_of
+from koord.api.migration.wish import Say, Wish, advice_of, take
 
 
 def read_volcano_job(document: Document, say: Say) -> Wish:
@@ -36,9 +36,10 @@ def make_jobs(document: Document, wish: Wish, say: Say) -> list[Document]:
 
 
 def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Document:
-    known = {"name", "replicas", "minAvailable", "template"}
+    known = {"name", "replicas", "minAvailable", "template", "maxRetry"}
+    rows = rows_of("tasks")
     for key in sorted(task.keys() - known):
-        say(f"spec.tasks.{key}", _row(key).note or "no equivalent")
+        say(f"spec.tasks.{key}", advice_of(rows[key]) if key in rows else "unknown")
     metadata = {key: deepcopy(value) for key, value in document["metadata"].items()}
     metadata["name"] = f"{document['metadata']['name']}-{task['name']}"
     template = deepcopy(task["template"])
@@ -56,11 +57,7 @@ def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Docum
         "template": template,
     }
     for theirs, ours in (("maxRetry", "backoffLimit"), ("ttlSecondsAfterFinished", "")):
-        if theirs in document["spec"]:
-            spec[ours or theirs] = document["spec"][theirs]
+        found = task if theirs in task else document["spec"]
+        if theirs in found:
+            spec[ours or theirs] = found[theirs]
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-
-
-def _row(key: str) -> Row:
-    absent = Row(next(iter(rows_of("Job.batch.volcano.sh").values())).peer, key, "—", Action.REPORT)
-    return rows_of("Job.batch.volcano.sh").get(key, absent)

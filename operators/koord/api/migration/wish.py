@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
 from koord.api.migration.documents import Document
-from koord.api.migration.table import FOREIGN_GATES, PREFIXES, SCHEDULERS, Action, Peer, Row
+from koord.api.migration.table import (
+    FOREIGN_GATES,
+    NONE,
+    PREFIXES,
+    SCHEDULERS,
+    Action,
+    Peer,
+    Row,
+)
 from koord.api.networktopology import NODE_LAYER
 
 Say = Callable[[str, str], None]
@@ -39,9 +47,13 @@ class Wish:
     index: str = ""
     sub_group: str = ""
     sub_groups: list[Document] = field(default_factory=list)
+    min_sub_groups: int | None = None
+    min_resources: Document = field(default_factory=dict)
     gather: list[Document] = field(default_factory=list)
     slice_layer: str = ""
     slice_size: int | None = None
+    slices: list[Document] = field(default_factory=list)
+    """Slices of several layers: entries of a topology constraint."""
     preemptible: str = ""
     gpu_fraction: float | None = None
     gpu_count: int = 1
@@ -51,13 +63,19 @@ class Wish:
     @property
     def constraint(self) -> list[Document]:
         """The entries of a topology constraint."""
+        slices = list(self.slices)
         if self.slice_layer and self.slice_size:
-            entry = {"layer": self.slice_layer, "strategy": "PreferGather"}
-            same = [one for one in self.gather if one["layer"] == self.slice_layer]
-            multiple = {"podCountMultiple": self.slice_size}
-            rest = [one for one in self.gather if one not in same]
-            return [*rest, (same[0] if same else entry) | multiple]
-        return self.gather
+            slices.append(_slice(self.slice_layer, self.slice_size))
+        entries = {one["layer"]: one for one in self.gather}
+        for one in slices:
+            entries[one["layer"]] = one | entries.get(one["layer"], {})
+        return list(entries.values())
+
+    @property
+    def pod_part(self) -> str:
+        """List what only pods can say; empty if nothing."""
+        values = {"queue": self.quota, "priority": self.priority, "preemptible": self.preemptible}
+        return ", ".join(f"{name} {value}" for name, value in values.items() if value)
 
     def fill(self, other: "Wish") -> None:
         """Take from another wish what this one leaves open."""
@@ -83,6 +101,25 @@ def _set(name: str, convert: Callable[[Any], Any] = str) -> Callable[[Wish, Any]
     return lambda wish, value: setattr(wish, name, convert(value))
 
 
+def _slice(layer: str, size: int) -> Document:
+    return {"layer": layer, "strategy": "PreferGather", "podCountMultiple": size}
+
+
+def _add_slices(wish: Wish, value: Any) -> None:
+    try:
+        levels = json.loads(str(value))
+        wish.slices = [_slice(layer_of(one["topology"]), _number(one["size"])) for one in levels]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError from error
+
+
+def _set_preemptibility(wish: Wish, value: Any) -> None:
+    values = {"non-preemptible": "false", "preemptible": "true"}
+    if str(value) not in values:
+        raise ValueError
+    wish.preemptible = values[str(value)]
+
+
 def _set_quota(wish: Wish, value: Any) -> None:
     wish.quota = "" if str(value) in _NO_QUOTA else str(value)
 
@@ -100,20 +137,25 @@ SETTERS: Final[Mapping[Action, Callable[[Wish, Any], None]]] = {
     Action.SLICE_SIZE: _set("slice_size", _number),
     Action.INDEX: _set("index", lambda value: str(_number(value))),
     Action.PREEMPTIBLE: _set("preemptible"),
-    Action.PREEMPTIBILITY: _set(
-        "preemptible", lambda value: "false" if value == "non-preemptible" else "true"
-    ),
+    Action.PREEMPTIBILITY: _set_preemptibility,
+    Action.SLICES: _add_slices,
+    Action.MIN_RESOURCES: _set("min_resources", lambda value: value),
+    Action.MIN_SUB_GROUPS: _set("min_sub_groups", _number),
     Action.GPU_FRACTION: _set("gpu_fraction", float),
     Action.GPU_COUNT: _set("gpu_count", _number),
 }
+
+
+def advice_of(row: Row) -> str:
+    """Say what to do about a key that has no equivalent."""
+    return row.note or (f"use {row.becomes}" if row.becomes != NONE else "no equivalent")
 
 
 def take(wish: Wish, row: Row, value: Any, say: Say) -> None:
     """Note one value, or say why it is lost."""
     wish.peers.add(row.peer)
     if row.action is Action.REPORT:
-        advice = row.note or f"use {row.becomes}" if row.becomes != "—" else row.note
-        say(row.key, advice or "no equivalent")
+        say(row.key, advice_of(row))
     elif row.action in SETTERS:
         try:
             SETTERS[row.action](wish, value)
@@ -145,8 +187,10 @@ def read_keys(
     return wish
 
 
-def has_foreign_scheduler(template: Document) -> bool:
-    return (template.get("spec") or {}).get("schedulerName") in SCHEDULERS
+def schedulers_of(templates: list[Document]) -> set[Peer]:
+    """Return whose schedulers the templates name."""
+    names = (str((one.get("spec") or {}).get("schedulerName")) for one in templates)
+    return {SCHEDULERS[name] for name in names if name in SCHEDULERS}
 
 
 def add_to_template(template: Document, wish: Wish) -> None:
@@ -191,10 +235,13 @@ def make_pod_group(name: str, namespace: str, wish: Wish) -> Document:
     if wish.constraint:
         annotations[gang.NETWORK_TOPOLOGY_SPEC] = json.dumps({"gatherStrategy": wish.constraint})
     if wish.sub_groups:
-        annotations[operators.SUB_GROUPS] = json.dumps({"groups": wish.sub_groups})
+        least = {"minSubGroups": wish.min_sub_groups} if wish.min_sub_groups else {}
+        annotations[operators.SUB_GROUPS] = json.dumps(least | {"groups": wish.sub_groups})
     if annotations:
         metadata["annotations"] = annotations
     spec: Document = {"minMember": max(wish.minimum or 1, 1)}
+    if wish.min_resources:
+        spec["minResources"] = wish.min_resources
     if wish.timeout:
         spec["scheduleTimeoutSeconds"] = wish.timeout
     return {

@@ -7,6 +7,8 @@ from koord.api.migration.documents import Document
 
 _REPLICA_SPECS: Final = ("pytorch", "tf", "xgb", "paddle", "jax", "mpi")
 _TEMPLATE: Final = ("spec.template",)
+_OUTSIDERS: Final = ("Evaluator", "AIMaster")
+"""Roles that the others do not need in order to start."""
 _RAY: Final = ("headGroupSpec.template", "workerGroupSpecs[].template")
 
 
@@ -23,6 +25,10 @@ PATHS: Final = {
     "ReplicationController": _TEMPLATE,
     "CronJob": ("spec.jobTemplate.spec.template",),
     "JobSet": ("spec.replicatedJobs[].template.spec.template",),
+    **dict.fromkeys(
+        ("TrainingRuntime", "ClusterTrainingRuntime"),
+        ("spec.template.spec.replicatedJobs[].template.spec.template",),
+    ),
     **{
         f"{kind}Job": (f"spec.{name}ReplicaSpecs.*.template",)
         for name, kind in zip(
@@ -74,11 +80,14 @@ def _count(value: Any, default: int = 1) -> int:
     return value if isinstance(value, int) and value >= 0 else default
 
 
-def _size_job(document: Document) -> Size:
-    spec = document["spec"]
+def _active(spec: Document) -> int:
+    """Return how many pods a Job has at once."""
     parallelism = _count(spec.get("parallelism"))
-    completions = _count(spec.get("completions"), parallelism)
-    return Size(min(parallelism, completions), find_templates(document))
+    return min(parallelism, _count(spec.get("completions"), parallelism))
+
+
+def _size_job(document: Document) -> Size:
+    return Size(_active(document["spec"]), find_templates(document))
 
 
 def _size_job_set(document: Document) -> Size | None:
@@ -86,8 +95,7 @@ def _size_job_set(document: Document) -> Size | None:
     if any("dependsOn" in one for one in jobs) or "startupPolicy" in document["spec"]:
         return None  # what is created only later cannot be waited for
     pods = (
-        _count(one.get("replicas"))
-        * _count(next(find_values(one, "template.spec"), {}).get("parallelism"))
+        _count(one.get("replicas")) * _active(next(find_values(one, "template.spec"), {}))
         for one in jobs
     )
     return Size(sum(pods), find_templates(document))
@@ -100,6 +108,8 @@ def _size_replicas(document: Document) -> Size:
     members, minimum = [], 0
     for role, one in roles.items():
         if role == "Launcher" and spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
+            continue
+        if role in _OUTSIDERS:
             continue
         replicas = _count(one.get("replicas"))
         if role == "Worker":
@@ -114,10 +124,12 @@ def _size_ray(document: Document) -> Size:
     spec = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
     minimum = 1
     for group in find_values(spec, "workerGroupSpecs[]"):
-        replicas = _count(group.get("replicas"))
+        least = _count(group.get("minReplicas"), 0)
+        replicas = max(_count(group.get("replicas")), least)
         if spec.get("enableInTreeAutoscaling"):
-            replicas = _count(group.get("minReplicas"), 0)
-        minimum += replicas * _count(group.get("numOfHosts"))
+            replicas = least
+        if not group.get("suspend"):
+            minimum += replicas * _count(group.get("numOfHosts"))
     return Size(minimum, find_templates(document))
 
 

@@ -1,0 +1,48 @@
+"""What still belongs to another scheduler after rewriting: it stays as it is, and is reported.
+
+So nothing is lost unseen: kinds, keys and scheduler names in places that no rule knows end up here.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from koord.api.migration.documents import Document
+from koord.api.migration.table import GROUPS, PREFIXES, SCHEDULERS, rows_of
+from koord.api.migration.wish import advice_of
+
+_STAYS: Final = "left as it is"
+_NAMES: Final = {*SCHEDULERS, "kai", "scheduler-plugins"}
+_NAMING: Final = ("schedulerName", "batchScheduler")
+_SKIPPED: Final = ("status", "managedFields")
+_FIELDS: Final = {**rows_of("TrainingRuntime"), **rows_of("SparkApplication")}
+"""Fields of jobs that make the job's own controller ask another scheduler."""
+
+
+def find_leftovers(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the path of each, and what to do about it."""
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    if any(group == one or group.endswith(f".{one}") for one in GROUPS):
+        yield str(document.get("kind")), f"{_STAYS}: nothing here reads this kind"
+    yield from _walk(document, "")
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _walk(one, path)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _check(str(key), one, f"{path}.{key}" if path else str(key))
+
+
+def _check(key: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if key in _SKIPPED:
+        return
+    if any(key.startswith(prefix) for prefix in PREFIXES):
+        yield path, _STAYS
+    elif key in _FIELDS and value:
+        yield path, f"{_STAYS}; {advice_of(_FIELDS[key])}"
+    elif key in _NAMING and isinstance(value, str) and value in _NAMES:
+        yield path, f"{_STAYS}: {value}"
+    else:
+        yield from _walk(value, path)
