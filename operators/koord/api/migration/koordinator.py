@@ -1,6 +1,7 @@
 """From Koordinator, which needs only our gate, and the way back."""
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 from koord.api.keys import gang, operators
 from koord.api.migration.documents import (
@@ -12,9 +13,18 @@ from koord.api.migration.documents import (
     name_of,
     unshared,
 )
-from koord.api.migration.table import Row, rows_of_keys
-from koord.api.migration.wish import read_keys
+from koord.api.migration.table import Peer, Row, rows_of_keys
+from koord.api.migration.wish import Say, read_keys
 from koord.api.migration.workloads import find_templates
+
+_WITH_ALL: Final = '["*"]'
+"""A quota that every pod may name, as there."""
+
+
+def is_member(metadata: Document) -> bool:
+    """Whether labels or annotations name a gang."""
+    keys = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    return bool(keys.keys() & {gang.POD_GROUP, gang.LEGACY_NAME, gang.NAME})
 
 
 def add_gates(original: Document) -> Document:
@@ -22,9 +32,7 @@ def add_gates(original: Document) -> Document:
     document = unshared(original)
     for template in find_templates(document):
         pod, metadata = template.get("spec") or {}, template.get("metadata") or {}
-        keys = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-        is_gang = bool(keys.keys() & {gang.POD_GROUP, gang.LEGACY_NAME, gang.NAME})
-        if is_gang and pod.get("schedulerName") == operators.SCHEDULER_NAME:
+        if is_member(metadata) and pod.get("schedulerName") == operators.SCHEDULER_NAME:
             gates = pod.setdefault("schedulingGates", [])
             if all(one["name"] != operators.PLACEMENT_GATE for one in gates):
                 gates.append({"name": operators.PLACEMENT_GATE})
@@ -60,14 +68,36 @@ def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
     templates = find_templates(document)
     for one in (document, *(template for template in templates if template is not document)):
         if isinstance(one.get("metadata"), dict):
-            read_keys(one["metadata"], rows, say, prefixes={})
+            _strip_metadata(one["metadata"], rows, say)
     for template in templates:
-        pod = template.get("spec") or {}
-        gates = pod.get("schedulingGates") or []
-        kept = [one for one in gates if one.get("name") != operators.PLACEMENT_GATE]
-        if kept != gates:
-            pod["schedulerName"] = operators.SCHEDULER_NAME
-            pod["schedulingGates"] = kept
-            if not kept:
-                del pod["schedulingGates"]
+        _strip_pod(template)
+    if document.get("kind") == "ClusterNetworkTopology" and not where.endswith("/default"):
+        say("metadata.name", "it knows one topology, `default`")
     return Rewritten([original if document == original else document], lost)
+
+
+def _strip_metadata(metadata: Document, rows: Mapping[str, Row], say: Say) -> None:
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, dict) and annotations.get(operators.SHARED_WITH) == _WITH_ALL:
+        del annotations[operators.SHARED_WITH]
+    read_keys(metadata, rows, say, prefixes={operators.PREFIX: Peer.OURS})
+    _remove(metadata, "finalizers", operators.IN_USE)
+
+
+def _strip_pod(template: Document) -> None:
+    """Name Koordinator's scheduler in place of our gate, which a policy may have added as well."""
+    pod = template.get("spec") or {}
+    gates = [one.get("name") for one in pod.get("schedulingGates") or ()]
+    is_ours = operators.PLACEMENT_GATE in gates
+    if is_ours or (is_member(template.get("metadata") or {}) and "schedulerName" not in pod):
+        pod["schedulerName"] = operators.SCHEDULER_NAME
+    _remove(pod, "schedulingGates", {"name": operators.PLACEMENT_GATE})
+
+
+def _remove(holder: Document, name: str, entry: Any) -> None:
+    """Remove an entry from a list, and the list if nothing else is in it."""
+    entries = holder.get(name) or []
+    if entry in entries:
+        holder[name] = [one for one in entries if one != entry]
+        if not holder[name]:
+            del holder[name]

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 
-from koord.api.migration.table import NONE, NOT_NEEDED, TABLE, Action, Peer
+from koord.api.migration.table import NONE, TABLE, Action, Peer
 
 
 def render_tables() -> Iterator[tuple[str, str]]:
     """Yield the name of each peer and its table."""
     for peer in Peer:
         lines = ["| Key | Becomes | Note |", "|---|---|---|"]
-        rows = [row for row in TABLE if row.peer is peer]
-        internal = [f"`{row.key}`" for row in rows if row.note == NOT_NEEDED]
-        for row in (row for row in rows if row.note != NOT_NEEDED):
+        cells: dict[tuple[str, ...], list[str]] = {}
+        for row in (row for row in TABLE if row.peer is peer):
             key = row.key if "`" in row.key else f"`{row.key}`"
-            lines.append(f"| {key} | {row.becomes} | {_describe(row.action, row.note)} |")
-        if internal:
-            lines.append(f"| {', '.join(internal)} | {NONE} | {NOT_NEEDED} |")
+            rest = (row.becomes, _describe(row.action, row.note))
+            # Keys without an equivalent of which the same is to be said are one line.
+            cells.setdefault(rest if row.becomes == NONE else (*rest, key), []).append(key)
+        lines += (f"| {', '.join(keys)} | {rest[0]} | {rest[1]} |" for rest, keys in cells.items())
         yield peer.value, "\n".join(lines)
 
 

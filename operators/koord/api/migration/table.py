@@ -297,15 +297,29 @@ _KUBEFLOW_ROWS: Final = (
 )
 
 _OURS: Final = Peer.OURS
+_RESULT: Final = "written by the operators"
 _IN_OUR_WAY: Final = (
     Row(_OURS, "gate `operators.koordinator.sh/placement`", NONE, Action.DROP, "Koordinator's scheduler holds gangs by itself; `schedulerName` becomes `koord-scheduler`"),
+    Row(_OURS, "finalizer `operators.koordinator.sh/in-use`", NONE, Action.DROP, "nobody there would take it off"),
+    Row(_OURS, "operators.koordinator.sh/inject", "`schedulerName: koord-scheduler`", Action.REPORT, "of a namespace: pods of gangs get it here; add it to others"),
     Row(_OURS, "operators.koordinator.sh/sub-groups", NONE, Action.REPORT, "one PodGroup for each, all in `groups`"),
     Row(_OURS, "operators.koordinator.sh/sub-group", NONE, Action.REPORT, "one PodGroup for each, all in `groups`"),
     Row(_OURS, "operators.koordinator.sh/network-topology", NONE, Action.REPORT, "it knows one topology, `default`"),
     Row(_OURS, "operators.koordinator.sh/on-member-failure", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/on-bind-failure", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/kept-room", NONE, Action.REPORT),
-    Row(_OURS, "operators.koordinator.sh/shared-with", NONE, Action.DROP, "there every pod may name every quota"),
+    Row(_OURS, "operators.koordinator.sh/checkpointed-at", NONE, Action.REPORT),
+    Row(_OURS, "operators.koordinator.sh/protection", NONE, Action.REPORT),
+    Row(_OURS, "operators.koordinator.sh/device-resources", NONE, Action.REPORT),
+    Row(_OURS, "operators.koordinator.sh/shared-with", NONE, Action.REPORT, 'there every pod may name every quota; nothing is lost of `["*"]`'),
+    Row(_OURS, "operators.koordinator.sh/plan", NONE, Action.DROP, _RESULT),
+    Row(_OURS, "operators.koordinator.sh/plan-signature", NONE, Action.DROP, _RESULT),
+    Row(_OURS, "operators.koordinator.sh/nomination", NONE, Action.DROP, _RESULT),
+    Row(_OURS, "operators.koordinator.sh/nomination-signature", NONE, Action.DROP, _RESULT),
+    Row(_OURS, "operators.koordinator.sh/preempted-by", NONE, Action.DROP, _RESULT),
+    Row(_OURS, "operators.koordinator.sh/taken-over-by", NONE, Action.DROP, _RESULT),
+    Row(_OURS, "operators.koordinator.sh/reservation-uid", NONE, Action.DROP, _RESULT),
+    Row(_OURS, "operators.koordinator.sh/demo-stop-seconds", NONE, Action.DROP, "read by the sandbox only"),
     Row(_OURS, "operators.koordinator.sh/node-selector", "an ElasticQuotaProfile", Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/deletion-policy", NONE, Action.REPORT),
 )
