@@ -57,9 +57,8 @@ def is_bound(cluster, group, minimum):
     return sum("nodeName" in pod["spec"] for pod in pods) >= minimum
 
 
-def placed_together(cluster, group):
-    """Return how many members the largest plan of a gang has placed."""
-    pods = members_of(cluster, group).values()
+def placed_together(pods):
+    """Return how many of the pods the largest plan has placed."""
     annotations = (pod["metadata"].get("annotations") or {} for pod in pods)
     key = "operators.koordinator.sh/plan"
     plans = (json.loads(one[key])["plan"] for one in annotations if key in one)
@@ -100,7 +99,7 @@ def expect_whole(cluster):
     assert groups
     for name, minimum in groups.items():
         cluster.expect(partial(is_bound, cluster, name, minimum), f"{name} is bound")
-        assert placed_together(cluster, name) >= minimum
+        assert placed_together(members_of(cluster, name).values()) >= minimum
     return groups
 
 
@@ -154,13 +153,22 @@ def test_groups_of_a_leader_worker_set_are_gangs_of_their_own(cluster, controlle
         }
         assert names == {"llm-0", "llm-1"}
         before = uids_by_group(cluster)
+        expect_whole_groups(cluster)
         controllers.restart_group(made, 0)
         cluster.expect(lambda: len(cluster.bound()) == 6, "the group is bound again")
         after = uids_by_group(cluster)
         assert before["1"] == after["1"]
         assert not before["0"] & after["0"]
+        expect_whole_groups(cluster)
     finally:
         frameworks.kubectl("delete", "-f", "-", stdin=policy)
+
+
+def expect_whole_groups(cluster):
+    pods = cluster.pods().values()
+    for group in ("0", "1"):
+        members = [one for one in pods if one["metadata"]["labels"][BY_INDEX] == group]
+        assert placed_together(members) == len(members) == 3
 
 
 def uids_by_group(cluster):
