@@ -146,6 +146,7 @@ def box() -> Iterator[Sandbox]:
         box.apply(ROOT / "crds")
         box.kubectl("apply", "-k", str(MANIFESTS / "overlays/separate"))
         box.add_nodes(4, "a100x8")
+        box.add_nodes(1, "l20x4")
         yield box
 
 
@@ -200,11 +201,11 @@ def play(box: Sandbox) -> None:
 
 
 def preempt(box: Sandbox) -> None:
-    """Have a pod take the place of another."""
+    """Have a pod take the place of another, on a node too small for what else is here."""
     for name, more in (("low", {}), ("high", {"priorityClassName": "system-cluster-critical"})):
-        pod = make_pod("", 0, 8)
+        pod = make_pod("", 0, 4)
         pod["metadata"] = {"name": name}
-        pod["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "a100x8-0003"}, **more}
+        pod["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "l20x4-0000"}, **more}
         box.client.create("/api/v1/namespaces/default/pods", pod)
         box.kubectl("wait", "--for=condition=PodScheduled", f"pod/{name}", "--timeout=30s")
 
