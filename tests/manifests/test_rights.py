@@ -146,7 +146,6 @@ def box() -> Iterator[Sandbox]:
         box.apply(ROOT / "crds")
         box.kubectl("apply", "-k", str(MANIFESTS / "overlays/separate"))
         box.add_nodes(4, "a100x8")
-        box.add_nodes(1, "l20x4")
         yield box
 
 
@@ -188,6 +187,8 @@ def play(box: Sandbox) -> None:
     for names in accepted:
         box.kubectl("wait", "--for=condition=Accepted", "--all", "--timeout=30s", names.crd_name)
     box.kubectl("wait", "--for=condition=Ready", "--all", "--timeout=30s", "elasticquotaprofiles")
+    available = "--for=jsonpath={.status.phase}=Available"
+    box.kubectl("wait", available, "--all", "--timeout=30s", "reservations")
     groups = "podgroups.scheduling.sigs.k8s.io"
     box.kubectl("wait", "--for=condition=Bound", f"{groups}/fits", "--timeout=30s")
     reason = "--for=jsonpath={.status.conditions[?(@.type=='Placed')].reason}=InsufficientNodes"
@@ -201,11 +202,14 @@ def play(box: Sandbox) -> None:
 
 
 def preempt(box: Sandbox) -> None:
-    """Have a pod take the place of another, on a node too small for what else is here."""
+    """Have a pod take the place of another, on a node that no reservation holds."""
+    path = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
+    held = {one["status"].get("nodeName") for one in box.client.get(path)["items"]}
+    node = min({"a100x8-0002", "a100x8-0003"} - held)
     for name, more in (("low", {}), ("high", {"priorityClassName": "system-cluster-critical"})):
-        pod = make_pod("", 0, 4)
+        pod = make_pod("", 0, 8)
         pod["metadata"] = {"name": name}
-        pod["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "l20x4-0000"}, **more}
+        pod["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": node}, **more}
         box.client.create("/api/v1/namespaces/default/pods", pod)
         box.kubectl("wait", "--for=condition=PodScheduled", f"pod/{name}", "--timeout=30s")
 
