@@ -226,6 +226,7 @@ SAMPLES: dict[str, tuple[Body, ...]] = {
             "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [NODE_TERM]}}},
         },
     ),
+    "priorityclasses": ({"metadata": _meta("high"), "value": 7, "preemptionPolicy": "Never"},),
     "storageclasses": ({"metadata": _meta("class"), "volumeBindingMode": "WaitForFirstConsumer"},),
     "noderesourcetopologies": (
         {

@@ -26,6 +26,7 @@ API_VERSIONS: Final = {
     "namespaces": ("v1", "Namespace"),
     "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
     "persistentvolumes": ("v1", "PersistentVolume"),
+    "priorityclasses": ("scheduling.k8s.io/v1", "PriorityClass"),
     "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
     "devices": ("scheduling.koordinator.sh/v1alpha1", "Device"),
     "noderesourcetopologies": ("topology.node.k8s.io/v1alpha1", "NodeResourceTopology"),

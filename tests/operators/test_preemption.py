@@ -31,9 +31,12 @@ class Scene:
             (NEVER, 1_000_000, "Never"),
             (LOW, 1000, "PreemptLowerPriority"),
         ):
-            body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
-            with suppress(SandboxApiError):  # another test made it
-                cluster.box.client.create(CLASSES, body)
+            self.make_class(name, value, policy)
+
+    def make_class(self, name: str, value: int, policy: str = "PreemptLowerPriority") -> None:
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
+        with suppress(SandboxApiError):  # another test made it
+            self.cluster.box.client.create(CLASSES, body)
 
     def pod(self, name: str, priority: str, **options: Any) -> None:
         self.cluster.pod(name, priorityClassName=priority, **options)

@@ -22,7 +22,8 @@ from koord.core.preemption.reasons import (
     WaitsForTermination,
 )
 from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
-from koord.core.reservation.plugin import upsert_reservation
+from koord.core.reservation.plugin import upsert_priority_class, upsert_reservation
+from koord.core.reservation.priority import PriorityClass
 
 
 def observe(cluster: FakeCluster, **fields: object) -> None:
@@ -51,7 +52,8 @@ def _minors_of(pod: Pod) -> list[int]:
 def test_a_reservation_of_lower_priority_makes_room() -> None:
     cluster = make_cluster().nodes(make_node("n1").cpu(8000))
     held = make_reservation("r", "n1", cpu=8000)
-    upsert_reservation(cluster.state, replace(held, pod=replace(held.pod, priority=5)))
+    upsert_priority_class(cluster.state, PriorityClass("batch", 5))
+    upsert_reservation(cluster.state, replace(held, priority_class="batch"))
     found = search(cluster, waiting("hp", 1, 8, 10))
     assert isinstance(found, Preemption)
     assert [one.kind for one in found.victims] == [VictimKind.RESERVATION]
@@ -60,8 +62,7 @@ def test_a_reservation_of_lower_priority_makes_room() -> None:
 def test_a_reservation_without_priority_stays() -> None:
     cluster = make_cluster().nodes(make_node("n1").cpu(8000))
     held = make_reservation("r", "n1", cpu=8000)
-    pod = replace(held.pod, priority=2_147_483_647)
-    upsert_reservation(cluster.state, replace(held, pod=pod))
+    upsert_reservation(cluster.state, held)
     assert not isinstance(search(cluster, waiting("hp", 1, 8, 10)), Preemption)
 
 

@@ -136,10 +136,14 @@ _WAITING_GANG: Final[_Signs] = (
     (ConditionType.PLACED, _FALSE),
     (ConditionType.QUORUM_REACHED, _TRUE),
 )
+_WAITING_RESERVATION: Final[_Signs] = (("Scheduled", _FALSE),)
 _SIGNS: Final[Mapping[tuple[TargetKind, PlacementState], _Signs]] = {
     (TargetKind.POD, PlacementState.WAITING): _WAITING_POD,
     (TargetKind.POD, PlacementState.PLACEABLE): _WAITING_POD,
     (TargetKind.POD, PlacementState.BOUND): (("PodScheduled", _TRUE),),
+    (TargetKind.RESERVATION, PlacementState.WAITING): _WAITING_RESERVATION,
+    (TargetKind.RESERVATION, PlacementState.PLACEABLE): _WAITING_RESERVATION,
+    (TargetKind.RESERVATION, PlacementState.BOUND): (("Ready", _TRUE),),
     (TargetKind.POD_GROUP, PlacementState.WAITING): _WAITING_GANG,
     (TargetKind.POD_GROUP, PlacementState.PLACEABLE): _WAITING_GANG,
     (TargetKind.POD_GROUP, PlacementState.DEGRADED): ((ConditionType.DEGRADED, _TRUE),),
@@ -160,7 +164,7 @@ spec:
 
 def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     """Answer for ``target`` at ``now`` (seconds since the epoch); may raise the error above."""
-    make = _answer_for_pod if target.kind is TargetKind.POD else _answer_for_gang
+    make = _answer_for_pod if target.is_planned_alone else _answer_for_gang
     answer = make(reading, target, now)
     return replace(
         answer,
@@ -179,6 +183,8 @@ def _hint_at_preemption(reading: Reading, target: Target, answer: Explanation) -
 def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation:
     state = reading.state
     pod = state.pod_by_key(target.key)
+    if pod is None and target.kind is TargetKind.RESERVATION:  # it exists, and needs no room
+        return Explanation(target, PlacementState.ENDED)
     if pod is None:
         raise TargetNotFoundError(
             describe_missing(reading, target, (one.key for one in state.pods.values()))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -22,12 +22,14 @@ from koord.core.pods import Pod
 from koord.core.preemption.progress import find_nominations
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
+from koord.core.reservation.model import POD_PREFIX
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.decode import Decoder
 from koord.kube.errors import (
     Forbidden,
     KubeError,
+    NotFound,
     ServerUnavailable,
     TooManyRequests,
 )
@@ -37,6 +39,7 @@ from koord.kube.kinds import (
     PLACEMENT,
     PODS,
     QUOTAS,
+    RESERVATIONS,
     STORAGE_CLASSES,
     VOLUMES,
     AnyKind,
@@ -50,7 +53,8 @@ from koord.kube.reflector import Source
 from koord.kube.retry import retry
 from koord.kube.status import conditions_of
 from koord.kube.store import HasMeta, Store
-from koord.kube.wire import Condition, WirePod, WirePodGroup
+from koord.kube.translate.reservations import ReservationTranslator
+from koord.kube.wire import Condition, WirePod, WirePodGroup, WireReservation
 from koord.runtime.hooks import load_hooks
 
 if TYPE_CHECKING:
@@ -76,19 +80,31 @@ class TargetKind(StrEnum):
     POD_GROUP = "PodGroup"
     JOB = "Job"
     """Stands for its gang, or for the first of its pods."""
+    RESERVATION = "Reservation"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The object of the question."""
+    """The object of the question; the namespace of a reservation is that of its template."""
 
     kind: TargetKind
     namespace: str
     name: str
 
     @property
+    def is_planned_alone(self) -> bool:
+        """Whether it is a pod to the planner."""
+        return self.kind in {TargetKind.POD, TargetKind.RESERVATION}
+
+    @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        prefix = POD_PREFIX if self.kind is TargetKind.RESERVATION else ""
+        return f"{self.namespace}/{prefix}{self.name}"
+
+    @property
+    def title(self) -> str:
+        """What users call it, without its kind."""
+        return self.name if self.kind is TargetKind.RESERVATION else self.key
 
 
 class Extent(StrEnum):
@@ -146,6 +162,16 @@ class Reading:
 
 
 VOLUME_KINDS: Final = (CLAIMS, VOLUMES, STORAGE_CLASSES)
+
+
+async def find_reservation(client: Client, name: str) -> Target:
+    """Return the reservation of this name as a target; ends the command if there is none."""
+    try:
+        found = await client.get(f"{RESERVATIONS.path}/{name}", WireReservation)
+    except NotFound:
+        fail(f"there is no Reservation {name}", ExitCode.USAGE)
+    pod = ReservationTranslator().translate(found).pod
+    return Target(TargetKind.RESERVATION, "" if pod is None else pod.namespace, name)
 
 
 async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:
@@ -235,7 +261,7 @@ class _Reader:
         self.rejected: dict[str, str] = {}
         self._client = client
         self._target = target
-        self._wire = WirePod if target.kind is TargetKind.POD else WirePodGroup
+        self._wire = _WIRE[target.kind]
 
     def reject(self, key: str, problem: str) -> None:
         self.rejected[key] = problem
@@ -288,18 +314,27 @@ class _Reader:
         """Return the translation of a source, which also notes what the target says of itself."""
 
         def translate(wire: W) -> T:
-            if isinstance(wire, self._wire) and _key_of(wire) == self._target.key:
+            if isinstance(wire, self._wire) and _is_meant(wire, self._target):
                 self.sighting = _see(wire)
             return source.translate(wire)
 
         return translate
 
 
-def _key_of(wire: WirePod | WirePodGroup) -> str:
-    return f"{wire.metadata.namespace}/{wire.metadata.name}"
+_Seen: TypeAlias = WirePod | WirePodGroup | WireReservation
+_WIRE: Final[Mapping[TargetKind, type[_Seen]]] = {
+    TargetKind.POD: WirePod,
+    TargetKind.POD_GROUP: WirePodGroup,
+    TargetKind.RESERVATION: WireReservation,
+}
 
 
-def _see(wire: WirePod | WirePodGroup) -> Sighting:
+def _is_meant(wire: _Seen, target: Target) -> bool:
+    meta = wire.metadata
+    return meta.name == target.name and meta.namespace in {"", target.namespace}
+
+
+def _see(wire: _Seen) -> Sighting:
     owners = tuple(f"{one.kind}/{one.name}" for one in wire.metadata.owner_references or ())
     if isinstance(wire, WirePod):
         conditions = wire.status.conditions or []
@@ -308,13 +343,13 @@ def _see(wire: WirePod | WirePodGroup) -> Sighting:
         )
         return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
     try:
-        status = msgspec.json.decode(wire.status or b"null", type=_GroupStatus | None)
+        status = msgspec.json.decode(bytes(wire.status) or b"null", type=_Conditions | None)
     except msgspec.DecodeError:
         status = None
     return Sighting(_by_type((status and status.conditions) or []), owners=owners)
 
 
-class _GroupStatus(msgspec.Struct):
+class _Conditions(msgspec.Struct):
     conditions: list[Condition] | None = None
 
 

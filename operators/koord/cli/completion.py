@@ -14,6 +14,7 @@ _PATHS: Final = {
     "job": "/apis/batch/v1/jobs",
     "quota": "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas",
     "node": "/api/v1/nodes",
+    "reservation": "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
     "namespace": "/api/v1/namespaces",
 }
 _IN_NAMESPACES: Final = frozenset({"pod", "podgroup", "job"})

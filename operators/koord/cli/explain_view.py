@@ -35,6 +35,7 @@ from koord.cli.cluster import (
     Reading,
     Target,
     TargetKind,
+    find_reservation,
     read_cluster,
 )
 from koord.cli.common import ExitCode, Output, fail, warn
@@ -127,6 +128,8 @@ async def _read(question: Question) -> tuple[Target, Reading]:
         target = Target(question.kind, namespace, question.name)
         if target.kind is TargetKind.JOB:
             target = await _resolve_job(client, target)
+        elif target.kind is TargetKind.RESERVATION:
+            target = await find_reservation(client, target.name)
         compat = question.compat is Compat.KOORDINATOR
         return target, await read_cluster(client, target, compat=compat)
 
@@ -251,7 +254,7 @@ def make_parts(
 
 def _make_title(answer: Explanation, now: float) -> Text:
     title = Text()
-    title.append(f"{answer.target.kind} {answer.target.key} ", style="bold")
+    title.append(f"{answer.target.kind} {answer.target.title} ", style="bold")
     title.append(_TITLES.get(answer.standing, answer.standing), style=_STYLES[answer.standing])
     if answer.reason is not None and answer.standing in _WITH_REASON:
         title.append(f" {answer.reason.reason.code}", style="bold")
@@ -274,7 +277,7 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
     if answer.standing in _SENTENCES:
         yield _SENTENCES[answer.standing]
     if answer.place is not None:
-        yield _describe_place(answer.place)
+        yield _describe_place(answer.place, answer.target)
     if answer.standing in _TO_COME and answer.is_reported_on:
         yield from _compare_report(answer, now)
 
@@ -289,7 +292,9 @@ def _make_history(episodes: Sequence[Episode], now: float) -> Iterator[Renderabl
     yield table
 
 
-def _describe_place(place: PodPlace) -> str:
+def _describe_place(place: PodPlace, target: Target) -> str:
+    if target.kind is TargetKind.RESERVATION:
+        return f"It holds room on node {place.node}; koord reservation list shows who uses it."
     where = f"It is bound to node {place.node}" if place.is_bound else f"It has node {place.node}"
     if not place.plan_id:
         return f"{where}; another scheduler placed it."
@@ -314,7 +319,7 @@ def _compare_report(answer: Explanation, now: float) -> Iterator[str]:
 
 def _is_same(answer: Explanation, said: Reported) -> bool:
     own = answer.reason
-    return own is not None and (own.reason.code, own.message) == (said.reason, said.message)
+    return own is not None and own.message == said.message
 
 
 def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:

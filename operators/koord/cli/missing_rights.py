@@ -79,7 +79,7 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
 
 def _asks_for_topology(reading: Reading, target: Target) -> bool:
     book, key = reading.state.gangs, target.key
-    if target.kind is TargetKind.POD:
+    if target.is_planned_alone:
         pod = reading.state.pod_by_key(key)
         key = pod.gang.key if pod is not None and pod.gang is not None else ""
     spec = book.spec(key)
@@ -148,6 +148,6 @@ def _chooses_namespaces(pod: Pod) -> bool:
 
 
 def _is_asked_about(pod: Pod, target: Target) -> bool:
-    if target.kind is TargetKind.POD:
+    if target.is_planned_alone:
         return pod.key == target.key
     return pod.gang is not None and pod.gang.key == target.key

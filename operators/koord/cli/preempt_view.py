@@ -14,7 +14,14 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from koord.cli.cluster import Reading, Target, TargetKind, read_cluster, refuse_gaps
+from koord.cli.cluster import (
+    Reading,
+    Target,
+    TargetKind,
+    find_reservation,
+    read_cluster,
+    refuse_gaps,
+)
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.explain_view import Question
@@ -23,6 +30,7 @@ from koord.cli.preemption_hints import find_plan, find_unit
 from koord.core.budgets import Budget
 from koord.core.plan import Unit
 from koord.core.preemption.model import Cost, Preemption, VictimUnit
+from koord.core.preemption.progress import name_of
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.kube.client import Client
@@ -55,11 +63,11 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
 
 
 def _tell_not_waiting(state: ClusterState, target: Target, output: Output) -> None:
-    is_pod = target.kind is TargetKind.POD
+    is_pod = target.is_planned_alone
     if not (state.pod_by_key(target.key) if is_pod else target.key in state.gangs):
-        fail(f"there is no {target.kind} {target.key}", ExitCode.USAGE)
+        fail(f"there is no {target.kind} {target.title}", ExitCode.USAGE)
     document = {
-        "preemptor": target.key,
+        "preemptor": target.title,
         "preempts": False,
         "reason": "NotWaiting",
         "message": _NOT_WAITING,
@@ -69,13 +77,16 @@ def _tell_not_waiting(state: ClusterState, target: Target, output: Output) -> No
         output,
         document=lambda: document,
         names=tuple,
-        text=lambda: (Text(f"{target.key} preempts nobody: {_NOT_WAITING}."),),
+        text=lambda: (Text(f"{target.title} preempts nobody: {_NOT_WAITING}."),),
     )
 
 
 async def _read(question: Question) -> tuple[Target, Reading, tuple[Budget, ...]]:
     async with open_client(question.kubeconfig, question.context) as (client, access):
-        target = Target(question.kind, question.namespace or access.namespace, question.name)
+        if question.kind is TargetKind.RESERVATION:
+            target = await find_reservation(client, question.name)
+        else:
+            target = Target(question.kind, question.namespace or access.namespace, question.name)
         budgets = await _read_budgets(client)
         return target, await read_cluster(client, target), budgets
 
@@ -94,7 +105,7 @@ def _search(state: ClusterState, unit: Unit, budgets: tuple[Budget, ...]) -> Pre
 
 def make_document(unit: Unit, found: Preemption | Reason) -> dict[str, Any]:
     """Return the answer as JSON has it."""
-    head = {"preemptor": unit.group or unit.pods[0].key, "priority": unit.priority}
+    head = {"preemptor": name_of(unit), "priority": unit.priority}
     if not isinstance(found, Preemption):
         return {
             **head,
@@ -107,7 +118,7 @@ def make_document(unit: Unit, found: Preemption | Reason) -> dict[str, Any]:
         **head,
         "preempts": True,
         "plan": found.placement.plan_id,
-        "placements": {one.pod.key: one.node for one in found.placement.assignments},
+        "placements": {one.pod.title: one.node for one in found.placement.assignments},
         "victims": [_describe(one) for one in found.victims],
         "cost": asdict(found.cost),
         "certificate": msgspec.to_builtins(asdict(found.certificate)),
@@ -123,7 +134,7 @@ def _describe(unit: VictimUnit) -> dict[str, Any]:
         "kind": str(unit.kind),
         "name": unit.name,
         "priority": unit.priority,
-        "pods": [{"pod": pod.key, "node": pod.node} for pod in unit.pods],
+        "pods": [{"pod": pod.title, "node": pod.node} for pod in unit.pods],
     }
 
 
@@ -133,7 +144,7 @@ def _names_of(found: Preemption | Reason) -> Iterable[str]:
 
 
 def make_parts(unit: Unit, found: Preemption | Reason) -> Iterator[RenderableType]:
-    name = unit.group or unit.pods[0].key
+    name = name_of(unit)
     if not isinstance(found, Preemption):
         yield Text.assemble((name, "bold"), f" (priority {unit.priority}) preempts nobody.")
         yield Padding(Text(found.text()), (0, 0, 0, 2))

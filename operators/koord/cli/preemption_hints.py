@@ -24,7 +24,7 @@ def hint_at_preemption(
     state: ClusterState, target: Target, reason: Reason | None
 ) -> tuple[str, ...]:
     """Return what is worth saying; ``reason`` is why the target waits."""
-    pod = state.pod_by_key(target.key) if target.kind is TargetKind.POD else None
+    pod = state.pod_by_key(target.key) if target.is_planned_alone else None
     if pod is not None and pod.preempted_by is not None:
         return (_tell_victim(pod),)
     if reason is None or not reason.is_capacity:
@@ -37,7 +37,7 @@ def find_unit(state: ClusterState, target: Target) -> Unit | None:
     """Return the waiting unit of a pod or gang, if it is complete."""
 
     def is_meant(unit: Unit) -> bool:
-        if target.kind is TargetKind.POD:
+        if target.is_planned_alone:
             return any(pod.key == target.key for pod in unit.pods)
         return any(demand.gang == target.key for demand in unit.demands)
 
@@ -65,7 +65,7 @@ def _tell_victim(pod: Pod) -> str:
 def _tell_preemptor(state: ClusterState, unit: Unit, target: Target) -> Iterator[str]:
     nomination = state.nominations.find(unit.key)
     if nomination is not None:
-        left = sorted(pod.key for pod in nomination.victims)
+        left = sorted(pod.title for pod in nomination.victims)
         nodes = named(sorted({one.node for one in nomination.assignments}))
         there = f": {named(left)} still terminating" if left else ""
         yield f"It is preempting, and {nodes} is kept for it (plan {nomination.plan_id}){there}."
@@ -73,7 +73,7 @@ def _tell_preemptor(state: ClusterState, unit: Unit, target: Target) -> Iterator
     found = find_plan(state, unit, now=time.time())
     if isinstance(found, Preemption):
         nodes = named(sorted({pod.node for pod in found.pods}))
-        kind = "pod" if target.kind is TargetKind.POD else "pg"
+        kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()
         yield (
             f"Preempting {write_victims(found.victims)} ({plural(len(found.pods), 'pod')}) frees "
             f"{nodes}; the operators do so unless that is off. "

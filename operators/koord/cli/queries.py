@@ -33,6 +33,7 @@ _SPELLED: Final = {
     "job": ("job", "jobs", "jobs.batch"),
     "quota": ("elasticquota", "elasticquotas", "eq", "quota"),
     "node": ("node", "nodes", "no"),
+    "reservation": ("reservation", "reservations", "rsv"),
 }
 _KINDS: Final = {written: kind for kind, forms in _SPELLED.items() for written in forms}
 Namespace: TypeAlias = Annotated[
@@ -87,7 +88,8 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         str,
         typer.Argument(
             metavar="KIND",
-            help="pod (po), podgroup (pg), job, elasticquota (eq) or node; or KIND/NAME.",
+            help="pod (po), podgroup (pg), job, reservation (rsv), elasticquota (eq) or node; or "
+            "KIND/NAME.",
             autocompletion=_complete_kind,
             show_default=False,
         ),
@@ -111,7 +113,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         ),
     ] = Compat.NONE,
 ) -> None:
-    """Say why a pod, PodGroup or Job waits, or who uses a quota or a node.
+    """Say why a pod, PodGroup, Job or Reservation waits, or who uses a quota or a node.
 
     Plans as the operators do, on this machine, with your own rights; changes nothing.
 
@@ -132,7 +134,12 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     from koord.cli.cluster import TargetKind
     from koord.cli.explain_view import Question, Shown, ask
 
-    kinds = {"pod": TargetKind.POD, "podgroup": TargetKind.POD_GROUP, "job": TargetKind.JOB}
+    kinds = {
+        "pod": TargetKind.POD,
+        "podgroup": TargetKind.POD_GROUP,
+        "job": TargetKind.JOB,
+        "reservation": TargetKind.RESERVATION,
+    }
     ask(
         Question(kinds[kind], namespace, name, kubeconfig, context, compat),
         Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code),
@@ -174,7 +181,7 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
         str,
         typer.Argument(
             metavar="KIND",
-            help="pod (po) or podgroup (pg), or KIND/NAME.",
+            help="pod (po), podgroup (pg) or reservation (rsv), or KIND/NAME.",
             autocompletion=_complete_kind,
             show_default=False,
         ),
@@ -189,7 +196,7 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show whom a waiting pod or gang would preempt, and why.
+    """Show whom a waiting pod, gang or reservation would preempt, and why.
 
     Searches as the operators do, on this machine, with your own rights; changes nothing.
 
@@ -209,9 +216,9 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
             param_hint="--dry-run",
         )
     kind, namespace, name = _parse_target(kind, namespace, name)
-    kind = {"pod": "Pod", "podgroup": "PodGroup"}.get(kind, "")
+    kind = {"pod": "Pod", "podgroup": "PodGroup", "reservation": "Reservation"}.get(kind, "")
     if not kind:
-        raise typer.BadParameter("give a pod or a podgroup", param_hint="KIND")
+        raise typer.BadParameter("give a pod, a podgroup or a reservation", param_hint="KIND")
     question = Question(TargetKind(kind), namespace, name, kubeconfig, context)
     show(question, output, as_exit_code=as_exit_code)
 

@@ -208,7 +208,7 @@ class PreemptionController:
         """Nominate, mark, check again, and delete."""
         plan_id = run.nomination.plan_id
         text = write_victim_text(unit, plan_id, self.settings.scheduler)
-        by = PreemptedBy(plan_id, name_of(unit), unit.pods[0].key)
+        by = PreemptedBy(plan_id, name_of(unit), unit.pods[0].title)
         log.info(
             "Preempting",
             extra={"unit": name_of(unit), "plan": plan_id, "pods": len(run.nomination.victims)},

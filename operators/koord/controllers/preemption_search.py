@@ -172,7 +172,6 @@ class PreemptionSearch:
             and (pause is None or pause.until <= now)
             and bool(unit.required)
             and len(blocked.pods) == len(unit.pods)
-            and not any(pod.handling is Handling.RESERVE for pod in unit.pods)
         )
 
     def _drop_stale(self, now: float) -> None:

@@ -25,6 +25,7 @@ from koord.core.reservation.lifecycle import (
 from koord.core.reservation.model import PLACEHOLDERS, Phase, Reservation, Status
 from koord.core.reservation.placeholders import Held, assess, find_overfull
 from koord.core.reservation.plugin import Reservations, find_use
+from koord.core.reservation.priority import describe_ignored
 from koord.core.state import ClusterState
 from koord.core.text import listed
 from koord.core.units import PODS, format_amount
@@ -80,8 +81,9 @@ class ReservationStatusPolicy:
             return GC_SECONDS / 24
         users = self._users_of(uid)
         status = self._next(reservation, users, now)
+        ignored = describe_ignored(reservation, plugin.classes)
         account = ReservationAccount(reservation, add_up(dict(pod.shape.requests) for pod in users))
-        conditions = _conditions(status, reservation)
+        conditions = _conditions(status, reservation, ignored)
         if status.phase == Phase.AVAILABLE:
             plugin.settle(self.state)
             applied = _template_applied(reservation)
@@ -123,10 +125,13 @@ def _fields(status: Status, account: ReservationAccount, users: list[Pod]) -> di
     return fields
 
 
-def _conditions(status: Status, reservation: Reservation) -> tuple[ConditionPatch, ...]:
+def _conditions(
+    status: Status, reservation: Reservation, ignored: str
+) -> tuple[ConditionPatch, ...]:
     generation = reservation.generation
     problems = reservation.find_problems()
-    text = listed(f"{field} {problem}" for field, problem in problems) or "it can be used"
+    text = listed(f"{field} {problem}" for field, problem in problems)
+    text = text or f"it can be used{ignored and f'; {ignored}'}"
     reason = "InvalidSpec" if problems else "Valid"
     conditions = [ConditionPatch(VALID, not problems, reason, text, generation)]
     ready = status.condition(READY)

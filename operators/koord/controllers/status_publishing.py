@@ -149,7 +149,8 @@ class PlacementAnnouncer:
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
         """Emit one event on a pod: a warning, unless it was placed."""
-        text = _point(reason, reason.text_for(pod.key, compat=self.compat), f"pod {pod.key}")
+        target = pod.title if pod.handling is Handling.RESERVE else f"pod {pod.key}"
+        text = _point(reason, reason.text_for(pod.key, compat=self.compat), target)
         self._emit(ref_of_pod(pod), reason, text)
 
     def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None:

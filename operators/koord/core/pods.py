@@ -325,6 +325,11 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def title(self) -> str:
+        """What users call it: ``namespace/name``, or the reservation that it stands for."""
+        return self.name.replace(":", "/", 1) if self.handling is Handling.RESERVE else self.key
+
+    @property
     def planned_node(self) -> str:
         """The node, or the recorded one of a released pod; empty for none."""
         return self.node or (self.recorded.node if self.recorded is not None else "")

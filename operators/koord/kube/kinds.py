@@ -26,7 +26,14 @@ from koord.core.quota.catalog import key_of
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
 from koord.core.reservation.model import Reservation
-from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
+from koord.core.reservation.plugin import (
+    Reservations,
+    remove_priority_class,
+    remove_reservation,
+    upsert_priority_class,
+    upsert_reservation,
+)
+from koord.core.reservation.priority import PriorityClass
 from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.kube.errors import Forbidden, KubeError, NotFound
@@ -37,6 +44,7 @@ from koord.kube.translate.cluster_objects import (
     translate_claim,
     translate_namespace,
     translate_node,
+    translate_priority_class,
     translate_storage_class,
     translate_volume,
 )
@@ -59,6 +67,7 @@ from koord.kube.wire import (
     WireNodeTopology,
     WirePod,
     WirePodGroup,
+    WirePriorityClass,
     WireQuotaProfile,
     WireReservation,
     WireResourceClaim,
@@ -272,6 +281,20 @@ STORAGE_CLASSES: Final = Kind[
     read_by=_PLANNER_ONLY,
     is_namespaced=False,
 )
+PRIORITY_CLASSES: Final = Kind[
+    WirePriorityClass, PriorityClass, Stateless[WirePriorityClass, PriorityClass]
+](
+    "scheduling.k8s.io/v1",
+    "priorityclasses",
+    WirePriorityClass,
+    lambda _: Stateless(translate_priority_class),
+    upsert_priority_class,
+    remove_priority_class,
+    read_by=frozenset({PLACEMENT, RESERVATION}),
+    is_namespaced=False,
+    # Without the right, which earlier roles lack, reservations take no part in preemption.
+    absent_on=(Forbidden,),
+)
 QUOTAS: Final = Kind[WireElasticQuota, QuotaSpec, QuotaTranslator](
     "scheduling.sigs.k8s.io/v1alpha1",
     "elasticquotas",
@@ -390,6 +413,7 @@ KINDS: Final[tuple[AnyKind, ...]] = (
     CLAIMS,
     VOLUMES,
     STORAGE_CLASSES,
+    PRIORITY_CLASSES,
     NATIVE_POD_GROUPS,
 )
 """Reflectors start in this order. Whoever applies complete lists goes the other way: pods last."""

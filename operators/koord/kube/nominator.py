@@ -1,10 +1,13 @@
-"""Writes nominations: ``status.nominatedNodeName`` and our signed record, in one patch of a pod."""
+"""Writes nominations: ``status.nominatedNodeName`` and our signed record, in one patch of a pod.
+
+A reservation has the record alone.
+"""
 
 import logging
 from typing import Any, Final
 
 from koord.api.keys import operators
-from koord.core.pods import Nominated, Pod
+from koord.core.pods import Handling, Nominated, Pod
 from koord.kube.client import Client, Media
 from koord.kube.errors import Garbled, KubeError, NotFound
 from koord.kube.objects import ref_of_pod
@@ -35,16 +38,16 @@ class Nominator:
         return await self._write(pod, None, _NOTHING)
 
     async def _write(self, pod: Pod, node: str | None, annotations: Any) -> bool:
-        body = {
-            "metadata": {"uid": pod.uid, "annotations": annotations},
-            "status": {"nominatedNodeName": node},
-        }
-        path = f"{ref_of_pod(pod).path}/status"
+        body: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": annotations}}
+        path, media = ref_of_pod(pod).path, Media.MERGE_PATCH
+        if pod.handling is not Handling.RESERVE:
+            body["status"] = {"nominatedNodeName": node}
+            path, media = f"{path}/status", Media.STRATEGIC_MERGE_PATCH
         try:
-            await self._client.patch(path, body, Media.STRATEGIC_MERGE_PATCH)
+            await self._client.patch(path, body, media)
         except NotFound:
             return node is None
         except (KubeError, Garbled) as error:
-            log.warning("Cannot nominate a pod", extra={"pod": pod.key, "problem": str(error)})
+            log.warning("Cannot nominate a pod", extra={"pod": pod.title, "problem": str(error)})
             return False
         return True

@@ -269,6 +269,14 @@ class WireStorageClass(Struct, rename="camel", gc=False):
     volume_binding_mode: str | None = None
 
 
+class WirePriorityClass(Struct, rename="camel", gc=False):
+    """A PriorityClass."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    value: int = 0
+    preemption_policy: str | None = None
+
+
 class PodGroupSpec(Struct, rename="camel", gc=False):
     """``spec`` of a PodGroup."""
 

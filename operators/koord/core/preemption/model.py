@@ -46,7 +46,7 @@ class VictimUnit:
     @property
     def name(self) -> str:
         """What users call it: the pod, the reservation, or the gangs of the group."""
-        return self.group if self.kind is VictimKind.GANG else self.pods[0].key
+        return self.group if self.kind is VictimKind.GANG else self.pods[0].title
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -102,15 +102,15 @@ def record(nomination: Nomination, node: str) -> Nominated:
 
 
 def name_of(unit: Unit) -> str:
-    """Return what users call a unit: its gangs, or the pod."""
-    return unit.group or unit.pods[0].key
+    """Return what users call a unit: its gangs, the pod, or the reservation."""
+    return unit.group or unit.pods[0].title
 
 
 def write_victim_text(unit: Unit, plan_id: str, scheduler: str) -> str:
     """Return the message of ``DisruptionTarget``: Koordinator's words, then the plan."""
     return (
         f"{scheduler}: preempting to accommodate higher priority pods, preemptor: {name_of(unit)}, "
-        f"triggerPod: {unit.pods[0].key} (priority {unit.priority}, plan {plan_id})"
+        f"triggerPod: {unit.pods[0].title} (priority {unit.priority}, plan {plan_id})"
     )
 
 

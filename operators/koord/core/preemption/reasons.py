@@ -59,8 +59,14 @@ class PreemptionNever(PodReason):
     """A member of the unit must not preempt."""
 
     code: ClassVar = "PreemptionNever"
+    is_reservation: bool = False
 
     def _text(self) -> str:
+        if self.is_reservation:
+            return (
+                f"{self.pod} preempts nobody: only a reservation does whose template names a "
+                "PriorityClass that preempts, and that takes in no running pods."
+            )
         return (
             f"{self.pod} does not preempt other pods: not eligible due to preemptionPolicy=Never."
         )

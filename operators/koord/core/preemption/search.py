@@ -16,6 +16,7 @@ from koord.core.budgets import Budget
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
 from koord.core.plan import Placement, Unit
+from koord.core.pods import Handling
 from koord.core.preemption.candidates import Candidates, Moment, find_candidates
 from koord.core.preemption.cost import Costs
 from koord.core.preemption.covering import choose_cover, find_cover
@@ -124,7 +125,7 @@ def _find_obstacle(unit: Unit) -> Reason | None:
     """Return why a unit may not preempt at all."""
     for pod in unit.pods:
         if pod.never_preempts:
-            return PreemptionNever(pod.key)
+            return PreemptionNever(pod.key, pod.handling is Handling.RESERVE)
     if not unit.required:
         return OnlySurplus(unit.demands[0].gang)
     return None

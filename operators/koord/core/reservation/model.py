@@ -193,6 +193,8 @@ class Reservation:
     is_once: bool = True
     is_unschedulable: bool = False
     """Takes no new pods: cordoned, or being deleted."""
+    priority_class: str = ""
+    """The PriorityClass that its template names; the priority of ``pod`` is what it claims."""
     ttl: float | None = DAY
     expires: float | None = None
     created: float = 0.0

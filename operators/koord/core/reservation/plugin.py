@@ -39,6 +39,7 @@ from koord.core.reservation.model import (
     Reservation,
     ReservationUse,
 )
+from koord.core.reservation.priority import PriorityClass, rank_held, rank_waiting
 from koord.core.reservation.session import PayingSession, ReservationSession
 from koord.core.units import PODS
 
@@ -61,6 +62,7 @@ class Reservations(Plugin):
     def __init__(self, *, compat: bool = False) -> None:
         self.compat = compat
         self.ignored: IgnoredResources = NOTHING_IGNORED
+        self.classes: dict[str, PriorityClass] = {}
         self.known: dict[str, Reservation] = {}
         self.accounts: dict[str, ReservationAccount] = {}
         """Those that hold room."""
@@ -232,7 +234,9 @@ class Reservations(Plugin):
             return None
         account, pod = self.accounts.get(uid), reservation.pod
         if account is None:
-            return None if pod is None else _as_waiting(pod, reservation)
+            if pod is None:
+                return None
+            return rank_waiting(_as_waiting(pod, reservation), reservation, self.classes)
         pod = pod or Pod(uid, reservation.namespace, reservation.name, PodShape(()))
         return replace(
             pod,
@@ -240,6 +244,7 @@ class Reservations(Plugin):
             profile=NO_LABELS,
             claims=(),
             handling=Handling.RESERVE,
+            priority=rank_held(reservation, self.classes),
             node=reservation.status.node,
             phase=PodPhase.RUNNING,
             is_terminating=False,
@@ -336,6 +341,27 @@ def upsert_reservation(state: "ClusterState", reservation: Reservation) -> None:
     plugin.upsert(reservation)
     plugin.show(state, reservation.uid)
     state.note_freed({reservation.status.node} - {""})
+
+
+def upsert_priority_class(state: "ClusterState", one: PriorityClass) -> None:
+    plugin = state.plugin(Reservations)
+    if plugin.classes.get(one.name) != one:
+        plugin.classes[one.name] = one
+        _show_all(state, plugin, one.name)
+
+
+def remove_priority_class(state: "ClusterState", one: PriorityClass) -> None:
+    plugin = state.plugin(Reservations)
+    plugin.classes.pop(one.name, None)
+    _show_all(state, plugin, one.name)
+
+
+def _show_all(state: "ClusterState", plugin: Reservations, priority_class: str) -> None:
+    """Have the reservations of a PriorityClass counted with its value."""
+    for uid, reservation in plugin.known.items():
+        if reservation.priority_class == priority_class:
+            plugin.changes.note(uid)
+            plugin.show(state, uid)
 
 
 def remove_reservation(state: "ClusterState", reservation: Reservation) -> None:

@@ -41,8 +41,12 @@ class RunningPods:
             replace(reservation, status=Status(allocatable=reservation.requests()))
         )
         found = self._candidates(reservation, wish)
-        there = ((row, found[row]) for row in rows if row in found)
-        return {row: choose(wish, account, self._free(row), some) for row, some in there}
+        there = {
+            row: [one for one in found[row] if self._cycle.is_charged(one.uid)]
+            for row in rows
+            if row in found
+        }
+        return {row: choose(wish, account, self._free(row), some) for row, some in there.items()}
 
     def _free(self, row: int) -> dict[str, int]:
         table, used = self._cycle.table, self._cycle.used

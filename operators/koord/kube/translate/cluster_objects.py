@@ -1,13 +1,15 @@
-"""Nodes, namespaces, volumes, claims and storage classes: the fields that decide placement."""
+"""Nodes, namespaces, volumes, claims and classes of both: the fields that decide placement."""
 
 from typing import Final
 
 import msgspec
 
 from koord.api.keys import operators
+from koord.api.preemption import PreemptionPolicy
 from koord.caches import cached_by_text
 from koord.core.nodes import Namespace, Node, Taint
 from koord.core.plugins.volumes import ZONE_LABELS, StorageClass, Volume, VolumeClaim
+from koord.core.reservation.priority import PriorityClass
 from koord.core.selectors import SelectorTerm
 from koord.kube.translate.amounts import parse_amounts
 from koord.kube.translate.node_affinity import parse_node_selector
@@ -17,6 +19,7 @@ from koord.kube.wire import (
     WireClaim,
     WireNamespace,
     WireNode,
+    WirePriorityClass,
     WireStorageClass,
     WireVolume,
 )
@@ -106,6 +109,11 @@ def translate_volume(wire: WireVolume) -> Volume:
 
 def translate_storage_class(wire: WireStorageClass) -> StorageClass:
     return StorageClass(wire.metadata.name, wire.volume_binding_mode == _DELAYED)
+
+
+def translate_priority_class(wire: WirePriorityClass) -> PriorityClass:
+    is_never = wire.preemption_policy == PreemptionPolicy.NEVER
+    return PriorityClass(wire.metadata.name, wire.value, is_never)
 
 
 @cached_by_text()

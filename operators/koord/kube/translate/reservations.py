@@ -59,9 +59,15 @@ _DEFAULT_NAMESPACE: Final = "default"
 Problems = list[tuple[str, str]]
 
 
+class _TemplateSpec(PodSpec, gc=False):
+    """Pods have the value of their class besides its name."""
+
+    priority_class_name: str = ""
+
+
 class _Template(Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    spec: _TemplateSpec = msgspec.field(default_factory=_TemplateSpec)
 
 
 class _Spec(Struct, gc=False):
@@ -120,6 +126,7 @@ class ReservationTranslator(SeenStatuses):
             order=_read_order(labels.get(ORDER, "")),
             namespace=template.metadata.namespace if template is not None else "",
             pinned_to=template.spec.node_name if template is not None else "",
+            priority_class=template.spec.priority_class_name if template is not None else "",
             is_unschedulable=meta.deletion_timestamp is not None,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             inner=_read_held(INNER_RESERVED, annotations, problems),
@@ -157,6 +164,7 @@ class ReservationTranslator(SeenStatuses):
         return replace(
             made,
             recorded=None,
+            nominated=None if node else made.nominated,
             allocations=made.allocations if is_there else (),
             handling=Handling.RESERVE,
             priority=_read_priority(spec, labels),

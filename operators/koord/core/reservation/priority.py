@@ -1,0 +1,63 @@
+"""The priority of a reservation: that of the PriorityClass which its template names.
+
+The API server resolves the class of a pod, and refuses a number that differs. Nobody checks
+templates, so a number there may lower the priority in the queue, and has no other effect. Without
+a class a reservation takes no part in preemption, on either side.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from koord.core.pods import Pod
+from koord.core.reservation.model import Reservation
+
+HIGHEST: Final = 2**31 - 1
+"""Koordinator's priority of reservations without one: nothing preempts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A PriorityClass; pods of one that ``never_preempts`` wait for room."""
+
+    name: str
+    value: int
+    never_preempts: bool = False
+
+
+Classes = Mapping[str, PriorityClass]
+
+
+def rank_waiting(pod: Pod, reservation: Reservation, classes: Classes) -> Pod:
+    """Return the pod that is planned for a reservation, with its priority.
+
+    What is laid over running pods waits for them to end.
+    """
+    found = classes.get(reservation.priority_class)
+    if found is None:
+        return replace(pod, priority=min(pod.priority, 0), never_preempts=True)
+    waits = found.never_preempts or reservation.pre_allocation is not None
+    return replace(pod, priority=found.value, never_preempts=pod.never_preempts or waits)
+
+
+def rank_held(reservation: Reservation, classes: Classes) -> int:
+    """Return the priority of what a reservation holds."""
+    found = classes.get(reservation.priority_class)
+    return HIGHEST if found is None else found.value
+
+
+def describe_ignored(reservation: Reservation, classes: Classes) -> str:
+    """Return what the template says of its priority without effect; empty for nothing."""
+    name, pod = reservation.priority_class, reservation.pod
+    found = classes.get(name)
+    if found is None and name:
+        return (
+            f"spec.template.spec.priorityClassName: there is no PriorityClass {name}, so it "
+            "takes no part in preemption"
+        )
+    if pod is None or pod.priority in {0, None if found is None else found.value}:
+        return ""
+    return (
+        f"its priority {pod.priority} is ignored, because nobody has checked it: that of the "
+        "PriorityClass in spec.template.spec.priorityClassName counts"
+    )
