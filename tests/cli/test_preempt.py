@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from rich.console import Console
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pod_group
 from tests.cli.readings import ask_pod
 from tests.cluster import FakeCluster, make_cluster
 
@@ -15,8 +17,11 @@ from koord.cli.output import to_json
 from koord.cli.preempt_view import make_document, make_parts
 from koord.cli.preemption_hints import find_plan, find_unit, hint_at_preemption
 from koord.core.framework.reasons import InsufficientNodes
+from koord.core.gang_history import Episode
 from koord.core.pods import PreemptedBy
 from koord.core.preemption.model import Preemption
+from koord.core.preemption.reasons import VictimsProtected
+from koord.kube.leader_report import PreemptionReport
 
 if TYPE_CHECKING:
     from koord.core.plan import Unit
@@ -44,17 +49,17 @@ def find(cluster: FakeCluster) -> Unit:
 def test_plan_is_printed_in_full() -> None:
     cluster = make_full()
     unit = find(cluster)
-    found = find_plan(cluster.state, unit)
+    found = find_plan(cluster.state, unit, None)
     assert isinstance(found, Preemption)
     console = Console(width=200)
     with console.capture() as capture:
-        for part in make_parts(unit, found):
+        for part in make_parts(unit, found, None):
             console.print(part)
     text = capture.get()
     assert "default/high (priority 10) would preempt 2 pods and start on 2 nodes" in text
     assert "default/low-1" in text
     assert "No victim can be spared" in text
-    document = json.loads(to_json(make_document(unit, found)))
+    document = json.loads(to_json(make_document(unit, found, None)))
     assert document["preempts"] is True
     assert set(document["placements"].values()) == {"n1", "n2"}
     assert {one["name"] for one in document["victims"]} == {"default/low-1", "default/low-2"}
@@ -66,14 +71,57 @@ def test_reason_is_printed_when_nobody_is_preempted() -> None:
         pod = cluster.pod(f"high-{at}")
         cluster.pods(make_pod(pod.name).gang("default/high").gpu(8))
     unit = find(cluster)
-    document = make_document(unit, find_plan(cluster.state, unit))
+    document = make_document(unit, find_plan(cluster.state, unit, None), None)
     assert document["preempts"] is False
     assert document["reason"] == "NobodyLower"
 
 
+@pytest.mark.parametrize(
+    ("said", "names", "ends"),
+    [
+        (None, "low-1 low-2", "unless preemption.enabled is off."),
+        (PreemptionReport(), "low-1 low-2", "; the operators do so."),
+        (PreemptionReport(enabled=False), "low-1 low-2", "preemption.enabled is false."),
+        (PreemptionReport(min_runtime=60.0), "", "2 within their minimum runtime"),
+    ],
+)
+def test_settings_of_the_operators_count(
+    said: PreemptionReport | None, names: str, ends: str
+) -> None:
+    cluster = make_full()
+    for name in ("low-1", "low-2"):
+        cluster.pods(replace(cluster.pod(name), started=1000.0))
+    unit = find(cluster)
+    found = find_plan(cluster.state, unit, said, now=1059.0)
+    document = make_document(unit, found, said)
+    named = sorted(one["name"].removeprefix("default/") for one in document.get("victims", ()))
+    assert " ".join(named) == names
+    assert document["enabled"] == (None if said is None else said.enabled)
+    console = Console(width=200)
+    with console.capture() as capture:
+        for part in make_parts(unit, found, said):
+            console.print(part)
+    assert ends in capture.get().splitlines()[1 if not names else 0] + document.get("message", "")
+
+
+def test_gangs_preempted_often_are_spared() -> None:
+    cluster = make_full()
+    for name, node in (("low-1", "n1"), ("low-2", "n2")):
+        cluster.pods(make_pod(name).gang("default/low").gpu(8).released(node, "p").running(node))
+    history = (Episode(1000, "Preempted", "no room"),)
+    group = make_pod_group("default/low", 2).build()
+    cluster.state.upsert_pod_group(replace(group, history=history))
+    unit = find(cluster)
+    for most, expected in ((2, Preemption), (1, VictimsProtected)):
+        said = PreemptionReport(max_per_day=most)
+        found = find_plan(cluster.state, unit, said, now=2000.0)
+        assert isinstance(found, expected)
+    assert "preempted as often as allowed" in found.text()
+
+
 def test_explain_says_who_would_go_and_who_took_the_place() -> None:
     cluster = make_full()
-    (hint,) = hint_at_preemption(cluster.state, GANG, WHY)
+    (hint,) = hint_at_preemption(cluster.state, GANG, WHY, None)
     assert hint.startswith("Preempting default/low-1, default/low-2 (2 pods) frees n1, n2")
     by = PreemptedBy("p1", "default/high", "default/high-0")
     pod = make_pod("low-1").gpu(8).released("n1", "p").running("n1")

@@ -16,6 +16,7 @@ from koord.controllers.preemption import PreemptionController
 from koord.controllers.preemption_parts import Outcome, PreemptionRules
 from koord.controllers.preemption_search import PreemptionSearch
 from koord.core.gang_history import Episode
+from koord.core.preemption.search import PreemptionOptions
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ async def test_gang_preempts_and_starts_when_its_victims_have_gone() -> None:
 async def test_a_gang_that_was_preempted_often_is_spared_by_all_but_system_priorities(
     age: int, gone: set[str]
 ) -> None:
-    stage = Stage(max_per_day=2)
+    stage = Stage(options=PreemptionOptions(max_per_day=2))
     group = make_pod_group("default/low", 2).build()
     ago = int(time.time()) - age
     history = tuple(Episode(ago + at, "Preempted", "no room") for at in range(2))

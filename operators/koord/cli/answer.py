@@ -177,7 +177,7 @@ def _hint_at_preemption(reading: Reading, target: Target, answer: Explanation) -
     if is_unknown(reading, NODES.name) or reading.extent_of(PODS) is not None:
         return ()
     reason = answer.reason.reason if answer.reason is not None else None
-    return hint_at_preemption(reading.state, target, reason)
+    return hint_at_preemption(reading.state, target, reason, reading.preemption)
 
 
 def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation:

@@ -47,7 +47,7 @@ from koord.kube.kinds import (
     Translator,
     TranslatorOptions,
 )
-from koord.kube.leader_report import LeaderReport
+from koord.kube.leader_report import LeaderReport, PreemptionReport
 from koord.kube.plan_keys import AnySignature
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
@@ -151,6 +151,8 @@ class Reading:
     rejected: Mapping[str, str] = field(default_factory=dict)
     reclaim: ReclaimSetting = UNKNOWN
     """Whether over-use of quotas is reclaimed, as far as the leader says so."""
+    preemption: PreemptionReport | None = None
+    """The settings of preemption; None if the leader does not say."""
     operators_have_hooks: bool | None = None
     """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""
     ignored: tuple[tuple[Pod, MisspelledKey], ...] = ()
@@ -213,6 +215,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         tuple(reader.gaps),
         reader.rejected,
         _find_reclaim(report.result(), statuses),
+        None if (said := report.result()) is None else said.preemption,
         _are_hooked(statuses.values()),
         tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
     )

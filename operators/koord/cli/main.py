@@ -30,13 +30,16 @@ class Command(NamedTuple):
 COMMANDS: Final[Mapping[str, Command]] = {
     "run": Command("run", "Run the operators until SIGTERM or Ctrl-C."),
     "explain": Command(
-        "queries", "Say why a pod, PodGroup or Job waits, or who uses a quota or a node."
+        "queries",
+        "Say why a pod, PodGroup, Job or Reservation waits, or who uses a quota or a node.",
     ),
     "status": Command("overview", "Say whether the operators run and how they are."),
     "queue": Command("overview", "Show what waits, in the order in which it is planned."),
     "top": Command("overview", "Show what nodes and quotas use."),
     "watch": Command("overview", "Watch queue, gangs, quotas and GPUs on one screen."),
-    "preempt": Command("queries", "Show whom a waiting pod or gang would preempt, and why."),
+    "preempt": Command(
+        "queries", "Show whom a waiting pod, gang or reservation would preempt, and why."
+    ),
     "lint": Command("lint", "Find mistakes in YAML files before they cost a job its start."),
     "release": Command("release", "Take our gate off waiting pods, so that others place them."),
     "quota": Command("queries", "Show quotas, explain shares, simulate changes."),

@@ -26,7 +26,7 @@ from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.explain_view import Question
 from koord.cli.output import count_of, make_table, print_in
-from koord.cli.preemption_hints import find_plan, find_unit
+from koord.cli.preemption_hints import find_plan, find_unit, write_whether_on
 from koord.core.budgets import Budget
 from koord.core.plan import Unit
 from koord.core.preemption.model import Cost, Preemption, VictimUnit
@@ -37,6 +37,7 @@ from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.evictor import list_budgets
 from koord.kube.kinds import NODES
+from koord.kube.leader_report import PreemptionReport
 
 _NOT_WAITING = "it does not wait for a place, or is not complete; see koord explain"
 
@@ -51,12 +52,15 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     if unit is None:
         _tell_not_waiting(reading.state, target, output)
         return
-    found = _search(reading.state, unit, budgets)
+    said = reading.preemption
+    if said is None:
+        warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
+    found = find_plan(reading.state, unit, said, budgets, time.time())
     print_in(
         output,
-        document=lambda: make_document(unit, found),
+        document=lambda: make_document(unit, found, said),
         names=lambda: _names_of(found),
-        text=lambda: make_parts(unit, found),
+        text=lambda: make_parts(unit, found, said),
     )
     if as_exit_code and not isinstance(found, Preemption):
         raise SystemExit(ExitCode.NOT_WELL)
@@ -99,13 +103,12 @@ async def _read_budgets(client: Client) -> tuple[Budget, ...]:
         return ()
 
 
-def _search(state: ClusterState, unit: Unit, budgets: tuple[Budget, ...]) -> Preemption | Reason:
-    return find_plan(state, unit, budgets, time.time())
-
-
-def make_document(unit: Unit, found: Preemption | Reason) -> dict[str, Any]:
-    """Return the answer as JSON has it."""
-    head = {"preemptor": name_of(unit), "priority": unit.priority}
+def make_document(
+    unit: Unit, found: Preemption | Reason, said: PreemptionReport | None
+) -> dict[str, Any]:
+    """Return the answer as JSON has it; ``enabled`` is null if that is not known."""
+    enabled = None if said is None else said.enabled
+    head = {"preemptor": name_of(unit), "priority": unit.priority, "enabled": enabled}
     if not isinstance(found, Preemption):
         return {
             **head,
@@ -143,7 +146,9 @@ def _names_of(found: Preemption | Reason) -> Iterable[str]:
     return (f"pod/{pod.name}" for pod in pods)
 
 
-def make_parts(unit: Unit, found: Preemption | Reason) -> Iterator[RenderableType]:
+def make_parts(
+    unit: Unit, found: Preemption | Reason, said: PreemptionReport | None
+) -> Iterator[RenderableType]:
     name = name_of(unit)
     if not isinstance(found, Preemption):
         yield Text.assemble((name, "bold"), f" (priority {unit.priority}) preempts nobody.")
@@ -155,7 +160,8 @@ def make_parts(unit: Unit, found: Preemption | Reason) -> Iterator[RenderableTyp
     yield Text.assemble(
         (name, "bold"),
         f" (priority {unit.priority}) would preempt {count_of(len(found.pods), 'pod')} "
-        f"and start on {count_of(len(nodes), 'node')} (plan {found.placement.plan_id}).",
+        f"and start on {count_of(len(nodes), 'node')} (plan {found.placement.plan_id}); "
+        f"{write_whether_on(said)}.",
     )
     table = make_table("VICTIM", "KIND", "PRIORITY", "PODS", "NODES", right=("PRIORITY", "PODS"))
     for victim in found.victims:

@@ -13,24 +13,25 @@ from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt, Preemption
 from koord.core.preemption.progress import write_victims
 from koord.core.preemption.reasons import NobodyLower
-from koord.core.preemption.search import Context, plan_preemption
+from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
 from koord.core.queue import find_pending
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.text import named, plural
+from koord.kube.leader_report import PreemptionReport
 
 
 def hint_at_preemption(
-    state: ClusterState, target: Target, reason: Reason | None
+    state: ClusterState, target: Target, reason: Reason | None, said: PreemptionReport | None
 ) -> tuple[str, ...]:
-    """Return what is worth saying; ``reason`` is why the target waits."""
+    """Return what is worth saying; ``reason`` is why the target waits, ``said`` the settings."""
     pod = state.pod_by_key(target.key) if target.is_planned_alone else None
     if pod is not None and pod.preempted_by is not None:
         return (_tell_victim(pod),)
     if reason is None or not reason.is_capacity:
         return ()
     unit = find_unit(state, target)
-    return () if unit is None else tuple(_tell_preemptor(state, unit, target))
+    return () if unit is None else tuple(_tell_preemptor(state, unit, target, said))
 
 
 def find_unit(state: ClusterState, target: Target) -> Unit | None:
@@ -45,12 +46,21 @@ def find_unit(state: ClusterState, target: Target) -> Unit | None:
 
 
 def find_plan(
-    state: ClusterState, unit: Unit, budgets: tuple[Budget, ...] = (), now: float = 0.0
+    state: ClusterState,
+    unit: Unit,
+    said: PreemptionReport | None,
+    budgets: tuple[Budget, ...] = (),
+    now: float = 0.0,
 ) -> Preemption | Reason:
-    """Return the plan that the operators would make for a unit, or why they would make none."""
+    """Return the plan that the operators would make for a unit, or why they would make none.
+
+    ``said`` are their settings; None if they are not known: then the defaults count.
+    """
     leaving = {pod.uid for one in state.nominations for pod in one.victims}
     context = Context(now, budgets, pending=lambda: find_pending(state))
-    return plan_preemption(state, unit, exempt=Exempt(terminating=leaving), context=context)
+    said = said or PreemptionReport()
+    options = PreemptionOptions(said.min_runtime, said.max_per_day)
+    return plan_preemption(state, unit, options, Exempt(terminating=leaving), context)
 
 
 def _tell_victim(pod: Pod) -> str:
@@ -62,7 +72,16 @@ def _tell_victim(pod: Pod) -> str:
     )
 
 
-def _tell_preemptor(state: ClusterState, unit: Unit, target: Target) -> Iterator[str]:
+def write_whether_on(said: PreemptionReport | None) -> str:
+    """Say whether the operators do what is planned here."""
+    if said is None:
+        return "the operators do so unless preemption.enabled is off"
+    return "the operators do so" if said.enabled else "they do not: preemption.enabled is false"
+
+
+def _tell_preemptor(
+    state: ClusterState, unit: Unit, target: Target, said: PreemptionReport | None
+) -> Iterator[str]:
     nomination = state.nominations.find(unit.key)
     if nomination is not None:
         left = sorted(pod.title for pod in nomination.victims)
@@ -70,13 +89,13 @@ def _tell_preemptor(state: ClusterState, unit: Unit, target: Target) -> Iterator
         there = f": {named(left)} still terminating" if left else ""
         yield f"It is preempting, and {nodes} is kept for it (plan {nomination.plan_id}){there}."
         return
-    found = find_plan(state, unit, now=time.time())
+    found = find_plan(state, unit, said, now=time.time())
     if isinstance(found, Preemption):
         nodes = named(sorted({pod.node for pod in found.pods}))
         kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()
         yield (
             f"Preempting {write_victims(found.victims)} ({plural(len(found.pods), 'pod')}) frees "
-            f"{nodes}; the operators do so unless that is off. "
+            f"{nodes}; {write_whether_on(said)}. "
             f"koord preempt {kind}/{target.name} --dry-run shows the plan."
         )
     elif not isinstance(found, NobodyLower):

@@ -123,8 +123,7 @@ class PreemptionController:
             self.evictor.list_budgets,
             self.clock,
             self.wall_clock,
-            self.settings.min_runtime,
-            self.settings.max_per_day,
+            self.settings.options,
         )
 
     def wake(self) -> None:

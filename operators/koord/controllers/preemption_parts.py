@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from koord.core.budgets import Budget
 from koord.core.pods import Nominated, Pod, PreemptedBy
+from koord.core.preemption.search import DEFAULT_OPTIONS, PreemptionOptions
 from koord.kube.evictor import Eviction
 
 
@@ -68,8 +69,7 @@ class PreemptionRules:
     """
 
     is_on: bool = True
-    min_runtime: float = 0.0
-    max_per_day: int = 0
+    options: PreemptionOptions = DEFAULT_OPTIONS
     stuck_after: float = 60.0
     uses_eviction_api: bool = False
     scheduler: str = "koord-scheduler"

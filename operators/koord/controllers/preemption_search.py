@@ -11,14 +11,17 @@ from typing import Final
 
 from koord.core.budgets import Budget
 from koord.core.framework.scoring import Scoring
-from koord.core.gang_history import count_preemptions
 from koord.core.holds import Holds
 from koord.core.plan import Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.preemption.model import Exempt, Preemption
 from koord.core.preemption.progress import find_leaving, fits
-from koord.core.preemption.protection import SYSTEM_CRITICAL
-from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
+from koord.core.preemption.search import (
+    DEFAULT_OPTIONS,
+    Context,
+    PreemptionOptions,
+    plan_preemption,
+)
 from koord.core.queue import Blocked, Queue
 from koord.core.state import ClusterState
 
@@ -45,10 +48,7 @@ class _Pause:
 
 @dataclass(slots=True)
 class PreemptionSearch:
-    """``list_budgets`` reads all PodDisruptionBudgets; ``min_runtime`` is in seconds.
-
-    Gangs that were preempted ``max_per_day`` times within a day are spared; 0 spares none.
-    """
+    """``list_budgets`` reads all PodDisruptionBudgets."""
 
     state: ClusterState
     queue: Queue
@@ -56,8 +56,7 @@ class PreemptionSearch:
     list_budgets: Callable[[], Awaitable[tuple[Budget, ...]]]
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
-    min_runtime: float = 0.0
-    max_per_day: int = 0
+    options: PreemptionOptions = DEFAULT_OPTIONS
     stuck: set[str] = field(default_factory=set)
     """uids of victims that do not go."""
     _tried: dict[UnitKey, Blocked] = field(default_factory=dict)
@@ -108,33 +107,15 @@ class PreemptionSearch:
         """Return a preemption for a unit; ``terminating`` are uids that were evicted already."""
         ours = {pod.uid for one in self.state.nominations for pod in one.victims}
         reservations = {p.uid for p in self.state.pods.values() if p.handling is Handling.RESERVE}
-        spared = self._exempt.keys() | reservations | self._find_preempted_often(unit)
-        exempt = Exempt(spared, ours | set(terminating), self.stuck)
+        exempt = Exempt(self._exempt.keys() | reservations, ours | set(terminating), self.stuck)
         context = self._context_of(unit)
-        options = PreemptionOptions(min_runtime=self.min_runtime)
         try:
-            found = plan_preemption(self.state, unit, options, exempt, context)
+            found = plan_preemption(self.state, unit, self.options, exempt, context)
         except Exception:
             # A bug must not stop preemption for others.
             log.exception("Cannot search for victims", extra={"unit": unit.key})
             return None
         return found if isinstance(found, Preemption) and self._lasts(unit, found) else None
-
-    def _find_preempted_often(self, unit: Unit) -> set[str]:
-        """Return the groups of gangs that were preempted as often as they may be.
-
-        Units of a system priority may evict them all the same.
-        """
-        if not self.max_per_day or unit.priority >= SYSTEM_CRITICAL:
-            return set()
-        gangs, now = self.state.gangs, self.wall_clock()
-        keys = gangs.keys()
-        pod_groups = ((gang, gangs.pod_group(gang)) for gang in keys)
-        return {
-            gangs.group(gang).id
-            for gang, one in pod_groups
-            if one is not None and count_preemptions(one.history, now) >= self.max_per_day
-        }
 
     def fits(self, unit: Unit, gone: Collection[Pod] = (), ahead: Iterable[Unit] = ()) -> bool:
         """Whether a unit fits without some pods, after units that are ``ahead`` of it."""

@@ -13,11 +13,20 @@ from msgspec import Struct
 MAX_ERROR: Final = 512
 
 
+class PreemptionReport(Struct, rename="camel", frozen=True, omit_defaults=True):
+    """The settings of preemption, as in the configuration; ``min_runtime`` is in seconds."""
+
+    enabled: bool = True
+    min_runtime: float = 0.0
+    max_per_day: int = 0
+
+
 class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     """Numbers of units: ``ready`` are planned next, ``blocked`` wait, ``incomplete`` lack members.
 
     ``not_ready`` names what is not read yet, or stale. ``reclaim_after`` is how many seconds
     over-use of a quota lasts before it is reclaimed; None: it is not.
+    ``preemption`` is None in the report of a leader that does not say.
     """
 
     version: str = ""
@@ -27,6 +36,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     incomplete: int | None = None
     reasons: Mapping[str, int] = {}
     reclaim_after: float | None = None
+    preemption: PreemptionReport | None = None
     last_error: str = ""
     last_error_at: str = ""
 

@@ -10,6 +10,7 @@ from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
 from koord.core.state import ClusterState
+from koord.kube.leader_report import PreemptionReport
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
@@ -60,15 +61,19 @@ def describe_placement(parts: "Parts") -> dict[str, object]:
 
 def report_queue(parts: "Parts") -> dict[str, Any]:
     """Return what the leader says of its queue in the Lease; nothing without placement."""
-    placement, settings = parts.placement, parts.settings.elastic_quota
+    placement, settings = parts.placement, parts.settings
     if placement is None:
         return {}
+    preemption = settings.preemption
     return {
         "ready": len(placement.queue),
         "blocked": len(placement.queue.blocked),
         "incomplete": len(placement.queue.waiting),
         "reasons": dict(Counter(count_by_reason(placement)).most_common(_MOST_REASONS)),
-        "reclaim_after": settings.reclaims_after,
+        "reclaim_after": settings.elastic_quota.reclaims_after,
+        "preemption": PreemptionReport(
+            preemption.enabled, preemption.min_runtime, preemption.max_per_day
+        ),
     }
 
 

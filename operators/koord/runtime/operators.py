@@ -43,6 +43,7 @@ from koord.controllers.wait_reports import WaitReports
 from koord.core.gang_history import OF_PLACEMENT, OF_POD_GROUPS, Happened
 from koord.core.holds import Holds
 from koord.core.pods import Pod
+from koord.core.preemption.search import PreemptionOptions
 from koord.core.quota.claims import ReclaimSetting
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
@@ -212,8 +213,7 @@ def _start_preemption(
         wall_clock=time.time,
         settings=PreemptionRules(
             is_on=settings.enabled,
-            min_runtime=settings.min_runtime,
-            max_per_day=settings.max_per_day,
+            options=PreemptionOptions(settings.min_runtime, settings.max_per_day),
             stuck_after=settings.stuck_after,
             uses_eviction_api=settings.respect_budgets,
             scheduler=parts.settings.scheduler_name,

@@ -12,10 +12,11 @@ from typing import Final
 
 from koord.core.device_names import CARDS, GPU_CORE, GPU_MEMORY_RATIO, KOORD_GPU, WHOLE
 from koord.core.gang.group import Group
+from koord.core.gang_history import count_preemptions
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.preemption.model import Exempt, VictimKind, VictimUnit
-from koord.core.preemption.protection import find_lasting_protection
+from koord.core.preemption.protection import SYSTEM_CRITICAL, find_lasting_protection
 from koord.core.preemption.reasons import Counts, Protection
 from koord.core.state import ClusterState
 from koord.core.topology_constraint import Rank, rank_member
@@ -36,10 +37,15 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The time, in seconds since the epoch, and for how long a pod may run undisturbed."""
+    """The time, in seconds since the epoch, and what spares running units then.
+
+    A pod may run undisturbed for ``min_runtime`` seconds. A gang that was preempted ``max_per_day``
+    times within a day is spared, except by units of a system priority; 0 spares none.
+    """
 
     now: float = 0.0
     min_runtime: float = 0.0
+    max_per_day: int = 0
 
 
 ANY_MOMENT: Final = Moment()
@@ -160,7 +166,8 @@ class _Finder:
                     yield VictimUnit(
                         pod.uid, VictimKind.SURPLUS, (pod,), pod.priority, work, group.id
                     )
-        if self._may_end(members, whys) and group.id not in self._exempt.units:
+        spared = self._find_spared(group)
+        if self._may_end(members, whys) and spared is None:
             yield VictimUnit(
                 group.id,
                 VictimKind.GANG,
@@ -171,7 +178,19 @@ class _Finder:
                 sum(1 for gang in group.gangs if gangs.tally(gang).placed and placed[gang]),
             )
             return
-        self._count_core(members, whys, surplus, is_exempt=group.id in self._exempt.units)
+        self._count_core(members, whys, surplus, spared or Protection.GANG)
+
+    def _find_spared(self, group: Group) -> Protection | None:
+        """Return why a group is spared as a whole, whatever its members say."""
+        if group.id in self._exempt.units:
+            return Protection.EXEMPT
+        most, gangs = self._moment.max_per_day, self._state.gangs
+        if not most or self._limit >= SYSTEM_CRITICAL:
+            return None
+        pod_groups = (gangs.pod_group(gang) for gang in group.gangs)
+        histories = (one.history for one in pod_groups if one is not None)
+        is_often = any(count_preemptions(one, self._moment.now) >= most for one in histories)
+        return Protection.OFTEN if is_often else None
 
     def _may_end(self, members: Sequence[Pod], whys: dict[str, Protection | None]) -> bool:
         """Whether a gang may be evicted as a whole; its oldest member says how long it has run."""
@@ -187,15 +206,14 @@ class _Finder:
         members: Sequence[Pod],
         whys: dict[str, Protection | None],
         surplus: int,
-        *,
-        is_exempt: bool,
+        rest_is: Protection,
     ) -> None:
         """Count why the members of a gang that cannot be evicted as a whole are protected."""
         found = [why for why in whys.values() if why is not None]
         self._protected.update(found)
         rest = sum(pod.priority < self._limit for pod in members) - len(found) - surplus
         if rest > 0:
-            self._protected[Protection.EXEMPT if is_exempt else Protection.GANG] += rest
+            self._protected[rest_is] += rest
 
     def _placed_members(self, gang: str) -> list[Pod]:
         return [

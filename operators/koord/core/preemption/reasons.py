@@ -25,7 +25,9 @@ class Protection(StrEnum):
     STARTING = "Starting"
     """Assigned to its node, but not bound yet."""
     EXEMPT = "Exempt"
-    """Evicting it was refused lately, or it was preempted too often."""
+    """Evicting it was refused lately."""
+    OFTEN = "Often"
+    """Its gang was preempted ``maxPerDay`` times within a day."""
     QUOTA = "Quota"
     """Its quota is within its guarantee."""
     GANG = "Gang"
@@ -42,6 +44,7 @@ _WHY: Final[Mapping[Protection, str]] = {
     Protection.YOUNG: "within their minimum runtime",
     Protection.STARTING: "about to start",
     Protection.EXEMPT: "exempt for now",
+    Protection.OFTEN: "members of gangs that were preempted as often as allowed",
     Protection.QUOTA: "within the guarantee of their quota",
     Protection.GANG: "members of gangs that cannot be evicted as a whole",
     Protection.BUDGET: "protected by PodDisruptionBudgets",

@@ -60,9 +60,10 @@ MOST_STEPS: Final = 300_000_000
 
 @dataclass(frozen=True, slots=True)
 class PreemptionOptions:
-    """Settings of the search; ``min_runtime`` are the seconds that a pod may run undisturbed."""
+    """Settings of the search; ``min_runtime`` and ``max_per_day`` as in ``Moment``."""
 
     min_runtime: float = 0.0
+    max_per_day: int = 0
     most_steps: int = MOST_STEPS
     scoring: Scoring = field(default_factory=Scoring)
 
@@ -96,7 +97,7 @@ def plan_preemption(
     refusal = _find_obstacle(unit)
     if refusal is not None:
         return refusal
-    moment = Moment(context.now, options.min_runtime)
+    moment = Moment(context.now, options.min_runtime, options.max_per_day)
     candidates = find_candidates(state, unit, moment, exempt)
     state.refresh(context.now)
     with closing(state.open_cycle(context.pending)) as cycle:
