@@ -99,7 +99,7 @@ MUTANTS: dict[str, Replacement] = {
     ),
     # To take a server error for final is no defect here: before any refusal counts, a look at the
     # pod tells whether the write was carried out, and a pod to which none was is tried again soon.
-    "a conflict is final": (binder_module.Binder, "_look", _gone),
+    "a conflict is final": (binder_module.Binder, "_read", _gone),
     "pods are not pinned": (release_module, "_pin", lambda *_: []),
     "released pods hold no place": (charges_module, "node_charged", _charge_nodes_only),
     "relist_since pods are tried again at once": (

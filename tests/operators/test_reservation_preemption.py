@@ -1,7 +1,8 @@
-"""Reservations that preempt, on a real API server."""
+"""Reservations that preempt and are preempted, on a real API server."""
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,60 @@ def test_the_next_process_goes_on(room: Room) -> None:
     room.let_go("low")
     room.reservations.expect("r")
     assert room.cluster.bound() == {}
+
+
+def test_a_reservation_gives_way_and_waits_for_room_again(room: Room) -> None:
+    (node,) = room.cluster.add_nodes(1)
+    room.reserve("r", LOW)
+    assert room.reservations.expect("r")["nodeName"] == node
+    room.pod("high", HIGH)
+    room.cluster.expect_bound("high")
+    status = room.reservations.expect("r", "Pending")
+    assert not {"nodeName", "allocatable"} & status.keys()
+    note = f"preemptor: {room.cluster.namespace}/high"
+    room.expect(lambda: note in "".join(room.events("r", "Preempted")), "it has an event")
+    room.expect(lambda: "lacks 8 free" in room.scheduled("r")[2], "it says why it waits")
+    room.cluster.delete_pod("high")
+    assert room.reservations.expect("r")["nodeName"] == node
+    room.pod("owner", LOW, labels={"app": "a"})
+    room.cluster.expect_bound("owner")
+
+
+def test_a_reservation_that_pods_use_stays(room: Room) -> None:
+    """So does one without a class."""
+    room.cluster.add_nodes(2)
+    room.reserve("used", LOW)
+    room.reservations.expect("used")
+    room.pod("owner", LOW, labels={"app": "a"}, gpus=4)
+    room.cluster.expect_bound("owner")
+    room.reservations.post(room.reservations.make("plain", 8))
+    room.reservations.expect("plain")
+    room.pod("high", HIGH)
+    room.cluster.expect_pod("high", "InsufficientNodes")
+    time.sleep(2)  # several looks of the controller
+    assert not room.deleted()
+    for name in ("used", "plain"):
+        assert room.reservations.status(name)["phase"] == "Available"
+
+
+def test_a_gang_takes_a_pod_and_a_reservation_whatever_ends(room: Room) -> None:
+    """The process ends between the release of the reservation and the end of the pod."""
+    room.cluster.add_nodes(2)
+    room.pod("low", LOW)
+    room.run("low")
+    room.holds("low")
+    room.reserve("r", LOW)
+    room.reservations.expect("r")
+    room.cluster.gang("high", 2, priorityClassName=HIGH)
+    room.expect(lambda: room.is_leaving("low"), "the victim is deleted")
+    room.reservations.expect("r", "Pending")
+    room.cluster.operators.kill()
+    room.pod("thief", MIDDLE)
+    room.cluster.operators.start()
+    room.cluster.expect_pod("thief", "InsufficientNodes")
+    room.let_go("low")
+    room.cluster.expect_bound("high-0", "high-1")
+    assert room.reservations.get("r")["status"]["phase"] == "Pending"
 
 
 def test_a_tenant_needs_the_right_to_use_a_class(room: Room) -> None:

@@ -22,6 +22,7 @@ from koord.core.preemption.reasons import (
     WaitsForTermination,
 )
 from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
+from koord.core.reservation.model import ReservationUse
 from koord.core.reservation.plugin import upsert_priority_class, upsert_reservation
 from koord.core.reservation.priority import PriorityClass
 
@@ -57,6 +58,19 @@ def test_a_reservation_of_lower_priority_makes_room() -> None:
     found = search(cluster, waiting("hp", 1, 8, 10))
     assert isinstance(found, Preemption)
     assert [one.kind for one in found.victims] == [VictimKind.RESERVATION]
+
+
+def test_a_reservation_that_pods_use_stays() -> None:
+    cluster = make_cluster().nodes(make_node("n1").cpu(8000))
+    held = make_reservation("r", "n1", cpu=8000, priority_class="batch")
+    upsert_priority_class(cluster.state, PriorityClass("batch", 5))
+    upsert_reservation(cluster.state, held)
+    user = running("user", "n1", 1, 10).build()
+    user = replace(user, allocations=(ReservationUse(user.uid, "r", "uid-r"),))
+    cluster.pods(user)
+    assert not isinstance(search(cluster, waiting("hp", 1, 7, 10)), Preemption)
+    cluster.state.remove_pod(user.uid)
+    assert isinstance(search(cluster, waiting("hp", 1, 7, 10)), Preemption)
 
 
 def test_a_reservation_without_priority_stays() -> None:

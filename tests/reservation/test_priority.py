@@ -71,7 +71,8 @@ def test_one_that_is_laid_over_running_pods_preempts_nobody() -> None:
 
 @pytest.mark.parametrize(("name", "priority"), [("batch", 100), ("", HIGHEST), ("no", HIGHEST)])
 def test_rank_of_what_is_held(name: str, priority: int) -> None:
-    assert rank_held(of_class(name), CLASSES) == priority
+    assert rank_held(of_class(name), CLASSES, 0) == priority
+    assert rank_held(of_class(name), CLASSES, 1) == HIGHEST
 
 
 @pytest.mark.parametrize(

@@ -356,7 +356,7 @@ class PreemptionController:
     def _find_left(self, run: _Run) -> list[Pod]:
         """Return the victims that still use their nodes."""
         found = (self.state.pods.get(pod.uid) for pod in run.nomination.victims)
-        return [pod for pod in found if pod is not None and not pod.phase.is_terminal]
+        return [pod for pod in found if pod is not None and pod.node and not pod.phase.is_terminal]
 
     def _find_undeleted(self, run: _Run) -> list[Pod]:
         done = self.evictions.evicted

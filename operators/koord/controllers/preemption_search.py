@@ -13,7 +13,7 @@ from koord.core.budgets import Budget
 from koord.core.framework.scoring import Scoring
 from koord.core.holds import Holds
 from koord.core.plan import Unit, UnitKey
-from koord.core.pods import Handling, Pod
+from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt, Preemption
 from koord.core.preemption.progress import find_leaving, fits
 from koord.core.preemption.search import (
@@ -106,8 +106,7 @@ class PreemptionSearch:
     def find(self, unit: Unit, terminating: Collection[str]) -> Preemption | None:
         """Return a preemption for a unit; ``terminating`` are uids that were evicted already."""
         ours = {pod.uid for one in self.state.nominations for pod in one.victims}
-        reservations = {p.uid for p in self.state.pods.values() if p.handling is Handling.RESERVE}
-        exempt = Exempt(self._exempt.keys() | reservations, ours | set(terminating), self.stuck)
+        exempt = Exempt(self._exempt.keys(), ours | set(terminating), self.stuck)
         context = self._context_of(unit)
         try:
             found = plan_preemption(self.state, unit, self.options, exempt, context)

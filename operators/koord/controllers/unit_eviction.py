@@ -33,7 +33,9 @@ class UnitEvictions:
 
     def forget_confirmed(self) -> None:
         pods = self.state.pods
-        self.evicted = {u for u in self.evicted if u in pods and not pods[u].gone_by}
+        known = ((uid, pods.get(uid)) for uid in self.evicted)
+        # A reservation loses its node, and waits for another.
+        self.evicted = {uid for uid, pod in known if pod and pod.node and not pod.gone_by}
 
     async def mark_all(self, pods: Iterable[Pod], mark: Callable[[Pod], Awaitable[bool]]) -> bool:
         """Mark pods; return whether all are marked."""

@@ -3,10 +3,13 @@
 An eviction names the uid of its pod: a recreated pod of the same name is never evicted. Pods that
 are evicted together are all *marked* with a condition before. The mark survives a crash, so that
 the next process completes the eviction. Callers decide which pods to evict.
+
+A pod that stands for a reservation has no mark. Evicting it takes its node away, in one write: it
+waits for another.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,15 +18,19 @@ from msgspec import Struct
 
 from koord.api.keys import operators
 from koord.core.budgets import Budget, split_by_budgets
-from koord.core.pods import Pod, PodPhase, PreemptedBy
+from koord.core.pods import Handling, Pod, PodPhase, PreemptedBy
+from koord.core.reservation.lifecycle import READY, SCHEDULED
+from koord.core.reservation.model import Phase
 from koord.core.selectors import Operator, Requirement
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
+from koord.kube.objects import ref_of_pod
 from koord.kube.preemption_records import encode_preempted_by
 from koord.kube.retry import is_transient
-from koord.kube.status import ConditionPatch, StatusPatch, render
+from koord.kube.status import ConditionPatch, StatusPatch, applied_by, format_time, render
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
-from koord.kube.wire import ObjectMeta
+from koord.kube.translate.reservations import read_status
+from koord.kube.wire import ObjectMeta, WireReservation
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +94,9 @@ _DISRUPTED: Final = "DisruptionTarget"
 _BY_SCHEDULER: Final = "PreemptionByScheduler"
 _PREEMPTED: Final = "Preempted"
 _SPARED: Final = "NotPreempted"
+_MANAGER: Final = "koord-placement"
+"""Owns the node of a reservation that it placed, so that not applying it takes it away."""
+_ROOM_LOST: Final = "its room was given to a unit of higher priority: see the event Preempted"
 _BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 
 
@@ -120,6 +130,8 @@ class Evictor:
 
     async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str) -> bool:
         """Mark a victim as kube-scheduler does, and with a condition that only we set."""
+        if pod.handling is Handling.RESERVE:
+            return True
         conditions = (
             ConditionPatch(operators.PREEMPTED, True, _PREEMPTED, text),
             ConditionPatch(_DISRUPTED, True, _BY_SCHEDULER, text),
@@ -127,6 +139,8 @@ class Evictor:
         return await self._set_conditions(pod, conditions, encode_preempted_by(by))
 
     async def unmark_preempted(self, pod: Pod, text: str) -> bool:
+        if pod.handling is Handling.RESERVE:
+            return True
         conditions = (
             ConditionPatch(operators.PREEMPTED, False, _SPARED, text),
             ConditionPatch(_DISRUPTED, False, _SPARED, text),
@@ -134,17 +148,40 @@ class Evictor:
         return await self._set_conditions(pod, conditions, {operators.PREEMPTED_BY: None})
 
     async def evict(self, pod: Pod) -> Eviction:
+        if pod.handling is Handling.RESERVE:
+            return await self._release(pod)
         return await self._post(pod, is_dry=False)
 
     async def delete(self, pod: Pod) -> Eviction:
         """Delete a pod with its grace period, whatever its PodDisruptionBudgets say."""
+        if pod.handling is Handling.RESERVE:
+            return await self._release(pod)
+        return await _outcome_of(self._client.delete(_path_of(pod), uid=pod.uid))
+
+    async def _release(self, pod: Pod) -> Eviction:
+        """Take the node of a reservation away; refused if another scheduler gave it."""
+        ref, moment = ref_of_pod(pod), format_time(self._wall_clock())
+        lost = {"status": "False", "reason": _PREEMPTED, "message": _ROOM_LOST}
+        times = {"lastProbeTime": moment, "lastTransitionTime": moment}
+        conditions = [{"type": one, **lost, **times} for one in (SCHEDULED, READY)]
+        body = {
+            "apiVersion": ref.api_version,
+            "kind": ref.kind,
+            "metadata": {"name": ref.name, "uid": pod.uid},
+            "status": {"phase": str(Phase.PENDING), "conditions": conditions},
+        }
+        form = applied_by(_MANAGER)
+        write = self._client.patch(f"{ref.path}/status", body, form.media, form.params)
+        outcome = await _outcome_of(write)
+        return await self._confirm_release(pod) if outcome is Eviction.EVICTED else outcome
+
+    async def _confirm_release(self, pod: Pod) -> Eviction:
         try:
-            await self._client.delete(_path_of(pod), uid=pod.uid)
-        except (NotFound, Conflict):
-            return Eviction.GONE
-        except KubeError as error:
-            return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
-        return Eviction.EVICTED
+            found = await self._client.get(ref_of_pod(pod).path, WireReservation)
+        except KubeError:
+            return Eviction.UNKNOWN
+        keeps = read_status(bytes(found.status)).node == pod.node
+        return Eviction.REFUSED if keeps else Eviction.EVICTED
 
     async def list_budgets(self) -> tuple[Budget, ...]:
         return await list_budgets(self._client)
@@ -213,6 +250,16 @@ class Evictor:
             log.warning("Cannot mark a pod", extra={"pod": pod.key, "problem": str(error)})
             return False
         return True
+
+
+async def _outcome_of(write: Awaitable[object]) -> Eviction:
+    try:
+        await write
+    except (NotFound, Conflict):
+        return Eviction.GONE
+    except KubeError as error:
+        return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
+    return Eviction.EVICTED
 
 
 async def list_budgets(client: Client) -> tuple[Budget, ...]:

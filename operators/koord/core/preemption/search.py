@@ -97,9 +97,9 @@ def plan_preemption(
     refusal = _find_obstacle(unit)
     if refusal is not None:
         return refusal
+    state.refresh(context.now)
     moment = Moment(context.now, options.min_runtime, options.max_per_day)
     candidates = find_candidates(state, unit, moment, exempt)
-    state.refresh(context.now)
     with closing(state.open_cycle(context.pending)) as cycle:
         if context.prepare is not None:
             context.prepare(cycle)

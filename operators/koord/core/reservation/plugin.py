@@ -244,7 +244,7 @@ class Reservations(Plugin):
             profile=NO_LABELS,
             claims=(),
             handling=Handling.RESERVE,
-            priority=rank_held(reservation, self.classes),
+            priority=rank_held(reservation, self.classes, account.pods),
             node=reservation.status.node,
             phase=PodPhase.RUNNING,
             is_terminating=False,

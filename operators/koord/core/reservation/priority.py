@@ -2,7 +2,8 @@
 
 The API server resolves the class of a pod, and refuses a number that differs. Nobody checks
 templates, so a number there may lower the priority in the queue, and has no other effect. Without
-a class a reservation takes no part in preemption, on either side.
+a class a reservation takes no part in preemption, on either side. Nor does one that pods use, as a
+victim: its room was promised to them.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from koord.core.pods import Pod
 from koord.core.reservation.model import Reservation
 
 HIGHEST: Final = 2**31 - 1
-"""Koordinator's priority of reservations without one: nothing preempts them."""
+"""Koordinator's priority of reservations without one: nothing preempts what has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,10 @@ def rank_waiting(pod: Pod, reservation: Reservation, classes: Classes) -> Pod:
     return replace(pod, priority=found.value, never_preempts=pod.never_preempts or waits)
 
 
-def rank_held(reservation: Reservation, classes: Classes) -> int:
-    """Return the priority of what a reservation holds."""
+def rank_held(reservation: Reservation, classes: Classes, users: int) -> int:
+    """Return the priority of what a reservation holds that this many pods use."""
     found = classes.get(reservation.priority_class)
-    return HIGHEST if found is None else found.value
+    return HIGHEST if found is None or users else found.value
 
 
 def describe_ignored(reservation: Reservation, classes: Classes) -> str:
