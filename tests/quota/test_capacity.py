@@ -8,6 +8,7 @@ import pytest
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
+from koord.core.quota_audit import find_drift
 from koord.core.selectors import Operator, Requirement
 
 IN_POOL = (Requirement("pool", Operator.IN, ("a",)),)
@@ -33,6 +34,23 @@ def test_a_cordoned_node_of_a_pool_changes_nothing_outside() -> None:
     cluster.nodes(replace(pooled, is_unschedulable=True))
     cluster.quotas(replace(ROOT, unschedulable={"cpu": 100}))
     assert (total(cluster), total(cluster, "t")) == (100, 100)
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("", 100), ("team", 180)])
+def test_usage_on_a_node_that_is_gone_does_not_reduce_the_capacity_of_others(
+    quota: str, expected: int
+) -> None:
+    """Its pods stay until they are garbage collected, which takes a minute."""
+    cluster = make_cluster().quotas(TEAM)
+    cluster.nodes(make_node("a").cpu(100), make_node("b").cpu(100))
+    cluster.pods(make_pod("x").requests(cpu=80).quota(quota).running("b"))
+    cluster.state.remove_node("b")
+    assert total(cluster) == expected
+    assert not find_drift(cluster.state)
+    cluster.delete_pods("x")
+    assert total(cluster) == 100
+    cluster.nodes(make_node("b").cpu(100))
+    assert total(cluster) == 200
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def recount(state: ClusterState) -> Ledger:
     for node in state.table.nodes:
         if node is not None:
             quotas.upsert_node(node)
+    quotas.gone = dict(kept.gone)
     _count_all(quotas, state)
     return Ledger(quotas.solve(state.used_on), quotas.rules)
 

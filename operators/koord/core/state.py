@@ -31,6 +31,7 @@ from koord.core.pod_charge import PodCharge, charge_of
 from koord.core.pods import Allocation, Handling, Pod, PodShape
 from koord.core.preemption.protection import is_evictable
 from koord.core.quota.cache import QuotaCache
+from koord.core.quota.capacity import add_up
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
@@ -186,7 +187,10 @@ class ClusterState:
         return None if charge is None or row is None else Place(row, is_visible=charge.is_visible)
 
     def used_on(self, node: str) -> Amounts:
-        row = self.table.row_of[node]
+        """Return what pods use on a node, also if it is gone."""
+        row = self.table.row_of.get(node)
+        if row is None:
+            return add_up(dict(shape.requests) for shape in self._shapes_on(node))
         return {
             key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
         }

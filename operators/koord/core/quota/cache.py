@@ -68,6 +68,8 @@ class QuotaCache:
         self.without_leftovers: dict[QuotaName, UnitKey] = {}
         """Quota that is given no leftovers -> the unit that waits for what was taken back."""
         self._nodes: dict[str, Node] = {}
+        self.gone: dict[str, Node] = {}
+        """Nodes that were deleted, as long as pods are still charged to them."""
         self._open: dict[str, int] | None = None
         self._closed: list[Node] = []
         self.asked: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
@@ -116,11 +118,13 @@ class QuotaCache:
     def upsert_node(self, node: Node) -> None:
         """Take in a node."""
         self._nodes[node.name] = node
+        self.gone.pop(node.name, None)
         self._open = None
 
     def remove_node(self, name: str) -> None:
-        """Forget a node that is gone."""
-        self._nodes.pop(name, None)
+        """Note that a node is gone."""
+        if name in self._nodes:
+            self.gone[name] = self._nodes.pop(name)
         self._open = None
 
     def quota_of(self, pod: Pod) -> QuotaName:
@@ -381,7 +385,8 @@ class QuotaCache:
     def _capacity(self, used_on: Callable[[str], Amounts]) -> dict[str, int]:
         """Return what all nodes offer. One that takes no pods offers what runs on it already.
 
-        Not if it is in a pool: what is taken away for that is less by the whole node.
+        So does one that is gone, whose pods remain for a while. Not if it is in a pool: what is
+        taken away for that is less by the whole node.
         """
         if self._open is None:
             counted = [node for node in self._nodes.values() if is_counted(node, self.rules)]
@@ -389,12 +394,14 @@ class QuotaCache:
             self._closed = [
                 node for node in self._nodes.values() if not is_counted(node, self.rules)
             ]
-        if not self._closed:
+        self.gone = {name: node for name, node in self.gone.items() if used_on(name)}
+        closed = [*self._closed, *self.gone.values()]
+        if not closed:
             return dict(self._open)
         apart = [spec.selector for spec in self.catalog.registry.specs.values() if is_apart(spec)]
         held = (
             _held(node, used_on(node.name))
-            for node in self._closed
+            for node in closed
             if not any(is_selected(node.labels, selector) for selector in apart)
         )
         return add_up((self._open, *held))
