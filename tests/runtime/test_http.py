@@ -91,6 +91,15 @@ async def test_address_in_use_is_reported():
                 pass
 
 
+async def test_a_port_that_nobody_chose_gives_way_to_a_free_one():
+    process = Process()
+    async with serve_http(Address("127.0.0.1", 0), process.sources) as taken:
+        anywhere = replace(taken, or_free=True)
+        async with serve_http(anywhere, process.sources) as served:
+            assert served.host == taken.host
+            assert served.port not in {0, taken.port}
+
+
 async def test_foreign_address_is_reported():
     with pytest.raises(CannotListen, match=r"^192\.0\.2\.1:0: "):
         async with serve_http(Address("192.0.2.1", 0), Process().sources):

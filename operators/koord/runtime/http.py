@@ -7,6 +7,7 @@ names pods and nodes, so only loopback clients may read it, whatever the listen 
 """
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -73,15 +74,22 @@ async def serve_http(
     )
     await runner.setup()
     try:
-        try:
-            await web.TCPSite(runner, address.host, address.port).start()
-        except OSError as error:
-            why = os.strerror(error.errno).lower() if error.errno else str(error)
-            raise CannotListen(f"{address.host}:{address.port}: {why}") from error
+        await _listen(runner, address)
         host, port, *_ = runner.addresses[0]
         yield Address(host, port)
     finally:
         await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, address: Address) -> None:
+    try:
+        await web.TCPSite(runner, address.host, address.port).start()
+    except OSError as error:
+        if address.or_free and error.errno == errno.EADDRINUSE:
+            await _listen(runner, Address(address.host, 0))
+            return
+        why = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise CannotListen(f"{address.host}:{address.port}: {why}") from error
 
 
 def make_app(sources: Sources, authorize: Authorize | None = None) -> web.Application:

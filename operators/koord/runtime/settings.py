@@ -45,10 +45,14 @@ class InvalidConfiguration(ValueError):  # noqa: N818 - what it says is what is 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An IP address and a port to listen on; port 0 lets the system choose."""
+    """An IP address and a port to listen on; port 0 lets the system choose.
+
+    With ``or_free`` any free port will do where this one is taken: nobody has chosen it.
+    """
 
     host: str
     port: int
+    or_free: bool = False
 
 
 def parse_address(text: object) -> Address:
@@ -243,8 +247,11 @@ class Settings(_Section):
     """How nodes are compared, by resource; replaces the built-in strategies as a whole."""
     resource_fit_plus: FitPlusSettings = FitPlusSettings()
     scarce_resources: ScarceSettings = ScarceSettings()
-    http_address: Annotated[Address, BeforeValidator(parse_address)] = Address("127.0.0.1", 8080)
-    """Where metrics and health are served; the manifests set 0.0.0.0:8080."""
+    http_address: Annotated[Address, BeforeValidator(parse_address)] = Address(
+        "127.0.0.1", 8080, or_free=True
+    )
+    """Where metrics and health are served; the manifests set 0.0.0.0:8080. Where nobody sets it and
+    that port is taken, any free one is used, which the log says."""
     metrics_authorization: bool = Field(default=False, strict=True)
     """Metrics only for readers with a token and the right to get /metrics."""
     bind_concurrency: int = Field(default=32, ge=1, le=1000, strict=True)
