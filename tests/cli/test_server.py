@@ -1,9 +1,12 @@
 """`koord explain` against a real API server, as users with different rights."""
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import networkx as nx
 import pytest
@@ -363,3 +366,38 @@ def test_a_topology_is_written_as_a_graph(sandbox: Sandbox, pool: list[str]) -> 
     graph = nx.parse_graphml(CliRunner().invoke(app, [*arguments, "graphml"]).stdout)
     assert graph.nodes["/s1"]["allocatable nvidia.com/gpu"] == "8"
     sandbox.client.delete(f"{path}/drawn")
+
+
+def test_watch_shows_the_queue_again_when_it_changes(
+    sandbox: Sandbox, create: Callable[..., None], namespace: str
+) -> None:
+    command = [sys.executable, "-c", "from koord.cli.main import main; main()"]
+    options = [
+        "queue",
+        "-n",
+        namespace,
+        "-o",
+        "json",
+        "--watch",
+        f"--kubeconfig={sandbox.kubeconfig}",
+    ]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        try:
+            assert json.loads(read_document(watching.stdout)) == {"waiting": []}
+            create("one", gpus=9)
+            (waiting,) = json.loads(read_document(watching.stdout))["waiting"]
+            assert waiting["names"] == [f"{namespace}/one"]
+        finally:
+            watching.send_signal(signal.SIGINT)
+    assert watching.returncode == 0
+
+
+def read_document(stream: IO[str]) -> str:
+    """Return the next document of a stream of JSON, which ends with a line with a bracket."""
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if line.startswith("}"):
+            break
+    return "".join(lines)

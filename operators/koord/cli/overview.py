@@ -18,6 +18,7 @@ from koord.cli.common import (
     Namespace,
     Output,
 )
+from koord.cli.watching import watchable
 
 
 class Tops(StrEnum):
@@ -27,6 +28,7 @@ class Tops(StrEnum):
     QUOTAS = "quotas"
 
 
+@watchable
 def status(
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Where the operators run.")
@@ -52,6 +54,7 @@ def status(
     show(namespace, kubeconfig, context, output=output, as_exit_code=as_exit_code)
 
 
+@watchable
 def queue(
     namespace: Namespace = "",
     _all_namespaces: AllNamespaces = False,
@@ -75,6 +78,7 @@ def queue(
     show(namespace, kubeconfig, context, output=output)
 
 
+@watchable
 def top(
     what: Annotated[Tops, typer.Argument(metavar="[nodes|quotas]", help="What to show.")] = (
         Tops.NODES

@@ -26,6 +26,7 @@ from koord.cli.common import (
     suggest,
 )
 from koord.cli.common import Namespace as OnlyIn
+from koord.cli.watching import watchable
 
 _SPELLED: Final = {
     "pod": ("pod", "pods", "po"),
@@ -83,6 +84,7 @@ TargetName = Annotated[
 ]
 
 
+@watchable
 def explain(  # noqa: PLR0917 - typer calls it, by name
     kind: Annotated[
         str,
@@ -223,6 +225,7 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
     show(question, output, as_exit_code=as_exit_code)
 
 
+@watchable
 def topology(
     name: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Name of the ClusterNetworkTopology.")
@@ -251,6 +254,7 @@ def topology(
     show(name, kubeconfig, context, output=output, show_all=all_domains)
 
 
+@watchable
 def devices(
     node: Annotated[
         str, typer.Argument(metavar="[NODE]", help="Name of a node; by default all of them.")
@@ -305,6 +309,7 @@ reservation = typer.Typer(
 
 
 @reservation.command("list")
+@watchable
 def reservation_list(
     output: Form = Output.TEXT, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
@@ -350,6 +355,7 @@ _AMOUNT: Final = "RESOURCE=AMOUNT"
 
 
 @quota.command("tree")
+@watchable
 def quota_tree(
     namespace: OnlyIn = "",
     _all_namespaces: AllNamespaces = False,
@@ -371,6 +377,7 @@ def quota_tree(
 
 
 @quota.command("explain")
+@watchable
 def quota_explain(
     name: QuotaName, output: Form = Output.TEXT, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
