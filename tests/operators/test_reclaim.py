@@ -197,7 +197,8 @@ def test_pod_protected_by_a_budget_stays_and_another_is_evicted(scene: Scene) ->
     scene.protect(1, **{"is": "protected"})
     scene.pod("mine", "b")
     scene.cluster.expect_bound("mine")
-    assert set(scene.cluster.pods()) == {"low", "mine"}
+    scene.expect_left("low", "mine")
+    assert scene.evictions() == ["high"]
 
 
 def test_gang_is_evicted_only_if_its_budget_allows_all_evictions(scene: Scene) -> None:
