@@ -198,7 +198,7 @@ def test_pod_protected_by_a_budget_stays_and_another_is_evicted(scene: Scene) ->
     scene.pod("mine", "b")
     scene.cluster.expect_bound("mine")
     scene.expect_left("low", "mine")
-    assert scene.evictions() == ["high"]
+    assert set(scene.evictions()) == {"high"}, "a dry run precedes the eviction"
 
 
 def test_gang_is_evicted_only_if_its_budget_allows_all_evictions(scene: Scene) -> None:
