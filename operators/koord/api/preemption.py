@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 from koord.api.keys import preemption as keys
 
@@ -13,10 +14,12 @@ class PreemptionPolicy(StrEnum):
     PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 
 
+_POLICIES: Final = {policy.value: policy for policy in PreemptionPolicy}
+
+
 def read_policy(labels: Mapping[str, str]) -> PreemptionPolicy | None:
     """Return the policy that a label names; None if it names none."""
-    text = labels.get(keys.PREEMPTION_POLICY)
-    return PreemptionPolicy(text) if text in set(PreemptionPolicy) else None
+    return _POLICIES.get(labels.get(keys.PREEMPTION_POLICY, ""))
 
 
 def is_protected(labels: Mapping[str, str]) -> bool:

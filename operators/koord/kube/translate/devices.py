@@ -245,6 +245,8 @@ def read_allocated(pod: str, text: str, wishes: Wishes = NO_WISHES) -> DeviceAll
 
 def read_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wishes:
     """Return what a pod says about its devices, and what of it cannot be read."""
+    if not annotations and ISOLATION_LABEL not in labels:
+        return NO_WISHES
     problems: list[tuple[str, str]] = []
     hints = _read(DEVICE_ALLOCATE_HINT, annotations, problems) or {}
     joint = _read(DEVICE_JOINT_ALLOCATE, annotations, problems)

@@ -110,7 +110,7 @@ class PodTranslator:
         self._owned: BoundedCache[tuple[Any, ...], tuple[OwnerReference, ...]] = BoundedCache(
             16 * MIB
         )
-        self._profiles: BoundedCache[PodLabels, PodLabels] = BoundedCache(16 * MIB)
+        self._profiles: BoundedCache[tuple[Any, ...], PodLabels] = BoundedCache(16 * MIB)
 
     def form_of(self, uid: str) -> PodForm | None:
         return self._forms.get(uid)
@@ -266,12 +266,12 @@ class PodTranslator:
 
     def _profile(self, namespace: str, labels: Mapping[str, str]) -> PodLabels:
         """Intern a namespace and labels, which many pods share."""
-        seen = PodLabels(namespace, labels)
+        seen = (namespace, *labels.items())  # servers send labels in one order
         known = self._profiles.get(seen)
         if known is None:
             own = {self._intern(key): self._intern(value) for key, value in labels.items()}
             known = PodLabels(self._intern(namespace), own)
-            self._profiles.keep(known, known, size_of(own))
+            self._profiles.keep(seen, known, size_of(own) + size_of(seen))
         return known
 
     def _intern(self, text: str) -> str:
@@ -295,7 +295,8 @@ def _said(
 ) -> tuple[tuple[str, Hashable], ...]:
     """Return what annotations and labels say to plugins."""
     said: tuple[tuple[str, Hashable], ...]
-    said = () if devices == NO_WISHES else ((DEVICES, devices),)
+    is_silent = devices is NO_WISHES or devices == NO_WISHES
+    said = () if is_silent else ((DEVICES, devices),)
     if numa is not NO_NUMA_WISHES:
         said = (*said, (NUMA, numa))
     reservations = read_reservation_wishes(meta.annotations or _NO_LABELS, labels)
