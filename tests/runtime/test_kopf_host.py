@@ -7,6 +7,7 @@ import logging
 import threading
 from typing import Any
 
+import aiohttp
 import kopf
 import pytest
 
@@ -14,10 +15,28 @@ from koord.runtime import kopf_host
 from koord.runtime.kopf_host import KopfHost
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("gone")])
+class ApiError(Exception):
+    """As Kopf's, which has the status of the response too."""
+
+    status = 429
+
+
+@pytest.mark.parametrize(
+    ("error", "is_traced"),
+    [
+        (asyncio.CancelledError(), False),
+        (RuntimeError("gone"), True),
+        (ApiError("storage is (re)initializing", {"code": 429}), False),
+        (aiohttp.ServerDisconnectedError(), False),
+    ],
+)
 async def test_kopf_is_restarted_after_any_error(
-    error: BaseException, monkeypatch: pytest.MonkeyPatch
+    error: BaseException,
+    is_traced: bool,  # noqa: FBT001 - a parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
     starts: list[bool] = []
     is_back = threading.Event()
 
@@ -39,3 +58,6 @@ async def test_kopf_is_restarted_after_any_error(
     await host.stop()
     assert not host._thread.is_alive()
     assert len(starts) == 2
+    said = [one for one in caplog.records if "restarting" in one.message]
+    assert [bool(one.exc_info) for one in said] == [is_traced]
+    assert [one.levelname for one in said] == ["ERROR" if is_traced else "INFO"]

@@ -13,6 +13,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 from typing_extensions import override
 
 from koord.api.keys import operators
@@ -129,6 +130,13 @@ def _load_kopf() -> None:
             del sys.modules[name]
 
 
+def _is_transient(error: Exception) -> bool:
+    """Whether it is the API server's, as while it starts: no connection, 429 or 5xx."""
+    status = getattr(error, "status", 0)  # of an APIError, a class that Kopf does not export
+    no_connection = isinstance(error, aiohttp.ClientConnectionError | TimeoutError)
+    return no_connection or status == 429 or status in range(500, 600)
+
+
 class KopfHost:
     """Keeps one Kopf operator with all handlers running until :meth:`stop`.
 
@@ -194,10 +202,14 @@ class KopfHost:
             except asyncio.CancelledError:
                 if not self._stop.is_set():
                     log.info("Kopf was cancelled; restarting it")
-            except Exception:
+            except Exception as error:
                 # Handlers are level-triggered, so a restart is safe after any error.
                 self._has_failed = True
-                log.exception("Kopf failed; restarting it")
+                if _is_transient(error):
+                    why = {"problem": str(error.args[0]) if error.args else repr(error)}
+                    log.info("The API server does not serve Kopf yet; restarting it", extra=why)
+                else:
+                    log.exception("Kopf failed; restarting it")
             finally:
                 with self._lock:
                     self._cancel_operator = None
