@@ -64,6 +64,10 @@ class Reporter:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.plans: list[str] = []
+
+    def announce_plan(self, quota: Any, text: str) -> None:
+        self.plans.append(f"{quota.name}: {text}")
 
     def announce_overuse(self, quota: Any, text: str) -> None:
         self.told.append(f"{quota.name}: {text}")
@@ -78,7 +82,9 @@ class Reporter:
 class Stage:
     """A scene, its controller, and a manual clock."""
 
-    def __init__(self, *, is_on: bool = True, **more: Any) -> None:
+    def __init__(
+        self, *, is_on: bool = True, is_dry: bool = False, rate: int = 0, **more: Any
+    ) -> None:
         self.scene = Scene(**more)
         self.evictor = FakeEvictor(self.scene)
         self.reporter = Reporter()
@@ -90,7 +96,7 @@ class Stage:
             blocked=lambda: self.scene.blocked,
             is_synced=lambda: True,
             clock=lambda: self.now,
-            options=RevokeOptions(is_on=is_on, delay=120, interval=1),
+            options=RevokeOptions(is_on, 120, 1, is_dry, rate),
         )
 
     def look(self, after: float = 0.0) -> None:
@@ -122,6 +128,56 @@ def test_over_use_is_reclaimed_once_after_the_grace_period() -> None:
     stage.look(500)
     assert stage.evicted == ["p0"]
     assert stage.reporter.told[-1] == "a is well"
+
+
+def test_a_dry_run_says_who_would_go() -> None:
+    stage = Stage(is_dry=True)
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.scene.want(4)
+    stage.wait_and_look()
+    assert stage.evicted == []
+    assert not stage.reporter.told
+    assert not stage.scene.state.quotas.without_leftovers
+    (plan,) = stage.reporter.plans
+    assert plan.startswith("a: would evict (dry run) default/p0 (1 pod) for ")
+    assert "quota a uses 16 nvidia.com/gpu but is entitled to 12" in plan
+
+
+def test_a_plan_is_announced_before_it_is_carried_out() -> None:
+    stage = Stage()
+    stage.scene.gang("g", 4, minimum=4)
+    stage.evictor.answers = {"g-0": Eviction.PROTECTED}
+    stage.scene.want(8)
+    stage.wait_and_look()
+    stage.look(121)
+    assert stage.evicted == []
+    (plan,) = stage.reporter.plans
+    assert plan.startswith("a: evicting default/g (4 pods) for ")
+
+
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_a_plan_names_nobody_whom_a_budget_protects(*, is_dry: bool) -> None:
+    stage = Stage(is_dry=is_dry)
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.evictor.protected = {"p0", "p1"}
+    stage.scene.want(4)
+    stage.wait_and_look()
+    (plan,) = stage.reporter.plans
+    assert " default/p2 (1 pod) for " in plan
+    assert stage.evicted == ([] if is_dry else ["p2"])
+
+
+def test_a_quota_loses_so_many_pods_a_minute() -> None:
+    stage = Stage(rate=1)
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.scene.want(8)
+    stage.wait_and_look()
+    assert stage.evicted == ["p0"]
+    stage.look(121)
+    assert stage.evicted == ["p0", "p1"]
 
 
 def test_nothing_is_reclaimed_if_disabled() -> None:

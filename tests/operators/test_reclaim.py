@@ -100,13 +100,13 @@ class Scene:
             and write.code < 300
         ]
 
-    def notes(self, kind: str) -> list[str]:
+    def notes(self, kind: str, reason: str = "OverEntitlement") -> list[str]:
         path = f"/apis/events.k8s.io/v1/namespaces/{self.cluster.namespace}/events"
         events = self.cluster.box.client.get(path)["items"]
         return [
             one["note"]
             for one in events
-            if one["reason"] == "OverEntitlement" and one["regarding"]["kind"] == kind
+            if one["reason"] == reason and one["regarding"]["kind"] == kind
         ]
 
 
@@ -199,6 +199,11 @@ def test_pod_protected_by_a_budget_stays_and_another_is_evicted(scene: Scene) ->
     scene.cluster.expect_bound("mine")
     scene.expect_left("low", "mine")
     assert set(scene.evictions()) == {"high"}, "a dry run precedes the eviction"
+    where = scene.cluster.namespace
+    plan = f"evicting {where}/high (1 pod) for {where}/mine: quota {where}-a uses 16 nvidia.com/gpu"
+    scene.cluster.expect(
+        lambda: plan in "".join(scene.notes("ElasticQuota", "ReclaimPlanned")), "the plan is said"
+    )
 
 
 def test_gang_is_evicted_only_if_its_budget_allows_all_evictions(scene: Scene) -> None:

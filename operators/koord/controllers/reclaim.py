@@ -9,19 +9,20 @@ gang, and after a crash the next leader completes the eviction.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from koord.controllers.unit_eviction import UnitEvictions
 from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
+from koord.core.plan import UnitKey
 from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt
 from koord.core.queue import Blocked
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse, write_overuse
-from koord.core.reclaim import Reclaim, can_keep_running, plan_reclaim
+from koord.core.reclaim import Reclaim, can_keep_running, plan_reclaim, write_plan
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction, Evictor
 
@@ -31,9 +32,14 @@ MAX_ATTEMPTS: Final = 16
 """How often units are chosen per quota and round, also in place of protected ones."""
 
 
+RATE_SECONDS: Final = 60.0
+"""Over which the pods count that a quota has lost."""
+
+
 class RevokeReporter(Protocol):
     """Reports evictions and their cause to users."""
 
+    def announce_plan(self, quota: QuotaSpec, text: str) -> None: ...
     def announce_overuse(self, quota: QuotaSpec, text: str) -> None: ...
     def announce_revoked(self, pod: Pod, text: str) -> None: ...
     def retract_overuse(self, quota: QuotaSpec) -> None: ...
@@ -41,11 +47,17 @@ class RevokeReporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RevokeOptions:
-    """``is_on`` enables reclaiming. ``delay`` is the grace period; both times are in seconds."""
+    """``is_on`` enables reclaiming. ``delay`` is the grace period; both times are in seconds.
+
+    With ``is_dry`` plans are announced, and nobody is evicted. A quota that has lost
+    ``most_per_minute`` pods within a minute loses no further unit for now; 0 is no limit.
+    """
 
     is_on: bool = False
     delay: float = 120.0
     interval: float = 1.0
+    is_dry: bool = False
+    most_per_minute: int = 0
 
 
 @dataclass(slots=True)
@@ -65,6 +77,10 @@ class RevokeController:
     _patience: OveruseTimer = field(init=False)
     _over: dict[QuotaName, float] = field(default_factory=dict)
     """Over-used quotas and how far they are over, as a part of what they are entitled to."""
+    _lost: dict[QuotaName, list[tuple[float, int]]] = field(default_factory=dict)
+    """When quotas lost how many pods, within the last minute."""
+    _planned: dict[QuotaName, str] = field(default_factory=dict)
+    """The last plan that was announced, of quotas that are over."""
     _seen: tuple[int, int] = (-1, -1)
     """Version of the quotas at the last check."""
 
@@ -109,6 +125,7 @@ class RevokeController:
             over[one.quota] = max(over.get(one.quota, 0.0), one.over / max(one.entitled, 1))
         specs = self.state.quotas.catalog.registry.specs
         for name in self._over.keys() - over:
+            self._planned.pop(name, None)
             if name in specs:
                 self.reporter.retract_overuse(specs[name])
         self._over = over
@@ -117,11 +134,51 @@ class RevokeController:
         protected: set[str] = set()
         for _ in range(MAX_ATTEMPTS):
             chosen = self._choose(name, Exempt(protected, self.evictions.evicted))
-            if chosen and chosen[0].beneficiary:
-                self.state.quotas.without_leftovers[name] = chosen[0].beneficiary
-            protected.update([one.key for one in chosen if not await self._evict_unit(one)])
             if not chosen:
                 return
+            allowed = [one for one in chosen if await self._may_go(one)]
+            protected.update(one.key for one in chosen if one not in allowed)
+            if self.options.is_dry and len(allowed) < len(chosen):
+                continue
+            self._announce_plan(name, allowed)
+            if self.options.is_dry:
+                return
+            if chosen[0].beneficiary:
+                self.state.quotas.without_leftovers[name] = chosen[0].beneficiary
+            for one in reversed(allowed):  # the least important first
+                if self._has_lost_enough(name):
+                    return
+                if not await self._evict_unit(one):
+                    protected.add(one.key)
+                else:
+                    self._lost.setdefault(name, []).append((self.clock(), len(one.pods)))
+
+    def _has_lost_enough(self, name: QuotaName) -> bool:
+        since = self.clock() - RATE_SECONDS
+        recent = [(at, pods) for at, pods in self._lost.pop(name, ()) if at > since]
+        if recent:
+            self._lost[name] = recent
+        most = self.options.most_per_minute
+        return bool(most) and sum(pods for _, pods in recent) >= most
+
+    async def _may_go(self, unit: Reclaim) -> bool:
+        may_go = await self.evictor.may_go(unit.pods)
+        self.evictions.counts[Eviction.PROTECTED] += not may_go
+        return may_go
+
+    def _announce_plan(self, name: QuotaName, chosen: Sequence[Reclaim]) -> None:
+        quota = self.state.quotas.catalog.registry.specs.get(name)
+        if quota is None or not chosen:
+            return
+        beneficiary = self._name_of(chosen[0].beneficiary)
+        text = write_plan(chosen, beneficiary, is_dry=self.options.is_dry)
+        if self._planned.get(name) != text:
+            self._planned[name] = text
+            self.reporter.announce_plan(quota, text)
+
+    def _name_of(self, beneficiary: UnitKey) -> str:
+        by = self.state.pods.get(beneficiary)
+        return by.key if by is not None else beneficiary
 
     def _choose(self, name: QuotaName, exempt: Exempt) -> tuple[Reclaim, ...]:
         try:
@@ -136,9 +193,6 @@ class RevokeController:
 
     async def _evict_unit(self, unit: Reclaim) -> bool:
         pods, text = unit.pods, write_overuse(unit.over)
-        if not await self.evictor.may_go(pods):
-            self.evictions.counts[Eviction.PROTECTED] += 1
-            return False
         is_marked = await self.evictions.mark_all(pods, lambda pod: self.evictor.mark(pod, text))
         is_gone = is_marked and await self.evictions.evict_all(pods)
         if not is_gone:
@@ -171,8 +225,7 @@ class RevokeController:
             self.reporter.announce_overuse(quota, text)
         for pod in pods:
             self.reporter.announce_revoked(pod, text)
-        by = self.state.pods.get(unit.beneficiary)
-        named = by.key if by is not None else unit.beneficiary
+        named = self._name_of(unit.beneficiary)
         for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):
             pod_group = self.state.gangs.pod_group(gang)
             if pod_group is not None:

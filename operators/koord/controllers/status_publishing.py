@@ -61,6 +61,8 @@ HOLDING: Final = "Holding"
 """The action in events about placeholders."""
 REVOKING: Final = "Revoking"
 """The action in events about evictions of pods whose quota is over its share."""
+PLANNING: Final = "Planning"
+"""The action in events about such evictions to come."""
 
 
 PREEMPTING: Final = "Preempting"
@@ -293,6 +295,12 @@ class RevokeAnnouncer:
     """Emits events about evictions of pods whose quota is over its share."""
 
     events: EventRecorder
+
+    def announce_plan(self, quota: QuotaSpec, text: str) -> None:
+        """Emit an event on the quota, before anybody is evicted."""
+        ref, kind, reason = ref_of_quota(quota), EventType.NORMAL, "ReclaimPlanned"
+        self.events.forget(ref, PLANNING)
+        self.events.record(ref, kind, action=PLANNING, reason=reason, note=text)
 
     def announce_overuse(self, quota: QuotaSpec, text: str) -> None:
         """Emit an event on the quota."""

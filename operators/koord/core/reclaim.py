@@ -9,7 +9,7 @@ place theirs again: the surplus of a gang, or the whole gang with its group.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -32,10 +32,12 @@ from koord.core.quota.reclaim import (
     find_overuse,
     is_rounding,
     least_important_first,
+    write_overuse,
 )
 from koord.core.quota.usage import count_devices
 from koord.core.reclaim_need import ReclaimUnit, Selection, find_need, without_parts
 from koord.core.state import ClusterState
+from koord.core.text import named, plural
 from koord.core.units import Amounts
 
 _YET_TO_START: Final = 1e11
@@ -70,6 +72,16 @@ def plan_reclaim(
     return tuple(
         Reclaim(one.unit.key, one.pods, selection.over, beneficiary) for one in without_parts(units)
     )
+
+
+def write_plan(chosen: Sequence[Reclaim], beneficiary: str, *, is_dry: bool) -> str:
+    """Say who is to be evicted of one quota, for whom, and why."""
+    groups = {pod.gang.key for one in chosen for pod in one.pods if pod.gang is not None}
+    names = sorted(groups | {pod.key for one in chosen for pod in one.pods if pod.gang is None})
+    count = plural(sum(len(one.pods) for one in chosen), "pod")
+    whom = f" for {beneficiary}" if beneficiary else ""
+    does = "would evict (dry run)" if is_dry else "evicting"
+    return f"{does} {named(names)} ({count}){whom}: {write_overuse(chosen[0].over)}"
 
 
 def _choose_others(state: ClusterState, ledger: Ledger, name: QuotaName) -> tuple[Selection, ...]:

@@ -181,6 +181,8 @@ def _start_reclaim(
             is_on=settings.revokes,
             delay=settings.delay_evict_time,
             interval=settings.revoke_pod_interval,
+            is_dry=settings.reclaim_dry_run,
+            most_per_minute=settings.max_reclaims_per_minute,
         ),
         record=history.record,
     )

@@ -135,7 +135,7 @@ _Namespace = Annotated[str, Field(max_length=63, pattern=_DNS_SUBDOMAIN)]
 class QuotaSettings(_Section):
     """How quotas are enforced; names and defaults are those of Koordinator's ElasticQuota plugin.
 
-    Only ``built_in_namespaces`` is ours.
+    ``built_in_namespaces``, ``reclaim_dry_run`` and ``max_reclaims_per_minute`` are ours.
     """
 
     enable_runtime_quota: bool = Field(default=True, strict=True)
@@ -149,6 +149,11 @@ class QuotaSettings(_Section):
     """How long a quota uses too much before pods are evicted."""
     revoke_pod_interval: Seconds = Field(default=1.0, gt=0)
     """How often that is checked."""
+    reclaim_dry_run: bool = Field(default=False, strict=True)
+    """Who would be evicted is said in events of the quotas, and nobody is."""
+    max_reclaims_per_minute: int = Field(default=0, ge=0, le=100_000, strict=True)
+    """How many pods a quota may lose within a minute before the next unit has to wait; 0 is no
+    limit."""
     built_in_namespaces: tuple[_Namespace, ...] = Field(
         default=BUILT_IN_NAMESPACES, max_length=1024
     )
