@@ -7,13 +7,13 @@ from typer.testing import CliRunner
 from koord.api.crdgen import file_name
 from koord.api.device import Device
 from koord.api.podgroup import PodGroup
-from koord.cli.crds import crds as app
+from koord.cli.main import app
 
 CRDS = Path(__file__).parents[2] / "crds"
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(app, ["crds", *map(str, arguments)])
     return result.exit_code, result.output
 
 

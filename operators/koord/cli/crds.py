@@ -14,20 +14,21 @@ from koord.api.crdgen import RESOURCES, file_name, render_crd
 
 _FOUND: Final = 1
 
-crds = typer.Typer(help="Write and check the CRDs.", invoke_without_command=True)
 
-
-@crds.callback()
-def write_crds(
-    context: typer.Context,
+def crds(
     directory: Annotated[Path, typer.Option(help="Directory of the CRDs.")] = Path("crds"),
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit with 1 if a file is stale.")
     ] = False,
 ) -> None:
-    """Write the CRDs of all custom resources."""
-    if context.invoked_subcommand is not None:
-        return
+    """Write and check the CRDs.
+
+    For example:
+
+      koord crds --directory crds
+
+      koord crds --check
+    """
     if check:
         stale = "".join(_find_stale(directory))
         typer.echo(stale, nl=False)

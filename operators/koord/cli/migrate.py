@@ -45,7 +45,14 @@ def migrate(
         bool, typer.Option("--in-place", help="Change the files, instead of printing them.")
     ] = False,
 ) -> None:
-    """Rewrite manifests of Volcano, Kueue, KAI and others to ours, or to Koordinator."""
+    """Rewrite manifests of Volcano, Kueue, KAI and others to ours, or to Koordinator.
+
+    For example:
+
+      koord migrate job.yaml queue.yaml > ours.yaml
+
+      koord migrate --to koordinator --in-place gang.yaml
+    """
     if in_place and "-" in files:
         fail("--in-place needs files, not -", ExitCode.USAGE)
     chunks = [chunk for file in files for chunk in _read(file)]

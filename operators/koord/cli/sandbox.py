@@ -159,7 +159,9 @@ def down(
 
 @sandbox.command()
 def status(
-    output: Annotated[SandboxOutput, typer.Option(help="Output format.")] = SandboxOutput.TABLE,
+    output: Annotated[
+        SandboxOutput, typer.Option("--output", "-o", help="Output format.")
+    ] = SandboxOutput.TABLE,
 ) -> None:
     """Show every sandbox: its address, processes and binaries.
 
@@ -247,7 +249,10 @@ def env(name: Name = _DEFAULT_NAME) -> None:
 
 @sandbox.command()
 def build(kubernetes: Kubernetes = None) -> None:
-    """Find or build the binaries of the control plane, and print their paths."""
+    """Find or build the binaries of the control plane, and print their paths.
+
+    For example: koord sandbox build --kubernetes 1.33
+    """
     with _explain_errors():
         binaries = find_binaries(Component, ConsoleReporter(), kubernetes)
     for remark in binaries.remarks:
@@ -273,6 +278,8 @@ def demo(
     """See gangs wait and start, on a real API server with fake nodes. Needs no cluster.
 
     The exit code is 0 only if everything that it claims was observed on the API server.
+
+    For example: koord demo --keep
     """
     from koord.demo.show import show  # noqa: PLC0415 - slow to import, unlike the sandbox
 

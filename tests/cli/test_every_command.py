@@ -1,0 +1,56 @@
+"""Every command, by one table: it has help with an example, and states are shown as JSON too."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from koord.cli.main import COMMANDS, app, load
+
+NO_OUTPUT = {
+    "run",
+    "watch",
+    "release",
+    "demo",
+    "sandbox up",
+    "sandbox down",
+    "sandbox devices",
+    "sandbox env",
+    "sandbox build",
+    "migrate",
+    "crds",
+    "version",
+}
+"""Without ``--output``: they do something, or show no state."""
+
+
+def list_commands() -> Iterator[tuple[str, Any]]:
+    """Yield the words of every command that runs, and the command."""
+    for name in COMMANDS:
+        command = load(name)
+        if getattr(command, "commands", None):
+            for word, one in command.commands.items():
+                yield f"{name} {word}", one
+        else:
+            yield name, command
+
+
+ALL = dict(list_commands())
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_help_has_an_example_and_a_short_name(words: str) -> None:
+    long, short = (CliRunner().invoke(app, [*words.split(), one]) for one in ("--help", "-h"))
+    assert long.exit_code == short.exit_code == 0
+    assert short.stdout == long.stdout
+    examples = long.stdout.partition("For example:")[2]
+    assert f"koord {words}" in examples
+
+
+@pytest.mark.parametrize("words", sorted(ALL.keys() - NO_OUTPUT))
+def test_what_shows_state_shows_it_as_json(words: str) -> None:
+    found = [one for one in ALL[words].params if "--output" in one.opts]
+    assert found, "has no --output"
+    assert "-o" in found[0].opts
+    assert "json" in set(type(found[0].default))
