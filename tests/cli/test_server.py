@@ -381,7 +381,12 @@ def test_watch_shows_the_queue_again_when_it_changes(
         "--watch",
         f"--kubeconfig={sandbox.kubeconfig}",
     ]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as watching:
+    with subprocess.Popen(
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=accept_interrupts,  # noqa: PLW1509 - there are no threads here
+    ) as watching:
         assert watching.stdout is not None
         try:
             assert json.loads(read_document(watching.stdout)) == {"waiting": []}
@@ -391,6 +396,11 @@ def test_watch_shows_the_queue_again_when_it_changes(
         finally:
             watching.send_signal(signal.SIGINT)
     assert watching.returncode == 0
+
+
+def accept_interrupts() -> None:
+    """Undo what a shell does to the jobs that it starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def read_document(stream: IO[str]) -> str:
