@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from rich.console import Console, RenderableType
-from rich.table import Table
 
 from koord.cli.common import Output, TreeOutput
+from koord.cli.line_table import LineTable
 from koord.core.units import format_amount, is_in_bytes
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def to_json(document: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(document, enc_hook=str)).decode()
 
 
-def make_table(*headings: str, right: Iterable[str] = (), padding: int = 3) -> Table:
+def make_table(*headings: str, right: Iterable[str] = (), padding: int = 3) -> LineTable:
     """Return a table without lines; the columns named in ``right`` are aligned to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
+    table = LineTable(padding)
     for heading in headings:
         table.add_column(
             heading,
