@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import gzip
 import math
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -635,3 +636,22 @@ async def test_client_closed_while_connecting_opens_nothing(
             await asyncio.sleep(0.07)
         await asyncio.sleep(0.3)
     assert two.connections == 0
+
+
+def compressed(body: bytes) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def test_compressed_responses_are_asked_for_and_read() -> None:
+    async with scripted(compressed(gzip.compress(b"[1]")), OK) as (server, client):
+        assert await client.request("GET", "/a") == b"[1]"
+        assert await client.request("GET", "/a") == b"{}"
+        assert "Accept-Encoding: gzip" in server.heads[0]
+        assert server.connections == 1
+
+
+async def test_broken_compression_is_a_lost_response() -> None:
+    async with scripted(*[compressed(gzip.compress(b"[1]")[:-4])] * 3) as (_, client):
+        with pytest.raises(ConnectionLost, match="cannot decompress"):
+            await client.request("GET", "/a")

@@ -71,7 +71,7 @@ class Client:
     ) -> None:
         self._credentials = credentials
         self._permit = permit or permit_always
-        self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
+        self._headers = {"User-Agent": user_agent}
         self._is_proxied = any(os.environ.get(name) for name in _PROXY_VARIABLES)
         self._access = Access("")
         self._writer = RequestWriter("", {})

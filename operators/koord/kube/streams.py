@@ -45,7 +45,7 @@ class Streams:
         self._session = aiohttp.ClientSession(
             connector=_Connector(permit),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers=headers,
+            headers={**headers, "Accept-Encoding": "identity"},
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
             # Reading the environment for every request doubles its cost.
             trust_env=reads_proxy,
