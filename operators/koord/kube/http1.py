@@ -41,7 +41,7 @@ class RequestWriter:
     def __init__(self, server: str, headers: Mapping[str, str]) -> None:
         address = urlsplit(server)
         self._base = address.path.rstrip("/")
-        # Large lists shrink to a thirtieth, and decompressing takes less time than receiving them.
+        # Decompressing a large list takes less processor time than receiving it in full.
         shared = {"Host": address.netloc, "Accept-Encoding": "gzip", **headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in shared.items())
         self._tail = f" HTTP/1.1\r\n{lines}"
