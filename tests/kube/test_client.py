@@ -111,6 +111,17 @@ async def test_request_that_was_not_sent() -> None:
     assert not raised.value.sent
 
 
+async def test_compressed_response_passes_the_proxy(through: Client) -> None:
+    body = {
+        "metadata": {"name": "large"},
+        "data": {"text": "x" * 200_000},
+    }  # compressed from 128 KiB
+    await through.post(f"{DEFAULT}/configmaps", body)
+    read = await through.get(f"{DEFAULT}/configmaps/large", dict)
+    assert read["data"] == body["data"]
+    await through.delete(f"{DEFAULT}/configmaps/large")
+
+
 async def test_lost_response(proxy: FaultProxy, through: Client) -> None:
     proxy.plan(is_method("POST"), Do.LOSE_REPLY)
     body = {"metadata": {"name": "lost-reply"}}

@@ -196,6 +196,24 @@ class Cluster:
         for at in range(count):
             self.pod(f"{name}-{at}", group=name, **options)
 
+    def priority_class(self, name: str, value: int, policy: str = "PreemptLowerPriority") -> None:
+        """Create a PriorityClass if it is missing, and wait until the server admits pods with it.
+
+        The admission of pods reads PriorityClasses from a cache that follows a moment later.
+        """
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
+        with suppress(SandboxApiError):  # another test made it
+            self.box.client.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        pod = make_pod(self.namespace, "dry-run", priorityClassName=name)
+
+        def is_admitted() -> bool:
+            with suppress(SandboxApiError):
+                self.box.client.create(f"{self.pods_path}?dryRun=All", pod)
+                return True
+            return False
+
+        self.expect(is_admitted, f"pods with the PriorityClass {name} are admitted")
+
     def get_pod(self, name: str) -> dict[str, Any]:
         return self.box.client.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
 

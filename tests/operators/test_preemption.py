@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 HIGH, LOW, NEVER = "test-high", "test-low", "test-never"
 NOMINATION = "operators.koordinator.sh/nomination"
 MARK = "operators.koordinator.sh/Preempted"
@@ -31,12 +30,7 @@ class Scene:
             (NEVER, 1_000_000, "Never"),
             (LOW, 1000, "PreemptLowerPriority"),
         ):
-            self.make_class(name, value, policy)
-
-    def make_class(self, name: str, value: int, policy: str = "PreemptLowerPriority") -> None:
-        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
-        with suppress(SandboxApiError):  # another test made it
-            self.cluster.box.client.create(CLASSES, body)
+            cluster.priority_class(name, value, policy)
 
     def pod(self, name: str, priority: str, **options: Any) -> None:
         self.cluster.pod(name, priorityClassName=priority, **options)

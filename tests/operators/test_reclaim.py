@@ -69,8 +69,7 @@ class Scene:
     def priority_class(self, value: int) -> str:
         """Create a PriorityClass; return its name."""
         name = f"{self.cluster.namespace}-{value}"
-        body = {"metadata": {"name": name}, "value": value}
-        self.cluster.box.client.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        self.cluster.priority_class(name, value)
         return name
 
     def protect(self, least: int, **labels: str) -> None:

@@ -25,7 +25,7 @@ class Room(Scene):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self.make_class(MIDDLE, 100_000)
+        cluster.priority_class(MIDDLE, 100_000)
         self.reservations = Reservations(cluster)
 
     def reserve(self, name: str, priority: str, gpus: int = 8, **spec: Any) -> None:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from koord.kube.config import Access, Credentials
 
-_HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length", "content-encoding"}
+_HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length"}
 
 
 class Do(Enum):
