@@ -34,6 +34,8 @@ class Server:
         self.state = state
         self.writes: list[str] = []
         self.answers: dict[str, Eviction] = {}
+        self.granted: dict[str, float] = {}
+        """Seconds that victims get to end by themselves."""
         self.fails: set[str] = set()
         """Writes that fail, such as ``mark low``."""
         self.stops_after: int | None = None
@@ -45,13 +47,17 @@ class Server:
     async def clear(self, pod: Pod) -> bool:
         return await self._change("clear", pod, nominated=None)
 
-    async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str) -> bool:
+    async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str, *, seconds: float) -> bool:
         assert "preempting to accommodate higher priority pods, preemptor: " in text
-        return await self._change("mark", pod, preempted_by=by, is_terminating=True)
+        self.granted[pod.name] = seconds
+        marked = time.time()
+        return await self._change("mark", pod, preempted_by=by, is_terminating=True, marked=marked)
 
     async def unmark_preempted(self, pod: Pod, text: str) -> bool:
         assert text
-        return await self._change("unmark", pod, preempted_by=None, is_terminating=False)
+        return await self._change(
+            "unmark", pod, preempted_by=None, is_terminating=False, marked=0.0
+        )
 
     async def delete(self, pod: Pod) -> Eviction:
         answer = self.answers.get(pod.name, Eviction.EVICTED)
@@ -86,6 +92,9 @@ class Reporter:
 
     def announce_preempting(self, pods: Collection[Pod], text: str) -> None:
         self.told.append(text)
+
+    def announce_soft_eviction(self, pods: Collection[Pod], text: str) -> None:
+        self.told += [f"{pod.name}: {text}" for pod in pods]
 
     def announce_preempted(self, pods: Collection[Pod], text: str, *, by: str) -> None:
         self.told += [f"{pod.name}: {text} for {by}" for pod in pods]
@@ -124,12 +133,20 @@ class Stage:
         operator.preempting = self.controller.reason_for
 
     def running(
-        self, name: str, node: str, gpus: int = 8, priority: int = 0, gang: str = ""
+        self,
+        name: str,
+        node: str,
+        gpus: int = 8,
+        priority: int = 0,
+        *,
+        gang: str = "",
+        soft: float = 0.0,
     ) -> None:
         pod = make_pod(name).gpu(gpus).priority(priority)
         if gang:
             pod = pod.gang(f"default/{gang}")
-        self.scene.add(pod.released(node, "p").running(node).build())
+        built = pod.released(node, "p").running(node).build()
+        self.scene.add(replace(built, soft_eviction=soft))
 
     def gang(self, name: str, count: int, gpus: int = 8, priority: int = 10) -> None:
         self.state.upsert_pod_group(make_pod_group(f"default/{name}", count).build())
@@ -273,8 +290,8 @@ async def test_preemptor_that_goes_before_the_deletions_spares_its_victims() -> 
         stage.running("low-2", "n2")
         mark = stage.server.mark_preempted
 
-        async def mark_and_lose(pod: Pod, by: PreemptedBy, text: str) -> bool:
-            done = await mark(pod, by, text)
+        async def mark_and_lose(pod: Pod, by: PreemptedBy, text: str, *, seconds: float) -> bool:
+            done = await mark(pod, by, text, seconds=seconds)
             if stage.state.pod_by_key("default/high-0") is not None:
                 stage.remove("high-0")
                 await asyncio.sleep(0.05)
@@ -285,6 +302,62 @@ async def test_preemptor_that_goes_before_the_deletions_spares_its_victims() -> 
         await stage.expect(lambda: stage.controller.counts[Outcome.PREEMPTOR_GONE] == 1)
         assert not any(one.startswith("delete") for one in stage.server.writes)
         assert not stage.state.preempted
+
+
+async def test_victims_may_end_by_themselves_before_any_is_deleted() -> None:
+    stage = Stage(soft_eviction_limit=0.6)
+    async with stage.open():
+        stage.running("asks", "n1", soft=3600.0)
+        stage.running("plain", "n2")
+        stage.gang("high", 2)
+        await stage.expect(lambda: len(stage.state.preempted) == 2)
+        assert stage.server.granted == {"asks": 0.6, "plain": 0.0}, "at most what is allowed"
+        await stage.pause()
+        assert not any(one.startswith("delete") for one in stage.server.writes)
+        reason = stage.controller.reason_for("default/high")
+        assert reason is not None
+        assert "2 of 2 pods may end by themselves until 20" in reason.text()
+        await stage.expect(lambda: stage.is_deleted("asks", "plain"))
+        stage.remove("asks", "plain")
+        await stage.expect(lambda: len(stage.bound) == 2)
+        assert sum(" for default/high" in one for one in stage.reporter.told) == 2
+
+
+async def test_other_victims_are_deleted_once_the_last_that_wanted_time_has_ended() -> None:
+    stage = Stage(soft_eviction_limit=3600.0)
+    async with stage.open():
+        stage.running("asks", "n1", soft=3600.0)
+        stage.running("plain", "n2")
+        stage.gang("high", 2)
+        await stage.expect(lambda: len(stage.state.preempted) == 2)
+        stage.remove("asks")
+        await stage.expect(lambda: stage.is_deleted("plain"))
+
+
+async def test_preemptor_that_goes_while_victims_have_time_spares_them() -> None:
+    stage = Stage(soft_eviction_limit=3600.0)
+    async with stage.open():
+        stage.running("asks", "n1", soft=3600.0)
+        stage.running("stays", "n2", priority=10)
+        stage.want("high")
+        await stage.expect(lambda: len(stage.state.preempted) == 1)
+        stage.remove("high")
+        await stage.expect(lambda: not stage.state.preempted)
+        assert not any(one.startswith("delete") for one in stage.server.writes)
+
+
+async def test_next_process_gives_no_more_time_than_was_left() -> None:
+    first = Stage(soft_eviction_limit=1.0)
+    async with first.open():
+        first.running("asks", "n1", soft=3600.0)
+        first.running("stays", "n2", priority=10)
+        first.want("high")
+        await first.expect(lambda: len(first.state.preempted) == 1)
+    marked = time.time()
+    second = Stage(_restart(first.scene), soft_eviction_limit=1.0)
+    async with second.open():
+        await second.expect(lambda: second.is_deleted("asks"))
+        assert 0.5 < time.time() - marked < 5.0
 
 
 async def test_node_that_goes_during_the_wait_ends_the_preemption() -> None:

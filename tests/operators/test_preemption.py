@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,9 @@ class Scene:
 
         self.cluster.expect_bound(*names)
         self.cluster.expect(is_running, f"{names} run")
+
+    def annotations(self, name: str) -> dict[str, str]:
+        return self.cluster.get_pod(name)["metadata"].get("annotations") or {}
 
     def holds(self, name: str) -> None:
         """Keep a pod from going with a finalizer, until :meth:`let_go`."""
@@ -212,6 +216,54 @@ def test_preemptor_that_is_deleted_leaves_the_rest_as_it_is(scene: Scene) -> Non
     scene.let_go("low")
     scene.pod("next", LOW)
     scene.cluster.expect_bound("next")
+
+
+SOFT_TIME = "operators.koordinator.sh/soft-eviction-time"
+SOFT_EVICTION = "scheduling.koordinator.sh/soft-eviction"
+
+
+def test_victim_may_save_its_work_and_end_by_itself(scene: Scene) -> None:
+    scene.cluster.add_nodes(2)
+    scene.pod("asks", LOW, annotations={SOFT_TIME: "4m"})
+    scene.pod("plain", LOW)
+    scene.run("asks", "plain")
+    scene.gang("high", 2, HIGH)
+    scene.expect(lambda: SOFT_EVICTION in scene.annotations("asks"), "it is asked to end")
+    asked = json.loads(scene.annotations("asks")[SOFT_EVICTION])
+    assert asked["initiator"] == "koord-scheduler"
+    assert "preempted by" in asked["reason"]
+    assert SOFT_EVICTION not in scene.annotations("plain")
+    scene.expect(lambda: bool(scene.notes("SoftEviction")), "an event says so")
+    assert "has 240 s to save its work" in scene.notes("SoftEviction")[0]
+    scene.cluster.expect_group("high", "WaitingForPreemption")
+    message = scene.cluster.group_message("high")
+    assert f"2 of 2 pods may end by themselves until {asked['deadline']}" in message
+    assert scene.deleted() == []
+    scene.cluster.delete_pod("asks")  # as its controller does when it has saved its work
+    scene.cluster.expect_bound("high-0", "high-1")
+    assert scene.deleted() == ["plain"]
+
+
+def test_victim_that_is_not_needed_any_more_is_not_asked_any_more(scene: Scene) -> None:
+    scene.cluster.add_nodes(1)
+    scene.pod("asks", LOW, annotations={SOFT_TIME: "4m"})
+    scene.run("asks")
+    scene.pod("high", HIGH)
+    scene.expect(lambda: SOFT_EVICTION in scene.annotations("asks"), "it is asked to end")
+    scene.cluster.add_nodes(1)
+    scene.cluster.expect_bound("high")
+    scene.expect(lambda: SOFT_EVICTION not in scene.annotations("asks"), "it may stay")
+    assert scene.cluster.condition(scene.cluster.get_pod("asks"), MARK)[0] == "False"
+    assert scene.deleted() == []
+
+
+def test_time_is_up_for_a_victim_that_does_not_end(scene: Scene) -> None:
+    scene.cluster.add_nodes(1)
+    scene.pod("asks", LOW, annotations={SOFT_TIME: "3s"})
+    scene.run("asks")
+    scene.pod("high", HIGH)
+    scene.cluster.expect_bound("high")
+    assert scene.deleted() == ["asks"]
 
 
 def test_node_that_goes_during_the_wait_is_replaced_by_another_plan(scene: Scene) -> None:

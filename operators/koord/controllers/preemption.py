@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from koord.controllers.preemption_parts import (
@@ -37,6 +38,7 @@ from koord.core.preemption.progress import (
     VictimStuck,
     WaitingForPreemption,
     breaks_gangs,
+    find_deadline,
     find_leaving,
     find_nominations,
     name_of,
@@ -51,6 +53,7 @@ from koord.core.reasons import Reason
 from koord.core.reclaim import can_keep_running
 from koord.core.state import ClusterState
 from koord.core.text import named, plural
+from koord.kube.status import format_time
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +86,8 @@ class _Run:
     is_stuck: bool = False
     is_recovered: bool = False
     """Begun by a process before; its unit may not be known to the queue yet."""
+    announce: Callable[[], None] = lambda: None
+    """Reports the deletions once they are requested."""
     has_deleted: bool = False
     """Whether any victim was deleted by this process."""
     rechecked: float = float("-inf")
@@ -172,8 +177,10 @@ class PreemptionController:
             return VictimStuck(tuple(sorted(pod.key for pod in left)), seconds)
         if not left:
             return None
-        count = len(run.nomination.victims)
-        return WaitingForPreemption(run.victims, count, len(left), run.nomination.plan_id)
+        count, plan_id = len(run.nomination.victims), run.nomination.plan_id
+        deadline = 0.0 if run.has_deleted else self._find_deadline(run)
+        until = format_time(deadline) if deadline else ""
+        return WaitingForPreemption(run.victims, count, len(left), plan_id, until)
 
     # --- beginning -------------------------------------------------------------------------------
 
@@ -221,7 +228,8 @@ class PreemptionController:
             return
         victims = run.nomination.victims
         if not await self.evictions.mark_all(
-            victims, lambda pod: self.evictor.mark_preempted(pod, by, text)
+            victims,
+            lambda pod: self.evictor.mark_preempted(pod, by, text, seconds=self._grant(pod)),
         ):
             await self._cancel(run, Outcome.FAILED)
             return
@@ -230,8 +238,9 @@ class PreemptionController:
         if outcome is not None:
             await self._cancel(run, outcome)
             return
-        if await self._delete(run):
-            self._report(unit, found, run, text)
+        run.announce = partial(self._report, unit, found, run, text)
+        self._announce_soft_eviction(run, text)
+        if self._find_deadline(run) or await self._delete(run):
             run.phase = _Phase.WAITING
         self.wake()
 
@@ -250,10 +259,31 @@ class PreemptionController:
         run.deleted = self.clock()
         run.has_deleted = True
         if not refused:
+            run.announce()
+            run.announce = lambda: None
             return True
         self.search.exempt(self._unit_of(pod) for pod in refused)
         await self._cancel(run, Outcome.FAILED)
         return False
+
+    def _grant(self, pod: Pod) -> float:
+        """Return how many seconds a victim gets to end by itself."""
+        return min(pod.soft_eviction, self.settings.soft_eviction_limit)
+
+    def _find_deadline(self, run: _Run) -> float:
+        """Return until when the victims may end by themselves; 0 if they are to be deleted."""
+        now = self.wall_clock()
+        left = self._find_undeleted(run)
+        deadline = find_deadline(left, self.settings.soft_eviction_limit, now)
+        return deadline if deadline > now else 0.0
+
+    def _announce_soft_eviction(self, run: _Run, text: str) -> None:
+        victims = run.nomination.victims
+        for seconds in sorted({self._grant(pod) for pod in victims} - {0}):
+            pods = [pod for pod in victims if self._grant(pod) == seconds]
+            self.reporter.announce_soft_eviction(
+                pods, f"{text}. It has {int(seconds)} s to save its work and end by itself."
+            )
 
     def _report(self, unit: Unit, found: Preemption, run: _Run, text: str) -> None:
         nodes = sorted({one.node for one in run.nomination.assignments})
@@ -284,7 +314,8 @@ class PreemptionController:
         if outcome is not None:
             self._begin_cancel(run, outcome)
             return
-        if self._find_undeleted(run) and now >= run.deleted + RETRY_SECONDS:
+        is_due = now >= run.deleted + RETRY_SECONDS and not self._find_deadline(run)
+        if is_due and self._find_undeleted(run):
             run.phase = _Phase.WRITING
             self._spawn(self._delete_again(run))
             return

@@ -46,7 +46,9 @@ class PodNominator(Protocol):
 class VictimEvictor(Protocol):
     """Marks and deletes pods; see ``Evictor``."""
 
-    async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str) -> bool: ...
+    async def mark_preempted(
+        self, pod: Pod, by: PreemptedBy, text: str, *, seconds: float
+    ) -> bool: ...
     async def unmark_preempted(self, pod: Pod, text: str) -> bool: ...
     async def delete(self, pod: Pod) -> Eviction: ...
     async def evict(self, pod: Pod) -> Eviction: ...
@@ -57,6 +59,7 @@ class PreemptionReporter(Protocol):
     """Reports to users."""
 
     def announce_preempting(self, pods: Collection[Pod], text: str) -> None: ...
+    def announce_soft_eviction(self, pods: Collection[Pod], text: str) -> None: ...
     def announce_preempted(self, pods: Collection[Pod], text: str, *, by: str) -> None: ...
     def announce_cancelled(self, pods: Collection[Pod], text: str) -> None: ...
 
@@ -65,11 +68,14 @@ class PreemptionReporter(Protocol):
 class PreemptionRules:
     """``stuck_after`` are seconds beyond the grace period of a victim.
 
+    Victims that want time to end by themselves get it, up to ``soft_eviction_limit`` seconds.
+
     With ``uses_eviction_api`` victims are evicted, so that PodDisruptionBudgets are binding.
     """
 
     is_on: bool = True
     options: PreemptionOptions = DEFAULT_OPTIONS
     stuck_after: float = 60.0
+    soft_eviction_limit: float = 0.0
     uses_eviction_api: bool = False
     scheduler: str = "koord-scheduler"

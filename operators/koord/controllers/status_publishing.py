@@ -334,6 +334,9 @@ class PreemptionAnnouncer:
     def announce_preempting(self, pods: Collection[Pod], text: str) -> None:
         self._announce(pods, EventType.NORMAL, "Preempting", text)
 
+    def announce_soft_eviction(self, pods: Collection[Pod], text: str) -> None:
+        self._announce(pods, EventType.WARNING, "SoftEviction", text)
+
     def announce_preempted(self, pods: Collection[Pod], text: str, *, by: str) -> None:
         self._announce(pods, EventType.WARNING, "Preempted", text)
         for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):

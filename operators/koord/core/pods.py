@@ -314,6 +314,10 @@ class Pod:
     next change that is compared, at the latest when the pod runs."""
     checkpointed: float = field(default=0.0, compare=False)
     """When it last saved its work, in seconds since the epoch; 0: never."""
+    soft_eviction: float = field(default=0.0, compare=False)
+    """How many seconds it wants for ending by itself before it is preempted."""
+    marked: float = field(default=0.0, compare=False)
+    """When it was marked for preemption, in seconds since the epoch; 0: it is not."""
     rejection: str = field(default="", compare=False)
     """The message with which the kubelet rejected it; empty if it did not."""
     wait_reason: str = field(default="", compare=False)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from koord.api.keys import operators
+from koord.api.keys.preemption import SOFT_EVICTION
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.pods import Handling, Pod, PodPhase, PreemptedBy
 from koord.core.reservation.lifecycle import READY, SCHEDULED
@@ -25,7 +26,7 @@ from koord.core.selectors import Operator, Requirement
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
 from koord.kube.objects import ref_of_pod
-from koord.kube.preemption_records import encode_preempted_by
+from koord.kube.preemption_records import encode_preempted_by, encode_soft_eviction
 from koord.kube.retry import is_transient
 from koord.kube.status import ConditionPatch, StatusPatch, applied_by, format_time, render
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
@@ -128,15 +129,19 @@ class Evictor:
             pod, ConditionPatch(operators.OVER_ENTITLEMENT, False, _KEPT, text)
         )
 
-    async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str) -> bool:
-        """Mark a victim as kube-scheduler does, and with a condition that only we set."""
+    async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str, *, seconds: float) -> bool:
+        """Mark a victim as kube-scheduler does, and with a condition that only we set.
+
+        If it has any ``seconds`` to end by itself, an annotation says so.
+        """
         if pod.handling is Handling.RESERVE:
             return True
         conditions = (
             ConditionPatch(operators.PREEMPTED, True, _PREEMPTED, text),
             ConditionPatch(_DISRUPTED, True, _BY_SCHEDULER, text),
         )
-        return await self._set_conditions(pod, conditions, encode_preempted_by(by))
+        asked = encode_soft_eviction(by, self._wall_clock(), seconds) if seconds else {}
+        return await self._set_conditions(pod, conditions, encode_preempted_by(by) | asked)
 
     async def unmark_preempted(self, pod: Pod, text: str) -> bool:
         if pod.handling is Handling.RESERVE:
@@ -145,7 +150,10 @@ class Evictor:
             ConditionPatch(operators.PREEMPTED, False, _SPARED, text),
             ConditionPatch(_DISRUPTED, False, _SPARED, text),
         )
-        return await self._set_conditions(pod, conditions, {operators.PREEMPTED_BY: None})
+        written = {operators.PREEMPTED_BY: None} | (
+            {SOFT_EVICTION: None} if pod.soft_eviction else {}
+        )
+        return await self._set_conditions(pod, conditions, written)
 
     async def evict(self, pod: Pod) -> Eviction:
         if pod.handling is Handling.RESERVE:

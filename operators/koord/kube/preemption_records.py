@@ -8,9 +8,11 @@ which its owner cannot write, and evicts nobody but that pod.
 import msgspec
 
 from koord.api.keys import operators
+from koord.api.keys.preemption import SOFT_EVICTION
 from koord.caches import cached_by_text
 from koord.core.pods import Nominated, PreemptedBy
 from koord.kube.plan_keys import PlanKeys, PlanVerifier, Trust
+from koord.kube.status import format_time
 
 MAX_TEXT = 64 * 1024
 _PURPOSE = "nomination\0"
@@ -54,6 +56,20 @@ def encode_preempted_by(by: PreemptedBy) -> dict[str, str]:
     """Return the annotation of a victim."""
     record = _PreemptedBy(by.plan_id, by.preemptor, by.pod)
     return {operators.PREEMPTED_BY: msgspec.json.encode(record).decode()}
+
+
+def encode_soft_eviction(by: PreemptedBy, now: float, seconds: float) -> dict[str, str]:
+    """Return the annotation that asks a victim to end by itself, with the fields of Koordinator.
+
+    ``deadline`` is ours: Koordinator leaves open when the pod is evicted.
+    """
+    record = {
+        "timestamp": format_time(now),
+        "deadline": format_time(now + seconds),
+        "initiator": operators.SCHEDULER_NAME,
+        "reason": f"preempted by {by.preemptor} (plan {by.plan_id})",
+    }
+    return {SOFT_EVICTION: msgspec.json.encode(record).decode()}
 
 
 @cached_by_text()

@@ -217,6 +217,7 @@ def _start_preemption(
             is_on=settings.enabled,
             options=PreemptionOptions(settings.min_runtime, settings.max_per_day),
             stuck_after=settings.stuck_after,
+            soft_eviction_limit=settings.soft_eviction_limit,
             uses_eviction_api=settings.respect_budgets,
             scheduler=parts.settings.scheduler_name,
         ),

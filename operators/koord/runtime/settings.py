@@ -234,6 +234,9 @@ class PreemptionSettings(_Section):
     than system priorities; 0 is no limit."""
     stuck_after: Seconds = Field(default=60.0, gt=0)
     """Another plan is made if victims are still there this long after their grace period."""
+    soft_eviction_limit: Seconds = Field(default=300.0, ge=0)
+    """How long at most victims may take to end by themselves, if their annotation
+    `operators.koordinator.sh/soft-eviction-time` wants time; 0: they get none."""
     respect_budgets: bool = Field(default=False, strict=True)
     """Victims are evicted, so that PodDisruptionBudgets may refuse it; otherwise they are deleted,
     as by kube-scheduler, and budgets only count in the choice of victims."""

@@ -309,6 +309,7 @@ _IN_OUR_WAY: Final = (
     Row(_OURS, "operators.koordinator.sh/on-bind-failure", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/kept-room", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/checkpointed-at", NONE, Action.REPORT),
+    Row(_OURS, "operators.koordinator.sh/soft-eviction-time", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/protection", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/device-resources", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/shared-with", NONE, Action.REPORT, 'there every pod may name every quota; nothing is lost of `["*"]`'),

@@ -70,6 +70,19 @@ def find_leaving(state: ClusterState, stuck: Collection[str] = ()) -> list[Pod]:
     ]
 
 
+def find_deadline(victims: Iterable[Pod], most: float, now: float) -> float:
+    """Return until when marked pods may end by themselves, in seconds since the epoch.
+
+    All wait for the one that wants the longest time, but for ``most`` seconds, so that nobody is
+    deleted while the preemption may still be cancelled. 0: nobody wants any time. The time begins
+    with the mark, or ``now`` if the mark has not been seen yet.
+    """
+    times = (
+        (pod.marked or now) + min(pod.soft_eviction, most) for pod in victims if pod.soft_eviction
+    )
+    return max(times, default=0.0) if most else 0.0
+
+
 def find_nominations(state: ClusterState) -> list[Nomination]:
     """Return the nominations that pods record, with the victims that are marked for them."""
     nominees: dict[tuple[str, str], list[Assignment]] = {}
@@ -140,9 +153,12 @@ class WaitingForPreemption(Reason):
     pods: int
     left: int
     plan_id: str = ""
+    until: str = ""
+    """Until when the victims may end by themselves, for users; empty: they are being deleted."""
 
     def _text(self) -> str:
-        there = f"{self.left} of {plural(self.pods, 'pod')} still terminating"
+        what = f"may end by themselves until {self.until}" if self.until else "still terminating"
+        there = f"{self.left} of {plural(self.pods, 'pod')} {what}"
         return f"preempting {self.victims}: {there} (plan {self.plan_id})"
 
 

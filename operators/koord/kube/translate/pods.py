@@ -15,9 +15,10 @@ from koord.api.gang import NO_INDEX, UPSTREAM_DEFAULTS, GangDefaults, parse_topo
 from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
-from koord.api.keys.preemption import CHECKPOINTED_AT
+from koord.api.keys.preemption import CHECKPOINTED_AT, SOFT_EVICTION_TIME
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
+from koord.api.quantity import parse_duration_seconds
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.constraints import PodLabels
 from koord.core.device.allocation import ALLOCATED
@@ -182,6 +183,8 @@ class PodTranslator:
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
             checkpointed=_time(_annotation(meta, CHECKPOINTED_AT)),
+            soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
+            marked=_marked(wire) if preempted_by is not None else 0.0,
             gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0,
             rejection=_rejection(wire.status),
             wait_reason=_wait_reason(wire),
@@ -411,6 +414,21 @@ def _preempted_by(wire: WirePod) -> PreemptedBy | None:
     if not _has_condition(wire, operators.PREEMPTED):
         return None
     return read_preempted_by(_annotation(wire.metadata, operators.PREEMPTED_BY))
+
+
+def _marked(wire: WirePod) -> float:
+    """Return when a pod was marked for preemption: only operators write the condition."""
+    times = (
+        one.last_transition_time
+        for one in wire.status.conditions or ()
+        if one.type == operators.PREEMPTED
+    )
+    return _time(next(times, None) or "")
+
+
+def _seconds(text: str) -> float:
+    """Return a duration in seconds; 0 if there is none, or none that Go would accept."""
+    return max(parse_duration_seconds(text) or 0, 0) if text else 0
 
 
 def _rejection(status: PodStatus) -> str:
