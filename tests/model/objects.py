@@ -7,6 +7,7 @@ from typing import Any
 from tests.model.store import Obj
 
 from koord.api.keys import gang, operators, quota
+from koord.api.keys.preemption import SOFT_EVICTION_TIME
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "ns"
@@ -30,6 +31,8 @@ class PodPlan:
     finalizer: bool = False
     node: str = ""
     app: str = ""
+    soft: str = ""
+    """Time that it wants before it is preempted."""
 
     def render(self) -> Obj:
         """Return the object to create."""
@@ -54,6 +57,8 @@ class PodPlan:
             meta["labels"] = given
         if self.finalizer:
             meta["finalizers"] = ["example.org/keep"]
+        if self.soft:
+            meta["annotations"] = {SOFT_EVICTION_TIME: self.soft}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 

@@ -47,6 +47,7 @@ class Contest:
 
 def make_contest(seed: int) -> Contest:
     rng = random.Random(f"preemption {seed}")
+    politeness = random.Random(f"soft eviction {seed}")
     trouble = TROUBLES[seed % len(TROUBLES)]
     wanted = rng.randint(1, 3)
     spare = rng.choice((0, 0, 1)) if wanted > 1 else 0
@@ -55,14 +56,15 @@ def make_contest(seed: int) -> Contest:
     count = 0
     while count < wanted - spare + rng.randint(0, 2):
         members = rng.choice((1, 1, 2, 3))
+        soft = politeness.choice(("", "", "1s", "3s"))
         if members == 1:
-            low.append(Step(0.0, "create_pod", (PodPlan(f"low-{count}", GPUS),)))
+            low.append(Step(0.0, "create_pod", (PodPlan(f"low-{count}", GPUS, soft=soft),)))
         else:
             name = f"g{len(gangs)}"
             gangs[name] = rng.randint(members - 1, members)
             low.append(Step(0.0, "put_pod_group", (make_pod_group(name, gangs[name]),)))
             low += [
-                Step(0.0, "create_pod", (PodPlan(f"{name}-{at}", GPUS, gang=name),))
+                Step(0.0, "create_pod", (PodPlan(f"{name}-{at}", GPUS, gang=name, soft=soft),))
                 for at in range(members)
             ]
         count += members
