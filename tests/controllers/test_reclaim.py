@@ -96,6 +96,7 @@ class Stage:
             blocked=lambda: self.scene.blocked,
             is_synced=lambda: True,
             clock=lambda: self.now,
+            wall_clock=lambda: self.now,
             options=RevokeOptions(is_on, 120, 1, is_dry, rate),
         )
 

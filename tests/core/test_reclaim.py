@@ -6,11 +6,13 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster, make_unit
 
 from koord.core.framework.reasons import InsufficientNodes
-from koord.core.preemption.model import Exempt
+from koord.core.gang_history import Episode
+from koord.core.preemption.model import Exempt, Moment
 from koord.core.queue import Blocked, unit_of
 from koord.core.reclaim import can_keep_running, plan_reclaim
 
@@ -32,6 +34,7 @@ class Scene:
             cluster.quotas(make_quota(name, min={GPU: least}, max={GPU: 16}, **more))
         self.state = cluster.state
         self.blocked: list[Blocked] = []
+        self.started = 0.0
 
     def single(self, name: str, gpus: int = 4, priority: int = 0, **more: bool) -> None:
         pod = make_pod(name).gpu(gpus).quota("a", **more).priority(priority)
@@ -55,7 +58,9 @@ class Scene:
             self.put(recorded.running(placed.node).build())
 
     def put(self, pod: Pod) -> None:
-        self.state.upsert_pod(pod)
+        self.state.upsert_pod(
+            replace(pod, started=self.started) if self.started and pod.node else pod
+        )
 
     def want(self, gpus: int, quota: str = "b", name: str = "w") -> None:
         pod = make_pod(name).gpu(gpus).quota(quota).build()
@@ -66,6 +71,29 @@ class Scene:
         ledger = self.state.open_ledger()
         found = plan_reclaim(self.state, ledger, quota, self.blocked, exempt)
         return [sorted(pod.name for pod in one.pods) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("losses", "ran", "gone"),
+    [(0, 61, "g"), (0, 59, "h"), (1, 61, "h"), (2, 239, "h"), (2, 241, "g")],
+)
+def test_each_loss_of_its_place_doubles_how_long_a_gang_may_run(
+    losses: int, ran: int, gone: str
+) -> None:
+    now = 100_000.0
+    scene = Scene()
+    scene.started = now - ran
+    scene.gang("g", 2, 2)
+    group = scene.state.gangs.pod_group("default/g")
+    assert group is not None
+    history = tuple(Episode(99_000 + at, "Reclaimed", "over-use") for at in range(losses))
+    yesterday = Episode(1000, "Reclaimed", "over-use")
+    scene.state.upsert_pod_group(replace(group, history=(yesterday, *history)))
+    scene.started = now - 1000
+    scene.gang("h", 2, 2)
+    scene.want(8)
+    found = scene.chosen(exempt=Exempt(moment=Moment(now, min_runtime=60)))
+    assert [{name.split("-")[0] for name in names} for names in found] == [{gone}]
 
 
 def test_lowest_priority_is_evicted_for_an_entitled_unit() -> None:
@@ -168,7 +196,7 @@ def test_surplus_of_a_gang_is_evicted_before_the_whole_gang() -> None:
 
 
 def test_no_more_goes_than_those_need_who_can_start() -> None:
-    scene = Scene(a=8, b=8)
+    scene = Scene()
     for at in range(8):
         scene.single(f"p{at}", gpus=2, priority=at)
     scene.want(2, name="first")
@@ -220,7 +248,7 @@ class TestOnNodes:
         assert len(scene.chosen()) == 24
 
     def test_a_small_pod_is_evicted_rather_than_a_gang_of_the_same_quota(self) -> None:
-        scene = Scene(a=8, b=8)
+        scene = Scene()
         scene.gang("g", 2, minimum=2)
         for at in range(2):
             scene.single(f"p{at}", priority=1)

@@ -21,8 +21,8 @@ from tests.cluster import SCORING, FakeCluster, make_cluster, make_unit
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.framework.planner import plan
 from koord.core.pods import OwnerReference
-from koord.core.preemption.candidates import Moment, find_candidates
-from koord.core.preemption.model import Exempt, VictimKind
+from koord.core.preemption.candidates import find_candidates
+from koord.core.preemption.model import Exempt, Moment, VictimKind
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
     NODE_LAYER,
@@ -172,7 +172,7 @@ class _Maker:
 
 def list_units(scene: RandomScene) -> Sequence[VictimUnit]:
     state = scene.cluster.state
-    return find_candidates(state, scene.unit, Moment(NOW), Exempt()).units
+    return find_candidates(state, scene.unit, Exempt(moment=Moment(NOW))).units
 
 
 def fits_without(scene: RandomScene, victims: Sequence[VictimUnit]) -> bool:

@@ -18,7 +18,7 @@ from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
 from koord.core.plan import UnitKey
 from koord.core.pods import Pod
-from koord.core.preemption.model import Exempt
+from koord.core.preemption.model import Exempt, Moment
 from koord.core.queue import Blocked
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse, write_overuse
@@ -51,6 +51,7 @@ class RevokeOptions:
 
     With ``is_dry`` plans are announced, and nobody is evicted. A quota that has lost
     ``most_per_minute`` pods within a minute loses no further unit for now; 0 is no limit.
+    ``min_runtime`` is as in ``Moment``.
     """
 
     is_on: bool = False
@@ -58,6 +59,7 @@ class RevokeOptions:
     interval: float = 1.0
     is_dry: bool = False
     most_per_minute: int = 0
+    min_runtime: float = 0.0
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class RevokeController:
     blocked: Callable[[], Iterable[Blocked]]
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
+    wall_clock: Callable[[], float]
     options: RevokeOptions = field(default_factory=RevokeOptions)
     record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
@@ -132,8 +135,10 @@ class RevokeController:
 
     async def _reclaim(self, name: QuotaName) -> None:
         protected: set[str] = set()
+        moment = Moment(self.wall_clock(), self.options.min_runtime)
         for _ in range(MAX_ATTEMPTS):
-            chosen = self._choose(name, Exempt(protected, self.evictions.evicted))
+            exempt = Exempt(protected, self.evictions.evicted, moment=moment)
+            chosen = self._choose(name, exempt)
             if not chosen:
                 return
             allowed = [one for one in chosen if await self._may_go(one)]

@@ -36,6 +36,7 @@ class Happened(StrEnum):
 
 
 _EVICTIONS: Final = frozenset({Happened.RECLAIMED, Happened.PREEMPTED, Happened.RESTARTED})
+_TAKEN: Final = frozenset({Happened.PREEMPTED, Happened.RECLAIMED})
 OF_PLACEMENT: Final = _EVICTIONS
 OF_POD_GROUPS: Final = frozenset(Happened) - _EVICTIONS
 """The kinds of episodes that each operator adds."""
@@ -66,6 +67,11 @@ def merge(known: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ..
 def count_preemptions(history: Iterable[Episode], now: float) -> int:
     """Return how often members were preempted within the last day."""
     return sum(one.what == Happened.PREEMPTED and now - DAY < one.time <= now for one in history)
+
+
+def count_losses(history: Iterable[Episode], now: float) -> int:
+    """Return how often others took the place of members within the last day."""
+    return sum(one.what in _TAKEN and now - DAY < one.time <= now for one in history)
 
 
 def find_eviction(history: Iterable[Episode]) -> Episode | None:

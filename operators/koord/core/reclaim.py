@@ -18,8 +18,13 @@ from koord.core.gang.cache import GangCache
 from koord.core.gang.group import Group
 from koord.core.plan import UnitKey
 from koord.core.pods import Handling, Pod
-from koord.core.preemption.candidates import find_protection, find_surplus, is_placed
-from koord.core.preemption.model import NOBODY, Exempt
+from koord.core.preemption.candidates import (
+    find_protection,
+    find_surplus,
+    is_placed,
+    moment_of,
+)
+from koord.core.preemption.model import NOBODY, Exempt, Moment
 from koord.core.queue import Blocked
 from koord.core.quota.capacity import add_up, subtract
 from koord.core.quota.ledger import Account, Ledger, mask
@@ -67,7 +72,9 @@ def plan_reclaim(
         return ()
     units, beneficiary = selection.units, ""
     if not any(_exceeds_max(ledger, one) for one in selection.over):
-        need = find_need(state, ledger, selection, blocked, partial(_choose_others, state, ledger))
+        need = find_need(
+            state, ledger, selection, blocked, partial(_choose_others, state, ledger, exempt.moment)
+        )
         units, beneficiary = need.units, need.beneficiary
     return tuple(
         Reclaim(one.unit.key, one.pods, selection.over, beneficiary) for one in without_parts(units)
@@ -84,10 +91,12 @@ def write_plan(chosen: Sequence[Reclaim], beneficiary: str, *, is_dry: bool) -> 
     return f"{does} {named(names)} ({count}){whom}: {write_overuse(chosen[0].over)}"
 
 
-def _choose_others(state: ClusterState, ledger: Ledger, name: QuotaName) -> tuple[Selection, ...]:
+def _choose_others(
+    state: ClusterState, ledger: Ledger, moment: Moment, name: QuotaName
+) -> tuple[Selection, ...]:
     """Return the victims of all other over-used quotas."""
     names = {one.quota for one in find_overuse(ledger)} - {name}
-    return tuple(_choose(state, ledger, one, NOBODY) for one in sorted(names))
+    return tuple(_choose(state, ledger, one, Exempt(moment=moment)) for one in sorted(names))
 
 
 def can_keep_running(gangs: GangCache, pods: Collection[Pod]) -> bool:
@@ -122,6 +131,7 @@ class _QuotaPods:
         self.account = account
         self._state = state
         self._exempt = exempt
+        self._moment = exempt.moment
         self._mine = [
             pod
             for pod in state.pods.values()
@@ -192,9 +202,14 @@ class _QuotaPods:
         """Whether a pod of this quota itself may be evicted."""
         return (
             self._state.quotas.quota_of(pod) == self.account.spec.name
-            and find_protection(self._state, pod) is None
+            and find_protection(self._state, pod, self._moment_of(pod)) is None
             and pod.handling is not Handling.RESERVE
         )
+
+    def _moment_of(self, pod: Pod) -> Moment:
+        if pod.gang is None:
+            return self._moment
+        return moment_of(self._state, self._state.gangs.group(pod.gang.key).gangs, self._moment)
 
     def _is_terminating(self, pod: Pod) -> bool:
         return pod.is_terminating or pod.uid in self._exempt.terminating

@@ -177,12 +177,14 @@ def _start_reclaim(
         blocked=lambda: list(placement.queue.blocked.values()),
         is_synced=placement.is_synced,
         clock=time.monotonic,
+        wall_clock=time.time,
         options=RevokeOptions(
             is_on=settings.revokes,
             delay=settings.delay_evict_time,
             interval=settings.revoke_pod_interval,
             is_dry=settings.reclaim_dry_run,
             most_per_minute=settings.max_reclaims_per_minute,
+            min_runtime=parts.settings.preemption.min_runtime,
         ),
         record=history.record,
     )

@@ -228,7 +228,8 @@ class PreemptionSettings(_Section):
     enabled: bool = Field(default=True, strict=True)
     """Whether units of higher priority preempt others at all."""
     min_runtime: Seconds = Field(default=0.0, ge=0)
-    """Pods that run for less are not preempted."""
+    """Pods that run for less are neither preempted nor reclaimed. For a gang it doubles each time
+    that it was within 24 hours."""
     max_per_day: int = Field(default=0, ge=0, le=MAX_EPISODES)
     """A gang that was preempted this often within 24 hours is not evicted as a whole for others
     than system priorities; 0 is no limit."""

@@ -14,7 +14,7 @@ from koord.api.keys import operators
 from koord.api.preemption import is_protected, read_policy
 from koord.core.plan import Assignment, Demand, Unit
 from koord.core.plugins.nominations import Nomination
-from koord.core.preemption.candidates import Moment, find_candidates
+from koord.core.preemption.candidates import find_candidates
 from koord.core.preemption.cost import Costs
 from koord.core.preemption.model import Exempt, Preemption
 from koord.core.preemption.search import plan_preemption
@@ -109,7 +109,7 @@ def adapt_job_preempt(case: Mapping[str, Any]) -> Fields:
 
 
 def possible_victims(state: ClusterState, unit: Unit) -> list[str]:
-    found = find_candidates(state, unit, Moment(), Exempt()).units
+    found = find_candidates(state, unit, Exempt()).units
     return [pod.name for one in found for pod in one.pods]
 
 
@@ -142,7 +142,7 @@ def adapt_victim_order(case: Mapping[str, Any]) -> Fields:
         state.upsert_pod(decode_pod(pod, "n"))
     trigger = decode_pod({"name": "trigger", "priority": 1 << 30})
     unit = Unit(trigger.uid, (Demand("", (trigger,), 1),))
-    units = find_candidates(state, unit, Moment(), Exempt()).units
+    units = find_candidates(state, unit, Exempt()).units
     return {"order": [one.pods[0].name for one in reversed(Costs(()).sort(units))]}
 
 

@@ -7,15 +7,14 @@ theirs again at once. Whether evicting somebody helps is decided elsewhere.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 from koord.core.device_names import CARDS, GPU_CORE, GPU_MEMORY_RATIO, KOORD_GPU, WHOLE
 from koord.core.gang.group import Group
-from koord.core.gang_history import count_preemptions
+from koord.core.gang_history import count_losses, count_preemptions
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.preemption.model import Exempt, VictimKind, VictimUnit
+from koord.core.preemption.model import ANY_MOMENT, Exempt, Moment, VictimKind, VictimUnit
 from koord.core.preemption.protection import SYSTEM_CRITICAL, find_lasting_protection
 from koord.core.preemption.reasons import Counts, Protection
 from koord.core.state import ClusterState
@@ -35,25 +34,9 @@ class Candidates:
     terminating: tuple[Pod, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The time, in seconds since the epoch, and what spares running units then.
-
-    A pod may run undisturbed for ``min_runtime`` seconds. A gang that was preempted ``max_per_day``
-    times within a day is spared, except by units of a system priority; 0 spares none.
-    """
-
-    now: float = 0.0
-    min_runtime: float = 0.0
-    max_per_day: int = 0
-
-
-ANY_MOMENT: Final = Moment()
-
-
-def find_candidates(state: ClusterState, unit: Unit, moment: Moment, exempt: Exempt) -> Candidates:
+def find_candidates(state: ClusterState, unit: Unit, exempt: Exempt) -> Candidates:
     """Return the units that may be evicted for ``unit``: all their pods have a lower priority."""
-    return _Finder(state, unit, moment, exempt).find()
+    return _Finder(state, unit, exempt).find()
 
 
 def is_placed(pod: Pod) -> bool:
@@ -95,17 +78,26 @@ def find_protection(
     return Protection.YOUNG if moment.min_runtime and ran < moment.min_runtime else None
 
 
+def moment_of(state: ClusterState, gangs: Iterable[str], moment: Moment) -> Moment:
+    """Return what spares the pods of a gang group: the more often it lost its place, the longer."""
+    if not moment.min_runtime:
+        return moment
+    pod_groups = (state.gangs.pod_group(gang) for gang in gangs)
+    losses = (count_losses(one.history, moment.now) for one in pod_groups if one is not None)
+    return replace(moment, min_runtime=moment.min_runtime * 2 ** max(losses, default=0))
+
+
 def rank_of(pod: Pod) -> Rank:
     """Return the sort key of members: their order within the gang."""
     return rank_member(pod.index, pod.name, pod.uid)
 
 
 class _Finder:
-    def __init__(self, state: ClusterState, unit: Unit, moment: Moment, exempt: Exempt) -> None:
+    def __init__(self, state: ClusterState, unit: Unit, exempt: Exempt) -> None:
         self._state = state
         self._limit = min((pod.priority for pod in unit.pods), default=0)
         self._own = frozenset(one.gang for one in unit.demands) | {unit.key}
-        self._moment = moment
+        self._moment = exempt.moment
         self._exempt = exempt
         self._protected: Counter[Protection] = Counter()
         self._gpus: dict[PodShape, int] = {}
@@ -152,7 +144,8 @@ class _Finder:
         gangs = self._state.gangs
         placed = {gang: self._placed_members(gang) for gang in group.gangs}
         members = tuple(pod for pods in placed.values() for pod in pods)
-        whys = {pod.uid: find_protection(self._state, pod, self._moment) for pod in members}
+        moment = moment_of(self._state, group.gangs, self._moment)
+        whys = {pod.uid: find_protection(self._state, pod, moment) for pod in members}
         free = {
             gang: [p for p in pods if whys[p.uid] is None and p.priority < self._limit]
             for gang, pods in placed.items()

@@ -109,15 +109,34 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """The time, in seconds since the epoch, and what spares running units then.
+
+    A pod may run undisturbed for ``min_runtime`` seconds; each time that others took the place of a
+    gang within a day doubles it for that gang. A gang that was preempted ``max_per_day`` times
+    within a day is spared, except by units of a system priority; 0 spares none.
+    """
+
+    now: float = 0.0
+    min_runtime: float = 0.0
+    max_per_day: int = 0
+
+
+ANY_MOMENT: Final = Moment()
+
+
+@dataclass(frozen=True, slots=True)
 class Exempt:
     """Units (by key) that must not be evicted, and pods (by uid) that are being evicted.
 
-    ``stuck`` are uids of terminating pods whose room is not counted on.
+    ``stuck`` are uids of terminating pods whose room is not counted on; ``moment`` is what spares
+    units for a time.
     """
 
     units: Collection[str] = ()
     terminating: Collection[str] = ()
     stuck: Collection[str] = ()
+    moment: Moment = ANY_MOMENT
 
 
 NOBODY: Final = Exempt()

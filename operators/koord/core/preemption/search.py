@@ -8,7 +8,7 @@ same cluster gives the same answer on any machine. It evicts nobody.
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,7 @@ from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
 from koord.core.plan import Placement, Unit
 from koord.core.pods import Handling
-from koord.core.preemption.candidates import Candidates, Moment, find_candidates
+from koord.core.preemption.candidates import Candidates, find_candidates
 from koord.core.preemption.cost import Costs
 from koord.core.preemption.covering import choose_cover, find_cover
 from koord.core.preemption.domains import Region, find_regions
@@ -30,6 +30,7 @@ from koord.core.preemption.model import (
     Certificate,
     Cost,
     Exempt,
+    Moment,
     Preemption,
     VictimUnit,
 )
@@ -99,7 +100,7 @@ def plan_preemption(
         return refusal
     state.refresh(context.now)
     moment = Moment(context.now, options.min_runtime, options.max_per_day)
-    candidates = find_candidates(state, unit, moment, exempt)
+    candidates = find_candidates(state, unit, replace(exempt, moment=moment))
     with closing(state.open_cycle(context.pending)) as cycle:
         if context.prepare is not None:
             context.prepare(cycle)
