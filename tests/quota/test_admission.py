@@ -126,6 +126,20 @@ def test_a_missing_resource_is_refused_by_entitlement(total, asked, code, offere
     assert (refusal.code, refusal.shortages[0].offered) == (code, offered)
 
 
+def test_who_exceeds_max_is_told_max_although_the_share_is_smaller() -> None:
+    ledger = make_ledger(
+        [quota("a", max=12), quota("b", min=8, max=20)], 16, {"a": wants(20), "b": wants(20)}
+    )
+    ledger.charge(charge("a", 5))
+    share = ledger.account("a").limit(OURS)
+    assert share["cpu"] < 12
+    refusal = try_charge(ledger, [charge("a", 10)])
+    assert isinstance(refusal, InsufficientMax)
+    assert refusal.shortages == (QuotaShortage("cpu", share["cpu"], 5, 10, max=12),)
+    assert "may use at most 12m cpu, uses 5m and needs 10m more" in refusal.text()
+    assert dict(refusal.limit) == share, "Koordinator names the share"
+
+
 def test_a_parent_takes_no_pods_unless_allowed() -> None:
     assert try_charge(make_ledger(TREE, 9, {}), [charge("org", 1)]).quota == "org"
     rules = replace(OURS, parents_take_pods=True)

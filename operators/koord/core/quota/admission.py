@@ -120,9 +120,16 @@ def check_limit(
         return None
     topo = (account.spec.name,)
     numbers = _numbers(balance, keys, account.capacity)
-    beyond = Balance(account.spec.max, account.used, request).excess()
+    most = account.spec.max
+    beyond = Balance(most, account.used, request).excess()
     if any(account.capacity is None or account.capacity.get(key, 0) > 0 for key in beyond):
-        return InsufficientMax(topo, *numbers)
+        named = (
+            replace(one, max=most[one.resource])
+            if one.resource in beyond and one.limit < most[one.resource]
+            else one
+            for one in numbers[0]
+        )
+        return InsufficientMax(topo, tuple(named), *numbers[1:])
     return InsufficientEntitlement(topo, *numbers)
 
 

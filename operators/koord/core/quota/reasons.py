@@ -21,7 +21,8 @@ class QuotaShortage:
     """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``.
 
     ``offered`` is the capacity that quotas share, if even that is too little. ``kept`` is the part
-    of ``used`` that is room kept for gangs.
+    of ``used`` that is room kept for gangs. ``max`` is that of the quota, if it is larger and
+    exceeded too: then it is named, because a larger share alone would not help.
     """
 
     resource: str
@@ -30,12 +31,17 @@ class QuotaShortage:
     asked: int
     offered: int | None = None
     kept: int = 0
+    max: int | None = None
+
+    @property
+    def named_limit(self) -> int:
+        return self.limit if self.max is None else self.max
 
     def text(self) -> str:
         """Return ``8 nvidia.com/gpu, uses 6 and needs 4 more``."""
         limit, used, asked, kept = (
             format_amount(self.resource, amount)
-            for amount in (self.limit, self.used, self.asked, self.kept)
+            for amount in (self.named_limit, self.used, self.asked, self.kept)
         )
         used = f"{used} (kept for gangs: {kept})" if self.kept else used
         return f"{limit} {self.resource}, uses {used} and needs {asked} more"
@@ -135,7 +141,7 @@ class InsufficientMax(QuotaExceeded):
     def _exceeds_limit_alone(self) -> bool:
         """Whether the unit would not fit even if nothing of the quota was used."""
         return any(
-            one.asked > one.limit or (one.offered is not None and one.asked > one.offered)
+            one.asked > one.named_limit or (one.offered is not None and one.asked > one.offered)
             for one in self.shortages
         )
 
