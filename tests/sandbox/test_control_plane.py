@@ -66,6 +66,35 @@ def test_a_pod_with_a_run_time_succeeds(sandbox, namespace, node, wait_for):
     assert wait_for(lambda: sandbox.client.get(f"{pods}/worker")["status"]["phase"] == "Succeeded")
 
 
+POLICY = {
+    "rules": [
+        {
+            "action": "Ignore",
+            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+        }
+    ]
+}
+
+
+@pytest.mark.parametrize("policy", [{}, {"podFailurePolicy": POLICY}], ids=["plain", "policy"])
+def test_a_deleted_pod_of_a_job_is_replaced(sandbox, namespace, node, wait_for, policy):
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    spec = {"restartPolicy": "Never", "nodeName": node}
+    spec["containers"] = [{"name": "main", "image": "none"}]
+    body = {"metadata": {"name": "job"}, "spec": {"template": {"spec": spec}, **policy}}
+    sandbox.client.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", body)
+
+    def list_running():
+        items = sandbox.client.get(pods)["items"]
+        return [one["metadata"]["name"] for one in items if one["status"]["phase"] == "Running"]
+
+    assert wait_for(list_running)
+    (first,) = list_running()
+    sandbox.client.delete(f"{pods}/{first}")
+    assert wait_for(lambda: list_running() not in ([], [first]))
+    assert wait_for(lambda: first not in str(sandbox.client.get(pods)))
+
+
 def test_the_scheduler_binds_a_pod(sandbox, namespace, node, wait_for):
     pods = f"/api/v1/namespaces/{namespace}/pods"
     sandbox.client.create(pods, _make_pod(None))
