@@ -4,8 +4,10 @@ Bound pods are charged to their node; so are pods that will be bound to a known 
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from koord.core.constraints import ClaimUse, PodConstraints, PodLabels
+from koord.core.fast_init import fast_init
 from koord.core.pods import Allocation, Handling, HostPort, Pod, PodShape
 
 
@@ -37,15 +39,19 @@ class PodCharge:
     """It is room held for other pods: its allocations shrink and grow with what they use."""
 
 
+_make_load: Final = fast_init(Load)
+_make_charge: Final = fast_init(PodCharge)
+
+
 def charge_of(pod: Pod) -> PodCharge | None:
     """Return the charge of a pod; None for a pod that uses no node."""
     node = node_charged(pod)
     if not node:
         return None
     shape = pod.shape
-    load = Load(node, shape.requests, shape.host_ports)
+    load = _make_load(node, shape.requests, shape.host_ports)
     is_visible = bool(pod.node) or pod.pinned
-    return PodCharge(
+    return _make_charge(
         uid=pod.uid,
         load=load,
         profile=pod.profile,

@@ -84,6 +84,7 @@ class ClusterState:
         made = make_plugins(self.gangs, rules, hooks, devices, device_options)
         self.plugins = (*made, *more_plugins)
         self.plugin(Reservations).ignored = ignored
+        self._devices = self.plugin(Devices)
         self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -254,7 +255,7 @@ class ClusterState:
         )
         (self.preempted.add if pod.preempted_by else self.preempted.discard)(pod.uid)
         self._index_reserved(before, pod)
-        self.plugin(Devices).note_names(pod.uid, pod.shape if pod.is_alive else None)
+        self._devices.note_names(pod.uid, pod.shape if pod.is_alive else None)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, terminated, or released for kube-scheduler to bind: the assumption is obsolete.
             self._drop_assumption(pod.uid)
@@ -277,7 +278,7 @@ class ClusterState:
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
         self._index_reserved(pod, None)
-        self.plugin(Devices).note_names(uid, None)
+        self._devices.note_names(uid, None)
         self.eviction_pending.discard(uid)
         self.preempted.discard(uid)
         self._drop_assumption(uid)

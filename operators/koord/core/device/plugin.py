@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from koord.caches import MIB, BoundedCache, size_of
+from koord.caches import MIB, BoundedCache, cached_by_text, size_of
 from koord.core.changes import ChangeLog, Changes
 from koord.core.device.allocate import Settings
 from koord.core.device.allocation import DeviceAllocation, record
@@ -192,7 +192,7 @@ class Devices(Plugin):
         # What a pod was given does not change: later annotations are not believed. What is held
         # changes with what pods use of it.
         given = mine if charge.is_held else self._given.get(charge.uid) or mine
-        if not given and not _count_gpus(charge.shape):
+        if not given and not _count_gpus(charge.shape.requests):
             return
         if count > 0:
             self._given[charge.uid] = given
@@ -230,7 +230,7 @@ class Devices(Plugin):
             self.state_of[row] = self.states.after(state, shares, count)
         else:
             ledger = self.states.ledger(state)
-            foreign = ledger.foreign + count * _count_gpus(charge.shape)
+            foreign = ledger.foreign + count * _count_gpus(charge.shape.requests)
             self.state_of[row] = self.states.number(ledger.with_foreign(foreign))
 
     def numbered(self, node: str, allocations: Iterable[Allocation]) -> tuple[Share, ...]:
@@ -270,7 +270,7 @@ class Devices(Plugin):
             self._number(charge)
             ledger = ledger.with_shares(self.shares_of[charge.uid])
             if not self._given[charge.uid]:
-                ledger = ledger.with_foreign(ledger.foreign + _count_gpus(charge.shape))
+                ledger = ledger.with_foreign(ledger.foreign + _count_gpus(charge.shape.requests))
         self.state_of[row] = self.states.number(ledger)
 
     def _note_use(self, node: str) -> None:
@@ -343,9 +343,10 @@ class Devices(Plugin):
         return made.handed_to(inventory, wishes_of(pod).isolation, node)
 
 
-def _count_gpus(shape: PodShape) -> int:
+@cached_by_text()
+def _count_gpus(asked: tuple[tuple[str, int], ...]) -> int:
     """Return how many GPUs a pod may use if nobody says which: parts count as whole ones."""
-    requests = dict(shape.requests)
+    requests = dict(asked)
     cards = sum(requests.get(name, 0) for name in CARDS)
     shares = max(requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
     some = 1 if GPU_MEMORY in requests or NPU_CORE in requests else 0

@@ -25,7 +25,7 @@ from koord.core.device.allocation import ALLOCATED
 from koord.core.device.charge import count_given, count_possible
 from koord.core.device.request import NO_WISHES, Wishes
 from koord.core.device.session import NAME as DEVICES
-from koord.core.device_names import TYPE_OF
+from koord.core.fast_init import fast_init
 from koord.core.numa.model import NAME as NUMA
 from koord.core.numa.model import NO_WISHES as NO_NUMA_WISHES
 from koord.core.numa.model import STATUS, NumaAllocation, NumaWishes
@@ -87,6 +87,8 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
 _WRITTEN_CONDITIONS: Final = frozenset({operators.PLACED, POD_SCHEDULED})
 
+_make_pod: Final = fast_init(Pod)
+
 
 class PodTranslator:
     """Translates pods, and keeps the form of those that we may write."""
@@ -143,10 +145,10 @@ class PodTranslator:
         is_deleted = meta.deletion_timestamp is not None
         is_eviction_pending = not is_deleted and _has_condition(wire, operators.OVER_ENTITLEMENT)
         preempted_by = _preempted_by(wire)
-        wishes = _read_wishes(meta, shaped.shape)
+        wishes = _read_wishes(meta) if shaped.has_devices else NO_WISHES
         numa = read_numa_wishes(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
         allocations = _allocations(meta, shaped.shape, recorded, wishes, numa)
-        pod = Pod(
+        pod = _make_pod(
             uid=meta.uid,
             namespace=self._intern(meta.namespace),
             name=meta.name,
@@ -177,7 +179,7 @@ class PodTranslator:
             excess=excess,
             said=_said(meta, labels, wishes, numa),
             allocations=allocations,
-            counted=_count(shaped.shape, wishes, allocations),
+            counted=_count(shaped.shape, wishes, allocations) if shaped.has_devices else (),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
@@ -283,13 +285,13 @@ class PodTranslator:
 
 
 def _foreign_gates(gates: list[str]) -> tuple[str, ...]:
+    if not gates:
+        return ()
     return tuple(sorted(gate for gate in gates[:MAX_PARTS] if gate != operators.PLACEMENT_GATE))
 
 
-def _read_wishes(meta: ObjectMeta, shape: PodShape) -> Wishes:
-    """Return what a pod says about devices, if it asks for any."""
-    if TYPE_OF.keys().isdisjoint(key for key, _ in shape.requests):
-        return NO_WISHES
+def _read_wishes(meta: ObjectMeta) -> Wishes:
+    """Return what a pod says about the devices that it asks for."""
     return read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
 
 
@@ -341,8 +343,6 @@ def _count(
     shape: PodShape, wishes: Wishes, allocations: tuple[Allocation, ...]
 ) -> tuple[tuple[str, int], ...]:
     """Return what quotas count for a pod that asks for devices, if it is more than it requests."""
-    if TYPE_OF.keys().isdisjoint(key for key, _ in shape.requests):
-        return ()
     if allocations:
         return count_given(shape.requests, allocations)
     return count_possible(shape.requests, wishes)

@@ -16,6 +16,7 @@ import msgspec
 
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
 from koord.core.constraints import ClaimUse, PodConstraints
+from koord.core.device_names import TYPE_OF
 from koord.core.pod_requests import InitContainer, effective_requests, resized_requests
 from koord.core.pods import Excess, HostPort, PodShape
 from koord.core.selectors import SelectorTerm
@@ -45,6 +46,7 @@ _CACHE: Final = 32 * MIB
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - as kube-scheduler reads an absent hostIP
 
 _Key: TypeAlias = tuple[Any, ...]
+_encode: Final = msgspec.json.Encoder().encode
 _objects_decoder = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 
@@ -55,6 +57,8 @@ class ShapedSpec:
     shape: PodShape
     form: AffinityForm
     pinned_to: str
+    has_devices: bool
+    """Whether it requests devices."""
     excess: Excess | None = None
 
 
@@ -78,7 +82,7 @@ class ShapeCache:
         if text > MAX_TEXT:
             bare = PodShape(requests=_requests_of(pod)[:MAX_RESOURCES])
             too_long = Excess("bytes of scheduling rules and requests", text, MAX_TEXT)
-            return ShapedSpec(bare, AffinityForm(), "", too_long)
+            return ShapedSpec(bare, AffinityForm(), "", _has_devices(bare), too_long)
         affinity = parse_affinity(bytes(pod.spec.affinity))
         shape = _make_shape(pod, affinity, size)
         excess = _find_excess(shape, pod.spec)
@@ -86,7 +90,11 @@ class ShapeCache:
             shape = PodShape(requests=shape.requests[:MAX_RESOURCES])
         known = self._shapes.get(shape)
         shape = self._shapes.keep(shape, shape, EXPANSION * size) if known is None else known
-        return ShapedSpec(shape, affinity.form, affinity.pinned_to, excess)
+        return ShapedSpec(shape, affinity.form, affinity.pinned_to, _has_devices(shape), excess)
+
+
+def _has_devices(shape: PodShape) -> bool:
+    return any(key in TYPE_OF for key, _ in shape.requests)
 
 
 def _count_text(value: object) -> int:
@@ -123,42 +131,34 @@ def _find_excess(shape: PodShape, spec: PodSpec) -> Excess | None:
 def _key_of(pod: WirePod) -> _Key:
     """Return all that the shape depends on; names and images are not part of it."""
     spec = pod.spec
+    asked = (
+        spec.containers,
+        spec.init_containers,
+        spec.overhead,
+        spec.resources,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        spec.resource_claims,
+    )
     return (
         bool(spec.node_name),
-        _containers_key(spec.containers),
-        _containers_key(spec.init_containers),
-        bytes(spec.overhead),
-        bytes(spec.resources),
-        bytes(spec.node_selector),
-        bytes(spec.affinity),
-        bytes(spec.tolerations),
-        bytes(spec.resource_claims),
+        _encode(asked),  # faster than a tuple of all parts
         _constraints_key(pod),
-        _inline_disks(spec),
+        _inline_disks(spec) if spec.volumes else (),
         _resizes_key(pod) if spec.node_name else None,
-    )
-
-
-def _containers_key(containers: list[Container] | None) -> _Key:
-    return tuple(
-        (c.name, bytes(c.resources), c.restart_policy, _host_ports(c.ports) if c.ports else ())
-        for c in containers or ()
     )
 
 
 def _resizes_key(pod: WirePod) -> _Key:
     status = pod.status
-    return (
-        _statuses_key(status.container_statuses),
-        _statuses_key(status.init_container_statuses),
-        bytes(status.allocated_resources),
-        bytes(status.resources),
-        _is_resize_infeasible(pod),
+    resized = (
+        status.container_statuses,
+        status.init_container_statuses,
+        status.allocated_resources,
+        status.resources,
     )
-
-
-def _statuses_key(statuses: list[ContainerStatus] | None) -> _Key:
-    return tuple((s.name, bytes(s.allocated_resources), bytes(s.resources)) for s in statuses or ())
+    return _encode(resized), _is_resize_infeasible(pod)
 
 
 def _make_shape(pod: WirePod, affinity: ParsedAffinity, size: int) -> PodShape:
