@@ -4,6 +4,7 @@ A command is a typer app or a function of its name, in one of the modules of thi
 overview and completion import none of them: an operator framework or numpy takes long to import.
 """
 
+import atexit
 import gc
 import os
 import shlex
@@ -125,6 +126,7 @@ def koord(
 def main() -> None:
     """Run the command line, under the name that was typed: ``koord`` or ``kubectl koord``."""
     gc.disable()
+    atexit.register(gc.freeze)  # nor is the interpreter to look through everything as it ends
     is_plugin = Path(sys.argv[0]).stem == _PLUGIN
     app(prog_name="kubectl koord" if is_plugin else "koord")
 
