@@ -31,6 +31,8 @@ NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 def make_state() -> ClusterState:
     """Two nodes with 8 GPUs: one is used, ``first`` fits, ``big`` does not, ``half`` lacks one."""
     state = make_cluster().state
+    for name in ("default", "other", "q"):
+        state.upsert_namespace(name, {})
     for at in range(2):
         state.upsert_node(make_node(f"n{at}").gpu(8).cpu(8000).build())
     state.upsert_node(make_node("n2").gpu(8).unschedulable().build())
@@ -80,6 +82,15 @@ def test_queue(run) -> None:
 def test_the_queue_of_a_namespace_keeps_its_positions(run) -> None:
     assert run("queue", "-n", "other").stdout == "Nothing waits.\n"
     assert "podgroup/default/big" in run("queue", "-A", "-o", "name").stdout
+
+
+def test_nodes_and_quotas_of_a_namespace(run) -> None:
+    assert run("top", "-n", "default", "-o", "name").stdout == "node/n0\n"
+    assert run("top", "-n", "other", "-o", "name").stdout == ""
+    assert run("top", "quotas", "-n", "q", "-o", "name").stdout == "elasticquota/team\n"
+    assert run("top", "quotas", "-n", "other", "-o", "name").stdout == ""
+    done = run("top", "-n", "othr")
+    assert (done.exit_code, "did you mean other?" in done.stderr) == (2, True)
 
 
 def test_forms_of_output_say_the_same(run) -> None:

@@ -58,3 +58,10 @@ def test_a_large_cluster_fits_the_screen_and_the_rest_is_counted() -> None:
 
 def test_a_failed_reading_is_told_above_the_last_picture() -> None:
     assert "not read again: no answer" in write(take(), problem="no answer")[1]
+
+
+def test_one_namespace() -> None:
+    text = "\n".join(write(take().within("other")))
+    assert "0 waiting" in text
+    assert "team " not in text
+    assert "n0 aaaaaaaa" in text

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
-from koord.cli.common import ExitCode, fail, warn
+from koord.cli.common import ExitCode, fail, suggest, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.leases import parse_time, read_report
+from koord.core.plugins.inter_pod import InterPod
 from koord.core.pods import Pod
 from koord.core.preemption.progress import find_nominations
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
@@ -36,6 +37,7 @@ from koord.kube.errors import (
 from koord.kube.kinds import (
     CLAIMS,
     KINDS,
+    NAMESPACES,
     PLACEMENT,
     PODS,
     QUOTAS,
@@ -54,7 +56,14 @@ from koord.kube.retry import retry
 from koord.kube.status import conditions_of
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.reservations import ReservationTranslator
-from koord.kube.wire import Condition, WirePod, WirePodGroup, WireReservation
+from koord.kube.wire import (
+    Condition,
+    Identified,
+    ObjectList,
+    WirePod,
+    WirePodGroup,
+    WireReservation,
+)
 from koord.runtime.hooks import load_hooks
 
 if TYPE_CHECKING:
@@ -63,6 +72,8 @@ if TYPE_CHECKING:
 
 PAGE_SIZE: Final = 5000
 """A large cluster is sent in a fifth less time than in pages of half the size."""
+_SOME: Final = "500"
+"""Objects whose names may be meant."""
 _AT_ONCE: Final = 50
 """Objects that are translated before data that has arrived is taken in."""
 BUSY_SECONDS: Final = 5.0
@@ -172,7 +183,9 @@ async def find_reservation(client: Client, name: str) -> Target:
     try:
         found = await client.get(f"{RESERVATIONS.path}/{name}", WireReservation)
     except NotFound:
-        fail(f"there is no Reservation {name}", ExitCode.USAGE)
+        every = await client.get(RESERVATIONS.path, ObjectList[Identified], {"limit": _SOME})
+        meant = suggest(name, (one.metadata.name for one in every.items or ()))
+        fail(f"there is no Reservation {name}{meant}", ExitCode.USAGE)
     pod = ReservationTranslator().translate(found).pod
     return Target(TargetKind.RESERVATION, "" if pod is None else pod.namespace, name)
 
@@ -394,6 +407,13 @@ def _by_type(conditions: Iterable[Condition]) -> Mapping[str, Condition]:
 
 def _is_busy(error: KubeError) -> bool:
     return isinstance(error, TooManyRequests | ServerUnavailable)
+
+
+def refuse_unknown_namespace(reading: Reading, namespace: str) -> None:
+    """End the command if this namespace, empty for all, certainly does not exist."""
+    known = reading.state.plugin(InterPod).namespaces
+    if namespace and namespace not in known and reading.extent_of(NAMESPACES) is None:
+        fail(f"there is no namespace {namespace}{suggest(namespace, known)}", ExitCode.USAGE)
 
 
 def refuse_gaps(reading: Reading, *kinds: AnyKind) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Final
 
@@ -38,7 +39,7 @@ from koord.cli.cluster import (
     find_reservation,
     read_cluster,
 )
-from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.common import MAX_SUGGESTIONS, ExitCode, Output, fail, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.json_output import make_document
 from koord.cli.output import approximate, count_of, format_age, make_table, print_in
@@ -136,24 +137,33 @@ async def _read(question: Question) -> tuple[Target, Reading]:
 
 async def _resolve_job(client: Client, job: Target) -> Target:
     """Return the gang of a Job's pods, or its first pod that has no node."""
-    params = {"labelSelector": f"{_JOB_LABEL}={job.name}", "limit": str(_MAX_PODS)}
     try:
-        page = await client.get(path_in(PODS.path, job.namespace), ObjectList[_JobPod], params)
+        found = await _list_job_pods(client, job, f"{_JOB_LABEL}={job.name}")
     except ApiError as error:
         if error.status != HTTPStatus.BAD_REQUEST:  # no name that a label can have
             raise
-        page = ObjectList(items=[])
-    pods = sorted(page.items or (), key=lambda pod: (bool(pod.spec.node_name), pod.metadata.name))
+        found = []
+    pods = sorted(found, key=lambda pod: (bool(pod.spec.node_name), pod.metadata.name))
     if not pods:
+        every = await _list_job_pods(client, job, _JOB_LABEL)
+        names = {(pod.metadata.labels or {}).get(_JOB_LABEL, "") for pod in every}
+        close = get_close_matches(job.name, sorted(names), MAX_SUGGESTIONS)
         raise TargetNotFoundError(
             f"Job {job.key} has no pods here: it does not exist, is suspended, or its controller "
             f"cannot create them; kubectl describe job -n {job.namespace} {job.name} says more"
+            + (f"; did you mean {' or '.join(close)}?" if close else "")
         )
     first = pods[0].metadata
     gang = parse_pod_gang(job.namespace, first.labels or {}, first.annotations or {})
     if gang is None:
         return Target(TargetKind.POD, job.namespace, first.name)
     return Target(TargetKind.POD_GROUP, job.namespace, gang.name)
+
+
+async def _list_job_pods(client: Client, job: Target, labels: str) -> Sequence["_JobPod"]:
+    params = {"labelSelector": labels, "limit": str(_MAX_PODS)}
+    page = await client.get(path_in(PODS.path, job.namespace), ObjectList[_JobPod], params)
+    return page.items or ()
 
 
 class _JobPodSpec(msgspec.Struct, rename="camel"):

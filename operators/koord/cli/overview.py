@@ -83,13 +83,16 @@ def top(
     what: Annotated[Tops, typer.Argument(metavar="[nodes|quotas]", help="What to show.")] = (
         Tops.NODES
     ),
+    namespace: Namespace = "",
+    _all_namespaces: AllNamespaces = False,
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """Show what nodes and quotas use.
 
-    Used is what pods request, not what they consume: that decides what fits.
+    Used is what pods request, not what they consume: that decides what fits. With a namespace, the
+    quotas that are there, or the nodes that its pods run on.
 
     For example:
 
@@ -99,10 +102,13 @@ def top(
     """
     from koord.cli.top_view import show_nodes, show_quotas
 
-    (show_nodes if what is Tops.NODES else show_quotas)(kubeconfig, context, output=output)
+    show = show_nodes if what is Tops.NODES else show_quotas
+    show(namespace, kubeconfig, context, output=output)
 
 
 def watch(
+    namespace: Namespace = "",
+    _all_namespaces: AllNamespaces = False,
     interval: Annotated[
         float, typer.Option(min=0.5, max=3600, help="Seconds between two looks, at least.")
     ] = 2.0,
@@ -112,7 +118,8 @@ def watch(
     """Watch queue, gangs, quotas and GPUs on one screen.
 
     Each node has a cell per GPU, with the letter of the namespace that has it. Ctrl-C ends it.
-    Where the output is no terminal, it is drawn once.
+    Where the output is no terminal, it is drawn once. With a namespace, only what waits, runs and
+    has quotas there; all nodes.
 
     For example:
 
@@ -122,4 +129,4 @@ def watch(
     """
     from koord.cli.watch_view import show
 
-    show(kubeconfig, context, interval)
+    show(namespace, kubeconfig, context, interval)

@@ -25,6 +25,7 @@ from koord.cli.cluster import (
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.explain_view import Question
+from koord.cli.missing_rights import describe_missing
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.preemption_hints import find_plan, find_unit, write_whether_on
 from koord.core.budgets import Budget
@@ -32,7 +33,6 @@ from koord.core.plan import Unit
 from koord.core.preemption.model import Cost, Preemption, VictimUnit
 from koord.core.preemption.progress import name_of
 from koord.core.reasons import Reason
-from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.evictor import list_budgets
@@ -50,7 +50,7 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     refuse_gaps(reading, NODES)
     unit = find_unit(reading.state, target)
     if unit is None:
-        _tell_not_waiting(reading.state, target, output)
+        _tell_not_waiting(reading, target, output)
         return
     said = reading.preemption
     if said is None:
@@ -66,10 +66,13 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
         raise SystemExit(ExitCode.NOT_WELL)
 
 
-def _tell_not_waiting(state: ClusterState, target: Target, output: Output) -> None:
-    is_pod = target.is_planned_alone
-    if not (state.pod_by_key(target.key) if is_pod else target.key in state.gangs):
-        fail(f"there is no {target.kind} {target.title}", ExitCode.USAGE)
+def _tell_not_waiting(reading: Reading, target: Target, output: Output) -> None:
+    state = reading.state
+    if target.kind is TargetKind.POD and state.pod_by_key(target.key) is None:
+        keys = (pod.key for pod in state.pods.values())
+        fail(describe_missing(reading, target, keys), ExitCode.USAGE)
+    if target.kind is TargetKind.POD_GROUP and target.key not in state.gangs:
+        fail(describe_missing(reading, target, state.gangs.keys()), ExitCode.USAGE)
     document = {
         "preemptor": target.title,
         "preempts": False,

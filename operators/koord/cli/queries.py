@@ -131,7 +131,14 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     """
     kind, namespace, name = _parse_target(kind, namespace, name)
     if kind in {"quota", "node"}:
-        _explain_use(kind, name, output, kubeconfig, context)
+        if kind == "quota":
+            from koord.cli.quota_view import show_quota
+
+            show_quota(name, namespace, kubeconfig, context, output)
+        else:
+            from koord.cli.top_view import show_node
+
+            show_node(name, kubeconfig, context, output=output)
         return
     from koord.cli.cluster import TargetKind
     from koord.cli.explain_view import Question, Shown, ask
@@ -146,18 +153,6 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         Question(kinds[kind], namespace, name, kubeconfig, context, compat),
         Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code),
     )
-
-
-def _explain_use(kind: str, name: str, output: Output, kubeconfig: str, context: str) -> None:
-    """Say who uses a quota or a node."""
-    if kind == "quota":
-        from koord.cli.quota_view import show_quota
-
-        show_quota(name, kubeconfig, context, output)
-    else:
-        from koord.cli.top_view import show_node
-
-        show_node(name, kubeconfig, context, output=output)
 
 
 def _parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
@@ -350,6 +345,16 @@ quota = typer.Typer(no_args_is_help=True, help="Show quotas, explain shares, sim
 QuotaName: TypeAlias = Annotated[
     str, typer.Argument(metavar="NAME", help="NAME or NAMESPACE/NAME.", show_default=False)
 ]
+_QuotaNamespace: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Its namespace.",
+        show_default="any",
+        autocompletion=complete_namespace,
+    ),
+]
 _Amounts: TypeAlias = list[str] | None
 _AMOUNT: Final = "RESOURCE=AMOUNT"
 
@@ -379,7 +384,11 @@ def quota_tree(
 @quota.command("explain")
 @watchable
 def quota_explain(
-    name: QuotaName, output: Form = Output.TEXT, kubeconfig: Kubeconfig = "", context: Context = ""
+    name: QuotaName,
+    namespace: _QuotaNamespace = "",
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Show one quota, how its share is computed, and why its pods wait.
 
@@ -389,12 +398,13 @@ def quota_explain(
     """
     from koord.cli.quota_view import show_quota
 
-    show_quota(name, kubeconfig, context, output)
+    show_quota(name, namespace, kubeconfig, context, output)
 
 
 @quota.command("what-if")
 def quota_what_if(  # noqa: PLR0917 - typer calls it, by name
     name: QuotaName,
+    namespace: _QuotaNamespace = "",
     request: Annotated[
         _Amounts,
         typer.Option(
@@ -441,5 +451,5 @@ def quota_what_if(  # noqa: PLR0917 - typer calls it, by name
     from koord.cli.quota_view import EditRequest, WhatIf, show_what_if
 
     edit = EditRequest(minimum or (), maximum or (), weight or ())
-    asked = WhatIf(name, pods, request or (), edit)
+    asked = WhatIf(name, namespace, pods, request or (), edit)
     show_what_if(asked, kubeconfig, context, output)

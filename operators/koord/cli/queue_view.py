@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from koord.cli.cluster import read_without_target, refuse_gaps
+from koord.cli.cluster import read_without_target, refuse_gaps, refuse_unknown_namespace
 from koord.cli.common import Output
 from koord.cli.output import format_age, make_table, print_in
 from koord.core.framework.scoring import Scoring
@@ -18,6 +18,7 @@ from koord.kube.kinds import NODES, POD_GROUPS
 def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading, _ = read_without_target(kubeconfig, context)
     refuse_gaps(reading, NODES, POD_GROUPS)
+    refuse_unknown_namespace(reading, namespace)
     reading.state.refresh()
     every = view_queue(reading.state, Scoring(), reading.reclaim)
     shown = [one for one in every if not namespace or namespace in one.namespaces]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from koord.api.quantity import InvalidQuantityError
-from koord.cli.cluster import Reading, read_without_target
+from koord.cli.cluster import Reading, read_without_target, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, TreeOutput, fail, suggest, warn
 from koord.cli.json_output import (
     make_edit,
@@ -66,7 +66,9 @@ class EditRequest:
 
 
 def show_tree(kubeconfig: str, context: str, output: TreeOutput, namespace: str = "") -> None:
-    overview = view_quotas(_read(kubeconfig, context).state)
+    reading = _read(kubeconfig, context)
+    refuse_unknown_namespace(reading, namespace)
+    overview = view_quotas(reading.state)
     if namespace:
         shown = tuple(one for one in overview.quotas if one.namespace == namespace)
         overview = replace(overview, quotas=shown)
@@ -110,9 +112,10 @@ def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
     return write_graph("quotas", map(make_node, overview.quotas), output)
 
 
-def show_quota(name: str, kubeconfig: str, context: str, output: Output) -> None:
+def show_quota(name: str, namespace: str, kubeconfig: str, context: str, output: Output) -> None:
+    """Show a quota; with a namespace only if it is there."""
     state = _read(kubeconfig, context).state
-    bare = name.rpartition("/")[2]
+    bare = _find_name(state, name, namespace)
     view = view_quota(state, bare, Scoring())
     if view is None:
         problem = state.quotas.catalog.problem_of(bare)
@@ -134,6 +137,22 @@ def _make_quota_document(view: QuotaView) -> dict[str, Any]:
     return {**make_quota(view), "terms": terms, "loans": [make_loan(loan) for loan in loans]}
 
 
+def _find_name(state: ClusterState, name: str, namespace: str) -> str:
+    """Return the name of NAME or NAMESPACE/NAME; ends the command if it is elsewhere."""
+    given, _, bare = name.rpartition("/")
+    if given and namespace not in {"", given}:
+        fail(f"{name} is not in namespace {namespace}", ExitCode.USAGE)
+    where, written = given or namespace, state.quotas.catalog.written.values()
+    places = {spec.namespace for spec in written if spec.name == bare}
+    if where and places and where not in places:
+        found = ", ".join(sorted(places))
+        fail(
+            f"there is no quota {bare} in namespace {where}; there is one in {found}",
+            ExitCode.USAGE,
+        )
+    return bare
+
+
 def _fail_unknown(state: ClusterState, name: str) -> NoReturn:
     known = {spec.name for spec in state.quotas.catalog.written.values()}
     fail(f"there is no quota {name}{suggest(name, known)}", ExitCode.USAGE)
@@ -144,6 +163,7 @@ class WhatIf:
     """The change to simulate: a gang in a quota, an edit of the quota, or both."""
 
     quota: str
+    namespace: str
     pods: int
     requests: Sequence[str]
     edit: EditRequest
@@ -155,7 +175,7 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, output: Output) -
         fail("give --request for a gang, or --min, --max or --weight for an edit", ExitCode.USAGE)
     reading = _read(kubeconfig, context)
     state = reading.state
-    bare = asked.quota.rpartition("/")[2]
+    bare = _find_name(state, asked.quota, asked.namespace)
     document: dict[str, Any] = {"quota": bare}
     lines: list[RenderableType] = []
     if asked.edit != EditRequest():

@@ -14,7 +14,7 @@ import typer
 
 from koord.api.gang import parse_pod_gang
 from koord.api.keys import operators
-from koord.cli.common import ExitCode, fail, warn
+from koord.cli.common import ExitCode, fail, suggest, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.output import count_of
 from koord.kube.client import Client, Media
@@ -54,11 +54,12 @@ class _Pod(msgspec.Struct):
         gates = [gate.name for gate in self.spec.scheduling_gates or ()]
         return gates.index(operators.PLACEMENT_GATE) if operators.PLACEMENT_GATE in gates else None
 
-    def is_named(self, name: str) -> bool:
-        """Whether it has this name, or is a member of the gang of this name."""
+    @property
+    def names(self) -> set[str]:
+        """Its name, and that of its gang."""
         meta = self.metadata
         gang = parse_pod_gang(meta.namespace, meta.labels or {}, meta.annotations or {})
-        return meta.name == name or (gang is not None and gang.name == name)
+        return {meta.name} if gang is None else {meta.name, gang.name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,11 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) 
         if not wanted.everywhere:
             path = path_in(path, wanted.namespace or access.namespace)
         pods = [pod for pod in await _list(client, path, wanted.selector) if pod.gate is not None]
-        pods = [pod for pod in pods if not wanted.name or pod.is_named(wanted.name)]
+        named = [pod for pod in pods if not wanted.name or wanted.name in pod.names]
+        if pods and not named and not wanted.selector:
+            meant = suggest(wanted.name, {name for pod in pods for name in pod.names})
+            fail(f"no pod or gang {wanted.name} has our gate here{meant}", ExitCode.USAGE)
+        pods = named
         if not pods:
             typer.echo("No pod with our gate is there; nothing to do.")
             return

@@ -9,7 +9,12 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from koord.cli.cluster import Reading, read_without_target, refuse_gaps
+from koord.cli.cluster import (
+    Reading,
+    read_without_target,
+    refuse_gaps,
+    refuse_unknown_namespace,
+)
 from koord.cli.common import ExitCode, Output, fail, suggest
 from koord.cli.json_output import make_quota, write_all
 from koord.cli.output import approximate, make_table, print_in
@@ -25,8 +30,13 @@ from koord.kube.kinds import NODES, QUOTAS
 _MOST_PODS: Final = 20
 
 
-def show_nodes(kubeconfig: str, context: str, *, output: Output) -> None:
-    shown = view_nodes(_read(kubeconfig, context).state)
+def show_nodes(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
+    reading = _read(kubeconfig, context)
+    refuse_unknown_namespace(reading, namespace)
+    every = view_nodes(reading.state)
+    shown = [
+        one for one in every if not namespace or namespace in {pod.namespace for pod in one.pods}
+    ]
     print_in(
         output,
         document=lambda: {"nodes": [_make_node(one) for one in shown]},
@@ -50,10 +60,12 @@ def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> No
     )
 
 
-def show_quotas(kubeconfig: str, context: str, *, output: Output) -> None:
+def show_quotas(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading, _ = read_without_target(kubeconfig, context)
     refuse_gaps(reading, QUOTAS)
-    shown = view_quotas(reading.state).quotas
+    refuse_unknown_namespace(reading, namespace)
+    every = view_quotas(reading.state).quotas
+    shown = [view for view in every if namespace in {"", view.namespace}]
     print_in(
         output,
         document=lambda: {"quotas": [make_quota(view) for view in shown]},

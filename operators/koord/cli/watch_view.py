@@ -17,7 +17,13 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from koord.cli.cluster import Target, TargetKind, read_cluster, refuse_gaps
+from koord.cli.cluster import (
+    Target,
+    TargetKind,
+    read_cluster,
+    refuse_gaps,
+    refuse_unknown_namespace,
+)
 from koord.cli.common import ExitCode, fail
 from koord.cli.connection import open_client
 from koord.cli.output import count_of, format_age, make_console, make_table
@@ -61,29 +67,42 @@ class Picture(NamedTuple):
     quotas: Sequence[QuotaView]
     nodes: Sequence[NodeUsage]
 
+    def within(self, namespace: str) -> "Picture":
+        """Return it without what is in other namespaces; empty for all. Nodes stay."""
+        if not namespace:
+            return self
+        return self._replace(
+            waiting=[one for one in self.waiting if namespace in one.namespaces],
+            gangs=[one for one in self.gangs if one.name.startswith(f"{namespace}/")],
+            quotas=[one for one in self.quotas if one.namespace == namespace],
+        )
 
-def show(kubeconfig: str, context: str, interval: float) -> None:
+
+def show(namespace: str, kubeconfig: str, context: str, interval: float) -> None:
     """Draw until Ctrl-C; once where the output is no terminal."""
     console = make_console()
     gc.enable()  # unlike in commands that end soon
     try:
-        asyncio.run(_show(kubeconfig, context, interval, console))
+        asyncio.run(_show(namespace, kubeconfig, context, interval, console))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
     except KeyboardInterrupt:
         sys.exit(0)
 
 
-async def _show(kubeconfig: str, context: str, interval: float, console: Console) -> None:
+async def _show(
+    namespace: str, kubeconfig: str, context: str, interval: float, console: Console
+) -> None:
     async with open_client(kubeconfig, context) as (client, access):
         target = Target(TargetKind.POD, access.namespace, "")
 
         async def take() -> Picture:
             reading = await read_cluster(client, target)
             refuse_gaps(reading, NODES)
+            refuse_unknown_namespace(reading, namespace)
             reading.state.refresh()
             waiting = view_queue(reading.state, Scoring(), reading.reclaim)
-            return make_picture(reading.state, waiting, time.time())
+            return make_picture(reading.state, waiting, time.time()).within(namespace)
 
         picture = await take()
         if not console.is_terminal:

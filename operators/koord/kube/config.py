@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from yaml import YAMLError
 
 from koord.kube.errors import ConfigError
-from koord.kube.plain_kubeconfig import PlainConfig, read_plain
+from koord.kube.plain_kubeconfig import PlainConfig, list_contexts, read_plain
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
@@ -135,6 +135,8 @@ def load_kubeconfig(paths: str, context: str = "") -> Access:
 
     Blocks and runs its own event loop, so it must not be called from one.
     """
+    if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep)):
+        raise ConfigError(f"kubeconfig {paths!r} does not exist")
     try:
         plain = read_plain(paths, context)
         if plain is not None:
@@ -142,6 +144,11 @@ def load_kubeconfig(paths: str, context: str = "") -> Access:
         return _load_with_library(paths, context)
     # The library fails in many ways on fields that are missing in a broken file.
     except (YAMLError, OSError, LookupError, *_BROKEN) as error:
+        known = list_contexts(paths)
+        if context and known and context not in known:
+            raise ConfigError(
+                f"kubeconfig {paths!r} has no context {context}; there are: {', '.join(known)}"
+            ) from error
         raise ConfigError(f"kubeconfig {paths!r} is not usable: {error}") from error
 
 

@@ -71,11 +71,25 @@ class _Entry(Struct):
     context: dict[str, Any] | None = None
 
 
+class _Contexts(Struct):
+    contexts: list[_Entry] = []
+
+
 class _File(Struct, rename="kebab"):
     clusters: list[_Entry]
     users: list[_Entry]
     contexts: list[_Entry]
     current_context: str = ""
+
+
+def list_contexts(paths: str) -> list[str]:
+    """Return the names of the contexts in files that are joined as in ``KUBECONFIG``."""
+    names: set[str] = set()
+    for path in paths.split(os.pathsep):
+        with suppress(OSError, yaml.YAMLError, msgspec.ValidationError, UnicodeDecodeError):
+            text = Path(path).expanduser().read_bytes()[:MAX_BYTES]
+            names |= {one.name for one in msgspec.convert(yaml.safe_load(text), _Contexts).contexts}
+    return sorted(names)
 
 
 def read_plain(path: str, context: str = "") -> PlainConfig | None:
