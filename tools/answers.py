@@ -5,11 +5,13 @@
 Each is what ``--output svg`` of the command writes.
 """
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
+from rich.text import Text
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import make_reading
 from tests.cluster import make_cluster, open_cycle
@@ -23,8 +25,12 @@ from koord.cli.explain_view import BEST_NODES, make_parts
 from koord.cli.output import to_svg
 from koord.cli.quota_text import choose_glyphs, make_tree_lines
 from koord.cli.topology_view import describe_free, draw
+from koord.cli.watch_view import draw as draw_screen
+from koord.cli.watch_view import make_picture
 from koord.core.device.plugin import Devices
 from koord.core.device.status import observe_devices
+from koord.core.framework.scoring import Scoring
+from koord.core.queue_view import view_queue
 from koord.core.quota_view import view_quotas
 from koord.core.topology.layers import Layer
 from koord.core.topology.strategy.observation import domain_capacities
@@ -90,7 +96,34 @@ def show_waiting() -> Iterable[RenderableType]:
     return make_parts(replace(answer, history=history), 0.0, BEST_NODES)
 
 
+def show_watch() -> Iterable[RenderableType]:
+    """``koord watch``: two gangs run, one waits for GPUs and one pod for the rest of its gang."""
+    cluster = make_cluster()
+    cluster.nodes(*(make_node(f"gpu-{at}").gpu(8) for at in range(6)))
+    now = time.mktime((2026, 3, 1, 10, 42, 7, 0, 0, -1))
+    for name, size, gpus, nodes in (
+        ("team-a/llama", 3, 8, (0, 1, 2)),
+        ("team-b/bert", 2, 4, (3, 3)),
+        ("team-b/whisper", 3, 8, ()),
+        ("team-c/eval", 2, 1, ()),
+    ):
+        cluster.pod_groups(make_pod_group(name, size))
+        made = [make_pod(f"{name}-{at}").gpu(gpus).gang(name) for at in range(size)]
+        pods = [pod.created(now - 240 - 30 * len(nodes)) for pod in made[: size - (gpus == 1)]]
+        for pod, node in zip(pods, nodes, strict=False):
+            pod.released(f"gpu-{node}", "p").running(f"gpu-{node}")
+        cluster.pods(*pods)
+    cluster.pods(make_pod("team-c/notebook").gpu(2).running("gpu-4"))
+    cluster.state.refresh()
+    picture = make_picture(cluster.state, view_queue(cluster.state, Scoring()), now)
+    screen = Console(width=80, force_terminal=True, color_system="standard", highlight=False)
+    with screen.capture() as capture:
+        screen.print(draw_screen(picture, screen.width, 40))
+    yield Text.from_ansi(capture.get())
+
+
 PICTURES = {
+    "watch": show_watch,
     "waiting": show_waiting,
     "quota-tree": show_lending,
     "rack": show_rack,
