@@ -100,7 +100,7 @@ def test_explain_shows_borrowing(run: Callable[..., Result]) -> None:
         "",
         "nvidia.com/gpu: entitled to 8",
         "wants 8 asked 8",
-        "guaranteed 4 min 4",
+        "scaled min 4 min 4",
         "starts with 4 the smaller of the two",
         "left over 4 rest of 16 after the first step for all quotas of org",
     ]
@@ -173,7 +173,7 @@ def test_explain(run: Callable[..., Result]) -> None:
         "",
         "nvidia.com/gpu: entitled to 8",
         "wants 8 asked 8",
-        "guaranteed 12 min 12",
+        "scaled min 12 min 12",
         "starts with 8 the smaller of the two",
         "Submitted by incomplete gangs, no demand yet: 4 nvidia.com/gpu",
         "1 pod waits: MissingMembers",
@@ -187,7 +187,7 @@ def test_explain_of_demand_below_min(monkeypatch: pytest.MonkeyPatch) -> None:
     state.upsert_quota(team("idle", "above", most=8, minimum=4))
     monkeypatch.setattr(quota_view, "_read", lambda *_: Reading(state))
     result = CliRunner().invoke(app, ["quota", "explain", "idle"])
-    assert "guaranteed 0 min 4, scaled to 0: its demand is lower" in lines(result)
+    assert "scaled min 0 min 4, scaled to 0: its demand is lower" in lines(result)
 
 
 @pytest.mark.parametrize(

@@ -368,7 +368,7 @@ def quota_tree(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show all quotas: guaranteed, entitled, used and requested amounts, and over-use.
+    """Show all quotas: min, max, entitled, used and demanded amounts, and over-use.
 
     For example:
 

@@ -149,7 +149,7 @@ def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
     weight = f"weight {terms.weight} of {terms.weights} among quotas that want more"
     steps = [
         ("wants", terms.want, asked),
-        ("guaranteed", terms.floor, kept),
+        ("scaled min", terms.floor, kept),
         ("starts with", terms.starts, starts),
     ]
     if terms.want > terms.starts:
