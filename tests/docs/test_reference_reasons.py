@@ -1,0 +1,130 @@
+"""Every reason, condition and event that the code writes has an entry of the reference.
+
+The words are read from the sources, so a new one fails here until it is described, or listed below
+as a word that says something else.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from koord.controllers.preemption_parts import Outcome
+from koord.core.device.status import Readiness as DeviceReadiness
+from koord.core.quota.profile import ProfileVerdict
+from koord.core.quota.status import REASON_IF_FALSE
+from koord.core.reservation.placeholders import Held
+from koord.core.topology.status import Readiness as TopologyReadiness
+from koord.reference.entries import EntryKind, list_entries
+
+PACKAGE = Path(__file__).parents[2] / "operators" / "koord"
+PARTS = ("agent", "controllers", "core", "kube", "runtime")
+WORDS = re.compile(r"([A-Z]+[a-z]+){2,}")
+OF_OUTPUT = {"HeldUp", "NotOurs", "NothingWaits", "UnknownGang", "NotReady", "NotActive"}
+"""States that commands print in words."""
+OF_FAULTS = {
+    *("RootListed", "NoNodeLayer", "UnknownParent", "TwoRoots", "TwoChildren", "NoLabel"),
+    *("NoVolume", "NotForPod", "PortsInUse"),
+    *(str(one) for one in Outcome if one is not Outcome.STUCK),
+}
+"""What a message says in words, and no field by its name."""
+OF_VALUES = {
+    *("ApplyForAll", "BestEffort", "ConstrainedBurst", "ContainerLevel", "DeviceLevel", "PodLevel"),
+    *("GangFromNativePodGroup", "GangFromPodAnnotation", "GangFromPodGroupCrd", "GiveUp"),
+    *("ClusterTopologyLayer", "NodeTopologyLayer", "MustGather", "PreferGather", "NonStrict"),
+    *("LeastAllocated", "MostAllocated", "PreScheduling", "RequestsAsCount", "RestartGang"),
+    *("ForeignGate", "ReleaseAndBind", "ReleasePinned", "OperatorConfiguration", "NVLink"),
+    *("FullPCPUs", "FullPCPUsOnly", "SpreadByPCPUs", "SingleNUMANode", "NUMANodeLevel"),
+    *("PCIeLevel", "SamePCIe"),
+}
+"""Values of fields, annotations and settings: see the entries of these."""
+OF_KUBERNETES = {
+    *("AntiAffinity", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
+    *("BearerToken", "DaemonSet", "DoesNotExist", "NotIn", "DoNotSchedule", "RuntimeDefault"),
+    *("InvalidNodeInfo", "OutOf", "TopologyAffinityError", "UnexpectedAdmissionError"),
+    *("NoExecute", "NoSchedule", "PreferNoSchedule", "PodResizePending", "PodScheduled"),
+    *("ReadWriteOncePod", "WaitForFirstConsumer", "SubjectAccessReview", "TokenReview"),
+    *("DisruptionTarget", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch"),
+    *("AddrInfoType", "ClientRequest", "NamespaceName", "ReadingKeys"),
+}
+TREES = {
+    path: ast.parse(path.read_text(encoding="utf-8"))
+    for part in PARTS
+    for path in sorted(PACKAGE.joinpath(part).rglob("*.py"))
+}
+NODES = [node for tree in TREES.values() for node in ast.walk(tree)]
+CLASSES = {node.name for node in NODES if isinstance(node, ast.ClassDef)}
+"""Classes of ours, which annotations of types name."""
+
+
+def words_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield what may be a reason: words in CamelCase, and what conditions and events are given."""
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Name("ConditionPatch"), args=[_, _, ast.Constant(word), *_]):
+                yield word
+            case ast.keyword(arg="reason", value=ast.Constant(str(word))) if word:
+                yield word
+            case ast.Constant(str(word)) if WORDS.fullmatch(word):
+                yield word
+
+
+def causes_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the names of parts of messages, which are no reasons of their own."""
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Name("Cause"), args=[ast.Constant(str(word)), *_]):
+                yield word
+
+
+OTHER_WORDS = {*OF_OUTPUT, *OF_FAULTS, *OF_VALUES, *OF_KUBERNETES, *causes_in(NODES)}
+
+
+@cache
+def described() -> frozenset[str]:
+    """Return every reason, and every type of condition, that the reference has."""
+    entries = [one for one in list_entries() if one.kind is EntryKind.CONDITION]
+    types = {word for one in entries for word in re.findall(r"\w+", one.where)}
+    return frozenset({one.key for one in entries} | types)
+
+
+def undescribed(tree: ast.AST) -> set[str]:
+    return set(words_in(ast.walk(tree))) - described() - CLASSES - OTHER_WORDS
+
+
+@pytest.mark.parametrize("path", TREES, ids=lambda one: str(one.relative_to(PACKAGE)))
+def test_every_reason_in_the_source_has_an_entry(path):
+    assert undescribed(TREES[path]) == set()
+
+
+@pytest.mark.parametrize(
+    "kind", [DeviceReadiness, TopologyReadiness, ProfileVerdict, Held], ids=str
+)
+def test_every_reason_of_an_enumeration_has_an_entry(kind):
+    assert {str(one.value) for one in kind} <= described()
+
+
+def test_every_reason_of_a_false_condition_of_quotas_has_an_entry():
+    assert set(REASON_IF_FALSE.values()) <= described()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'events.record(ref, kind, action=A, reason="NewThing", note=text)',
+        'kind, reason = EventType.WARNING, "NewThing"',
+        'self.warn("NewThing", "a note")',
+        'ConditionPatch(READY, True, "New", text, generation)',
+        'code: ClassVar = "NewThing"',
+    ],
+)
+def test_new_reason_without_an_entry_is_found(source):
+    assert undescribed(ast.parse(source)) in ({"NewThing"}, {"New"})
+
+
+def test_words_that_say_something_else_are_still_written():
+    written = {node.value for node in NODES if isinstance(node, ast.Constant)}
+    assert {one for one in OTHER_WORDS if one not in written} == set()
