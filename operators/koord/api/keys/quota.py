@@ -1,16 +1,16 @@
 """ElasticQuota: the tree, the weights, and which pods belong to a quota.
 
-The annotations with results are named in ``koord.core.quota.status``.
+Annotations with results are written as Koordinator writes them, for its own tools.
 """
 
 from typing import Final
 
 ROOT_QUOTA: Final = "koordinator-root-quota"
-"""Name of the built-in root of every tree."""
+"""Name of a quota: that of the root of every tree."""
 SYSTEM_QUOTA: Final = "koordinator-system-quota"
-"""Name of the built-in quota of pods that request it; has no share."""
+"""Name of a quota: that of pods that request it; has no share."""
 DEFAULT_QUOTA: Final = "koordinator-default-quota"
-"""Name of the built-in quota of pods without a quota; has no share."""
+"""Name of a quota: that of pods without a quota; has no share."""
 
 PREFIX: Final = "quota.scheduling.koordinator.sh/"
 
@@ -28,7 +28,7 @@ ALLOW_LENT_RESOURCE: Final = f"{PREFIX}allow-lent-resource"
 TREE_ID: Final = f"{PREFIX}tree-id"
 """Quota label: the tree of the quota; immutable."""
 IS_ROOT: Final = f"{PREFIX}is-root"
-"""Quota label: "true" on the root of a separate tree, which has `TOTAL_RESOURCE`."""
+"""Quota label: "true" on the root of a separate tree, which has a `total-resource`."""
 IGNORE_DEFAULT_TREE: Final = f"{PREFIX}ignore-default-tree"
 """Label of such a root: "true" keeps its total in the capacity of the default tree."""
 PROFILE: Final = f"{PREFIX}profile"
@@ -50,3 +50,18 @@ ADMISSION: Final = f"{PREFIX}admission"
 """Quota annotation, JSON resource list: limit of submitted pods; max if absent."""
 MAX_STRICT_CHECK_RESOURCE_KEYS: Final = f"{PREFIX}max-strict-check-resource-keys"
 """Quota annotation, JSON list: resources whose max must not be set below their usage."""
+
+REQUEST: Final = f"{PREFIX}request"
+"""Quota annotation (result), JSON resource list: what its pods and children request."""
+CHILD_REQUEST: Final = f"{PREFIX}child-request"
+"""Quota annotation (result), JSON resource list: what its children request."""
+RUNTIME: Final = f"{PREFIX}runtime"
+"""Quota annotation (result), JSON resource list: its fair share now."""
+ALLOCATED: Final = f"{PREFIX}allocated"
+"""Quota annotation (result), JSON resource list: the part of a parent given to children."""
+GUARANTEED: Final = f"{PREFIX}guaranteed"
+"""Quota annotation (result), JSON resource list: the part that is not lent."""
+NON_PREEMPTIBLE_REQUEST: Final = f"{PREFIX}non-preemptible-request"
+"""Quota annotation (result), JSON resource list: requested by pods that nothing evicts."""
+NON_PREEMPTIBLE_USED: Final = f"{PREFIX}non-preemptible-used"
+"""Quota annotation (result), JSON resource list: used by pods that nothing evicts."""
