@@ -20,8 +20,8 @@ export UV_SYSTEM_CERTS ?= true
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
-demo: .venv/ready ## place a gang in a cluster on this machine (no containers)
-	@$(BIN)/koord demo
+demo: .venv/ready ## place a gang in a cluster on this machine, no containers (ARGS=--keep leaves it up)
+	@$(BIN)/koord demo $(ARGS)
 
 test: .venv/ready ## run all tests, also those against a real API server (ARGS="-k gang" selects some)
 	@$(BIN)/koord sandbox build
