@@ -238,3 +238,8 @@ def test_runtime_of_the_trainer_gets_our_scheduler():
     pod = made["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert pod["spec"]["schedulerName"] == "koord-scheduler"
     assert lost == []
+
+
+def test_key_of_koord_queue_stays():
+    job = job_of(annotations={"scheduling.x-k8s.io/suspend": "true"}, suspend=True)
+    assert rewrite(job) == ([job], [])

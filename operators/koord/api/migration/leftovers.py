@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from koord.api.migration.documents import Document
-from koord.api.migration.table import GROUPS, PREFIXES, SCHEDULERS, rows_of
+from koord.api.migration.table import GROUPS, PREFIXES, SCHEDULERS, Action, rows_of, rows_of_keys
 from koord.api.migration.wish import advice_of
 
 _STAYS: Final = "left as it is"
 _NAMES: Final = {*SCHEDULERS, "kai", "scheduler-plugins"}
 _NAMING: Final = ("schedulerName", "batchScheduler")
 _SKIPPED: Final = ("status", "managedFields")
+_KEPT: Final = {key for key, row in rows_of_keys().items() if row.action is Action.KEEP}
 _FIELDS: Final = {**rows_of("TrainingRuntime"), **rows_of("SparkApplication")}
 """Fields of jobs that make the job's own controller ask another scheduler."""
 
@@ -36,7 +37,7 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _check(key: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
-    if key in _SKIPPED:
+    if key in _SKIPPED or key in _KEPT:
         return
     if any(key.startswith(prefix) for prefix in PREFIXES):
         yield path, _STAYS

@@ -287,7 +287,9 @@ class Migration:
         if Peer.KAI in whole.peers:
             classes = {(one.get("spec") or {}).get("priorityClassName") for one in templates}
             for name in sorted(KAI_CLASSES & {whole.priority, *classes}):
-                say("priorityClassName", f"{name} is a class of KAI: see docs/migration.md#kai")
+                say(
+                    "priorityClassName", f"{name} is a class of KAI: see docs/migration-keys.md#kai"
+                )
         if Peer.KUEUE in whole.peers:
             _resume(document)
         members = self._name_gang(document, templates, whole, say)

@@ -169,7 +169,7 @@ def read_keys(
     say: Say,
     prefixes: Mapping[str, Peer] = PREFIXES,
 ) -> Wish:
-    """Remove keys that have a row, or a prefix, and return what they ask for."""
+    """Return what keys with a row or a prefix ask for, and remove all that are not kept."""
     wish = Wish()
     for name in ("labels", "annotations"):
         keys = metadata.get(name)
@@ -177,6 +177,8 @@ def read_keys(
             continue
         for key in list(keys):
             peer = next((peer for one, peer in prefixes.items() if str(key).startswith(one)), None)
+            if key in rows and rows[key].action is Action.KEEP:
+                continue
             if key in rows:
                 take(wish, rows[key], keys.pop(key), say)
             elif peer is not None:
