@@ -60,12 +60,24 @@ CLASSES = {node.name for node in NODES if isinstance(node, ast.ClassDef)}
 """Classes of ours, which annotations of types name."""
 
 
-def words_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+def words_in(tree: ast.AST) -> Iterator[str]:
     """Yield what may be a reason: words in CamelCase, and what conditions and events are given."""
-    for node in nodes:
+    constants = {
+        node.target.id: node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name("ConditionPatch"), args=[_, _, ast.Constant(word), *_]):
-                yield word
+            case ast.Call(func=ast.Name("ConditionPatch"), args=[kind, _, reason, *_]):
+                given = [one for one in (kind, reason) if isinstance(one, (ast.Name, ast.Constant))]
+                found = (
+                    one.value if isinstance(one, ast.Constant) else constants.get(one.id)
+                    for one in given
+                )
+                yield from filter(None, found)
             case ast.keyword(arg="reason", value=ast.Constant(str(word))) if word:
                 yield word
             case ast.Constant(str(word)) if WORDS.fullmatch(word):
@@ -92,7 +104,7 @@ def described() -> frozenset[str]:
 
 
 def undescribed(tree: ast.AST) -> set[str]:
-    return set(words_in(ast.walk(tree))) - described() - CLASSES - OTHER_WORDS
+    return set(words_in(tree)) - described() - CLASSES - OTHER_WORDS
 
 
 @pytest.mark.parametrize("path", TREES, ids=lambda one: str(one.relative_to(PACKAGE)))
@@ -119,6 +131,7 @@ def test_every_reason_of_a_false_condition_of_quotas_has_an_entry():
         'self.warn("NewThing", "a note")',
         'ConditionPatch(READY, True, "New", text, generation)',
         'code: ClassVar = "NewThing"',
+        'KIND: Final = "New"\nConditionPatch(KIND, True, reason, text, generation)',
     ],
 )
 def test_new_reason_without_an_entry_is_found(source):
