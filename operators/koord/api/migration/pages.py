@@ -1,8 +1,13 @@
 """The table as Markdown."""
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from koord.api.migration.table import NONE, TABLE, Action, Peer
+
+_PAGE: Final = re.compile(r"\bdocs/(([\w-]+)\.md\S*)")
+"""How a message names a page; on a page it is a link."""
 
 
 def render_tables() -> Iterator[tuple[str, str]]:
@@ -20,6 +25,7 @@ def render_tables() -> Iterator[tuple[str, str]]:
 
 
 def _describe(action: Action, note: str) -> str:
+    note = _PAGE.sub(r"[\2](\1)", note)
     if action is Action.REPORT:
         return f"**by hand**{': ' if note else ''}{note}"
     return note
