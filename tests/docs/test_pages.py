@@ -86,6 +86,27 @@ def test_modules_named_in_the_architecture_exist():
     assert [one for one in named if not (ROOT / "operators/koord" / one).exists()] == []
 
 
+def figures(row: str, column: int) -> list[float]:
+    """Return a column of the figures of performance whose scenarios end with ``row``."""
+    text = (ROOT / "docs/performance.md").read_text("utf-8")
+    cells = [[one.strip() for one in line.split("|")[1:-1]] for line in text.splitlines()]
+    chosen = [one[column] for one in cells if one[0:1] and one[0].endswith(f"{row}`")]
+    return [float(one.split()[0]) for one in chosen]
+
+
+@pytest.mark.parametrize(
+    ("title", "column", "rounding"), [("share of what a client", 3, 1), ("CPU per pod", 8, 0.06)]
+)
+def test_figures_of_the_readme_are_those_of_performance(title, column, rounding):
+    text = (ROOT / "README.md").read_text("utf-8")
+    (line,) = (one for one in text.splitlines() if one.startswith(f"| {title}"))
+    told = [list(map(float, re.findall(r"[\d.]+", cell))) for cell in line.split("|")[2:4]]
+    ours = figures("singles-ungated-burst", column) + figures("one-gang-ungated-burst", column)
+    theirs = figures("kube-scheduler-burst", column)
+    for values, measured in zip(told, (ours, theirs), strict=True):
+        assert values == pytest.approx([min(measured), max(measured)], abs=rounding)
+
+
 def test_documented_configuration_is_valid():
     (block,) = (b for b in BLOCKS if "kind: OperatorConfiguration" in b.text)
     assert parse_settings(block.text, str(block)) != Settings()
