@@ -70,6 +70,15 @@ def test_the_entry_point_is_the_command_of_the_deployment():
     assert default.words == deployed["args"][:1]
 
 
+@pytest.mark.parametrize(
+    "pattern", ["Makefile", "README.md", "docs/**/*.md", "manifests/**/*.yaml"]
+)
+def test_tags_in_files_are_the_version_of_the_package(pattern):
+    texts = [path.read_text(encoding="utf-8") for path in ROOT.glob(pattern)]
+    tags = {tag for text in texts for tag in re.findall(r"\bkoord-operators:(\d[\w.]*)", text)}
+    assert tags <= {koord.__version__}
+
+
 def test_labels_describe_the_image():
     labels = FINAL.pairs("LABEL")
     arguments = FINAL.pairs("ARG")
