@@ -16,11 +16,15 @@ from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.output import to_json
 from koord.cli.preempt_view import make_document, make_parts
 from koord.cli.preemption_hints import find_plan, find_unit, hint_at_preemption
+from koord.core.explain import explain_gang
 from koord.core.framework.reasons import InsufficientNodes
+from koord.core.framework.scoring import Scoring
 from koord.core.gang_history import Episode
 from koord.core.pods import PreemptedBy
 from koord.core.preemption.model import Preemption
+from koord.core.preemption.progress import WaitingForPreemption, nominate
 from koord.core.preemption.reasons import VictimsProtected
+from koord.core.queue_view import view_queue
 from koord.kube.leader_report import PreemptionReport
 
 if TYPE_CHECKING:
@@ -102,6 +106,35 @@ def test_settings_of_the_operators_count(
         for part in make_parts(unit, found, said):
             console.print(part)
     assert ends in capture.get().splitlines()[1 if not names else 0] + document.get("message", "")
+
+
+def test_while_victims_terminate_every_answer_says_so() -> None:
+    cluster = make_full()
+    unit = find(cluster)
+    found = find_plan(cluster.state, unit, None)
+    assert isinstance(found, Preemption)
+    cluster.state.nominations.begin(nominate(found))
+    for name in ("low-1", "low-2"):
+        cluster.pods(
+            replace(cluster.pod(name), preempted_by=PreemptedBy("", "", ""), is_terminating=True)
+        )
+    plan_id = found.placement.plan_id
+    text = (
+        f"preempting default/low-1, default/low-2: 2 of 2 pods still terminating (plan {plan_id})"
+    )
+    (waiting,) = view_queue(cluster.state, Scoring())
+    assert waiting.reason.text() == text
+    explained = explain_gang(cluster.state, "default/high", Scoring())
+    assert explained.reason is not None
+    assert explained.reason.text() == text
+    again = find_plan(cluster.state, unit, None)
+    assert isinstance(again, WaitingForPreemption)
+    console = Console(width=200)
+    with console.capture() as capture:
+        for part in make_parts(unit, again, None):
+            console.print(part)
+    assert "default/high (priority 10) is preempting." in capture.get()
+    assert text in capture.get()
 
 
 def test_gangs_preempted_often_are_spared() -> None:

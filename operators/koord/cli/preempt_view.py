@@ -31,7 +31,7 @@ from koord.cli.preemption_hints import find_plan, find_unit, write_whether_on
 from koord.core.budgets import Budget
 from koord.core.plan import Unit
 from koord.core.preemption.model import Cost, Preemption, VictimUnit
-from koord.core.preemption.progress import name_of
+from koord.core.preemption.progress import WaitingForPreemption, name_of
 from koord.core.reasons import Reason
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
@@ -154,7 +154,8 @@ def make_parts(
 ) -> Iterator[RenderableType]:
     name = name_of(unit)
     if not isinstance(found, Preemption):
-        yield Text.assemble((name, "bold"), f" (priority {unit.priority}) preempts nobody.")
+        does = "is preempting" if isinstance(found, WaitingForPreemption) else "preempts nobody"
+        yield Text.assemble((name, "bold"), f" (priority {unit.priority}) {does}.")
         yield Padding(Text(found.text()), (0, 0, 0, 2))
         for sentence in found.advice():
             yield Padding(Text(sentence), (0, 0, 0, 2))

@@ -11,7 +11,7 @@ from koord.core.budgets import Budget
 from koord.core.plan import Unit
 from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt, Preemption
-from koord.core.preemption.progress import write_victims
+from koord.core.preemption.progress import find_preempting, write_victims
 from koord.core.preemption.reasons import NobodyLower
 from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
 from koord.core.queue import find_pending
@@ -56,6 +56,9 @@ def find_plan(
 
     ``said`` are their settings; None if they are not known: then the defaults count.
     """
+    preempting = find_preempting(state, unit.key)
+    if preempting is not None:
+        return preempting
     leaving = {pod.uid for one in state.nominations for pod in one.victims}
     context = Context(now, budgets, pending=lambda: find_pending(state))
     said = said or PreemptionReport()
@@ -87,7 +90,8 @@ def _tell_preemptor(
         left = sorted(pod.title for pod in nomination.victims)
         nodes = named(sorted({one.node for one in nomination.assignments}))
         there = f": {named(left)} still terminating" if left else ""
-        yield f"It is preempting, and {nodes} is kept for it (plan {nomination.plan_id}){there}."
+        plan_id = nomination.plan_id
+        yield f"It is preempting: room on {nodes} is kept for it (plan {plan_id}){there}."
         return
     found = find_plan(state, unit, said, now=time.time())
     if isinstance(found, Preemption):

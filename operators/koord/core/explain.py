@@ -27,6 +27,7 @@ from koord.core.plan import ObservedTopology, Plan, Unit
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
 from koord.core.pods import Handling, Pod, PodShape
+from koord.core.preemption.progress import find_preempting
 from koord.core.queue import find_pending, unit_of
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota_claims import QuotaClaims
@@ -201,6 +202,9 @@ def first_refusal(
 ) -> Reason:
     """Return the first refusal with what its quota may claim, or that all units are placed."""
     for refusal in outcome.refusals:
+        preempting = find_preempting(state, refusal.unit)
+        if preempting is not None:
+            return preempting
         unit = next(unit for unit in units if unit.key == refusal.unit)
         return QuotaClaims(state, reclaim).add(unit, refusal.reason)
     assignments = [one for placement in outcome.placements for one in placement.assignments]

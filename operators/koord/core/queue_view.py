@@ -12,6 +12,7 @@ from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.plan import Unit
 from koord.core.pods import Pod
+from koord.core.preemption.progress import find_preempting
 from koord.core.queue import Queue
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota_claims import QuotaClaims
@@ -57,7 +58,8 @@ def view_queue(
     outcome = plan(state.open_cycle(lambda: units), units, scoring)
     claims, by_key = QuotaClaims(state, reclaim), {unit.key: unit for unit in units}
     reasons: dict[str, Reason] = {
-        one.unit: claims.add(by_key[one.unit], one.reason) for one in outcome.refusals
+        one.unit: find_preempting(state, one.unit) or claims.add(by_key[one.unit], one.reason)
+        for one in outcome.refusals
     }
     for placement in outcome.placements:
         nodes = {one.node for one in placement.assignments}

@@ -13,7 +13,7 @@ from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.cache import GangCache
 from koord.core.gang_model import GangKey
-from koord.core.plan import Assignment, Unit
+from koord.core.plan import Assignment, Unit, UnitKey
 from koord.core.plugins.nominations import Nomination
 from koord.core.pods import Nominated, Pod
 from koord.core.preemption.candidates import is_placed
@@ -160,6 +160,20 @@ class WaitingForPreemption(Reason):
         what = f"may end by themselves until {self.until}" if self.until else "still terminating"
         there = f"{self.left} of {plural(self.pods, 'pod')} {what}"
         return f"preempting {self.victims}: {there} (plan {self.plan_id})"
+
+
+def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption | None:
+    """Return what a unit waits for whose victims are still there; None if it preempts nobody."""
+    nomination = state.nominations.find(unit)
+    if nomination is None:
+        return None
+    victims = nomination.victims
+    known = (state.pods.get(pod.uid) for pod in victims)
+    left = [pod for pod in known if pod is not None and pod.node and not pod.phase.is_terminal]
+    if not left:
+        return None
+    names = sorted({pod.gang.key if pod.gang is not None else pod.title for pod in victims})
+    return WaitingForPreemption(named(names), len(victims), len(left), nomination.plan_id)
 
 
 @dataclass(frozen=True, slots=True)
