@@ -1,5 +1,7 @@
 """The answer: reason, time, reported conditions, and what is unknown."""
 
+from dataclasses import replace
+
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_pods
 from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
@@ -134,6 +136,28 @@ def test_a_gang_that_runs() -> None:
     assert (answer.standing, answer.history.since) == (PlacementState.NOTHING_WAITS, SINCE)
     assert answer.gang is not None
     assert (answer.gang.plan_id, answer.gang.nodes) == ("p1", ("n",))
+
+
+@pytest.mark.parametrize(
+    ("phases", "standing"),
+    [
+        ((PodPhase.SUCCEEDED, PodPhase.SUCCEEDED), PlacementState.ENDED),
+        ((PodPhase.SUCCEEDED, PodPhase.FAILED), PlacementState.WAITING),
+    ],
+)
+def test_a_gang_that_has_done_its_work_does_not_wait(
+    phases: tuple[PodPhase, ...], standing: PlacementState
+) -> None:
+    pods = [
+        replace(
+            make_pod(f"w-{at}").gang(A).released("n", "p1", A, 2).running("n").build(), phase=one
+        )
+        for at, one in enumerate(phases)
+    ]
+    node, group = make_node("n").build(), make_pod_group(A, 2).build()
+    answer = ask_gang(make_reading(node, group, *pods))
+    assert answer.standing is standing
+    assert (answer.reason is None) is (standing is PlacementState.ENDED)
 
 
 def test_a_bound_pod_has_a_node_a_time_and_a_plan() -> None:

@@ -151,7 +151,9 @@ def explain_gang(
     tally = book.tally(key)
     reason, standing, waiting = None, PlacementState.NOTHING_WAITS, tuple(tally.plannable.values())
     where = observe_gang_topology(book, state.topologies, state.table.row_of, key)
-    if not isinstance(made, Ready):
+    if _has_succeeded(state, key):
+        standing = PlacementState.ENDED
+    elif not isinstance(made, Ready):
         reason, standing = made, PlacementState.WAITING
     elif made.units:
         outcome = plan(_open_cycle(state), made.units, scoring)
@@ -170,6 +172,12 @@ def explain_gang(
         offers=_offers(state, waiting),
         network=_view(state, key, waiting, where),
     )
+
+
+def _has_succeeded(state: ClusterState, key: GangKey) -> bool:
+    """Whether nothing lives of a gang of which enough members have done their work."""
+    spec, tally = state.gangs.spec(key), state.gangs.tally(key)
+    return spec is not None and not tally.alive and tally.succeeded >= max(spec.min_member, 1)
 
 
 def _open_cycle(state: ClusterState) -> Cycle:
