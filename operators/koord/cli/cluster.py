@@ -26,7 +26,7 @@ from koord.core.quota.status import HOOK_FAILED, QuotaCondition
 from koord.core.reservation.model import POD_PREFIX
 from koord.core.state import ClusterState
 from koord.kube.client import Client
-from koord.kube.decode import Decoder
+from koord.kube.decode import MALFORMED, Decoder, Poison
 from koord.kube.errors import (
     Forbidden,
     KubeError,
@@ -54,7 +54,7 @@ from koord.kube.plan_keys import AnySignature
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
 from koord.kube.status import conditions_of
-from koord.kube.store import HasMeta, Store
+from koord.kube.store import HasMeta
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import (
     Condition,
@@ -309,6 +309,7 @@ class _Reader:
         self._client = client
         self._target = target
         self._wire = _WIRE[target.kind]
+        self._places = {"", target.namespace}
 
     def reject(self, key: str, problem: str) -> None:
         self.rejected[key] = problem
@@ -338,15 +339,13 @@ class _Reader:
 
     async def _list(self, source: Source[W, T], path: str, take: Callable[[T], None]) -> None:
         decoder = Decoder(source.wire)
-        store: Store[W, T] = Store(self._noting_target(source), source.reject)
         page = asyncio.ensure_future(self._fetch(path, source.params, ""))
         while True:
             meta, items = decoder.decode_page(await page)
             if meta.continue_:
                 page = asyncio.ensure_future(self._fetch(path, source.params, meta.continue_))
             for at, item in enumerate(items):
-                for change in store.upsert(item):
-                    take(change.value)
+                self._pass_on(source, item, take)
                 if at % _AT_ONCE == 0:
                     await asyncio.sleep(0)  # the next page arrives meanwhile
             if not meta.continue_:
@@ -358,15 +357,21 @@ class _Reader:
             lambda: self._client.list(path, asked), within=BUSY_SECONDS, is_retryable=_is_busy
         )
 
-    def _noting_target(self, source: Source[W, T]) -> Callable[[W], T]:
-        """Return the translation of a source, which also notes what the target says of itself."""
-
-        def translate(wire: W) -> T:
-            if isinstance(wire, self._wire) and _is_meant(wire, self._target):
-                self.sighting = _see(wire)
-            return source.translate(wire)
-
-        return translate
+    def _pass_on(self, source: Source[W, T], item: W | Poison, take: Callable[[T], None]) -> None:
+        """Translate an object, and note what the target says of itself."""
+        if isinstance(item, Poison):
+            source.reject(f"{item.identity.namespace}/{item.identity.name}", item.problem)
+            return
+        meta = item.metadata
+        is_named = meta.name == self._target.name
+        if is_named and isinstance(item, self._wire) and meta.namespace in self._places:
+            self.sighting = _see(item)
+        try:
+            value = source.translate(item)
+        except MALFORMED as error:
+            source.reject(f"{meta.namespace}/{meta.name}", str(error))
+        else:
+            take(value)
 
 
 _Seen: TypeAlias = WirePod | WirePodGroup | WireReservation
@@ -375,11 +380,6 @@ _WIRE: Final[Mapping[TargetKind, type[_Seen]]] = {
     TargetKind.POD_GROUP: WirePodGroup,
     TargetKind.RESERVATION: WireReservation,
 }
-
-
-def _is_meant(wire: _Seen, target: Target) -> bool:
-    meta = wire.metadata
-    return meta.name == target.name and meta.namespace in {"", target.namespace}
 
 
 def _see(wire: _Seen) -> Sighting:
