@@ -254,6 +254,10 @@ def test_pods_can_be_released_by_those_who_leave(unprotected_cluster: Cluster) -
     cluster.expect_bound("g-0")  # by kube-scheduler
     assert cluster.get_pod("other")["spec"]["schedulingGates"]
     assert "nothing to do" in koord(cluster, *options, "--yes").stdout
+    unknown = koord(cluster, "release", "othr", "-n", cluster.namespace, "--yes")
+    assert unknown.exit_code == 2
+    assert "no pod or gang here is named othr" in unknown.stderr
+    assert "other" in unknown.stderr
 
 
 def test_the_policy_that_protects_gates_is_named(cluster: Cluster) -> None:

@@ -85,12 +85,12 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) 
         path = PODS.path
         if not wanted.everywhere:
             path = path_in(path, wanted.namespace or access.namespace)
-        pods = [pod for pod in await _list(client, path, wanted.selector) if pod.gate is not None]
-        named = [pod for pod in pods if not wanted.name or wanted.name in pod.names]
-        if pods and not named and not wanted.selector:
-            meant = suggest(wanted.name, {name for pod in pods for name in pod.names})
-            fail(f"no pod or gang {wanted.name} has our gate here{meant}", ExitCode.USAGE)
-        pods = named
+        every = await _list(client, path, wanted.selector)
+        named = [pod for pod in every if not wanted.name or wanted.name in pod.names]
+        if wanted.name and not named:
+            meant = suggest(wanted.name, {name for pod in every for name in pod.names})
+            fail(f"no pod or gang here is named {wanted.name}{meant}", ExitCode.USAGE)
+        pods = [pod for pod in named if pod.gate is not None]
         if not pods:
             typer.echo("No pod with our gate is there; nothing to do.")
             return
@@ -120,8 +120,8 @@ def _describe(pods: Sequence[_Pod]) -> None:
     if ours:
         warn(
             f"{count_of(ours, 'pod')} of them name {operators.SCHEDULER_NAME}, which only the "
-            "operators serve, and which cannot be changed: have their owners create them again "
-            "with another schedulerName"
+            "operators serve, and which cannot be changed: operators that run place them all the "
+            "same. Have their owners create them again with another schedulerName"
         )
 
 
