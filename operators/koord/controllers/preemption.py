@@ -40,6 +40,7 @@ from koord.core.preemption.progress import (
     breaks_gangs,
     find_deadline,
     find_leaving,
+    find_left,
     find_nominations,
     name_of,
     nominate,
@@ -385,9 +386,7 @@ class PreemptionController:
         return [pod for pod in found if pod is not None and pod.is_waiting]
 
     def _find_left(self, run: _Run) -> list[Pod]:
-        """Return the victims that still use their nodes."""
-        found = (self.state.pods.get(pod.uid) for pod in run.nomination.victims)
-        return [pod for pod in found if pod is not None and pod.node and not pod.phase.is_terminal]
+        return find_left(self.state, run.nomination)
 
     def _find_undeleted(self, run: _Run) -> list[Pod]:
         done = self.evictions.evicted

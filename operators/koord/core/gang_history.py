@@ -66,12 +66,16 @@ def merge(known: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ..
 
 def count_preemptions(history: Iterable[Episode], now: float) -> int:
     """Return how often members were preempted within the last day."""
-    return sum(one.what == Happened.PREEMPTED and now - DAY < one.time <= now for one in history)
+    return _count(history, frozenset({Happened.PREEMPTED}), now)
 
 
 def count_losses(history: Iterable[Episode], now: float) -> int:
     """Return how often others took the place of members within the last day."""
-    return sum(one.what in _TAKEN and now - DAY < one.time <= now for one in history)
+    return _count(history, _TAKEN, now)
+
+
+def _count(history: Iterable[Episode], kinds: frozenset[Happened], now: float) -> int:
+    return sum(one.what in kinds and now - DAY < one.time <= now for one in history)
 
 
 def find_eviction(history: Iterable[Episode]) -> Episode | None:

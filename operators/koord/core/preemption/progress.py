@@ -70,6 +70,12 @@ def find_leaving(state: ClusterState, stuck: Collection[str] = ()) -> list[Pod]:
     ]
 
 
+def find_left(state: ClusterState, nomination: Nomination) -> list[Pod]:
+    """Return the victims that still use their nodes."""
+    found = (state.pods.get(pod.uid) for pod in nomination.victims)
+    return [pod for pod in found if pod is not None and pod.node and not pod.phase.is_terminal]
+
+
 def find_deadline(victims: Iterable[Pod], most: float, now: float) -> float:
     """Return until when marked pods may end by themselves, in seconds since the epoch.
 
@@ -167,9 +173,7 @@ def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption 
     nomination = state.nominations.find(unit)
     if nomination is None:
         return None
-    victims = nomination.victims
-    known = (state.pods.get(pod.uid) for pod in victims)
-    left = [pod for pod in known if pod is not None and pod.node and not pod.phase.is_terminal]
+    victims, left = nomination.victims, find_left(state, nomination)
     if not left:
         return None
     names = sorted({pod.gang.key if pod.gang is not None else pod.title for pod in victims})
