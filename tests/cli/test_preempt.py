@@ -29,6 +29,7 @@ from koord.kube.leader_report import PreemptionReport
 
 if TYPE_CHECKING:
     from koord.core.plan import Unit
+    from koord.core.reasons import Reason
 
 WHY = InsufficientNodes(want=1, fit=0, nodes=1, refused=(), first="")
 GANG = Target(TargetKind.POD_GROUP, "default", "high")
@@ -50,16 +51,20 @@ def find(cluster: FakeCluster) -> Unit:
     return unit
 
 
+def print_parts(unit: Unit, found: Preemption | Reason, said: PreemptionReport | None) -> str:
+    console = Console(width=200)
+    with console.capture() as capture:
+        for part in make_parts(unit, found, said):
+            console.print(part)
+    return capture.get()
+
+
 def test_plan_is_printed_in_full() -> None:
     cluster = make_full()
     unit = find(cluster)
     found = find_plan(cluster.state, unit, None)
     assert isinstance(found, Preemption)
-    console = Console(width=200)
-    with console.capture() as capture:
-        for part in make_parts(unit, found, None):
-            console.print(part)
-    text = capture.get()
+    text = print_parts(unit, found, None)
     assert "default/high (priority 10) would preempt 2 pods and start on 2 nodes" in text
     assert "default/low-1" in text
     assert "No victim can be spared" in text
@@ -101,11 +106,8 @@ def test_settings_of_the_operators_count(
     named = sorted(one["name"].removeprefix("default/") for one in document.get("victims", ()))
     assert " ".join(named) == names
     assert document["enabled"] == (None if said is None else said.enabled)
-    console = Console(width=200)
-    with console.capture() as capture:
-        for part in make_parts(unit, found, said):
-            console.print(part)
-    assert ends in capture.get().splitlines()[1 if not names else 0] + document.get("message", "")
+    printed = print_parts(unit, found, said)
+    assert ends in printed.splitlines()[1 if not names else 0] + document.get("message", "")
 
 
 def test_while_victims_terminate_every_answer_says_so() -> None:
@@ -129,12 +131,9 @@ def test_while_victims_terminate_every_answer_says_so() -> None:
     assert explained.reason.text() == text
     again = find_plan(cluster.state, unit, None)
     assert isinstance(again, WaitingForPreemption)
-    console = Console(width=200)
-    with console.capture() as capture:
-        for part in make_parts(unit, again, None):
-            console.print(part)
-    assert "default/high (priority 10) is preempting." in capture.get()
-    assert text in capture.get()
+    printed = print_parts(unit, again, None)
+    assert "default/high (priority 10) is preempting." in printed
+    assert text in printed
 
 
 def test_gangs_preempted_often_are_spared() -> None:
