@@ -170,6 +170,12 @@ def test_requests(translator: PodTranslator, name: str) -> None:
     assert dict(translator.translate(wire(spec)).shape.requests) == expected | {"pods": 1}
 
 
+def test_the_part_that_is_overhead_is_known(translator: PodTranslator) -> None:
+    spec, _ = REQUESTS["overhead"]
+    assert translator.translate(wire(spec)).shape.overhead == (("cpu", 250),)
+    assert not translator.translate(wire(REQUESTS["devices"][0])).shape.overhead
+
+
 def resized(allocated: str, actual: str, **more: Any) -> dict[str, Any]:
     return {
         "containerStatuses": [

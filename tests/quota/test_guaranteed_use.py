@@ -15,7 +15,7 @@ from tests.quota.trees import KEY, forests, usages
 
 from koord.core.preemption.model import Preemption
 from koord.core.quota.leftovers import PendingUnit, grant_leftovers
-from koord.core.quota.model import QuotaCharge, QuotaRules
+from koord.core.quota.model import QuotaCharge, QuotaOptions, QuotaRules
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.registry import ActiveQuotas, Facts
 from koord.core.quota.share_terms import find_loans
@@ -76,7 +76,9 @@ def test_idle_guarantees_are_no_leftovers(rules, granted) -> None:
 
 @pytest.mark.parametrize("is_on", [False, True])
 def test_use_beyond_min_is_not_preempted_by_other_quotas(*, is_on: bool) -> None:
-    cluster = FakeCluster(guarantees_usage=is_on).nodes(make_node("n").cpu(16_000))
+    cluster = FakeCluster(quota_options=QuotaOptions(guarantees_usage=is_on)).nodes(
+        make_node("n").cpu(16_000)
+    )
     for name in "ab":
         cluster.quotas(make_quota(name, min={"cpu": 8_000}, max={"cpu": 16_000}))
     cluster.pods(*(running(name, "n", 4).quota("a") for name in ("x", "y", "z")))

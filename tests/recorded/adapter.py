@@ -17,6 +17,7 @@ from koord.core.gang.start import make_start_id
 from koord.core.holds import Holds
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
+from koord.core.quota.model import QuotaOptions
 from koord.core.state import ClusterState
 from koord.core.topology.reasons import UnknownLayer
 
@@ -42,7 +43,8 @@ class _Cluster:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.state = ClusterState(
-            compat=scenario.is_compat, limits_by_share=scenario.limits_by_share
+            compat=scenario.is_compat,
+            quota_options=QuotaOptions(limits_by_share=scenario.limits_by_share),
         )
         self.feed = self.state.feed()
         self.queue = Queue()

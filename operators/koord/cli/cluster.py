@@ -22,6 +22,7 @@ from koord.core.plugins.inter_pod import InterPod
 from koord.core.pods import Pod
 from koord.core.preemption.progress import find_nominations
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.model import QuotaOptions
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
 from koord.core.reservation.model import POD_PREFIX
 from koord.core.state import ClusterState
@@ -193,10 +194,10 @@ async def find_reservation(client: Client, name: str) -> Target:
 async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:
     """Read everything that an answer about ``target`` depends on. Raises ``KubeError``.
 
-    ``compat`` asks for Koordinator's rules, as the operators' option of this name does.
+    ``compat`` asks for Koordinator's rules even if the operators do not follow them.
     """
     reader = _Reader(client, target)
-    # The operators' settings are not known here: the defaults are assumed. Nor is their key.
+    # What the leader does not report of its settings is as by default. Its key is not known here.
     options = TranslatorOptions(plans=AnySignature())
     translators = {kind: kind.make_translator(options) for kind in PLANNED_WITH}
     sink = _PodSink()
@@ -212,10 +213,10 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
                     rest.create_task(reader.read(kind, translators[kind], found.append))
             quotas = cast("QuotaTranslator", translators[QUOTAS])
             statuses = {one.name: quotas.status_of(one.uid) or {} for one in values[QUOTAS]}
+            said = await report
             state = ClusterState(
-                compat=compat,
-                # Published only where ``elasticQuota.guaranteeUsage`` is on.
-                guarantees_usage=any(status.get("guaranteed") for status in statuses.values()),
+                compat=compat or (said is not None and said.compat),
+                quota_options=_find_quota_options(said, statuses.values()),
                 hooks=load_hooks(),
             )
             for kind, found in reversed(values.items()):
@@ -225,6 +226,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise _first_of(errors) from None
+    state.advance(time.time())
     state.volumes.is_known = not any(gap.kind in VOLUME_KINDS for gap in reader.gaps)
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
@@ -233,8 +235,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         reader.sighting,
         tuple(reader.gaps),
         reader.rejected,
-        _find_reclaim(report.result(), statuses),
-        None if (said := report.result()) is None else said.preemption,
+        _find_reclaim(said, statuses),
+        None if said is None else said.preemption,
         _are_hooked(statuses.values()),
         tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
     )
@@ -263,6 +265,15 @@ def _first_of(errors: BaseException) -> BaseException:
     while isinstance(errors, BaseExceptionGroup):
         errors = errors.exceptions[0]
     return errors
+
+
+def _find_quota_options(
+    report: LeaderReport | None, statuses: Iterable[Mapping[str, Any]]
+) -> QuotaOptions:
+    if report is not None and report.quota is not None:
+        return msgspec.convert(report.quota, QuotaOptions, from_attributes=True)
+    # Published only where ``elasticQuota.guaranteeUsage`` is on.
+    return QuotaOptions(guarantees_usage=any(status.get("guaranteed") for status in statuses))
 
 
 def _find_reclaim(

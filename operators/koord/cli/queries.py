@@ -111,7 +111,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     compat: Annotated[
         Compat,
         typer.Option(
-            help="Follow Koordinator's behaviour where the two differ; set it as for the operators."
+            help="Follow Koordinator's behaviour where the two differ, whatever the operators do."
         ),
     ] = Compat.NONE,
 ) -> None:

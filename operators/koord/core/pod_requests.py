@@ -8,6 +8,7 @@ of the node.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from koord.core.units import AMOUNT_LIMIT, CPU, MEMORY, PODS, Amounts
@@ -55,6 +56,16 @@ def effective_requests(
     _add(running, overhead)
     running[PODS] = 1
     return tuple(sorted((name, min(n, AMOUNT_LIMIT)) for name, n in running.items() if n > 0))
+
+
+@lru_cache(maxsize=1024)
+def subtract_overhead(
+    requests: tuple[tuple[str, int], ...], overhead: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, int], ...]:
+    """Return effective requests as they were before overhead was added."""
+    less = dict(overhead)
+    bare = ((name, amount - less.get(name, 0)) for name, amount in requests)
+    return tuple((name, amount) for name, amount in bare if amount > 0)
 
 
 def simple_requests(

@@ -82,6 +82,8 @@ class PodShape:
     constraints: PodConstraints | None = None
     needs_kube_scheduler: tuple[str, ...] = ()
     asks: tuple[tuple[str, Hashable], ...] = ()
+    overhead: tuple[tuple[str, int], ...] = ()
+    """What of ``requests`` its runtime class added, sorted, without zeros."""
     size: int = field(repr=False, compare=False, default=0)
     """Bytes of the texts that it was made of."""
     _spec: "PodShape | None" = field(repr=False, compare=False, default=None)

@@ -51,6 +51,7 @@ def recount(state: ClusterState) -> Ledger:
         if node is not None:
             quotas.upsert_node(node)
     quotas.gone = dict(kept.gone)
+    quotas.terminating.now = kept.terminating.now
     _count_all(quotas, state)
     return Ledger(quotas.solve(state.used_on), quotas.rules)
 

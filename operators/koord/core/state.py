@@ -35,7 +35,7 @@ from koord.core.quota.capacity import add_up
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.model import BUILT_IN_NAMESPACES, KOORDINATOR, QuotaRules, QuotaSpec
+from koord.core.quota.model import QUOTA_DEFAULTS, QuotaOptions, QuotaSpec
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile import ProfileCache
 from koord.core.registry import make_plugins
@@ -55,9 +55,7 @@ class ClusterState:
         self,
         *,
         compat: bool = False,
-        limits_by_share: bool = True,
-        guarantees_usage: bool = False,
-        built_in_namespaces: Iterable[str] = BUILT_IN_NAMESPACES,
+        quota_options: QuotaOptions = QUOTA_DEFAULTS,
         device_options: DeviceOptions = DEFAULT_OPTIONS,
         ignored: IgnoredResources = NOTHING_IGNORED,
         hooks: Hooks | None = None,
@@ -74,12 +72,7 @@ class ClusterState:
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
         self.profiles = ProfileCache()
-        rules = replace(
-            KOORDINATOR if compat else QuotaRules(),
-            limits_by_share=limits_by_share,
-            guarantees_usage=guarantees_usage,
-            built_in_namespaces=tuple(built_in_namespaces),
-        )
+        rules = quota_options.choose_rules(compat=compat)
         devices = COMPATIBLE if compat else PACKED
         made = make_plugins(self.gangs, rules, hooks, devices, device_options)
         self.plugins = (*made, *more_plugins)

@@ -10,6 +10,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from koord.core.quota.model import TerminatingUse
+
 MAX_ERROR: Final = 512
 
 
@@ -21,12 +23,27 @@ class PreemptionReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     max_per_day: int = 0
 
 
+class QuotaReport(Struct, rename="camel", frozen=True, omit_defaults=True):
+    """The rules of quotas that were chosen; the names are those of ``QuotaOptions``.
+
+    Without the namespaces that may use built-in quotas: there may be a thousand.
+    """
+
+    limits_by_share: bool = True
+    guarantees_usage: bool = False
+    has_default_quota: bool = True
+    parents_take_pods: bool = False
+    counts_overhead: bool = True
+    terminating_use: TerminatingUse = TerminatingUse.UNTIL_GONE
+
+
 class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     """Numbers of units: ``ready`` are planned next, ``blocked`` wait, ``incomplete`` lack members.
 
     ``not_ready`` names what is not read yet, or stale. ``reclaim_after`` is how many seconds
     over-use of a quota lasts before it is reclaimed; None: it is not.
-    ``preemption`` is None in the report of a leader that does not say.
+    ``compat``: it follows Koordinator's behaviour where the two differ.
+    ``preemption`` and ``quota`` are None in the report of a leader that does not say.
     """
 
     version: str = ""
@@ -37,6 +54,8 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     reasons: Mapping[str, int] = {}
     reclaim_after: float | None = None
     preemption: PreemptionReport | None = None
+    quota: QuotaReport | None = None
+    compat: bool = False
     last_error: str = ""
     last_error_at: str = ""
 

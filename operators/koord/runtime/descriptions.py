@@ -4,13 +4,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import convert
+
+from koord.api import Compat
 from koord.controllers.placement import PlacementController
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
 from koord.core.state import ClusterState
-from koord.kube.leader_report import PreemptionReport
+from koord.kube.leader_report import PreemptionReport, QuotaReport
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
@@ -74,6 +77,8 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         "preemption": PreemptionReport(
             preemption.enabled, preemption.min_runtime, preemption.max_per_day
         ),
+        "compat": settings.compat is Compat.KOORDINATOR,
+        "quota": convert(settings.elastic_quota.options, QuotaReport, from_attributes=True),
     }
 
 

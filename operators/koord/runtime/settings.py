@@ -27,7 +27,7 @@ from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrate
 from koord.core.gang_history import MAX_EPISODES
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
-from koord.core.quota.model import BUILT_IN_NAMESPACES
+from koord.core.quota.model import BUILT_IN_NAMESPACES, QuotaOptions, TerminatingUse
 from koord.core.reservation.ignored import IgnoredResources
 from koord.runtime.logs import LogFormat
 
@@ -145,6 +145,20 @@ class QuotaSettings(_Section):
     guarantee_usage: bool = Field(default=False, strict=True)
     """A quota keeps what it uses, and nobody lends its idle min; Koordinator's gate
     ElasticQuotaGuaranteeUsage."""
+    disable_default_quota: bool = Field(default=False, strict=True)
+    """Only pods that name a quota by label are limited, whatever their namespace; Koordinator's
+    gate DisableDefaultQuota."""
+    support_parent_quota_submit_pod: bool = Field(default=False, strict=True)
+    """Pods may name a quota that has children; Koordinator's gate SupportParentQuotaSubmitPod."""
+    ignore_pod_overhead: bool = Field(default=False, strict=True)
+    """The overhead of runtime classes does not count; Koordinator's gate
+    ElasticQuotaIgnorePodOverhead."""
+    ignore_terminating_pod: bool = Field(default=False, strict=True)
+    """A pod that is being deleted counts until its grace period ends, and no longer until it is
+    gone; Koordinator's gate ElasticQuotaIgnoreTerminatingPod."""
+    immediate_ignore_terminating_pod: bool = Field(default=False, strict=True)
+    """A pod that is being deleted does not count; Koordinator's gate
+    ElasticQuotaImmediateIgnoreTerminatingPod."""
     delay_evict_time: Seconds = Field(default=120.0, ge=0)
     """How long a quota uses too much before pods are evicted."""
     revoke_pod_interval: Seconds = Field(default=1.0, gt=0)
@@ -158,6 +172,27 @@ class QuotaSettings(_Section):
         default=BUILT_IN_NAMESPACES, max_length=1024
     )
     """Pods of these namespaces may name Koordinator's built-in quotas, which have no limit."""
+
+    @property
+    def options(self) -> QuotaOptions:
+        """What of the rules is chosen here."""
+        return QuotaOptions(
+            limits_by_share=self.enable_runtime_quota,
+            guarantees_usage=self.guarantee_usage,
+            has_default_quota=not self.disable_default_quota,
+            parents_take_pods=self.support_parent_quota_submit_pod,
+            counts_overhead=not self.ignore_pod_overhead,
+            terminating_use=self.terminating_use,
+            built_in_namespaces=self.built_in_namespaces,
+        )
+
+    @property
+    def terminating_use(self) -> TerminatingUse:
+        if self.immediate_ignore_terminating_pod:
+            return TerminatingUse.NOT
+        if self.ignore_terminating_pod:
+            return TerminatingUse.FOR_GRACE_PERIOD
+        return TerminatingUse.UNTIL_GONE
 
     @property
     def revokes(self) -> bool:

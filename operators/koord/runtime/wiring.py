@@ -96,9 +96,7 @@ class Parts:
             kinds_of(operators),
             ClusterState(
                 compat=settings.compat is Compat.KOORDINATOR,
-                limits_by_share=settings.elastic_quota.enable_runtime_quota,
-                guarantees_usage=settings.elastic_quota.guarantee_usage,
-                built_in_namespaces=settings.elastic_quota.built_in_namespaces,
+                quota_options=settings.elastic_quota.options,
                 device_options=DeviceOptions(
                     settings.device.recovery_seconds,
                     settings.device.shares_without_isolation is UnisolatedShares.WAIT,

@@ -44,6 +44,7 @@ from koord.core.quota.model import (
     ROOT,
     SYSTEM,
     QuotaCharge,
+    QuotaOptions,
     QuotaRules,
     QuotaSpec,
     Usage,
@@ -558,7 +559,9 @@ def decide_preemption(
     preemptor: Mapping[str, Any], running: Iterable[Mapping[str, Any]], **limit: int
 ) -> Preemption | Reason:
     """Search victims for a pod among the pods of one node; quotas have a ``limit`` as their max."""
-    cluster = make_cluster(compat=True, limits_by_share=False).nodes(make_node("n0").cpu(1 << 20))
+    cluster = make_cluster(compat=True, quota_options=QuotaOptions(limits_by_share=False)).nodes(
+        make_node("n0").cpu(1 << 20)
+    )
     every = [preemptor, *running]
     for name in {pod["quota"] for pod in every} - {DEFAULT}:
         cluster.quotas(QuotaSpec(name, max=limit))

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from koord.core.nodes import Node
+from koord.core.pod_requests import subtract_overhead
 from koord.core.pods import Handling, Pod
 from koord.core.quota.admission import Submitted, find_submission_refusals
 from koord.core.quota.capacity import add_up, is_apart, is_counted, shared_out, tree_totals
@@ -27,6 +28,7 @@ from koord.core.quota.reasons import QuotaReason
 from koord.core.quota.registry import OUTSIDE, Binding, Facts, find_quota
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota
+from koord.core.quota.terminating import TerminatingPods
 from koord.core.quota.usage import PodUse, UsageTracker, count_devices
 from koord.core.quota.validation import check_unused
 from koord.core.selectors import LabelSelector, is_selected
@@ -83,6 +85,7 @@ class QuotaCache:
         self._limited: _Limited = {}
         """Quota that limits what is submitted -> what ``submission_refusals`` was found with."""
         self._found: dict[Claim, Binding] = {}
+        self.terminating = TerminatingPods(self.rules.terminating_use)
         self.has_refusals = False
         """Whether some pods name quotas that they may not use."""
         self._known: frozenset[QuotaName] = frozenset()
@@ -226,6 +229,7 @@ class QuotaCache:
     def forget_usage(self) -> None:
         """Forget what pods use, and all that follows from it."""
         self.usage = self._make_usage()
+        self.terminating.clear()
         self._members.clear()
         self._seen.clear()
         self.solutions = {}
@@ -289,11 +293,20 @@ class QuotaCache:
 
     def forget_pod(self, uid: str) -> None:
         self.usage.remove(uid)
+        self.terminating.forget(uid)
         self._seen.pop(uid, None)
+
+    def recount_terminating(self) -> None:
+        """Stop counting pods whose grace period is over, if that is a rule."""
+        for uid in self.terminating.take_due():
+            seen = self._seen.pop(uid, None)
+            if seen is not None:
+                self.count_pod(seen[0], is_whole=seen[1])
 
     def _count(self, pod: Pod, *, is_whole: bool) -> None:
         uses = is_used(pod)
-        if pod.phase.is_terminal or (pod.is_terminating and not uses):
+        has_left = self.terminating.note(pod)
+        if pod.phase.is_terminal or (pod.is_terminating and not uses) or has_left:
             self.usage.remove(pod.uid)
             return
         quota = self.quota_of(pod)
@@ -319,8 +332,13 @@ class QuotaCache:
 
     def requests_of(self, pod: Pod) -> tuple[tuple[str, int], ...]:
         """Return the amounts that count for a pod, by the names that it uses."""
+        if pod.uid in self.terminating.ignored:
+            return ()
         is_more = pod.counted and self.rules.counts_device_shares
-        return pod.counted if is_more else pod.shape.requests
+        counted = pod.counted if is_more else pod.shape.requests
+        if pod.shape.overhead and not self.rules.counts_overhead:
+            return subtract_overhead(counted, pod.shape.overhead)
+        return counted
 
     def _may_start(self, pod: Pod) -> bool:
         return pod.uid not in self.submission_refusals and self.refusal_of(pod) is None

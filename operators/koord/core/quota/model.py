@@ -4,7 +4,8 @@ Source of the rules: Koordinator's ElasticQuota; ``docs/quota.md`` lists every k
 Amounts are exact integers in the units of ``core.units``.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -104,6 +105,14 @@ class Usage:
 NO_USAGE: Final = Usage()
 
 
+class TerminatingUse(StrEnum):
+    """How long a pod that is being deleted counts."""
+
+    UNTIL_GONE = "until-gone"
+    FOR_GRACE_PERIOD = "for-grace-period"
+    NOT = "not"
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaRules:
     """Rules on which we and Koordinator differ: the defaults are ours, see ``KOORDINATOR``.
@@ -145,6 +154,10 @@ class QuotaRules:
     """Pods may be bound to a quota that has children."""
     spares_default_quota: bool = True
     """Pods of the default quota are never preempted."""
+    counts_overhead: bool = True
+    """The overhead of a pod's runtime class is part of its request."""
+    terminating_use: TerminatingUse = TerminatingUse.UNTIL_GONE
+    """How long a pod that is being deleted counts."""
     counts_device_shares: bool = True
     """A device counts under each of its names: cards as shares, shares as cards."""
     counts_open_nodes_only: bool = True
@@ -168,6 +181,26 @@ KOORDINATOR: Final = QuotaRules(
     counts_device_shares=False,
     counts_open_nodes_only=False,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOptions:
+    """The rules that administrators choose, whichever they are; named as in ``QuotaRules``."""
+
+    limits_by_share: bool = True
+    guarantees_usage: bool = False
+    has_default_quota: bool = True
+    parents_take_pods: bool = False
+    counts_overhead: bool = True
+    terminating_use: TerminatingUse = TerminatingUse.UNTIL_GONE
+    built_in_namespaces: tuple[str, ...] = BUILT_IN_NAMESPACES
+
+    def choose_rules(self, *, compat: bool) -> QuotaRules:
+        chosen = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(KOORDINATOR if compat else QuotaRules(), **chosen)
+
+
+QUOTA_DEFAULTS: Final = QuotaOptions()
 
 
 @dataclass(frozen=True, slots=True)

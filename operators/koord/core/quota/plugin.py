@@ -4,7 +4,7 @@ Everything that is computed for all quotas (settling edits, counting pods, fair 
 :meth:`Quotas.absorb`; a session only reads the outcome.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -47,9 +47,20 @@ class Quotas(Plugin):
         self.cache.remove_node(name)
 
     @override
+    def advance(self, now: float) -> Collection[str]:
+        """Set the time until which pods that are being deleted count; no node has more room."""
+        self.cache.terminating.now = now
+        return ()
+
+    @override
+    def next_due(self) -> float | None:
+        return self.cache.terminating.next_due()
+
+    @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
         """Bring edits into force, count changed pods, and compute fair shares."""
         cache = self.cache
+        cache.recount_terminating()
         if cache.catalog.registry.specs:
             # Whether a change of a quota is valid may depend on the pods that it has by now.
             self._count(state, changes)

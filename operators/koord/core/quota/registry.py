@@ -193,7 +193,7 @@ def find_quota(
             return Binding(label, QuotaSource.LABEL)
         return OUTSIDE if rules.has_default_quota else None
     if not rules.has_default_quota:
-        return None
+        return OUTSIDE._replace(refusal=refusal) if refusal else None
     return _find_owner(namespace, registry, inactive)._replace(refusal=refusal)
 
 

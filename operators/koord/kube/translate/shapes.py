@@ -172,6 +172,7 @@ def _make_shape(pod: WirePod, affinity: ParsedAffinity, size: int) -> PodShape:
         preferences=affinity.preferences,
         constraints=_constraints_of(pod),
         needs_kube_scheduler=_unsupported_fields(spec),
+        overhead=_overhead_of(spec),
         size=size,
     )
 
@@ -205,6 +206,11 @@ def _requests_of(pod: WirePod) -> tuple[tuple[str, int], ...]:
         overhead=parse_amounts(bytes(spec.overhead)),
         pod_level=pod_level,
     )
+
+
+def _overhead_of(spec: PodSpec) -> tuple[tuple[str, int], ...]:
+    parsed = parse_amounts(bytes(spec.overhead))
+    return tuple(sorted((name, amount) for name, amount in parsed.items() if amount > 0))
 
 
 def _current_requests(
