@@ -27,15 +27,22 @@ class FakeEvictor:
         self.protected: set[str] = set()
         self.evicted: list[str] = []
         self.asked: Counter[str] = Counter()
+        self.notices: dict[str, float] = {}
+        self.spared: list[str] = []
+        self.now = 0.0
         self._state = scene.state
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
         return not self.protected & {pod.name for pod in pods}
 
-    async def mark(self, pod: Pod, _: str) -> bool:
+    async def mark(self, pod: Pod, _: str, *, seconds: float) -> bool:
+        if seconds:
+            self.notices[pod.name] = seconds
         return self._set(pod, is_eviction_pending=True)
 
-    async def unmark(self, pod: Pod) -> bool:
+    async def unmark(self, pod: Pod, cancelled: str = "") -> bool:
+        if cancelled:
+            self.spared.append(pod.name)
         return self._set(pod, is_eviction_pending=False)
 
     async def evict(self, pod: Pod) -> Eviction:
@@ -54,6 +61,7 @@ class FakeEvictor:
                     seen,
                     is_eviction_pending=is_eviction_pending,
                     is_terminating=is_eviction_pending,
+                    marked=self.now if is_eviction_pending else 0.0,
                 )
             )
         return True
@@ -74,6 +82,12 @@ class Reporter:
 
     def announce_revoked(self, pod: Any, _: str) -> None:
         self.told.append(pod.name)
+
+    def announce_soft_eviction(self, pod: Any, text: str) -> None:
+        self.told.append(f"{pod.name} may end: {text.rpartition('; ')[2]}")
+
+    def announce_spared(self, pod: Any, _: str) -> None:
+        self.told.append(f"{pod.name} stays")
 
     def retract_overuse(self, quota: Any) -> None:
         self.told.append(f"{quota.name} is well")
@@ -97,11 +111,12 @@ class Stage:
             is_synced=lambda: True,
             clock=lambda: self.now,
             wall_clock=lambda: self.now,
-            options=RevokeOptions(is_on, 120, 1, is_dry, rate),
+            options=RevokeOptions(is_on, 120, 1, is_dry, rate, soft_eviction_limit=300),
         )
 
     def look(self, after: float = 0.0) -> None:
         self.now += after
+        self.evictor.now = self.now
         asyncio.run(self.controller.look())
 
     def wait_and_look(self) -> None:
@@ -294,3 +309,96 @@ def test_failure_in_one_quota_does_not_stop_reclaiming_from_others(
     stage.look()
     assert stage.evicted == ["p0", "p1"]
     assert "Cannot reclaim over-use" in caplog.text
+
+
+class Asking(Stage):
+    """Four pods that fill the cluster; some want time to end by themselves, in seconds."""
+
+    def __init__(self, gpus: int = 8, **seconds: float) -> None:
+        super().__init__()
+        for at in range(4):
+            self.scene.single(f"p{at}", priority=at)
+        for name, wish in seconds.items():
+            pod = self.scene.state.pods[f"uid-default-{name}"]
+            self.scene.state.remove_pod(pod.uid)
+            self.scene.put(replace(pod, soft_eviction=wish))
+        self.scene.want(gpus)
+        self.wait_and_look()
+
+    @property
+    def marked(self) -> list[str]:
+        pods = self.scene.state.pods
+        return sorted(pods[uid].name for uid in self.scene.state.eviction_pending)
+
+
+def test_all_victims_of_a_plan_wait_for_the_last_that_wants_time() -> None:
+    stage = Asking(p1=90)
+    assert (stage.evicted, stage.marked) == ([], ["p0", "p1"])
+    assert stage.evictor.notices == {"p1": 90}
+    assert "p1 may end: it has 90 s to save its work and end by itself" in stage.reporter.told
+    for _ in range(89):
+        stage.look(1)
+    assert stage.evicted == []
+    assert not any(told.startswith("a:") for told in stage.reporter.told)
+    stage.look(1)
+    assert stage.evicted == ["p0", "p1"]
+    assert sum(told.startswith("a:") for told in stage.reporter.told) == 2
+
+
+def test_nobody_gets_more_time_than_the_limit() -> None:
+    stage = Asking(p1=10_000)
+    assert stage.evictor.notices == {"p1": 300}
+    for _ in range(100):
+        stage.look(3)
+    assert stage.evicted == ["p0", "p1"]
+
+
+def test_the_others_go_once_those_that_wanted_time_have_ended() -> None:
+    stage = Asking(p1=90)
+    stage.look(10)
+    stage.scene.state.remove_pod("uid-default-p1")
+    stage.look(1)
+    assert stage.evicted == ["p0"]
+    assert "p1" in stage.reporter.told
+
+
+def test_victims_stay_if_the_unit_that_benefits_is_gone() -> None:
+    stage = Asking(p0=90, p1=90)
+    stage.look(4)
+    assert stage.evictor.spared == []
+    stage.scene.blocked.clear()
+    stage.look(4)
+    assert stage.evictor.spared == [], "it may be about to be planned again"
+    stage.look(2)
+    assert sorted(stage.evictor.spared) == ["p0", "p1"]
+    assert (stage.evicted, stage.marked) == ([], [])
+    assert "p0 stays" in stage.reporter.told
+
+
+def test_what_cannot_go_on_is_evicted_even_if_nobody_needs_it_any_more() -> None:
+    stage = Stage()
+    stage.scene.gang("g", 4, minimum=4)
+    for at in range(4):
+        pod = stage.scene.state.pods[f"uid-default-g-{at}"]
+        stage.scene.state.remove_pod(pod.uid)
+        stage.scene.put(replace(pod, soft_eviction=60))
+    stage.scene.want(8)
+    stage.wait_and_look()
+    assert len(stage.evictor.notices) == 4
+    stage.scene.state.remove_pod("uid-default-g-0")  # it has ended by itself
+    stage.scene.blocked.clear()
+    stage.look(6)
+    assert stage.evicted == ["g-1", "g-2", "g-3"]
+
+
+def test_the_next_leader_waits_for_the_deadline_of_a_mark() -> None:
+    stage = Stage(is_on=False)
+    stage.scene.single("p0")
+    pod = stage.scene.state.pods["uid-default-p0"]
+    stage.scene.put(
+        replace(pod, is_eviction_pending=True, is_terminating=True, marked=5.0, soft_eviction=60)
+    )
+    stage.look(64)
+    assert stage.evicted == []
+    stage.look(1)
+    assert stage.evicted == ["p0"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.operators.conftest import GROUP_LABEL, SERVICE_ACCOUNT, Cluster, Oper
 from tests.operators.test_quotas import Quotas
 from typer.testing import CliRunner
 
+from koord.api.keys.preemption import SOFT_EVICTION, SOFT_EVICTION_TIME
 from koord.cli.main import app
 from koord.sandbox.errors import SandboxApiError
 
@@ -80,6 +83,10 @@ class Scene:
         }
         self.cluster.box.client.create(self.budgets, body)
         self.cluster.expect(self._is_counted, "the budget counts its pods")
+
+    def hold(self, name: str, *finalizers: str) -> None:
+        path = f"{self.cluster.pods_path}/{name}"
+        self.cluster.box.client.patch(path, {"metadata": {"finalizers": list(finalizers)}})
 
     def _is_counted(self) -> bool:
         status = self.cluster.box.client.get(f"{self.budgets}/budget").get("status", {})
@@ -217,6 +224,44 @@ def test_gang_is_evicted_only_if_its_budget_allows_all_evictions(scene: Scene) -
     scene.cluster.box.client.delete(f"{scene.budgets}/budget")
     scene.cluster.expect_bound("mine")
     scene.expect_left("mine")
+
+
+def test_a_victim_that_asks_for_time_gets_it(scene: Scene) -> None:
+    scene.share(2)
+    scene.pod("low", "a", annotations={SOFT_EVICTION_TIME: "3s"})
+    scene.pod("high", "a", priorityClassName=scene.priority_class(1000))
+    scene.expect_running("low", "high")
+    scene.pod("mine", "b")
+
+    def asked() -> str:
+        return scene.cluster.get_pod("low")["metadata"]["annotations"].get(SOFT_EVICTION, "")
+
+    scene.cluster.expect(asked, "it is asked")
+    told = json.loads(asked())
+    assert told["reason"].startswith(f"quota {scene.quotas.name('a')} uses 16 nvidia.com/gpu")
+    begun, deadline = (datetime.fromisoformat(told[key]) for key in ("timestamp", "deadline"))
+    assert deadline - begun == timedelta(seconds=3)
+    assert "deletionTimestamp" not in scene.cluster.get_pod("low")["metadata"]
+    scene.cluster.expect_bound("mine")
+    assert datetime.now(UTC) >= deadline
+    assert set(scene.evictions()) == {"low"}
+    scene.cluster.expect(lambda: scene.notes("Pod", "SoftEviction"), "an event says so")
+
+
+@pytest.mark.parametrize("scene", ["  immediateIgnoreTerminatingPod: true\n"], indirect=True)
+def test_what_ends_does_not_count_where_that_is_chosen(scene: Scene) -> None:
+    scene.share(2)
+    scene.cluster.add_nodes(1)  # the quota stays what holds the third pod up
+    for name in ("first", "second"):
+        scene.pod(name, "a")
+        scene.hold(name, "example.com/slow")
+    scene.expect_running("first", "second")
+    scene.pod("third", "a")
+    scene.cluster.expect_pod("third", "InsufficientMax")
+    scene.cluster.delete_pod("first")
+    scene.cluster.expect_bound("third")
+    for name in ("first", "second"):
+        scene.hold(name)
 
 
 def test_interrupted_eviction_is_finished_after_a_crash(scene: Scene) -> None:

@@ -42,6 +42,7 @@ from koord.core.preemption.progress import (
     find_leaving,
     find_left,
     find_nominations,
+    grant_time,
     name_of,
     nominate,
     record,
@@ -269,7 +270,7 @@ class PreemptionController:
 
     def _grant(self, pod: Pod) -> float:
         """Return how many seconds a victim gets to end by itself."""
-        return min(pod.soft_eviction, self.settings.soft_eviction_limit)
+        return grant_time(pod, self.settings.soft_eviction_limit)
 
     def _find_deadline(self, run: _Run) -> float:
         """Return until when the victims may end by themselves; 0 if they are to be deleted."""

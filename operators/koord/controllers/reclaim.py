@@ -4,7 +4,8 @@ A quota that has been over its entitlement for longer than the grace period lose
 others are entitled to, the quota furthest over first. Pods are evicted through ``pods/eviction``;
 for units that a PodDisruptionBudget protects others are chosen. A gang is evicted as a whole. All
 its pods are marked first: a marked pod counts as terminating, so that no replacement joins the
-gang, and after a crash the next leader completes the eviction.
+gang, and after a crash the next leader completes the eviction. If any pod of a plan wants time to
+end by itself, the plan waits once all its pods are marked (``asked_units``).
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from koord.controllers.asked_units import AskedUnits, Verdict
 from koord.controllers.unit_eviction import UnitEvictions
 from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
@@ -32,6 +34,7 @@ MAX_ATTEMPTS: Final = 16
 """How often units are chosen per quota and round, also in place of protected ones."""
 
 
+CANCELLED: Final = "not evicted: nobody needs its room any more"
 RATE_SECONDS: Final = 60.0
 """Over which the pods count that a quota has lost."""
 
@@ -42,6 +45,8 @@ class RevokeReporter(Protocol):
     def announce_plan(self, quota: QuotaSpec, text: str) -> None: ...
     def announce_overuse(self, quota: QuotaSpec, text: str) -> None: ...
     def announce_revoked(self, pod: Pod, text: str) -> None: ...
+    def announce_soft_eviction(self, pod: Pod, text: str) -> None: ...
+    def announce_spared(self, pod: Pod, text: str) -> None: ...
     def retract_overuse(self, quota: QuotaSpec) -> None: ...
 
 
@@ -51,7 +56,8 @@ class RevokeOptions:
 
     With ``is_dry`` plans are announced, and nobody is evicted. A quota that has lost
     ``most_per_minute`` pods within a minute loses no further unit for now; 0 is no limit.
-    ``min_runtime`` is as in ``Moment``.
+    ``min_runtime`` is as in ``Moment``. Pods that want time to end by themselves get it, up to
+    ``soft_eviction_limit`` seconds.
     """
 
     is_on: bool = False
@@ -60,6 +66,7 @@ class RevokeOptions:
     is_dry: bool = False
     most_per_minute: int = 0
     min_runtime: float = 0.0
+    soft_eviction_limit: float = 0.0
 
 
 @dataclass(slots=True)
@@ -77,6 +84,7 @@ class RevokeController:
     record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
     evictions: UnitEvictions = field(init=False)
+    _asked: AskedUnits = field(init=False)
     _patience: OveruseTimer = field(init=False)
     _over: dict[QuotaName, float] = field(default_factory=dict)
     """Over-used quotas and how far they are over, as a part of what they are entitled to."""
@@ -89,6 +97,7 @@ class RevokeController:
 
     def __post_init__(self) -> None:
         self.evictions = UnitEvictions(self.state, self.evictor.evict)
+        self._asked = AskedUnits(self.state, self.options.soft_eviction_limit)
         self._patience = OveruseTimer(self.options.delay)
 
     async def run(self) -> None:
@@ -101,6 +110,7 @@ class RevokeController:
         """Complete marked evictions, then reclaim from quotas over for too long, the most first."""
         self.evictions.forget_confirmed()
         self._allow_leftovers()
+        self._look_at_asked()
         if self.state.eviction_pending:
             await self._finish_marked()
         if self.options.is_on and self.state.quotas.is_in_use:
@@ -113,6 +123,12 @@ class RevokeController:
         waiting = {one.unit.key for one in self.blocked()} if without else set()
         for name in [name for name, beneficiary in without.items() if beneficiary not in waiting]:
             del without[name]
+
+    def _look_at_asked(self) -> None:
+        if self._asked.has_any:
+            waiting = {one.unit.key for one in self.blocked()}
+            for unit in self._asked.look(waiting, self._over, self.clock()):
+                self._report(unit)
 
     def _find_due(self) -> list[QuotaName]:
         ledger = self.state.open_ledger()
@@ -150,10 +166,11 @@ class RevokeController:
                 return
             if chosen[0].beneficiary:
                 self.state.quotas.without_leftovers[name] = chosen[0].beneficiary
+            evict = self._ask_unit if self._asked.wants_time(allowed) else self._evict_unit
             for one in reversed(allowed):  # the least important first
                 if self._has_lost_enough(name):
                     return
-                if not await self._evict_unit(one):
+                if not await evict(one):
                     protected.add(one.key)
                 else:
                     self._lost.setdefault(name, []).append((self.clock(), len(one.pods)))
@@ -197,30 +214,59 @@ class RevokeController:
             return ()
 
     async def _evict_unit(self, unit: Reclaim) -> bool:
-        pods, text = unit.pods, write_overuse(unit.over)
-        is_marked = await self.evictions.mark_all(pods, lambda pod: self.evictor.mark(pod, text))
-        is_gone = is_marked and await self.evictions.evict_all(pods)
+        is_gone = await self._mark(unit) and await self.evictions.evict_all(unit.pods)
         if not is_gone:
-            await asyncio.gather(*map(self.evictor.unmark, pods))
+            await asyncio.gather(*map(self.evictor.unmark, unit.pods))
             return False
-        self._report(unit, text)
+        self._report(unit)
         return True
 
+    async def _ask_unit(self, unit: Reclaim) -> bool:
+        """Let a unit end by itself; it is evicted when the time of its plan is over."""
+        if not await self._mark(unit):
+            await asyncio.gather(*map(self.evictor.unmark, unit.pods))
+            return False
+        self._asked.note(unit, self.clock())
+        for pod in unit.pods:
+            if seconds := self._asked.grant(pod):
+                text = f"it has {int(seconds)} s to save its work and end by itself"
+                self.reporter.announce_soft_eviction(pod, f"{write_overuse(unit.over)}; {text}")
+        return True
+
+    async def _mark(self, unit: Reclaim) -> bool:
+        text = write_overuse(unit.over)
+        return await self.evictions.mark_all(
+            unit.pods,
+            lambda pod: self.evictor.mark(pod, text, seconds=self._asked.grant(pod)),
+        )
+
     async def _finish_marked(self) -> None:
-        """Evict marked pods, whoever marked them; unmark pods that can stay."""
+        """Evict marked pods whose time is over, whoever marked them; unmark pods that can stay."""
         groups: dict[str, list[Pod]] = {}
         for uid in sorted(self.state.eviction_pending - self.evictions.evicted):
             pod = self.state.pods[uid]
             key = uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
             groups.setdefault(key, []).append(pod)
         for pods in groups.values():
-            if not await self.evictions.evict_all(pods) and can_keep_running(
-                self.state.gangs, pods
-            ):
-                await asyncio.gather(*map(self.evictor.unmark, pods))
+            verdict = self._asked.judge(pods, self.clock(), self.wall_clock())
+            if verdict is not Verdict.WAIT:
+                await self._finish(pods, is_spared=verdict is Verdict.SPARE)
 
-    def _report(self, unit: Reclaim, text: str) -> None:
-        over, pods = unit.over, unit.pods
+    async def _finish(self, pods: Sequence[Pod], *, is_spared: bool) -> None:
+        unit = self._asked.take(pods)
+        may_stay = can_keep_running(self.state.gangs, pods)
+        if is_spared and may_stay:
+            await asyncio.gather(*(self.evictor.unmark(pod, CANCELLED) for pod in pods))
+            for pod in pods:
+                self.reporter.announce_spared(pod, CANCELLED)
+        elif await self.evictions.evict_all(pods):
+            if unit is not None:
+                self._report(unit)
+        elif may_stay:
+            await asyncio.gather(*map(self.evictor.unmark, pods))
+
+    def _report(self, unit: Reclaim) -> None:
+        over, pods, text = unit.over, unit.pods, write_overuse(unit.over)
         log.info(
             "Reclaiming over-use of a quota",
             extra={"quota": over[0].quota, "pods": len(pods), "why": text},

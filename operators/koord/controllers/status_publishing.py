@@ -310,13 +310,22 @@ class RevokeAnnouncer:
         """Emit an event on a pod."""
         self._warn(ref_of_pod(pod), text)
 
+    def announce_soft_eviction(self, pod: Pod, text: str) -> None:
+        """Emit an event on a pod that may end by itself."""
+        self._warn(ref_of_pod(pod), text, "SoftEviction")
+
+    def announce_spared(self, pod: Pod, text: str) -> None:
+        """Emit an event on a pod that need not go any more."""
+        self._warn(ref_of_pod(pod), text, "ReclaimCancelled")
+
     def retract_overuse(self, quota: QuotaSpec) -> None:
         """Forget the event on a quota, so that the next one is not counted as a repetition."""
         self.events.forget(ref_of_quota(quota), REVOKING)
 
-    def _warn(self, ref: ObjectRef, text: str) -> None:
-        kind, reason = EventType.WARNING, QuotaCondition.OVER_ENTITLEMENT
-        self.events.record(ref, kind, action=REVOKING, reason=reason, note=text)
+    def _warn(
+        self, ref: ObjectRef, text: str, reason: str = QuotaCondition.OVER_ENTITLEMENT
+    ) -> None:
+        self.events.record(ref, EventType.WARNING, action=REVOKING, reason=reason, note=text)
 
 
 @dataclass(frozen=True, slots=True)

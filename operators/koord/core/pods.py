@@ -317,9 +317,9 @@ class Pod:
     checkpointed: float = field(default=0.0, compare=False)
     """When it last saved its work, in seconds since the epoch; 0: never."""
     soft_eviction: float = field(default=0.0, compare=False)
-    """How many seconds it wants for ending by itself before it is preempted."""
+    """How many seconds it wants for ending by itself before it is preempted or evicted."""
     marked: float = field(default=0.0, compare=False)
-    """When it was marked for preemption, in seconds since the epoch; 0: it is not."""
+    """When it was marked for preemption or eviction, in seconds since the epoch; 0: it is not."""
     rejection: str = field(default="", compare=False)
     """The message with which the kubelet rejected it; empty if it did not."""
     wait_reason: str = field(default="", compare=False)

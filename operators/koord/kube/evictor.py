@@ -91,6 +91,8 @@ _EVERYTHING: Final = (Requirement("", Operator.DOES_NOT_EXIST),)
 """An empty selector matches everything here, but nothing in preemption."""
 _REASON: Final = "OverEntitlement"
 _KEPT: Final = "EvictionRefused"
+_CANCELLED: Final = "ReclaimCancelled"
+_NOT_ALLOWED: Final = "not evicted: a PodDisruptionBudget or the API server does not allow it"
 _DISRUPTED: Final = "DisruptionTarget"
 _BY_SCHEDULER: Final = "PreemptionByScheduler"
 _PREEMPTED: Final = "Preempted"
@@ -118,29 +120,29 @@ class Evictor:
                 return False
         return True
 
-    async def mark(self, pod: Pod, text: str) -> bool:
-        return await self._set_condition(
-            pod, ConditionPatch(operators.OVER_ENTITLEMENT, True, _REASON, text)
-        )
+    async def mark(self, pod: Pod, text: str, *, seconds: float) -> bool:
+        """Mark a pod; if it has any ``seconds`` to end by itself, an annotation says so."""
+        condition = ConditionPatch(operators.OVER_ENTITLEMENT, True, _REASON, text)
+        return await self._set_conditions(pod, (condition,), self._ask(text, seconds))
 
-    async def unmark(self, pod: Pod) -> bool:
-        text = "not evicted: a PodDisruptionBudget or the API server does not allow it"
-        return await self._set_condition(
-            pod, ConditionPatch(operators.OVER_ENTITLEMENT, False, _KEPT, text)
-        )
+    async def unmark(self, pod: Pod, cancelled: str = "") -> bool:
+        """Take a mark back, because eviction is not allowed or, with a text, was ``cancelled``."""
+        reason, text = (_CANCELLED, cancelled) if cancelled else (_KEPT, _NOT_ALLOWED)
+        condition = ConditionPatch(operators.OVER_ENTITLEMENT, False, reason, text)
+        return await self._set_conditions(pod, (condition,), _unasked(pod))
+
+    def _ask(self, reason: str, seconds: float) -> dict[str, str]:
+        return encode_soft_eviction(reason, self._wall_clock(), seconds) if seconds else {}
 
     async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str, *, seconds: float) -> bool:
-        """Mark a victim as kube-scheduler does, and with a condition that only we set.
-
-        If it has any ``seconds`` to end by itself, an annotation says so.
-        """
+        """Mark a victim as kube-scheduler does, and with a condition that only we set."""
         if pod.handling is Handling.RESERVE:
             return True
         conditions = (
             ConditionPatch(operators.PREEMPTED, True, _PREEMPTED, text),
             ConditionPatch(_DISRUPTED, True, _BY_SCHEDULER, text),
         )
-        asked = encode_soft_eviction(by, self._wall_clock(), seconds) if seconds else {}
+        asked = self._ask(f"preempted by {by.preemptor} (plan {by.plan_id})", seconds)
         return await self._set_conditions(pod, conditions, encode_preempted_by(by) | asked)
 
     async def unmark_preempted(self, pod: Pod, text: str) -> bool:
@@ -150,9 +152,7 @@ class Evictor:
             ConditionPatch(operators.PREEMPTED, False, _SPARED, text),
             ConditionPatch(_DISRUPTED, False, _SPARED, text),
         )
-        written = {operators.PREEMPTED_BY: None} | (
-            {SOFT_EVICTION: None} if pod.soft_eviction else {}
-        )
+        written = {operators.PREEMPTED_BY: None} | _unasked(pod)
         return await self._set_conditions(pod, conditions, written)
 
     async def evict(self, pod: Pod) -> Eviction:
@@ -238,9 +238,6 @@ class Evictor:
             return False
         return not split_by_budgets(covered, budgets).violating
 
-    async def _set_condition(self, pod: Pod, condition: ConditionPatch) -> bool:
-        return await self._set_conditions(pod, (condition,), {})
-
     async def _set_conditions(
         self,
         pod: Pod,
@@ -274,6 +271,11 @@ async def list_budgets(client: Client) -> tuple[Budget, ...]:
     """Return the PodDisruptionBudgets of all namespaces."""
     found = msgspec.json.decode(await client.list(_BUDGETS), type=_Budgets).items or ()
     return tuple(_make_budget(one, one.metadata.namespace) for one in found)
+
+
+def _unasked(pod: Pod) -> dict[str, None]:
+    """Return what takes back that a pod was asked to end by itself."""
+    return {SOFT_EVICTION: None} if pod.soft_eviction else {}
 
 
 def _make_budget(wire: _WireBudget, namespace: str) -> Budget:

@@ -1,4 +1,4 @@
-"""What preemption writes on pods: where a preemptor goes, and who takes the place of a victim.
+"""What evictions write on pods: where a preemptor goes, and what a victim is told.
 
 The owner of a pod can write annotations. So a nomination is signed, with another purpose than a
 plan: neither can be taken for the other. Why a pod is preempted counts only with its condition,
@@ -58,7 +58,7 @@ def encode_preempted_by(by: PreemptedBy) -> dict[str, str]:
     return {operators.PREEMPTED_BY: msgspec.json.encode(record).decode()}
 
 
-def encode_soft_eviction(by: PreemptedBy, now: float, seconds: float) -> dict[str, str]:
+def encode_soft_eviction(reason: str, now: float, seconds: float) -> dict[str, str]:
     """Return the annotation that asks a victim to end by itself, with the fields of Koordinator.
 
     ``deadline`` is ours: Koordinator leaves open when the pod is evicted.
@@ -67,7 +67,7 @@ def encode_soft_eviction(by: PreemptedBy, now: float, seconds: float) -> dict[st
         "timestamp": format_time(now),
         "deadline": format_time(now + seconds),
         "initiator": operators.SCHEDULER_NAME,
-        "reason": f"preempted by {by.preemptor} (plan {by.plan_id})",
+        "reason": reason,
     }
     return {SOFT_EVICTION: msgspec.json.encode(record).decode()}
 

@@ -185,6 +185,7 @@ def _start_reclaim(
             is_dry=settings.reclaim_dry_run,
             most_per_minute=settings.max_reclaims_per_minute,
             min_runtime=parts.settings.preemption.min_runtime,
+            soft_eviction_limit=parts.settings.preemption.soft_eviction_limit,
         ),
         record=history.record,
     )

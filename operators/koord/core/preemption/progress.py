@@ -76,6 +76,11 @@ def find_left(state: ClusterState, nomination: Nomination) -> list[Pod]:
     return [pod for pod in found if pod is not None and pod.node and not pod.phase.is_terminal]
 
 
+def grant_time(pod: Pod, most: float) -> float:
+    """Return how many seconds a pod gets to end by itself; ``most`` is the longest time."""
+    return min(pod.soft_eviction, most)
+
+
 def find_deadline(victims: Iterable[Pod], most: float, now: float) -> float:
     """Return until when marked pods may end by themselves, in seconds since the epoch.
 
@@ -83,10 +88,8 @@ def find_deadline(victims: Iterable[Pod], most: float, now: float) -> float:
     deleted while the preemption may still be cancelled. 0: nobody wants any time. The time begins
     with the mark, or ``now`` if the mark has not been seen yet.
     """
-    times = (
-        (pod.marked or now) + min(pod.soft_eviction, most) for pod in victims if pod.soft_eviction
-    )
-    return max(times, default=0.0) if most else 0.0
+    granted = ((pod, grant_time(pod, most)) for pod in victims)
+    return max(((pod.marked or now) + seconds for pod, seconds in granted if seconds), default=0.0)
 
 
 def find_nominations(state: ClusterState) -> list[Nomination]:

@@ -186,7 +186,7 @@ class PodTranslator:
             started=status.start_time.timestamp() if status.start_time else 0.0,
             checkpointed=_time(_annotation(meta, CHECKPOINTED_AT)),
             soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
-            marked=_marked(wire) if preempted_by is not None else 0.0,
+            marked=_marked(wire, is_eviction_pending, preempted_by),
             gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0,
             rejection=_rejection(wire.status),
             wait_reason=_wait_reason(wire),
@@ -416,13 +416,13 @@ def _preempted_by(wire: WirePod) -> PreemptedBy | None:
     return read_preempted_by(_annotation(wire.metadata, operators.PREEMPTED_BY))
 
 
-def _marked(wire: WirePod) -> float:
-    """Return when a pod was marked for preemption: only operators write the condition."""
-    times = (
-        one.last_transition_time
-        for one in wire.status.conditions or ()
-        if one.type == operators.PREEMPTED
-    )
+def _marked(wire: WirePod, is_eviction_pending: bool, by: PreemptedBy | None) -> float:  # noqa: FBT001
+    """Return when a pod was marked: only operators write the conditions."""
+    if not is_eviction_pending and by is None:
+        return 0.0
+    kind = operators.PREEMPTED if by is not None else operators.OVER_ENTITLEMENT
+    conditions = wire.status.conditions or ()
+    times = (one.last_transition_time for one in conditions if one.type == kind)
     return _time(next(times, None) or "")
 
 
