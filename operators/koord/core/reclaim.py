@@ -132,6 +132,8 @@ class _QuotaPods:
         self._state = state
         self._exempt = exempt
         self._moment = exempt.moment
+        self._moments: dict[str, Moment] = {}
+        """Group -> the moment with what its gangs have lost already."""
         self._mine = [
             pod
             for pod in state.pods.values()
@@ -209,7 +211,10 @@ class _QuotaPods:
     def _moment_of(self, pod: Pod) -> Moment:
         if pod.gang is None:
             return self._moment
-        return moment_of(self._state, self._state.gangs.group(pod.gang.key).gangs, self._moment)
+        group = self._state.gangs.group(pod.gang.key)
+        if group.id not in self._moments:
+            self._moments[group.id] = moment_of(self._state, group.gangs, self._moment)
+        return self._moments[group.id]
 
     def _is_terminating(self, pod: Pod) -> bool:
         return pod.is_terminating or pod.uid in self._exempt.terminating
