@@ -1,12 +1,15 @@
 """Makes readings of invented clusters, and explains objects in them."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from tests.cluster import make_cluster
 
 from koord.cli.answer import Explanation, make_answer
 from koord.cli.cluster import Extent, Gap, Reading, Sighting, Target, TargetKind
+from koord.cli.leases import Leader
+from koord.cli.reported import Reported
 from koord.core.gang_model import PodGroup
 from koord.core.nodes import Node
 from koord.core.pods import Pod
@@ -15,6 +18,9 @@ from koord.kube.wire import Condition
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
 SINCE = "2026-03-01T11:58:00Z"
+
+LEADING = Leader("koord-operators", "host_1", "2026-03-01T11:00:00Z", 2.0, None)
+STOPPED = replace(LEADING, holder="", renewed=240.0)
 
 
 def make_condition(kind: str, status: str, reason: str, message: str = "said") -> Condition:
@@ -30,6 +36,8 @@ def make_reading(
     owners: tuple[str, ...] = (),
     gaps: Mapping[AnyKind, Extent] | None = None,
     rejected: Mapping[str, str] | None = None,
+    leader: Leader | None = LEADING,
+    reports: Mapping[str, Reported] | None = None,
 ) -> Reading:
     state = make_cluster().state
     for one in objects:
@@ -45,6 +53,8 @@ def make_reading(
         Sighting({one.type: one for one in conditions}, scheduler, owners),
         tuple(Gap(kind, extent) for kind, extent in (gaps or {}).items()),
         rejected or {},
+        leader=leader,
+        reports=reports or {},
     )
 
 

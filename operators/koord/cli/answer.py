@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.hints import find_hints
+from koord.cli.leases import Leader
 from koord.cli.missing_rights import (
     describe_missing,
     is_unknown,
@@ -18,7 +19,7 @@ from koord.cli.missing_rights import (
     warn_of_gaps,
 )
 from koord.cli.preemption_hints import hint_at_preemption
-from koord.core.device.reasons import NodeLocked
+from koord.cli.reported import Reported, find_better, find_standing, make_report
 from koord.core.explain import (
     PlacementState,
     ShapeOffers,
@@ -35,7 +36,7 @@ from koord.core.gang.status import ConditionType, MemberCounts, observe
 from koord.core.gang_history import Episode, find_eviction
 from koord.core.gang_model import BadValue, GangKey
 from koord.core.pods import Handling, Pod
-from koord.core.reasons import BindFailed, Reason
+from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.kube.kinds import NODES, POD_GROUPS, PODS
 
@@ -48,17 +49,6 @@ _Signs: TypeAlias = tuple[tuple[str, str], ...]
 
 class TargetNotFoundError(LookupError):
     """The pod or PodGroup does not exist, or cannot be understood."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """The condition that the operators wrote on the object."""
-
-    condition: str
-    status: str
-    reason: str
-    message: str
-    since: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +185,10 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
     sighting = reading.sighting or Sighting()
     is_foreign = standing is PlacementState.NOT_OURS and pod.recorded is None
     history = look_back(target.kind, standing, sighting, created=pod.created)
+    standing, reason = _correct(standing, reason, history, reading.leader)
     return Explanation(
         target=target,
-        standing=_refine(standing, history),
+        standing=standing,
         history=history,
         reason=None
         if reason is None
@@ -226,9 +217,6 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         standing, waits, reason = PlacementState.DEGRADED, reason, below
     pod_group = state.gangs.pod_group(target.key)
     episodes = () if pod_group is None else pod_group.history
-    advice = (*_advise(reading, waits), *_advise(reading, reason))
-    if isinstance(waits or reason, MissingMembers) and find_eviction(episodes) is not None:
-        advice = _AFTER_EVICTION
     history = look_back(
         target.kind,
         standing,
@@ -236,9 +224,13 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         created=0.0 if pod_group is None else pod_group.created,
         is_complete=below is not None or isinstance(explanation.quorum, Reached),
     )
+    standing, reason = _correct(standing, reason, history, reading.leader)
+    advice = (*_advise(reading, waits), *_advise(reading, reason))
+    if isinstance(waits or reason, MissingMembers) and find_eviction(episodes) is not None:
+        advice = _AFTER_EVICTION
     return Explanation(
         target=target,
-        standing=_refine(standing, history),
+        standing=standing,
         history=history,
         reason=None
         if reason is None
@@ -261,13 +253,12 @@ def _find_degraded(state: ClusterState, key: GangKey, now: float) -> Reason | No
     return next((reason for _, _, reason in degraded), None)
 
 
-def _refine(standing: PlacementState, history: History) -> PlacementState:
-    """Add what only the operators know: rejected writes, and nodes that start one by one."""
-    reported = history.reported
-    is_held_up = reported is not None and reported.reason in {BindFailed.code, NodeLocked.code}
-    if is_held_up and standing is PlacementState.PLACEABLE:
-        return PlacementState.HELD_UP
-    return standing
+def _correct(
+    standing: PlacementState, reason: Reason | None, history: History, leader: Leader | None
+) -> tuple[PlacementState, Reason | None]:
+    """Return standing and reason with what only the operators know."""
+    better = find_better(standing, reason, history.reported, leader)
+    return (standing, reason) if better is None else (find_standing(standing, better), better)
 
 
 def _advise(reading: Reading, reason: Reason | None) -> tuple[str, ...]:
@@ -345,11 +336,5 @@ def _find_report(signs: _Signs, sighting: Sighting) -> Reported | None:
     for kind, _ in signs:
         condition = sighting.conditions.get(kind)
         if condition is not None and condition.reason:
-            return Reported(
-                condition.type,
-                condition.status,
-                condition.reason,
-                condition.message,
-                condition.last_transition_time or "",
-            )
+            return make_report(condition)
     return None

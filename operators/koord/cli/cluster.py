@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.cli.common import ExitCode, fail, suggest, warn
 from koord.cli.connection import open_client, path_in
-from koord.cli.leases import parse_time, read_report
+from koord.cli.leases import Leader, parse_time, read_leader
+from koord.cli.reported import Reported, make_report
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.pods import Pod
 from koord.core.preemption.progress import find_nominations
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import QuotaOptions
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
-from koord.core.reservation.model import POD_PREFIX
+from koord.core.reservation.lifecycle import SCHEDULED
+from koord.core.reservation.model import POD_PREFIX, Reservation
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED, Decoder, Poison
@@ -170,6 +173,10 @@ class Reading:
     """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""
     ignored: tuple[tuple[Pod, MisspelledKey], ...] = ()
     """Gated pods, and a misspelled key of each."""
+    leader: Leader | None = None
+    """Who leads; None if that is not known."""
+    reports: Mapping[str, Reported] = field(default_factory=dict)
+    """Pod of the state (``namespace/name``) -> why it waits, as the operators reported it."""
 
     def extent_of(self, kind: AnyKind) -> Extent | None:
         """Return how much of a kind was read; None if all of it."""
@@ -203,7 +210,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     sink = _PodSink()
     try:
         async with asyncio.TaskGroup() as tasks:
-            report = tasks.create_task(read_report(client))
+            leading = tasks.create_task(read_leader(client))
             tasks.create_task(reader.read(PODS, translators[PODS], sink.take))
             values: dict[AnyKind, list[Any]] = {
                 kind: [] for kind in translators if kind is not PODS
@@ -230,6 +237,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     state.volumes.is_known = not any(gap.kind in VOLUME_KINDS for gap in reader.gaps)
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
+    leader = leading.result()
+    said = None if leader is None else leader.report
     return Reading(
         state,
         reader.sighting,
@@ -239,6 +248,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         None if said is None else said.preemption,
         _are_hooked(statuses.values()),
         tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
+        leader,
+        reader.reports,
     )
 
 
@@ -317,6 +328,7 @@ class _Reader:
         self.sighting: Sighting | None = None
         self.gaps: list[Gap] = []
         self.rejected: dict[str, str] = {}
+        self.reports: dict[str, Reported] = {}
         self._client = client
         self._target = target
         self._wire = _WIRE[target.kind]
@@ -383,6 +395,17 @@ class _Reader:
             source.reject(f"{meta.namespace}/{meta.name}", str(error))
         else:
             take(value)
+            if isinstance(item, WirePod) and not item.spec.node_name:
+                self._note_report(
+                    f"{meta.namespace}/{meta.name}", _by_type(item.status.conditions or ())
+                )
+            elif isinstance(value, Reservation) and value.pod is not None:
+                self._note_report(value.pod.key, _see(cast("WireReservation", item)).conditions)
+
+    def _note_report(self, pod: str, conditions: Mapping[str, Condition]) -> None:
+        found = conditions.get(operators.PLACED) or conditions.get(SCHEDULED)
+        if found is not None and found.status == "False":
+            self.reports[pod] = make_report(found)
 
 
 _Seen: TypeAlias = WirePod | WirePodGroup | WireReservation

@@ -27,7 +27,6 @@ from koord.cli.answer import (
     Explanation,
     GangAnswer,
     PodPlace,
-    Reported,
     TargetNotFoundError,
     make_answer,
 )
@@ -43,6 +42,7 @@ from koord.cli.common import MAX_SUGGESTIONS, ExitCode, Output, fail, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.json_output import make_document
 from koord.cli.output import approximate, count_of, format_age, make_table, print_in
+from koord.cli.reported import Reported, ReportedReason
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core import units
 from koord.core.explain import PlacementState, ShapeOffers
@@ -217,9 +217,6 @@ _SENTENCES: Final = {
         "There is room for it: the operators place it in their next cycle, unless pods with "
         "precedence take the room."
     ),
-    PlacementState.HELD_UP: (
-        "The API server rejects what the operators write for it; they keep trying."
-    ),
     PlacementState.ENDED: "It has ended or is being deleted.",
     PlacementState.NOTHING_WAITS: "All members have nodes.",
 }
@@ -229,7 +226,8 @@ _TITLES: Final = {PlacementState.NOTHING_WAITS: "Placed"}
 _WELL: Final = {PlacementState.BOUND, PlacementState.ENDED, PlacementState.NOTHING_WAITS}
 """Exit code 0 with ``--exit-code``."""
 _WITH_REASON: Final = {PlacementState.WAITING, PlacementState.DEGRADED}
-_TO_COME: Final = {*_WITH_REASON, PlacementState.PLACEABLE, PlacementState.HELD_UP}
+_WITH_CODE: Final = {*_WITH_REASON, PlacementState.HELD_UP}
+_TO_COME: Final = {*_WITH_CODE, PlacementState.PLACEABLE}
 
 
 def make_parts(
@@ -266,7 +264,7 @@ def _make_title(answer: Explanation, now: float) -> Text:
     title = Text()
     title.append(f"{answer.target.kind} {answer.target.title} ", style="bold")
     title.append(_TITLES.get(answer.standing, answer.standing), style=_STYLES[answer.standing])
-    if answer.reason is not None and answer.standing in _WITH_REASON:
+    if answer.reason is not None and answer.standing in _WITH_CODE:
         title.append(f" {answer.reason.reason.code}", style="bold")
     if answer.history.since:
         title.append(f" since {_format_since(answer.history.since, now)}")
@@ -276,6 +274,8 @@ def _make_title(answer: Explanation, now: float) -> Text:
 def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
     if answer.reason is not None:
         yield answer.reason.message
+        if isinstance(answer.reason.reason, ReportedReason):
+            yield "That is what the operators report; numbers in it may be some minutes old."
     elif answer.standing is PlacementState.WAITING:
         yield "The reason is not known from here."
     if answer.standing in _WITH_REASON and (evicted := find_eviction(answer.episodes)) is not None:

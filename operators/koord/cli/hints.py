@@ -11,8 +11,15 @@ from typing import Final
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
+from koord.cli.reported import ReportedReason
 from koord.core.framework.reasons import InsufficientNodes
-from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
+from koord.core.gang.quorum import count_to_replace
+from koord.core.gang.reasons import (
+    GangCount,
+    KeptForReplacements,
+    MissingMembers,
+    MissingPodGroup,
+)
 from koord.core.gang_model import GangKey
 from koord.core.nodes import Node
 from koord.core.pods import Pod, PodShape
@@ -38,6 +45,8 @@ def find_hints(
             hints = _find_gate(gates)
         case InsufficientNodes():
             hints = _find_on_nodes(state, reason)
+        case ReportedReason(code=KeptForReplacements.code):
+            hints = _find_kept(state)
         case _:
             return ()
     return tuple(hint for hint, _ in zip(hints, range(MAX_HINTS), strict=False))
@@ -89,6 +98,14 @@ def _find_gate(gates: Iterable[str]) -> Iterator[str]:
     for gate in gates:
         if gate.startswith(operators.PREFIX) or _nearest(gate, (operators.PLACEMENT_GATE,)):
             yield f"Nobody removes the gate {gate}. Did you mean {operators.PLACEMENT_GATE}?"
+
+
+def _find_kept(state: ClusterState) -> Iterator[str]:
+    """Yield what would help if the operators say that room is kept for lost members."""
+    losing = (key for key in state.gangs.keys() if count_to_replace(state.gangs, key))  # noqa: SIM118
+    keeping = ((key, state.gangs.spec(key)) for key in losing)
+    if gangs := tuple(sorted(key for key, spec in keeping if spec is not None and spec.keeps_room)):
+        yield from KeptForReplacements(gangs, 0, 0).advice()
 
 
 def _find_on_nodes(state: ClusterState, reason: InsufficientNodes) -> Iterator[str]:

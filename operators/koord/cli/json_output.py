@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koord.cli.answer import Explained, Explanation
+from koord.cli.reported import ReportedReason
 from koord.core.explain import ShapeOffers, TopologyExplanation
 from koord.core.gang_history import Episode
 from koord.core.plan import ObservedTopology
@@ -81,10 +82,11 @@ def make_domain(domain: DomainCapacity) -> dict[str, Any]:
 
 
 def _make_reason(explained: Explained) -> dict[str, Any]:
+    is_reported = isinstance(explained.reason, ReportedReason)
     return {
         "code": explained.reason.code,
         "message": explained.message,
-        "fields": _make_plain(explained.reason),
+        "fields": {} if is_reported else _make_plain(explained.reason),
     }
 
 

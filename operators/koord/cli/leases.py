@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from koord.api.keys import operators
+from koord.cli.output import format_age
 from koord.kube.client import Client
 from koord.kube.election import LEASE_SECONDS, Lease
 from koord.kube.errors import KubeError, NotFound
@@ -43,17 +44,35 @@ class Leader:
         return bool(self.holder) and not (self.report and self.report.not_ready)
 
 
-async def read_report(client: Client, namespace: str = DEFAULT_NAMESPACE) -> LeaderReport | None:
-    """Return what the leader of placement says of itself; None if that cannot be known."""
+NOBODY: Final = Leader("", "", "", None, None)
+"""There is no Lease."""
+
+
+async def read_leader(client: Client, namespace: str = DEFAULT_NAMESPACE) -> Leader | None:
+    """Return who leads placement, or led it last; None if that cannot be known."""
+    found: list[Leader] = []
     for name in NAMES[:2]:
         try:
             lease = await get_lease(client, namespace, name)
         except KubeError:
             return None
-        leader = None if lease is None else make_leader(lease, time.time())
-        if leader is not None and leader.holder:
-            return leader.report
-    return None
+        if lease is None:
+            continue
+        found.append(make_leader(lease, time.time()))
+        if found[-1].holder:
+            return found[-1]
+    return min(found, key=lambda one: one.renewed or 0.0, default=NOBODY)
+
+
+def describe_absence(leader: Leader | None) -> str:
+    """Return a warning that nobody leads; empty if somebody does, or may."""
+    if leader is None or leader.holder:
+        return ""
+    here = "what is shown is computed here, and nothing is placed; koord status says more"
+    if leader is NOBODY:
+        return f"no operators have run in namespace {DEFAULT_NAMESPACE}: {here}"
+    ago = "" if leader.renewed is None else f" {format_age(leader.renewed)} ago"
+    return f"nobody leads, the operators stopped{ago}: {here}"
 
 
 async def get_lease(client: Client, namespace: str, name: str) -> Lease | None:

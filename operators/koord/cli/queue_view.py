@@ -6,9 +6,15 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from koord.cli.cluster import read_without_target, refuse_gaps, refuse_unknown_namespace
+from koord.cli.cluster import (
+    Reading,
+    read_without_target,
+    refuse_gaps,
+    refuse_unknown_namespace,
+)
 from koord.cli.common import Output
 from koord.cli.output import format_age, make_table, print_in
+from koord.cli.reported import correct
 from koord.core.framework.scoring import Scoring
 from koord.core.queue_view import Waiting, view_queue
 from koord.core.text import named
@@ -19,8 +25,7 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     reading, _ = read_without_target(kubeconfig, context)
     refuse_gaps(reading, NODES, POD_GROUPS)
     refuse_unknown_namespace(reading, namespace)
-    reading.state.refresh()
-    every = view_queue(reading.state, Scoring(), reading.reclaim)
+    every = find_waiting(reading)
     shown = [one for one in every if not namespace or namespace in one.namespaces]
     now = time.time()
     print_in(
@@ -29,6 +34,14 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
         names=lambda: (f"{one.kind}/{name}" for one in shown for name in one.names),
         text=lambda: draw(shown, now, is_wide=output is Output.WIDE),
     )
+
+
+def find_waiting(reading: Reading) -> tuple[Waiting, ...]:
+    """Return what waits, with the reasons that only the operators know in place of our own."""
+    state = reading.state
+    state.refresh()
+    every = view_queue(state, Scoring(), reading.reclaim)
+    return correct(every, state, reading.reports, reading.leader)
 
 
 def make_document(one: Waiting) -> dict[str, Any]:

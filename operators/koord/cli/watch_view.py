@@ -27,10 +27,10 @@ from koord.cli.cluster import (
 from koord.cli.common import ExitCode, fail
 from koord.cli.connection import open_client
 from koord.cli.output import count_of, format_age, make_console, make_table
+from koord.cli.queue_view import find_waiting
 from koord.cli.top_view import draw_quotas
 from koord.core.device_names import CARDS
-from koord.core.framework.scoring import Scoring
-from koord.core.queue_view import Waiting, count_gpus, view_queue
+from koord.core.queue_view import Waiting, count_gpus
 from koord.core.quota_view import QuotaView, view_quotas
 from koord.core.state import ClusterState
 from koord.core.usage_view import NodeUsage, view_nodes
@@ -100,8 +100,7 @@ async def _show(
             reading = await read_cluster(client, target)
             refuse_gaps(reading, NODES)
             refuse_unknown_namespace(reading, namespace)
-            reading.state.refresh()
-            waiting = view_queue(reading.state, Scoring(), reading.reclaim)
+            waiting = find_waiting(reading)
             return make_picture(reading.state, waiting, time.time()).within(namespace)
 
         picture = await take()

@@ -1,0 +1,117 @@
+"""What the operators reported in conditions, and which of it a plan made here cannot know.
+
+The leader knows more than the objects of the cluster say: room that it keeps, writes that failed,
+pauses. Where only it knows why something waits, its reason takes the place of the one found here.
+Reads nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from koord.cli.leases import Leader
+from koord.core.device.reasons import NodeLocked
+from koord.core.explain import PlacementState
+from koord.core.gang.reasons import KeptForReplacements, RestartingGang, RestartProtected
+from koord.core.preemption.progress import VictimStuck
+from koord.core.queue_view import Waiting
+from koord.core.quota.reasons import QuotaCheckFailed
+from koord.core.reasons import BindFailed, InternalError, Reason, TooExpensive
+from koord.core.state import ClusterState
+from koord.kube.wire import Condition
+
+_FAILING: Final = frozenset({BindFailed.code, NodeLocked.code})
+"""It has its room, and writes fail or devices are handed out one pod after the other."""
+_ONLY_THEIRS: Final[Mapping[PlacementState, frozenset[str]]] = {
+    PlacementState.PLACEABLE: _FAILING
+    | {
+        KeptForReplacements.code,  # room kept in memory
+        TooExpensive.code,  # steps that its namespace has wasted, and the pause after it
+        QuotaCheckFailed.code,  # hooks that are installed beside the operators
+        InternalError.code,
+        VictimStuck.code,
+    },
+    PlacementState.WAITING: frozenset({VictimStuck.code}),  # how long victims do not go
+    PlacementState.DEGRADED: frozenset({RestartingGang.code, RestartProtected.code}),
+}
+"""What is found here -> the reasons that only the leader can know instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The condition that the operators wrote on the object."""
+
+    condition: str
+    status: str
+    reason: str
+    message: str
+    since: str
+
+
+@dataclass(frozen=True)  # with slots the field would be a class attribute, as of other reasons
+class ReportedReason(Reason):
+    """A reason of which only code and text are known."""
+
+    code: str  # type: ignore[misc]
+    message: str
+
+    def _text(self) -> str:
+        return self.message
+
+
+def make_report(condition: Condition) -> Reported:
+    return Reported(
+        condition.type,
+        condition.status,
+        condition.reason,
+        condition.message,
+        condition.last_transition_time or "",
+    )
+
+
+def find_better(
+    standing: PlacementState, reason: Reason | None, said: Reported | None, leader: Leader | None
+) -> ReportedReason | None:
+    """Return the reported reason if it is better than the one found here.
+
+    Of operators that have stopped no report is: what they knew is gone with them.
+    """
+    if said is None or (leader is not None and not leader.holder):
+        return None
+    is_unknown = reason is None and standing is PlacementState.WAITING and said.status == "False"
+    if is_unknown or said.reason in _ONLY_THEIRS.get(standing, ()):
+        return ReportedReason(said.reason, said.message)
+    return None
+
+
+def find_standing(standing: PlacementState, reason: ReportedReason) -> PlacementState:
+    """Return the standing of what was found to be ``standing``, and waits for this reason."""
+    if standing is not PlacementState.PLACEABLE:
+        return standing
+    return PlacementState.HELD_UP if reason.code in _FAILING else PlacementState.WAITING
+
+
+def correct(
+    waiting: Iterable[Waiting],
+    state: ClusterState,
+    reports: Mapping[str, Reported],
+    leader: Leader | None,
+) -> tuple[Waiting, ...]:
+    """Return what waits with the reasons that only the leader knows; reports are by pod."""
+    return tuple(
+        one if better is None else replace(one, reason=better)
+        for one in waiting
+        for better in (_find_better_of(one, state, reports, leader),)
+    )
+
+
+def _find_better_of(
+    one: Waiting, state: ClusterState, reports: Mapping[str, Reported], leader: Leader | None
+) -> ReportedReason | None:
+    standing = PlacementState.PLACEABLE if one.reason.is_placed else PlacementState.WAITING
+    pods = one.names
+    if one.kind == "podgroup":
+        members = (pod for name in one.names for pod in state.gangs.members(name).values())
+        pods = tuple(pod.key for pod in members if pod.is_waiting)
+    found = (find_better(standing, one.reason, reports.get(pod), leader) for pod in pods)
+    return next((better for better in found if better is not None), None)

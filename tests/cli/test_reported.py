@@ -1,0 +1,101 @@
+"""What only the operators know takes the place of what was found here, while they run."""
+
+import pytest
+from tests.builders import make_node, make_pod, make_pod_group
+from tests.cli.readings import (
+    LEADING,
+    NOW,
+    STOPPED,
+    ask_gang,
+    ask_pod,
+    make_condition,
+    make_reading,
+)
+from tests.cli.test_text import show
+
+from koord.api.keys import operators
+from koord.cli.json_output import make_document as make_json
+from koord.cli.leases import NOBODY, Leader
+from koord.cli.queue_view import find_waiting, make_document
+from koord.cli.reported import make_report
+from koord.core.explain import PlacementState
+from koord.core.gang.status import ConditionType
+from koord.core.gang_model import Phase
+
+KEPT = "room for 1 pod is reserved for replacements of lost members of default/a, for 90 s more"
+A = "default/a"
+
+
+def make_kept(leader: Leader | None = LEADING, code: str = "KeptForReplacements"):
+    """A node with room for one more, which is kept for a gang that lost one of two."""
+    condition = make_condition(operators.PLACED, "False", code, KEPT)
+    left = make_pod("a-0").gang(A).gpu(4).released("n0", "p1", A, 2, 2).running("n0").build()
+    return make_reading(
+        make_node("n0").gpu(8).build(),
+        make_pod_group(A, min_member=2).phase(Phase.RUNNING).build(),
+        left,
+        make_pod("w-0").gpu(4).created(NOW - 60).build(),
+        conditions=[condition],
+        reports={"default/w-0": make_report(condition)},
+        leader=leader,
+    )
+
+
+@pytest.mark.parametrize(
+    "code", ["KeptForReplacements", "TooExpensive", "QuotaCheckFailed", "InternalError"]
+)
+def test_a_reason_that_only_the_operators_know_is_the_reason(code: str) -> None:
+    answer = ask_pod(make_kept(code=code))
+    assert answer.standing is PlacementState.WAITING
+    document = make_json(answer)
+    assert document["reason"] == {"code": code, "message": KEPT, "fields": {}}
+    assert document["reported"]["reason"] == code
+
+
+def test_kept_room_is_the_reason_in_the_text_with_the_way_to_give_it_up() -> None:
+    lines = show(ask_pod(make_kept())).splitlines()
+    assert lines[0].startswith("Pod default/w-0 Waiting KeptForReplacements since")
+    assert lines[1] == f"  {KEPT}"
+    assert "the operators report; numbers in it may be some minutes old" in lines[2]
+    text = "\n".join(lines)
+    assert "There is room" not in text
+    assert "The operators report" not in text
+    assert "annotate the PodGroups of default/a with" in text
+
+
+def test_kept_room_is_the_reason_in_the_queue() -> None:
+    (waiting,) = find_waiting(make_kept())
+    document = make_document(waiting)
+    assert (document["reason"], document["message"]) == ("KeptForReplacements", KEPT)
+
+
+def test_a_report_on_a_member_counts_for_its_gang() -> None:
+    report = make_report(make_condition(operators.PLACED, "False", "BindFailed"))
+    members = [make_pod(f"w-{at}").gang(A).build() for at in range(2)]
+    objects = (make_node("n0").build(), make_pod_group(A, min_member=2).build(), *members)
+    (waiting,) = find_waiting(make_reading(*objects, reports={"default/w-1": report}))
+    assert waiting.reason.code == "BindFailed"
+
+
+@pytest.mark.parametrize("leader", [STOPPED, NOBODY])
+def test_what_operators_knew_that_have_stopped_does_not_count(leader: Leader) -> None:
+    assert ask_pod(make_kept(leader)).standing is PlacementState.PLACEABLE
+    assert [one.reason.code for one in find_waiting(make_kept(leader))] == ["Planned"]
+
+
+def test_the_report_counts_if_it_is_not_known_who_leads() -> None:
+    assert ask_pod(make_kept(None)).standing is PlacementState.WAITING
+
+
+def test_a_reason_that_can_be_found_here_does_not_outlive_its_cause() -> None:
+    assert ask_pod(make_kept(code="InsufficientNodes")).standing is PlacementState.PLACEABLE
+
+
+def test_a_restart_that_is_not_allowed_is_why_a_gang_is_degraded() -> None:
+    degraded = make_condition(ConditionType.DEGRADED, "True", "RestartProtected", "a budget")
+    left = make_pod("a-0").gang(A).released("n0", "p1", A, 2, 2).running("n0").build()
+    group = make_pod_group(A, min_member=2).phase(Phase.RUNNING).build()
+    answer = ask_gang(make_reading(make_node("n0").build(), group, left, conditions=[degraded]))
+    assert answer.standing is PlacementState.DEGRADED
+    assert answer.reason is not None
+    assert (answer.reason.reason.code, answer.reason.message) == ("RestartProtected", "a budget")
