@@ -139,11 +139,11 @@ def make_lease(renewed: str = "2025-12-31T23:59:58.000000Z", holder: str = "host
     return Lease({"name": "koord-operators", "annotations": annotations}, spec)
 
 
-def show_status(monkeypatch, lease: Lease | None, *options: str):
+def show_status(monkeypatch, lease: Lease | None, *options: str, refused: tuple[str, ...] = ()):
     found = [] if lease is None else [make_leader(lease, NOW)]
 
     async def read(*_):
-        return found
+        return found, refused
 
     monkeypatch.setattr(status_view, "_read", read)
     monkeypatch.setattr(status_view.time, "time", lambda: NOW)
@@ -176,6 +176,15 @@ def test_status_says_that_nobody_runs(monkeypatch, lease: Lease | None, says: st
     done = show_status(monkeypatch, lease, "--exit-code")
     assert done.exit_code == 1
     assert says in done.stdout
+
+
+@pytest.mark.parametrize(("lease", "code"), [(make_lease(version="1"), 0), (None, 3)])
+def test_status_names_the_right_that_is_missing(monkeypatch, lease: Lease | None, code) -> None:
+    done = show_status(monkeypatch, lease, refused=("koord-device",))
+    assert done.exit_code == code
+    assert ("host_1 leads" in done.stdout) is (lease is not None)
+    assert "you may not get the Leases" in done.stderr
+    assert "the ClusterRole koord-user has the right" in done.stderr
 
 
 def test_a_renewal_takes_the_report_along_and_drops_that_of_others() -> None:

@@ -12,12 +12,13 @@ from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
 from koord.cli import quota_view
-from koord.cli.cluster import Reading, Target, TargetKind
+from koord.cli.cluster import Extent, Gap, Reading, Target, TargetKind
 from koord.cli.main import app
 from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.quota_text import choose_glyphs, make_bar
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota_view import simulate_gang
+from koord.kube.kinds import QUOTAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,6 +234,16 @@ def test_invalid_amounts_are_usage_errors(run: Callable[..., Result], request_te
 def test_without_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_view, "_read", lambda *_: Reading(make_cluster().state))
     assert lines(CliRunner().invoke(app, ["quota", "tree"])) == ["There are no quotas."]
+
+
+def test_quotas_that_may_not_be_listed_are_not_reported_missing(monkeypatch) -> None:
+    gaps = (Gap(QUOTAS, Extent.NOTHING),)
+    reading = Reading(make_cluster().state, gaps=gaps), Target(TargetKind.POD, "default", "")
+    monkeypatch.setattr(quota_view, "read_without_target", lambda *_: reading)
+    done = CliRunner().invoke(app, ["quota", "tree"])
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "you may not list elasticquotas" in done.stderr
+    assert "koord-user" in done.stderr
 
 
 class Budget(QuotaHook):

@@ -1,5 +1,7 @@
 """What only the operators know takes the place of what was found here, while they run."""
 
+from dataclasses import replace
+
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cli.readings import (
@@ -14,6 +16,8 @@ from tests.cli.readings import (
 from tests.cli.test_text import show
 
 from koord.api.keys import operators
+from koord.cli.answer import TargetNotFoundError
+from koord.cli.cluster import Extent, Target, TargetKind
 from koord.cli.json_output import make_document as make_json
 from koord.cli.leases import NOBODY, Leader
 from koord.cli.queue_view import find_waiting, make_document
@@ -21,9 +25,11 @@ from koord.cli.reported import make_report
 from koord.core.explain import PlacementState
 from koord.core.gang.status import ConditionType
 from koord.core.gang_model import Phase
+from koord.kube.kinds import NODES, POD_GROUPS, PODS
 
 KEPT = "room for 1 pod is reserved for replacements of lost members of default/a, for 90 s more"
 A = "default/a"
+TARGET = Target(TargetKind.POD, "default", "")
 
 
 def make_kept(leader: Leader | None = LEADING, code: str = "KeptForReplacements"):
@@ -64,7 +70,7 @@ def test_kept_room_is_the_reason_in_the_text_with_the_way_to_give_it_up() -> Non
 
 
 def test_kept_room_is_the_reason_in_the_queue() -> None:
-    (waiting,) = find_waiting(make_kept())
+    (waiting,) = find_waiting(make_kept(), TARGET)
     document = make_document(waiting)
     assert (document["reason"], document["message"]) == ("KeptForReplacements", KEPT)
 
@@ -73,14 +79,14 @@ def test_a_report_on_a_member_counts_for_its_gang() -> None:
     report = make_report(make_condition(operators.PLACED, "False", "BindFailed"))
     members = [make_pod(f"w-{at}").gang(A).build() for at in range(2)]
     objects = (make_node("n0").build(), make_pod_group(A, min_member=2).build(), *members)
-    (waiting,) = find_waiting(make_reading(*objects, reports={"default/w-1": report}))
+    (waiting,) = find_waiting(make_reading(*objects, reports={"default/w-1": report}), TARGET)
     assert waiting.reason.code == "BindFailed"
 
 
 @pytest.mark.parametrize("leader", [STOPPED, NOBODY])
 def test_what_operators_knew_that_have_stopped_does_not_count(leader: Leader) -> None:
     assert ask_pod(make_kept(leader)).standing is PlacementState.PLACEABLE
-    assert [one.reason.code for one in find_waiting(make_kept(leader))] == ["Planned"]
+    assert [one.reason.code for one in find_waiting(make_kept(leader), TARGET)] == ["Planned"]
 
 
 def test_the_report_counts_if_it_is_not_known_who_leads() -> None:
@@ -99,3 +105,33 @@ def test_a_restart_that_is_not_allowed_is_why_a_gang_is_degraded() -> None:
     assert answer.standing is PlacementState.DEGRADED
     assert answer.reason is not None
     assert (answer.reason.reason.code, answer.reason.message) == ("RestartProtected", "a budget")
+
+
+WITHOUT_RIGHTS = {NODES: Extent.NOTHING, POD_GROUPS: Extent.NOTHING, PODS: Extent.NAMESPACE}
+
+
+def test_without_rights_the_report_is_the_reason() -> None:
+    condition = make_condition(operators.PLACED, "False", "InsufficientNodes", "0/3 nodes")
+    report = make_report(condition)
+    members = [make_pod(f"w-{at}").gang(A).build() for at in range(2)]
+    reports = {"default/w-1": report, "default/single": report}
+    single = make_pod("single").build()
+    reading = make_reading(*members, single, gaps=WITHOUT_RIGHTS, reports=reports)
+    gang = ask_gang(replace(reading, sighting=None))
+    assert gang.reason is not None
+    assert (gang.standing, gang.reason.message) == (PlacementState.WAITING, "0/3 nodes")
+    found = [(one.position, one.names, one.reason.code) for one in find_waiting(reading, TARGET)]
+    assert found == [
+        (0, ("default/single",), "InsufficientNodes"),
+        (0, (A,), "InsufficientNodes"),
+    ]
+
+
+def test_without_rights_and_without_a_report_the_reason_is_not_known() -> None:
+    reading = make_reading(make_pod("w-0").build(), gaps=WITHOUT_RIGHTS)
+    assert [one.reason.code for one in find_waiting(reading, TARGET)] == ["NotKnown"]
+
+
+def test_a_podgroup_that_may_not_be_read_is_not_reported_missing() -> None:
+    with pytest.raises(TargetNotFoundError, match=r"may not list podgroups.*ask about one of its"):
+        ask_gang(make_reading(gaps=WITHOUT_RIGHTS))

@@ -18,6 +18,7 @@ from koord.sandbox import Sandbox
 
 GATE = {"name": "operators.koordinator.sh/placement"}
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+PLACED = "operators.koordinator.sh/Placed"
 POOL = "tests.example/pool"
 
 pytestmark = pytest.mark.sandbox
@@ -121,7 +122,7 @@ def test_the_reported_condition_is_shown(create, create_group, ask, sandbox, nam
     create_group("said", 2)
     create("w-0", gang="said")
     condition = {
-        "type": "operators.koordinator.sh/Placed",
+        "type": PLACED,
         "status": "False",
         "reason": "Backoff",
         "message": "so they said",
@@ -271,6 +272,35 @@ def test_without_the_right_to_list_podgroups(create, user, ask) -> None:
     assert "you may not list podgroups" in answer["warnings"][0]
     create("single")
     assert ask("pod", "single", kubeconfig=kubeconfig)["standing"] == "Placeable"
+
+
+def test_with_the_role_edit_of_one_namespace(create, sandbox, namespace, user) -> None:
+    """It gives no right to anything of ours, nor to nodes: the conditions of pods remain."""
+    kubeconfig = user(everywhere=False)
+    binding = {
+        "metadata": {"name": "edit"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "ServiceAccount", "name": "somebody", "namespace": namespace}],
+    }
+    sandbox.client.create(f"{RBAC}/namespaces/{namespace}/rolebindings", binding)
+    create("w-0")
+    condition = {"type": PLACED, "status": "False", "reason": "X", "message": "as they said"}
+    path = f"/api/v1/namespaces/{namespace}/pods/w-0/status"
+    sandbox.client.patch(path, {"status": {"conditions": [condition]}})
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(app, [*words, f"--kubeconfig={kubeconfig}"])
+
+    asked = run("explain", "pod/w-0", "-n", namespace)
+    assert asked.stdout.splitlines()[1] == "  as they said"
+    assert run("queue", "-n", namespace).stdout.splitlines()[1].split()[:2] == [
+        f"pod/{namespace}/w-0",
+        "X",
+    ]
+    for words in ("queue", "watch", "quota tree", "top", "status"):
+        done = run(*words.split())
+        assert "koord-user" in done.output
+        assert "403" not in done.output
 
 
 def test_an_invalid_token_is_an_error(sandbox, namespace, tmp_path) -> None:

@@ -65,3 +65,11 @@ def test_one_namespace() -> None:
     assert "0 waiting" in text
     assert "team " not in text
     assert "n0 aaaaaaaa" in text
+
+
+def test_what_is_missing_is_told_and_unknown_nodes_are_not_counted() -> None:
+    text = "\n".join(write(take()._replace(nodes=(), warnings=("you may not list nodes",))))
+    assert "you may not list nodes" in text
+    assert "NODES" not in text
+    assert "0 nodes" not in text
+    assert "default/big" in text

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.hints import find_hints
-from koord.cli.leases import Leader
+from koord.cli.leases import Leader, describe_absence
 from koord.cli.missing_rights import (
     describe_missing,
     is_unknown,
@@ -19,7 +19,7 @@ from koord.cli.missing_rights import (
     warn_of_gaps,
 )
 from koord.cli.preemption_hints import hint_at_preemption
-from koord.cli.reported import Reported, find_better, find_standing, make_report
+from koord.cli.reported import Reported, Reports, find_better, find_standing, make_report
 from koord.core.explain import (
     PlacementState,
     ShapeOffers,
@@ -159,7 +159,7 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     return replace(
         answer,
         advice=(*_hint_at_preemption(reading, target, answer), *answer.advice),
-        warnings=tuple(warn_of_gaps(reading, target)),
+        warnings=(*describe_absence(reading.leader), *warn_of_gaps(reading, target)),
     )
 
 
@@ -224,6 +224,9 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         created=0.0 if pod_group is None else pod_group.created,
         is_complete=below is not None or isinstance(explanation.quorum, Reached),
     )
+    if history.reported is None and is_unknown(reading, POD_GROUPS.name):
+        reports = Reports(reading.reports, reading.leader)
+        history = replace(history, reported=reports.on_gang(state, target.key))
     standing, reason = _correct(standing, reason, history, reading.leader)
     advice = (*_advise(reading, waits), *_advise(reading, reason))
     if isinstance(waits or reason, MissingMembers) and find_eviction(episodes) is not None:

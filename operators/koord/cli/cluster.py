@@ -301,12 +301,17 @@ def _find_reclaim(
     return ReclaimSetting(True, report.reclaim_after, since, time.time())
 
 
-def read_without_target(kubeconfig: str, context: str) -> tuple[Reading, Target]:
-    """Read the cluster for a command about no pod or gang, which ends if it cannot be read."""
+def read_without_target(
+    kubeconfig: str, context: str, namespace: str = ""
+) -> tuple[Reading, Target]:
+    """Read the cluster for a command about no pod or gang, which ends if it cannot be read.
+
+    What must not be read everywhere is read in ``namespace``, or in that of the context.
+    """
 
     async def read() -> tuple[Reading, Target]:
         async with open_client(kubeconfig, context) as (client, access):
-            target = Target(TargetKind.POD, access.namespace, "")
+            target = Target(TargetKind.POD, namespace or access.namespace, "")
             return await read_cluster(client, target), target
 
     try:
@@ -450,19 +455,33 @@ def refuse_unknown_namespace(reading: Reading, namespace: str) -> None:
         fail(f"there is no namespace {namespace}{suggest(namespace, known)}", ExitCode.USAGE)
 
 
+def refuse_without_pods(reading: Reading, target: Target) -> None:
+    """End the command if no pods could be read, not even in the namespace of the target."""
+    if reading.extent_of(PODS) is Extent.NOTHING:
+        fail(
+            f"you may not list pods, not even in namespace {target.namespace}: nothing can be "
+            "explained (the ClusterRole koord-user has the right)",
+            ExitCode.UNREADABLE,
+        )
+
+
 def refuse_gaps(reading: Reading, *kinds: AnyKind) -> None:
     """End the command if any of these kinds could not be read; warn if pods could not."""
     for kind in kinds:
-        extent = reading.extent_of(kind)
-        if extent is Extent.NOT_SERVED:
-            fail(
-                f"the cluster has no {kind}: kubectl apply --server-side -f crds/",
-                ExitCode.UNREADABLE,
-            )
-        if extent is not None:
-            fail(
-                f"you may not list {kind} (the ClusterRole koord-user has the right)",
-                ExitCode.UNREADABLE,
-            )
+        refuse_gap(reading, kind)
     if reading.extent_of(PODS) is not None:
         warn("you may not list all pods: less may be free than is shown")
+
+
+def refuse_gap(reading: Reading, kind: AnyKind) -> None:
+    """End the command if this kind could not be read."""
+    extent = reading.extent_of(kind)
+    if extent is Extent.NOT_SERVED:
+        fail(
+            f"the cluster has no {kind}: kubectl apply --server-side -f crds/", ExitCode.UNREADABLE
+        )
+    if extent is not None:
+        fail(
+            f"you may not list {kind} (the ClusterRole koord-user has the right)",
+            ExitCode.UNREADABLE,
+        )

@@ -31,12 +31,12 @@ from koord.cli.answer import (
     make_answer,
 )
 from koord.cli.cluster import (
-    Extent,
     Reading,
     Target,
     TargetKind,
     find_reservation,
     read_cluster,
+    refuse_without_pods,
 )
 from koord.cli.common import MAX_SUGGESTIONS, ExitCode, Output, fail, warn
 from koord.cli.connection import open_client, path_in
@@ -89,7 +89,8 @@ def ask(question: Question, shown: Shown) -> None:
     now = time.time()
     try:
         target, reading = asyncio.run(_read(question))
-        answer = _answer(reading, target, now)
+        refuse_without_pods(reading, target)
+        answer = make_answer(reading, target, now)
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
     except TargetNotFoundError as error:
@@ -173,15 +174,6 @@ class _JobPodSpec(msgspec.Struct, rename="camel"):
 class _JobPod(msgspec.Struct):
     metadata: ObjectMeta
     spec: _JobPodSpec
-
-
-def _answer(reading: Reading, target: Target, now: float) -> Explanation:
-    if reading.extent_of(PODS) is Extent.NOTHING:
-        raise KubeError(
-            f"you may not list pods, not even in namespace {target.namespace}: nothing can be "
-            "explained (the ClusterRole koord-user has the right)"
-        )
-    return make_answer(reading, target, now)
 
 
 BEST_NODES: Final = 20

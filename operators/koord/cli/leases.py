@@ -1,6 +1,7 @@
 """Reads the Leases of the operators: who leads, since when, and what the leader says of itself."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -64,15 +65,16 @@ async def read_leader(client: Client, namespace: str = DEFAULT_NAMESPACE) -> Lea
     return min(found, key=lambda one: one.renewed or 0.0, default=NOBODY)
 
 
-def describe_absence(leader: Leader | None) -> str:
-    """Return a warning that nobody leads; empty if somebody does, or may."""
+def describe_absence(leader: Leader | None) -> Iterator[str]:
+    """Yield a warning if nobody leads for certain."""
     if leader is None or leader.holder:
-        return ""
-    here = "what is shown is computed here, and nothing is placed; koord status says more"
+        return
+    here = "what follows is computed here; koord status says more"
     if leader is NOBODY:
-        return f"no operators have run in namespace {DEFAULT_NAMESPACE}: {here}"
-    ago = "" if leader.renewed is None else f" {format_age(leader.renewed)} ago"
-    return f"nobody leads, the operators stopped{ago}: {here}"
+        yield f"no operators have run in namespace {DEFAULT_NAMESPACE}: {here}"
+    else:
+        ago = "" if leader.renewed is None else f" {format_age(leader.renewed)} ago"
+        yield f"nobody leads, the operators stopped{ago}: {here}"
 
 
 async def get_lease(client: Client, namespace: str, name: str) -> Lease | None:

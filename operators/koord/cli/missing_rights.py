@@ -64,6 +64,11 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
     problem = reading.rejected.get(target.key)
     if problem is not None:
         return f"{target.kind} {target.key} cannot be understood: {problem}"
+    if target.kind is TargetKind.POD_GROUP and is_unknown(reading, POD_GROUPS.name):
+        return (
+            f"you may not list {POD_GROUPS} ({_ROLE}): whether there is a PodGroup {target.name} "
+            "is not known; ask about one of its pods"
+        )
     split = [key.split("/", 1) for key in keys]
     here = [name for namespace, name in split if namespace == target.namespace]
     elsewhere = sorted(namespace for namespace, name in split if name == target.name)

@@ -2,30 +2,36 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import RenderableType
 
 from koord.cli.cluster import (
     Reading,
+    Target,
     read_without_target,
-    refuse_gaps,
     refuse_unknown_namespace,
+    refuse_without_pods,
 )
-from koord.cli.common import Output
+from koord.cli.common import Output, warn
+from koord.cli.leases import describe_absence
+from koord.cli.missing_rights import is_unknown, keep_known, warn_of_gaps
 from koord.cli.output import format_age, make_table, print_in
-from koord.cli.reported import correct
+from koord.cli.reported import Reports
 from koord.core.framework.scoring import Scoring
 from koord.core.queue_view import Waiting, view_queue
 from koord.core.text import named
-from koord.kube.kinds import NODES, POD_GROUPS
+from koord.kube.kinds import POD_GROUPS, PODS
 
 
 def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
-    reading, _ = read_without_target(kubeconfig, context)
-    refuse_gaps(reading, NODES, POD_GROUPS)
+    reading, target = read_without_target(kubeconfig, context, namespace)
+    refuse_without_pods(reading, target)
     refuse_unknown_namespace(reading, namespace)
-    every = find_waiting(reading)
+    for warning in (*describe_absence(reading.leader), *warn_of_gaps(reading, target)):
+        warn(warning)
+    every = find_waiting(reading, target)
     shown = [one for one in every if not namespace or namespace in one.namespaces]
     now = time.time()
     print_in(
@@ -36,12 +42,20 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     )
 
 
-def find_waiting(reading: Reading) -> tuple[Waiting, ...]:
-    """Return what waits, with the reasons that only the operators know in place of our own."""
-    state = reading.state
+def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:
+    """Return what waits, as far as it can be known from what was read in the target's namespace.
+
+    The operators' reason stands where ours is not certain, or cannot be found here.
+    """
+    state, reports = reading.state, Reports(reading.reports, reading.leader)
     state.refresh()
-    every = view_queue(state, Scoring(), reading.reclaim)
-    return correct(every, state, reading.reports, reading.leader)
+    found = (
+        reports.correct(one, state, keep_known(one.reason, reading, target.namespace))
+        for one in view_queue(state, Scoring(), reading.reclaim)
+    )
+    if reading.extent_of(PODS) is None and not is_unknown(reading, POD_GROUPS.name):
+        return tuple(found)
+    return tuple(replace(one, position=0) for one in found)
 
 
 def make_document(one: Waiting) -> dict[str, Any]:

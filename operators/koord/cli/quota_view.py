@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from koord.api.quantity import InvalidQuantityError
-from koord.cli.cluster import Reading, read_without_target, refuse_unknown_namespace
+from koord.cli.cluster import (
+    Reading,
+    read_without_target,
+    refuse_gap,
+    refuse_unknown_namespace,
+)
 from koord.cli.common import ExitCode, Output, TreeOutput, fail, suggest, warn
 from koord.cli.json_output import (
     make_edit,
@@ -41,6 +46,7 @@ from koord.core.quota_view import (
 )
 from koord.core.state import ClusterState
 from koord.core.units import format_amount
+from koord.kube.kinds import QUOTAS
 from koord.kube.translate.amounts import parse_amount
 
 if TYPE_CHECKING:
@@ -204,6 +210,7 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, output: Output) -
 
 def _read(kubeconfig: str, context: str) -> Reading:
     reading, target = read_without_target(kubeconfig, context)
+    refuse_gap(reading, QUOTAS)
     for warning in warn_of_gaps(reading, target):
         warn(warning)
     return reading

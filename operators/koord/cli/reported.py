@@ -5,7 +5,7 @@ pauses. Where only it knows why something waits, its reason takes the place of t
 Reads nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +13,7 @@ from koord.cli.leases import Leader
 from koord.core.device.reasons import NodeLocked
 from koord.core.explain import PlacementState
 from koord.core.gang.reasons import KeptForReplacements, RestartingGang, RestartProtected
+from koord.core.gang_model import GangKey
 from koord.core.preemption.progress import VictimStuck
 from koord.core.queue_view import Waiting
 from koord.core.quota.reasons import QuotaCheckFailed
@@ -91,27 +92,29 @@ def find_standing(standing: PlacementState, reason: ReportedReason) -> Placement
     return PlacementState.HELD_UP if reason.code in _FAILING else PlacementState.WAITING
 
 
-def correct(
-    waiting: Iterable[Waiting],
-    state: ClusterState,
-    reports: Mapping[str, Reported],
-    leader: Leader | None,
-) -> tuple[Waiting, ...]:
-    """Return what waits with the reasons that only the leader knows; reports are by pod."""
-    return tuple(
-        one if better is None else replace(one, reason=better)
-        for one in waiting
-        for better in (_find_better_of(one, state, reports, leader),)
-    )
+NOT_KNOWN: Final = ReportedReason("NotKnown", "the reason is not known from here")
 
 
-def _find_better_of(
-    one: Waiting, state: ClusterState, reports: Mapping[str, Reported], leader: Leader | None
-) -> ReportedReason | None:
-    standing = PlacementState.PLACEABLE if one.reason.is_placed else PlacementState.WAITING
-    pods = one.names
-    if one.kind == "podgroup":
-        members = (pod for name in one.names for pod in state.gangs.members(name).values())
-        pods = tuple(pod.key for pod in members if pod.is_waiting)
-    found = (find_better(standing, one.reason, reports.get(pod), leader) for pod in pods)
-    return next((better for better in found if better is not None), None)
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What the leader reported on pods that wait, by ``namespace/name``."""
+
+    by_pod: Mapping[str, Reported]
+    leader: Leader | None
+
+    def on_gang(self, state: ClusterState, gang: GangKey) -> Reported | None:
+        """Return the report on the first of its members that has one."""
+        waiting = (pod for pod in state.gangs.members(gang).values() if pod.is_waiting)
+        return next((self.by_pod[pod.key] for pod in waiting if pod.key in self.by_pod), None)
+
+    def correct(self, waiting: Waiting, state: ClusterState, known: Reason | None) -> Waiting:
+        """Return what waits with the reason that is better than what is ``known`` here."""
+        is_placed = known is not None and known.is_placed
+        standing = PlacementState.PLACEABLE if is_placed else PlacementState.WAITING
+        if waiting.kind == "podgroup":
+            said = [self.on_gang(state, name) for name in waiting.names]
+        else:
+            said = [self.by_pod.get(name) for name in waiting.names]
+        found = (find_better(standing, known, one, self.leader) for one in said)
+        better = next((one for one in found if one is not None), None)
+        return replace(waiting, reason=better or known or NOT_KNOWN)

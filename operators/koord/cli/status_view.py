@@ -12,20 +12,23 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from koord.cli.common import ExitCode, Output, fail
+from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.leases import NAMES, Leader, age_of, get_lease, make_leader
 from koord.cli.output import format_age, make_table, print_in
-from koord.kube.errors import KubeError
+from koord.kube.election import Lease
+from koord.kube.errors import Forbidden, KubeError
 
 
 def show(
     namespace: str, kubeconfig: str, context: str, *, output: Output, as_exit_code: bool
 ) -> None:
     try:
-        found = asyncio.run(_read(namespace, kubeconfig, context))
+        found, refused = asyncio.run(_read(namespace, kubeconfig, context))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
+    if refused:
+        _tell_refused(refused, namespace, is_all=not found)
     print_in(
         output,
         document=lambda: {"leaders": [make_document(one) for one in found]},
@@ -36,11 +39,38 @@ def show(
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
-async def _read(namespace: str, kubeconfig: str, context: str) -> list[Leader]:
+async def _read(namespace: str, kubeconfig: str, context: str) -> tuple[list[Leader], list[str]]:
+    """Return what Leases say, and the names of those that must not be read."""
+    refused: list[str] = []
+
+    async def read(name: str) -> Lease | None:
+        try:
+            return await get_lease(client, namespace, name)
+        except Forbidden:
+            refused.append(name)
+            return None
+
     async with open_client(kubeconfig, context) as (client, _):
-        leases = await asyncio.gather(*(get_lease(client, namespace, name) for name in NAMES))
+        leases = await asyncio.gather(*map(read, NAMES))
     now = time.time()
-    return [make_leader(one, now) for one in leases if one is not None]
+    return [make_leader(one, now) for one in leases if one is not None], refused
+
+
+def _tell_refused(refused: Sequence[str], namespace: str, *, is_all: bool) -> None:
+    """Say which Leases must not be read; end the command if nothing else is known."""
+    which = "of the operators" if is_all else ", ".join(refused)
+    text = (
+        f"you may not get the Leases {which} in namespace {namespace} (the ClusterRole koord-user "
+        "has the right)"
+    )
+    if not is_all:
+        warn(text)
+        return
+    fail(
+        f"{text}: whether the operators run is not known; koord explain shows what they reported "
+        "on your pods",
+        ExitCode.UNREADABLE,
+    )
 
 
 def make_document(one: Leader) -> dict[str, Any]:

@@ -21,11 +21,13 @@ from koord.cli.cluster import (
     Target,
     TargetKind,
     read_cluster,
-    refuse_gaps,
     refuse_unknown_namespace,
+    refuse_without_pods,
 )
 from koord.cli.common import ExitCode, fail
 from koord.cli.connection import open_client
+from koord.cli.leases import describe_absence
+from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.output import count_of, format_age, make_console, make_table
 from koord.cli.queue_view import find_waiting
 from koord.cli.top_view import draw_quotas
@@ -35,7 +37,6 @@ from koord.core.quota_view import QuotaView, view_quotas
 from koord.core.state import ClusterState
 from koord.core.usage_view import NodeUsage, view_nodes
 from koord.kube.errors import KubeError
-from koord.kube.kinds import NODES
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_black")
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
@@ -66,6 +67,7 @@ class Picture(NamedTuple):
     gangs: Sequence[Running]
     quotas: Sequence[QuotaView]
     nodes: Sequence[NodeUsage]
+    warnings: Sequence[str] = ()
 
     def within(self, namespace: str) -> "Picture":
         """Return it without what is in other namespaces; empty for all. Nodes stay."""
@@ -94,14 +96,15 @@ async def _show(
     namespace: str, kubeconfig: str, context: str, interval: float, console: Console
 ) -> None:
     async with open_client(kubeconfig, context) as (client, access):
-        target = Target(TargetKind.POD, access.namespace, "")
+        target = Target(TargetKind.POD, namespace or access.namespace, "")
 
         async def take() -> Picture:
             reading = await read_cluster(client, target)
-            refuse_gaps(reading, NODES)
+            refuse_without_pods(reading, target)
             refuse_unknown_namespace(reading, namespace)
-            waiting = find_waiting(reading)
-            return make_picture(reading.state, waiting, time.time()).within(namespace)
+            picture = make_picture(reading.state, find_waiting(reading, target), time.time())
+            warnings = (*describe_absence(reading.leader), *warn_of_gaps(reading, target))
+            return picture._replace(warnings=warnings).within(namespace)
 
         picture = await take()
         if not console.is_terminal:
@@ -141,7 +144,7 @@ def _find_running(state: ClusterState) -> Iterator[Running]:
 def draw(picture: Picture, width: int, height: int, problem: str = "") -> RenderableType:
     """Draw a picture; what does not fit is counted."""
     tenants = _colour(picture.nodes)
-    room = max(height - _FRAME, 8)
+    room = max(height - _FRAME - len(picture.warnings), 8)
     some = max(room // 5, 2)
     parts: list[RenderableType] = [_draw_head(picture, problem)]
     if picture.waiting:
@@ -152,10 +155,15 @@ def draw(picture: Picture, width: int, height: int, problem: str = "") -> Render
         parts += _titled("QUOTAS", Group(*draw_quotas(picture.quotas[:some])))
     taken = min(len(picture.waiting), room // 3)
     taken += sum(min(len(rows), some) for rows in (picture.gangs, picture.quotas))
-    parts += _titled("NODES", _draw_nodes(picture.nodes, tenants, width, room - taken))
-    legend = [Text.assemble(drawn, f" {name}") for name, drawn in tenants.items()]
-    parts.append(Columns([*legend[:_MOST_TENANTS], Text(f"{_FREE} free")], padding=(0, 2)))
+    if picture.nodes:
+        parts += _titled("NODES", _draw_nodes(picture.nodes, tenants, width, room - taken))
+        parts.append(_draw_legend(tenants))
     return Group(*parts)
+
+
+def _draw_legend(tenants: Mapping[str, tuple[str, str]]) -> RenderableType:
+    legend = [Text.assemble(drawn, f" {name}") for name, drawn in tenants.items()]
+    return Columns([*legend[:_MOST_TENANTS], Text(f"{_FREE} free")], padding=(0, 2))
 
 
 def _titled(title: str, part: RenderableType) -> list[RenderableType]:
@@ -165,14 +173,17 @@ def _titled(title: str, part: RenderableType) -> list[RenderableType]:
 def _draw_head(picture: Picture, problem: str) -> Text:
     most = sum(_cards(one.node.allocatable) for one in picture.nodes)
     used = sum(_cards(one.used) for one in picture.nodes)
+    nodes = f"{count_of(len(picture.nodes), 'node')}, {used} of {most} GPUs used, "
     head = Text.assemble(
         ("koord watch ", "bold"),
         time.strftime("%H:%M:%S  ", time.localtime(picture.at)),
-        f"{count_of(len(picture.nodes), 'node')}, {used} of {most} GPUs used, "
+        nodes if picture.nodes else "",
         f"{count_of(len(picture.gangs), 'gang')} running, {len(picture.waiting)} waiting",
     )
     if problem:
         head.append(f"\nnot read again: {problem}", "red")
+    for warning in picture.warnings:
+        head.append(f"\n{warning}", "yellow")
     return head
 
 
