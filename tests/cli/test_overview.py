@@ -79,6 +79,15 @@ def test_queue(run) -> None:
     assert lines[3][:2] == ["podgroup/default/half", "MissingMembers"]
 
 
+def test_the_queue_says_that_nobody_leads(monkeypatch) -> None:
+    target = Target(TargetKind.POD, "default", "")
+    reading = Reading(make_state(), leader=make_leader(make_lease(holder=""), NOW))
+    monkeypatch.setattr(queue_view, "read_without_target", lambda *_: (reading, target))
+    done = CliRunner().invoke(app, ["queue"])
+    assert "nobody leads, the operators stopped 2s ago" in done.stderr
+    assert "podgroup/default/big" in done.stdout
+
+
 def test_the_queue_of_a_namespace_keeps_its_positions(run) -> None:
     assert run("queue", "-n", "other").stdout == "Nothing waits.\n"
     assert "podgroup/default/big" in run("queue", "-A", "-o", "name").stdout
@@ -168,6 +177,7 @@ def test_status_of_a_leader_that_has_not_read_everything(monkeypatch) -> None:
     ("lease", "says"),
     [
         (None, "No operators have run"),
+        (make_lease(holder=""), "kubectl get pods -n koord-system -l app.kubernetes.io/part-of="),
         (make_lease(renewed="2025-12-31T23:00:00.000000Z"), "nobody leads; last renewed 60m ago"),
         (make_lease(holder=""), "nobody leads"),
     ],

@@ -6,11 +6,12 @@ import re
 import pytest
 from rich.console import Console
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
-from tests.cli.readings import NOW, ask_gang, ask_pod, make_condition, make_reading
+from tests.cli.readings import NOW, STOPPED, ask_gang, ask_pod, make_condition, make_reading
 
 from koord.api.keys import operators
 from koord.cli.answer import Explanation
 from koord.cli.explain_view import BEST_NODES, make_parts
+from koord.cli.leases import NOBODY
 from koord.cli.output import make_console, print_parts
 from koord.core.gang.reasons import MissingMembers
 from koord.core.gang_model import BadValue
@@ -96,8 +97,18 @@ def test_markup_in_names_is_printed_as_it_is() -> None:
     ("code", "message", "said"),
     [
         ("MissingMembers", None, None),
-        ("MissingMembers", "1 of 3 members", "MissingMembers: 1 of 3 members"),
-        ("InsufficientNodes", "0/4 nodes", "InsufficientNodes: 0/4 nodes"),
+        ("MissingMembers", "1 of 3 members", " since {}: MissingMembers: 1 of 3 members"),
+        ("InsufficientNodes", "0/4 nodes", " since {}: InsufficientNodes: 0/4 nodes"),
+        (
+            "MissingMembers",
+            "2 of 3 members of default/b present",
+            " since {}: MissingMembers: 2 of 3 members of default/b present",
+        ),
+        (
+            "MissingMembers",
+            "1 of 4 members of default/a present",
+            "ed it with other numbers: 1 instead of 2, 4 instead of 3.",
+        ),
     ],
 )
 def test_a_reported_condition_is_shown_if_it_differs(code, message, said) -> None:
@@ -107,11 +118,11 @@ def test_a_reported_condition_is_shown_if_it_differs(code, message, said) -> Non
     message = first.reason.reason.text_for("default/w-0") if message is None else message
     condition = make_condition(operators.PLACED, "False", code, message)
     text = show(ask_pod(make_incomplete(conditions=[condition])))
-    assert "have not said anything" not in text
     if said is None:
-        assert "The operators say" not in text
+        assert "The operators" not in text
     else:
-        assert f"The operators report since 2026-03-01T11:58:00Z (2m ago): {said}" in text
+        since = "2026-03-01T11:58:00Z (2m ago)"
+        assert f"The operators report{said.format(since)}\n" in text
 
 
 def test_held_up_pods_show_the_rejection() -> None:
@@ -264,3 +275,18 @@ def test_each_kind_of_pods_has_a_table_up_to_a_limit() -> None:
     text = show(ask_gang(make_reading(make_node("n").gpu(8).build(), group, *pods)))
     assert text.count("IN THE WAY") == 5
     assert "3 more kinds of pods" in text
+
+
+def test_operators_that_have_stopped_place_nothing() -> None:
+    objects = make_pod("w-0").build(), make_node("n").build()
+    answer = ask_pod(make_reading(*objects, leader=STOPPED))
+    (warning,) = answer.warnings
+    assert warning.startswith("nobody leads, the operators stopped 4m ago: what follows is")
+    text = show(answer)
+    assert "There is room for it, and no operators run to place it." in text
+    assert "The operators" not in text
+
+
+def test_a_cluster_without_operators_is_told() -> None:
+    (warning,) = ask_pod(make_reading(make_pod("w-0").build(), leader=NOBODY)).warnings
+    assert warning.startswith("no operators have run in namespace koord-system: what follows")

@@ -118,6 +118,8 @@ class Explanation:
     warnings: tuple[str, ...] = ()
     episodes: tuple[Episode, ...] = ()
     """What happened to the gang, oldest first."""
+    is_led: bool = True
+    """False if nobody leads for certain."""
 
 
 _WAITING_POD: Final[_Signs] = ((operators.PLACED, _FALSE),)
@@ -160,6 +162,7 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
         answer,
         advice=(*_hint_at_preemption(reading, target, answer), *answer.advice),
         warnings=(*describe_absence(reading.leader), *warn_of_gaps(reading, target)),
+        is_led=reading.leader is None or bool(reading.leader.holder),
     )
 
 

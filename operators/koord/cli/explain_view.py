@@ -6,6 +6,7 @@ needs none of it.
 """
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from rich.text import Text
 from koord.api import Compat
 from koord.api.gang import parse_pod_gang
 from koord.cli.answer import (
+    Explained,
     Explanation,
     GangAnswer,
     PodPlace,
@@ -52,6 +54,7 @@ from koord.core.gang.reasons import InvalidAnnotation
 from koord.core.gang_history import Episode, find_eviction
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.node_diagnosis import NodeOffer
+from koord.core.text import named
 from koord.core.units import format_amount
 from koord.kube.client import Client
 from koord.kube.errors import ApiError, KubeError
@@ -217,6 +220,8 @@ _TITLES: Final = {PlacementState.NOTHING_WAITS: "Placed"}
 
 _WELL: Final = {PlacementState.BOUND, PlacementState.ENDED, PlacementState.NOTHING_WAITS}
 """Exit code 0 with ``--exit-code``."""
+_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?<![A-Za-z]/)(\d+(?:[.,]\d+)*)")
+"""A number in a message that is no part of a name."""
 _WITH_REASON: Final = {PlacementState.WAITING, PlacementState.DEGRADED}
 _WITH_CODE: Final = {*_WITH_REASON, PlacementState.HELD_UP}
 _TO_COME: Final = {*_WITH_CODE, PlacementState.PLACEABLE}
@@ -264,6 +269,18 @@ def _make_title(answer: Explanation, now: float) -> Text:
 
 
 def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
+    yield from _make_reasons(answer, now)
+    if answer.standing is PlacementState.PLACEABLE and not answer.is_led:
+        yield "There is room for it, and no operators run to place it."
+    elif answer.standing in _SENTENCES:
+        yield _SENTENCES[answer.standing]
+    if answer.place is not None:
+        yield _describe_place(answer.place, answer.target)
+    if answer.standing in _TO_COME and answer.is_reported_on:
+        yield from _compare_report(answer, now)
+
+
+def _make_reasons(answer: Explanation, now: float) -> Iterator[str]:
     if answer.reason is not None:
         yield answer.reason.message
         if isinstance(answer.reason.reason, ReportedReason):
@@ -276,12 +293,6 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
         yield "There is room for the members that wait."
     elif answer.waits is not None:
         yield f"{answer.waits.reason.code}: {answer.waits.message}"
-    if answer.standing in _SENTENCES:
-        yield _SENTENCES[answer.standing]
-    if answer.place is not None:
-        yield _describe_place(answer.place, answer.target)
-    if answer.standing in _TO_COME and answer.is_reported_on:
-        yield from _compare_report(answer, now)
 
 
 def _make_history(episodes: Sequence[Episode], now: float) -> Iterator[RenderableType]:
@@ -308,20 +319,31 @@ def _describe_place(place: PodPlace, target: Target) -> str:
 
 def _compare_report(answer: Explanation, now: float) -> Iterator[str]:
     """Yield what the operators reported, if it differs."""
-    said = answer.history.reported
+    said, own = answer.history.reported, answer.reason
     if said is None:
-        yield (
-            "The operators have not reported on it. If that lasts longer than a few seconds, they "
-            "are not running or cannot reach the cluster."
-        )
-    elif not _is_same(answer, said):
-        since = f" since {_format_since(said.since, now)}" if said.since else ""
-        yield f"The operators report{since}: {said.reason}: {said.message}"
+        if answer.is_led:
+            yield (
+                "The operators have not reported on it. If that lasts longer than a few seconds, "
+                "they are not running or cannot reach the cluster."
+            )
+        return
+    numbers = None if own is None else _compare_numbers(own, said)
+    if numbers is not None:
+        if numbers:
+            yield f"The operators reported it with other numbers: {numbers}."
+        return
+    since = f" since {_format_since(said.since, now)}" if said.since else ""
+    does = "report" if answer.is_led else "reported"
+    yield f"The operators {does}{since}: {said.reason}: {said.message}"
 
 
-def _is_same(answer: Explanation, said: Reported) -> bool:
-    own = answer.reason
-    return own is not None and own.message == said.message
+def _compare_numbers(own: Explained, said: Reported) -> str | None:
+    """Return which numbers of the same text differ; None if more than numbers does."""
+    here, there = _NUMBER.split(own.message), _NUMBER.split(said.message)
+    if own.reason.code != said.reason or here[::2] != there[::2]:
+        return None
+    pairs = dict.fromkeys(zip(there[1::2], here[1::2], strict=True))
+    return named([f"{theirs} instead of {ours}" for theirs, ours in pairs if ours != theirs])
 
 
 def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:

@@ -6,7 +6,7 @@ Reads nothing else, so it answers at once and needs few rights. Not imported for
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import typer
 from rich.console import RenderableType
@@ -18,6 +18,8 @@ from koord.cli.leases import NAMES, Leader, age_of, get_lease, make_leader
 from koord.cli.output import format_age, make_table, print_in
 from koord.kube.election import Lease
 from koord.kube.errors import Forbidden, KubeError
+
+_LABEL: Final = "app.kubernetes.io/part-of=koord-operators"
 
 
 def show(
@@ -99,14 +101,16 @@ def draw(found: Sequence[Leader], namespace: str) -> Iterator[RenderableType]:
         yield "Install them (kubectl apply -k manifests/base), or name their namespace with -n."
         return
     for one in found:
-        yield from _draw(one)
+        yield from _draw(one, namespace)
 
 
-def _draw(one: Leader) -> Iterator[RenderableType]:
+def _draw(one: Leader, namespace: str) -> Iterator[RenderableType]:
     if not one.holder:
         ago = "" if one.renewed is None else f"; last renewed {format_age(one.renewed)} ago"
         yield Text(f"{one.lease}: nobody leads{ago}", "bold red")
         yield "  Nothing is placed and no status is updated. Pods that run are not affected."
+        yield f"  Look at their pods: kubectl get pods -n {namespace} -l {_LABEL}"
+        yield "  Or start them from here: koord run"
         return
     age = age_of(one.since, time.time())
     since = "" if age is None else f" for {format_age(age)}"
