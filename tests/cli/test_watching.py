@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
 
-from koord.cli.common import ExitCode
+from koord.cli.common import ExitCode, warn
+from koord.cli.output import format_age
 from koord.cli.watching import INTERVAL, show_again, watchable
 
 if TYPE_CHECKING:
@@ -43,6 +44,44 @@ def test_what_has_not_changed_is_not_printed_again(capsys: pytest.CaptureFixture
     watch(looks)
     assert capsys.readouterr().out == "a\nb\na\n"
     assert looks.pauses == [INTERVAL] * 4
+
+
+def test_ages_alone_are_no_change(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [
+        lambda: f"a  waits {format_age(9)}",
+        lambda: f"a waits {format_age(10)}",  # the column is wider
+        lambda: f"b waits {format_age(12)}",
+        lambda: '{"renewedSecondsAgo": 1.2}',
+        lambda: '{"renewedSecondsAgo": 0.5}',
+        lambda: "cpu 100m",
+        lambda: "cpu 200m",
+    ]
+    show_again(lambda: print(pages.pop(0)()), stop_without(pages))  # noqa: T201 - as a command does
+    assert capsys.readouterr().out.splitlines() == [
+        "a  waits 9s",
+        "b waits 12s",
+        '{"renewedSecondsAgo": 1.2}',
+        "cpu 100m",
+        "cpu 200m",
+    ]
+
+
+def test_a_warning_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
+    ages = [2, 4, 6]
+
+    def show() -> None:
+        warn(f"nobody leads for {format_age(ages.pop(0))}")
+
+    show_again(show, stop_without(ages))
+    assert capsys.readouterr().err == "warning: nobody leads for 2s\n"
+
+
+def stop_without(left: list[Any]) -> Callable[[float], None]:
+    def pause(_: float) -> None:
+        if not left:
+            raise KeyboardInterrupt
+
+    return pause
 
 
 def test_a_long_look_is_followed_by_a_longer_pause() -> None:

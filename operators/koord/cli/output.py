@@ -96,13 +96,17 @@ def make_table(*headings: str, right: Iterable[str] = (), padding: int = 3) -> L
     return table
 
 
+AGES: Final[set[str]] = set()
+"""What ``format_age`` has returned, for those who compare outputs without ages."""
+
+
 def format_age(seconds: float) -> str:
     """Write ``42s``, ``3m``, ``5h`` or ``2d``."""
-    age = max(0, int(seconds))
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if age >= 2 * size:
-            return f"{age // size}{unit}"
-    return f"{age}s"
+    age, units = max(0, int(seconds)), (("d", 86400), ("h", 3600), ("m", 60))
+    unit, size = next((one for one in units if age >= 2 * one[1]), ("s", 1))
+    text = f"{age // size}{unit}"
+    AGES.add(text)
+    return text
 
 
 def approximate(resource: str, amount: int, *, down: bool = False) -> str:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from koord.cli.cluster import Reading, read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, suggest
-from koord.cli.output import make_table, print_in
+from koord.cli.output import format_age, make_table, print_in
 from koord.core.reservation.explain import explain
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.lifecycle import deadline_of
@@ -89,7 +89,7 @@ def _draw(shown: list[dict[str, Any]]) -> Iterator[RenderableType]:
         return
     table = make_table("NAME", "PHASE", "NODE", "RESERVED", "USED", "BY", "LEFT")
     for one in shown:
-        left = "" if one["secondsLeft"] is None else f"{one['secondsLeft']} s"
+        left = "" if one["secondsLeft"] is None else format_age(one["secondsLeft"])
         amounts = (_join(one["reserved"]), _join(one["used"]))
         table.add_row(one["name"], one["phase"], one["node"], *amounts, named(one["by"]), left)
     yield table

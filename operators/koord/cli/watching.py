@@ -1,19 +1,20 @@
 """``--watch``: runs a command that shows something again and again.
 
 The command prints as always, into memory; it knows nothing of being watched. On a terminal the
-screen is drawn anew; elsewhere the output is written whenever it has changed, so that ``-o json``
-gives a stream of documents.
+screen is drawn anew; elsewhere the output is written whenever more than ages in it has changed, so
+that ``-o json`` gives a stream of documents.
 """
 
 import gc
 import inspect
 import io
+import re
 import sys
 import time
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Collection
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial, wraps
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 
@@ -26,6 +27,8 @@ INTERVAL: Final = 2.0
 """Seconds between two looks, at least."""
 _REST: Final = 4
 """A look is followed by a pause of this many times its own length: it costs the API server."""
+_AGE_FIELDS: Final = ("renewedSecondsAgo", "secondsLeft")
+"""Numbers in documents that change by themselves."""
 _CLEAR: Final = "\x1b[H\x1b[2J"
 
 
@@ -56,19 +59,45 @@ def show_again(
 ) -> None:
     """Show until Ctrl-C. Once it was shown, a cluster that cannot be read ends nothing."""
     gc.enable()  # unlike in commands that end soon
-    last: str | None = None
+    last = None
     try:
         while True:
             began = clock()
-            text = _take(show, is_first=last is None)
-            if text is not None and text != last:
-                is_screen = sys.stdout.isatty()
-                sys.stdout.write(_CLEAR + text if is_screen else text)
-                sys.stdout.flush()
-                last = text
+            look = _take(show, last)
+            _write(look, last)
+            last = look
             pause(max(INTERVAL, _REST * (clock() - began)))
     except KeyboardInterrupt:
         return
+
+
+class _Printed(NamedTuple):
+    """What went to one stream, also without the ages in it."""
+
+    text: str = ""
+    ageless: str = ""
+
+
+class _Look(NamedTuple):
+    """What a command printed."""
+
+    page: _Printed
+    remarks: _Printed
+    """Warnings and errors."""
+
+
+def _write(look: _Look, last: _Look | None) -> None:
+    """Draw the screen; elsewhere write what has changed, and more than in its ages."""
+    if sys.stdout.isatty():
+        if look != last:
+            sys.stdout.write(f"{_CLEAR}{look.remarks.text}{look.page.text}")
+    else:
+        before = last or (None, None)
+        for stream, new, old in zip((sys.stdout, sys.stderr), look, before, strict=True):
+            if old is None or new.ageless != old.ageless:
+                stream.write(new.text)
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 class _Page(io.StringIO):
@@ -78,15 +107,27 @@ class _Page(io.StringIO):
         return sys.__stdout__ is not None and sys.__stdout__.isatty()
 
 
-def _take(show: Callable[[], None], *, is_first: bool) -> str | None:
-    """Return what a command prints; None if the cluster cannot be read, which it says itself."""
-    page = _Page()
+def _take(show: Callable[[], None], last: _Look | None) -> _Look:
+    """Return what a command prints: of a cluster that cannot be read the last page."""
+    from koord.cli.output import AGES  # noqa: PLC0415 - slow to import, and --help needs none
+
+    page, remarks = _Page(), _Page()
+    AGES.clear()
     try:
-        with redirect_stdout(page):
+        with redirect_stdout(page), redirect_stderr(remarks):
             show()
     except typer.Exit as end:
-        if end.exit_code == ExitCode.UNREADABLE and not is_first:
-            return None
+        if end.exit_code == ExitCode.UNREADABLE and last is not None:
+            return last._replace(remarks=_print(remarks, AGES))
         if end.exit_code != ExitCode.NOT_WELL:
+            sys.stderr.write(remarks.getvalue())
             raise
-    return page.getvalue()
+    return _Look(_print(page, AGES), _print(remarks, AGES))
+
+
+def _print(page: _Page, ages: Collection[str]) -> _Printed:
+    text = page.getvalue()
+    written = "|".join(map(re.escape, ages)) or "(?!)"
+    fields = "|".join(_AGE_FIELDS)
+    ageless = re.sub(rf"\b(?:{written})\b|\b(?:{fields})\"?: [\d.]+", "", text)
+    return _Printed(text, re.sub(" +", " ", ageless))
