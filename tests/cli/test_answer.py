@@ -14,7 +14,7 @@ from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
 from koord.core.gang.status import ConditionType
 from koord.core.gang_model import Phase
-from koord.core.pods import PodPhase
+from koord.core.pods import OwnerReference, Pod, PodPhase
 from koord.kube.kinds import NODES, POD_GROUPS, PODS
 
 A, B = "default/a", "default/b"
@@ -348,3 +348,27 @@ def test_a_gang_below_its_minimum_is_degraded_and_says_what_its_members_wait_for
     codes = (answer.reason.reason.code, answer.waits.reason.code)
     assert codes == ("BelowMin", "InsufficientNodes")
     assert answer.history.since == SINCE
+
+
+def make_below(*others: Pod):
+    group = make_pod_group(A, min_member=2).phase(Phase.RUNNING).build()
+    left = make_pod("a-0").gang(A).gpu(1).released("n0", "p1", A, 2, 2).running("n0")
+    job = OwnerReference("train", "Job", is_controller=True)
+    node = make_node("n0").gpu(1).build()
+    return make_reading(node, group, left._set(owners=(job,)).build(), *others)
+
+
+def test_the_owner_is_expected_to_replace_lost_members() -> None:
+    answer = ask_gang(make_below())
+    assert answer.standing is PlacementState.DEGRADED
+    assert answer.advice == (
+        "Job train is expected to create 1 member again.",
+        "If that does not happen, see why: kubectl describe job -n default train",
+    )
+
+
+def test_replacements_that_wait_need_no_owner() -> None:
+    answer = ask_gang(make_below(make_pod("a-1").gang(A).gpu(1).build()))
+    assert answer.waits is not None
+    assert answer.waits.reason.code == "InsufficientNodes"
+    assert not any("expected to create" in one for one in answer.advice)

@@ -159,7 +159,10 @@ EXPECTED = [
     (BindFailed("default/w-0", 500, "later"), ()),
     (
         BelowMin(2, 4),
-        ("Have the owner of the gang create 2 members to replace those that were lost.",),
+        (
+            "The owner of the pods, such as a Job, is expected to create 2 members again.",
+            "If it does not, its events say why; pods without an owner are created by hand.",
+        ),
     ),
     (Planned(4, 2), ()),
     (AllBound(4, 4), ()),

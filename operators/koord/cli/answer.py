@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
-from koord.cli.hints import find_hints
+from koord.cli.hints import find_hints, find_owner_hints
 from koord.cli.leases import Leader, describe_absence
 from koord.cli.missing_rights import (
     describe_missing,
@@ -31,7 +31,7 @@ from koord.core.explain import (
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.quorum import count_members
-from koord.core.gang.reasons import GangCount, MissingMembers, Reached
+from koord.core.gang.reasons import BelowMin, GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, MemberCounts, observe
 from koord.core.gang_history import Episode, find_eviction
 from koord.core.gang_model import BadValue, GangKey
@@ -231,9 +231,11 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         reports = Reports(reading.reports, reading.leader)
         history = replace(history, reported=reports.on_gang(state, target.key))
     standing, reason = _correct(standing, reason, history, reading.leader)
-    advice = (*_advise(reading, waits), *_advise(reading, reason))
+    advice = _advise(reading, waits or reason)
     if isinstance(waits or reason, MissingMembers) and find_eviction(episodes) is not None:
         advice = _AFTER_EVICTION
+    elif isinstance(below, BelowMin) and (waits is None or isinstance(waits, MissingMembers)):
+        advice = find_owner_hints(state, target.key, below)
     return Explanation(
         target=target,
         standing=standing,

@@ -15,6 +15,7 @@ from koord.cli.reported import ReportedReason
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.quorum import count_to_replace
 from koord.core.gang.reasons import (
+    BelowMin,
     GangCount,
     KeptForReplacements,
     MissingMembers,
@@ -25,7 +26,7 @@ from koord.core.nodes import Node
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
-from koord.core.text import plural
+from koord.core.text import named, plural
 
 MAX_HINTS: Final = 2
 MAX_NAMES: Final = 4
@@ -50,6 +51,22 @@ def find_hints(
         case _:
             return ()
     return tuple(hint for hint, _ in zip(hints, range(MAX_HINTS), strict=False))
+
+
+def find_owner_hints(state: ClusterState, gang: GangKey, below: BelowMin) -> tuple[str, ...]:
+    """Return who replaces the lost members of a gang, and where to look if nobody does."""
+    members = state.gangs.members(gang).values()
+    owners = {(own.kind, own.name) for pod in members for own in pod.owners if own.is_controller}
+    if not owners:
+        return below.advice()
+    namespace = gang.partition("/")[0]
+    kind, name = min(owners)
+    all_named = named([f"{kind} {name}" for kind, name in sorted(owners)])
+    are = "is" if len(owners) == 1 else "are"
+    return (
+        f"{all_named} {are} expected to create {plural(below.lacking, 'member')} again.",
+        f"If that does not happen, see why: kubectl describe {kind.lower()} -n {namespace} {name}",
+    )
 
 
 def _find_pod_group(state: ClusterState, gang: GangKey) -> Iterator[str]:

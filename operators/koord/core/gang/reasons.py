@@ -287,9 +287,14 @@ class BelowMin(Reason):
             f"left; {_NEXT[self.policy]}"
         )
 
+    @property
+    def lacking(self) -> int:
+        return self.min_member - self.bound
+
     def _advice(self) -> Iterable[str]:
-        lacking = plural(self.min_member - self.bound, "member")
-        yield f"Have the owner of the gang create {lacking} to replace those that were lost."
+        lacking = plural(self.lacking, "member")
+        yield f"The owner of the pods, such as a Job, is expected to create {lacking} again."
+        yield "If it does not, its events say why; pods without an owner are created by hand."
 
 
 @dataclass(frozen=True, slots=True)
