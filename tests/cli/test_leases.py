@@ -10,8 +10,6 @@ from tests.cli.test_overview import make_lease
 from koord.cli.leases import NOBODY, Leader, describe_absence, read_leader
 from koord.kube.errors import Forbidden, KubeError, NotFound
 
-NEW = datetime.now(UTC).isoformat()
-
 
 class Leases:
     """A client that finds some of the Leases."""
@@ -31,7 +29,8 @@ def read(error: type[KubeError] = NotFound, **leases: Any) -> Leader | None:
 
 
 def test_the_one_that_leads_is_found_beside_a_lease_that_was_left() -> None:
-    leader = read(koord_operators=make_lease(), koord_placement=make_lease(NEW, "host_2"))
+    now = datetime.now(UTC).isoformat()
+    leader = read(koord_operators=make_lease(), koord_placement=make_lease(now, "host_2"))
     assert leader is not None
     assert leader.holder == "host_2"
     assert not list(describe_absence(leader))

@@ -14,7 +14,7 @@ from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
 from koord.core.plan import Demand, Refusal, Unit
 from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.pods import Pod
+from koord.core.pods import Pod, PodPhase
 from koord.core.queue import LONGEST_BACKOFF_SECONDS, News
 from koord.core.quota.reasons import QuotaIsParent
 from koord.core.reasons import PinnedNodeUnfit, Reason
@@ -234,6 +234,22 @@ def test_nothing_is_kept_of_a_gang_that_is_gone() -> None:
         scene.state.remove_pod_group(name)
     scene.take()
     assert not scene.queue.waiting
+
+
+def test_a_gang_that_has_done_its_work_is_not_incomplete() -> None:
+    scene = Scene(nodes=1)
+    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    for at in range(2):
+        scene.state.upsert_pod(make_pod(f"g-{at}").gang("default/g").running("n0").build())
+    scene.take()
+    for at in range(2):
+        pod = make_pod(f"g-{at}").gang("default/g").running("n0").phase(PodPhase.SUCCEEDED)
+        scene.state.upsert_pod(pod.build())
+    scene.take()
+    assert not scene.queue.waiting
+    scene.state.upsert_pod(gang_pod("again-0"))
+    scene.take()
+    assert list(scene.queue.waiting) == ["default/g"]
 
 
 def test_refusals_by_labels_or_layers_are_requeued_without_free_room() -> None:

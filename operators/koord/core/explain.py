@@ -19,7 +19,7 @@ from koord.core.framework.labels import is_tolerated
 from koord.core.framework.planner import plan
 from koord.core.framework.reasons import Closed
 from koord.core.framework.scoring import Scoring
-from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
+from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum, has_succeeded
 from koord.core.gang.reasons import Reached
 from koord.core.gang_model import GangKey, GangSpec
 from koord.core.nodes import Node, Taint
@@ -151,7 +151,7 @@ def explain_gang(
     tally = book.tally(key)
     reason, standing, waiting = None, PlacementState.NOTHING_WAITS, tuple(tally.plannable.values())
     where = observe_gang_topology(book, state.topologies, state.table.row_of, key)
-    if _has_succeeded(state, key):
+    if has_succeeded(book, key):
         standing = PlacementState.ENDED
     elif not isinstance(made, Ready):
         reason, standing = made, PlacementState.WAITING
@@ -172,12 +172,6 @@ def explain_gang(
         offers=_offers(state, waiting),
         network=_view(state, key, waiting, where),
     )
-
-
-def _has_succeeded(state: ClusterState, key: GangKey) -> bool:
-    """Whether nothing lives of a gang of which enough members have done their work."""
-    spec, tally = state.gangs.spec(key), state.gangs.tally(key)
-    return spec is not None and not tally.alive and tally.succeeded >= max(spec.min_member, 1)
 
 
 def _open_cycle(state: ClusterState) -> Cycle:

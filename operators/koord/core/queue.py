@@ -14,7 +14,7 @@ from enum import Enum, auto
 from koord.core.changes import Changes
 from koord.core.framework.plugin import Plugin, QueueingHint
 from koord.core.framework.steps import MOST_PER_UNIT
-from koord.core.gang.quorum import Ready, demands
+from koord.core.gang.quorum import Ready, demands, has_succeeded
 from koord.core.gang.tally import gangs_of
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
@@ -281,6 +281,8 @@ class Queue:
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
         if gang not in state.gangs or self.is_committing(gang):
             return None
+        if has_succeeded(state.gangs, gang):
+            return None  # it lacks members, and waits for none
         verdict = demands(state.gangs, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict
 

@@ -66,6 +66,12 @@ def is_satisfied(cache: GangCache, key: GangKey) -> bool:
     return _part_of(cache, key).is_satisfied
 
 
+def has_succeeded(cache: GangCache, key: GangKey) -> bool:
+    """Whether nothing lives of a gang of which enough members have done their work."""
+    spec, tally = cache.spec(key), cache.tally(key)
+    return spec is not None and not tally.alive and tally.succeeded >= max(spec.min_member, 1)
+
+
 def find_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
     """Return whether the gangs decided with this one have the members they need, placed or not."""
     return _part_of(cache, key).quorum
