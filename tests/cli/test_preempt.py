@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
-from tests.builders import make_node, make_pod, make_pod_group
-from tests.cli.readings import ask_pod
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
+from tests.cli.readings import ask_pod, make_condition
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.cli.cluster import Reading, Target, TargetKind
+from koord.api.keys.operators import OVER_ENTITLEMENT
+from koord.cli.answer import make_answer
+from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.output import to_json
 from koord.cli.preempt_view import make_document, make_parts
 from koord.cli.preemption_hints import find_plan, find_unit, hint_at_preemption
@@ -22,7 +24,7 @@ from koord.core.framework.scoring import Scoring
 from koord.core.gang_history import Episode
 from koord.core.pods import PreemptedBy
 from koord.core.preemption.model import Preemption
-from koord.core.preemption.progress import WaitingForPreemption, nominate
+from koord.core.preemption.progress import WaitingForPreemption, find_preempting, nominate
 from koord.core.preemption.reasons import VictimsProtected
 from koord.core.queue_view import view_queue
 from koord.kube.leader_report import PreemptionReport
@@ -153,10 +155,71 @@ def test_gangs_preempted_often_are_spared() -> None:
 
 def test_explain_says_who_would_go_and_who_took_the_place() -> None:
     cluster = make_full()
-    (hint,) = hint_at_preemption(cluster.state, GANG, WHY, None)
+    (hint,) = hint_at_preemption(Reading(cluster.state), GANG, WHY, 0.0)
     assert hint.startswith("Preempting default/low-1, default/low-2 (2 pods) frees n1, n2")
     by = PreemptedBy("p1", "default/high", "default/high-0")
     pod = make_pod("low-1").gpu(8).released("n1", "p").running("n1")
     cluster.pods(pod._set(preempted_by=by, is_terminating=True))
     answer = ask_pod(Reading(cluster.state), "default/low-1")
     assert answer.advice[0].startswith("It is preempted by default/high (plan p1)")
+
+
+@pytest.mark.parametrize(
+    ("left", "finalizers", "says"),
+    [
+        (0.0, (), "marked, and about to be deleted"),
+        (2030.0, (), "within 30s"),
+        (1700.0, ("example.com/hold",), "due 5m ago; 1 finalizer example.com/hold"),
+    ],
+)
+def test_explain_names_the_victims_that_still_terminate(
+    left: float, finalizers: tuple[str, ...], says: str
+) -> None:
+    cluster = make_full()
+    found = find_plan(cluster.state, find(cluster), None)
+    assert isinstance(found, Preemption)
+    cluster.state.nominations.begin(nominate(found))
+    cluster.delete_pods("low-2")
+    by = PreemptedBy("p1", "default/high", "default/high-0")
+    pod = replace(cluster.pod("low-1"), preempted_by=by, is_terminating=True, gone_by=left)
+    cluster.pods(pod)
+    reading = Reading(cluster.state, finalizers={pod.key: finalizers} if finalizers else {})
+    why = find_preempting(cluster.state, find(cluster).key)
+    room, leaving = hint_at_preemption(reading, GANG, why, 2000.0)
+    assert room == f"Room on n1, n2 is kept for it (plan {found.placement.plan_id})."
+    assert leaving == f"Still terminating: default/low-1 ({says})."
+    victim = Target(TargetKind.POD, "default", "low-1")
+    assert hint_at_preemption(reading, victim, None, 2000.0)[1] == leaving
+
+
+def test_explain_names_reclaimed_pods_that_still_terminate() -> None:
+    cluster = make_cluster().nodes(*(make_node(f"n{at}").gpu(8) for at in range(4)))
+    cluster.quotas(*(make_quota(name, min={GPU: 16}, max={GPU: 32}) for name in "ab"))
+    cluster.pods(*(make_pod(f"hog-{at}").gpu(8).quota("a").running(f"n{at}") for at in range(4)))
+    cluster.pods(make_pod("mine").gpu(8).quota("b"))
+    cluster.pods(
+        replace(cluster.pod("hog-0"), is_reclaimed=True, is_terminating=True, gone_by=1700.0)
+    )
+    mark = make_condition(
+        OVER_ENTITLEMENT, "True", "OverEntitlement", "quota a uses 32. For default/mine."
+    )
+    reading = Reading(
+        cluster.state,
+        Sighting({mark.type: mark}),
+        finalizers={"default/hog-0": ("example.com/hold",)},
+    )
+    mine = make_answer(reading, Target(TargetKind.POD, "default", "mine"), 2000.0)
+    assert mine.reason is not None
+    assert "Reclaim is under way: 1 evicted pod still terminates (default/hog-0)." in (
+        mine.reason.message
+    )
+    leaving = "Still terminating: default/hog-0 (due 5m ago; 1 finalizer example.com/hold)."
+    assert mine.advice[0] == leaving
+    victim = make_answer(reading, Target(TargetKind.POD, "default", "hog-0"), 2000.0)
+    assert victim.advice == (
+        (
+            "It is evicted because its quota uses more than its share: quota a uses 32. For "
+            "default/mine."
+        ),
+        leaving,
+    )

@@ -30,12 +30,14 @@ class FakeEvictor:
         self.notices: dict[str, float] = {}
         self.spared: list[str] = []
         self.now = 0.0
+        self.marks: dict[str, str] = {}
         self._state = scene.state
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
         return not self.protected & {pod.name for pod in pods}
 
-    async def mark(self, pod: Pod, _: str, *, seconds: float) -> bool:
+    async def mark(self, pod: Pod, text: str, *, seconds: float) -> bool:
+        self.marks[pod.name] = text
         if seconds:
             self.notices[pod.name] = seconds
         return self._set(pod, is_eviction_pending=True)
@@ -84,7 +86,7 @@ class Reporter:
         self.told.append(pod.name)
 
     def announce_soft_eviction(self, pod: Any, text: str) -> None:
-        self.told.append(f"{pod.name} may end: {text.rpartition('; ')[2]}")
+        self.told.append(f"{pod.name} may end: {text.rpartition('. ')[2]}")
 
     def announce_spared(self, pod: Any, _: str) -> None:
         self.told.append(f"{pod.name} stays")
@@ -141,6 +143,8 @@ def test_over_use_is_reclaimed_once_after_the_grace_period() -> None:
     text = "quota a uses 16 nvidia.com/gpu but is entitled to 12"
     assert stage.reporter.told[0].startswith(f"a: {text}")
     assert stage.reporter.told[1:] == ["p0"]
+    assert stage.evictor.marks["p0"].startswith(f"{text} (")
+    assert stage.evictor.marks["p0"].endswith("). For default/w.")
     stage.look(500)
     assert stage.evicted == ["p0"]
     assert stage.reporter.told[-1] == "a is well"
@@ -335,7 +339,7 @@ def test_all_victims_of_a_plan_wait_for_the_last_that_wants_time() -> None:
     stage = Asking(p1=90)
     assert (stage.evicted, stage.marked) == ([], ["p0", "p1"])
     assert stage.evictor.notices == {"p1": 90}
-    assert "p1 may end: it has 90 s to save its work and end by itself" in stage.reporter.told
+    assert "p1 may end: It has 90 s to save its work and end by itself." in stage.reporter.told
     for _ in range(89):
         stage.look(1)
     assert stage.evicted == []

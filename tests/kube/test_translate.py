@@ -73,6 +73,17 @@ def test_plain_fields(translator: PodTranslator) -> None:
     assert [owner.name for owner in pod.owners] == ["a", "b"]
 
 
+@pytest.mark.parametrize("deleted", [None, "2025-01-01T00:01:00Z"])
+def test_reclaimed_pod_is_known_until_it_is_gone(
+    translator: PodTranslator, deleted: str | None
+) -> None:
+    mark = {"type": operators.OVER_ENTITLEMENT, "status": "True"}
+    found = wire({"nodeName": "n1"}, {"conditions": [mark]}, deletionTimestamp=deleted)
+    pod = translator.translate(found)
+    assert (pod.is_reclaimed, pod.is_terminating) == (True, True)
+    assert pod.is_eviction_pending == (deleted is None)
+
+
 @pytest.mark.parametrize(
     ("phase", "reason", "expected"),
     [

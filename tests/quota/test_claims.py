@@ -70,6 +70,29 @@ def test_it_says_whether_and_when_over_use_is_reclaimed(reclaim: ReclaimSetting,
     assert any("gang t/hog" in sentence for sentence in reason.advice())
 
 
+def evict(state: ClusterState, *names: str) -> None:
+    for name in names:
+        pod = state.pod_by_key(f"t/{name}")
+        assert pod is not None
+        state.upsert_pod(replace(pod, is_reclaimed=True, is_terminating=True, gone_by=100.0))
+
+
+def test_it_names_evicted_pods_that_still_terminate() -> None:
+    state = make_state()
+    claims = QuotaClaims(state, replace(ON, since={"a": 100.0}, now=200.0))
+    unit, bare = find_pending(state)[0], replace(explain(state), remark=None)
+    assert "Reclaim is due." in claims.add(unit, bare).text()
+    evict(state, *(f"hog-{at}" for at in range(4)))
+    told = claims.add(unit, bare)
+    assert (
+        "Reclaim is under way: 4 evicted pods still terminate (t/hog-0, t/hog-1, t/hog-2 and 1 "
+        "more)." in told.text()
+    )
+    assert told.advice() == ("Wait until the evicted pods are gone.",)
+    evict(state, "hog-4")
+    assert "5 evicted pods still terminate" in claims.add(unit, bare).text()
+
+
 def test_a_question_what_if_gets_the_same_answer() -> None:
     text = simulate_gang(make_state(asks=False), "b", {GPU: 64}, 1, OFF).text()
     assert "Quota a uses 64 more than its share (gang t/hog). Reclaim is off" in text

@@ -160,17 +160,19 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     answer = make(reading, target, now)
     return replace(
         answer,
-        advice=(*_hint_at_preemption(reading, target, answer), *answer.advice),
+        advice=(*_hint_at_preemption(reading, target, answer, now), *answer.advice),
         warnings=(*describe_absence(reading.leader), *warn_of_gaps(reading, target)),
         is_led=reading.leader is None or bool(reading.leader.holder),
     )
 
 
-def _hint_at_preemption(reading: Reading, target: Target, answer: Explanation) -> tuple[str, ...]:
+def _hint_at_preemption(
+    reading: Reading, target: Target, answer: Explanation, now: float
+) -> tuple[str, ...]:
     if is_unknown(reading, NODES.name) or reading.extent_of(PODS) is not None:
         return ()
     reason = answer.reason.reason if answer.reason is not None else None
-    return hint_at_preemption(reading.state, target, reason, reading.preemption)
+    return hint_at_preemption(reading, target, reason, now)
 
 
 def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation:

@@ -177,6 +177,8 @@ class Reading:
     """Who leads; None if that is not known."""
     reports: Mapping[str, Reported] = field(default_factory=dict)
     """Pod of the state (``namespace/name``) -> why it waits, as the operators reported it."""
+    finalizers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Those of pods that are being deleted, by ``namespace/name``."""
 
     def extent_of(self, kind: AnyKind) -> Extent | None:
         """Return how much of a kind was read; None if all of it."""
@@ -220,7 +222,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
                     rest.create_task(reader.read(kind, translators[kind], found.append))
             quotas = cast("QuotaTranslator", translators[QUOTAS])
             statuses = {one.name: quotas.status_of(one.uid) or {} for one in values[QUOTAS]}
-            said = await report
+            leader = await leading
+            said = None if leader is None else leader.report
             state = ClusterState(
                 compat=compat or (said is not None and said.compat),
                 quota_options=_find_quota_options(said, statuses.values()),
@@ -237,8 +240,6 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     state.volumes.is_known = not any(gap.kind in VOLUME_KINDS for gap in reader.gaps)
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
-    leader = leading.result()
-    said = None if leader is None else leader.report
     return Reading(
         state,
         reader.sighting,
@@ -250,6 +251,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
         leader,
         reader.reports,
+        reader.finalizers,
     )
 
 
@@ -334,6 +336,7 @@ class _Reader:
         self.gaps: list[Gap] = []
         self.rejected: dict[str, str] = {}
         self.reports: dict[str, Reported] = {}
+        self.finalizers: dict[str, tuple[str, ...]] = {}
         self._client = client
         self._target = target
         self._wire = _WIRE[target.kind]
@@ -394,6 +397,8 @@ class _Reader:
         is_named = meta.name == self._target.name
         if is_named and isinstance(item, self._wire) and meta.namespace in self._places:
             self.sighting = _see(item)
+        if meta.finalizers and meta.deletion_timestamp and isinstance(item, WirePod):
+            self.finalizers[f"{meta.namespace}/{meta.name}"] = tuple(meta.finalizers)
         try:
             value = source.translate(item)
         except MALFORMED as error:

@@ -1,37 +1,48 @@
-"""What preemption has to do with the target of ``koord explain``: one or two sentences of advice.
+"""What evictions have to do with the target of ``koord explain``: one or two sentences of advice.
 
-A waiting unit may be preempting already, or would preempt; a victim makes room for somebody.
+A waiting unit may be preempting already, or would preempt, or others are evicted because its quota
+is entitled to their room; a victim makes room for somebody.
 """
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from koord.cli.cluster import Target, TargetKind
+from koord.api.keys import operators
+from koord.cli.cluster import Reading, Sighting, Target, TargetKind
+from koord.cli.output import format_age
 from koord.core.budgets import Budget
 from koord.core.plan import Unit
 from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt, Preemption
-from koord.core.preemption.progress import find_preempting, write_victims
+from koord.core.preemption.progress import find_left, find_preempting, write_victims
 from koord.core.preemption.reasons import NobodyLower
 from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
 from koord.core.queue import find_pending
+from koord.core.quota.claims import QuotaClaim
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.text import named, plural
 from koord.kube.leader_report import PreemptionReport
 
+_MOST_LEAVING: Final = 3
+"""Terminating pods that are named one by one."""
+
 
 def hint_at_preemption(
-    state: ClusterState, target: Target, reason: Reason | None, said: PreemptionReport | None
+    reading: Reading, target: Target, reason: Reason | None, now: float
 ) -> tuple[str, ...]:
-    """Return what is worth saying; ``reason`` is why the target waits, ``said`` the settings."""
+    """Return what is worth saying at ``now``; ``reason`` is why the target waits."""
+    state = reading.state
     pod = state.pod_by_key(target.key) if target.is_planned_alone else None
-    if pod is not None and pod.preempted_by is not None:
-        return (_tell_victim(pod),)
+    if pod is not None and (pod.preempted_by is not None or pod.is_reclaimed):
+        return tuple(_tell_victim(reading, pod, now))
     if reason is None or not reason.is_capacity:
         return ()
+    if isinstance(reason.remark, QuotaClaim) and reason.remark.leaving:
+        found = (state.pod_by_key(key) for key in reason.remark.leaving)
+        return (_write_leaving(reading, (one for one in found if one is not None), now),)
     unit = find_unit(state, target)
-    return () if unit is None else tuple(_tell_preemptor(state, unit, target, said))
+    return () if unit is None else tuple(_tell_preemptor(reading, unit, target, now))
 
 
 def find_unit(state: ClusterState, target: Target) -> Unit | None:
@@ -66,13 +77,35 @@ def find_plan(
     return plan_preemption(state, unit, options, Exempt(terminating=leaving), context)
 
 
-def _tell_victim(pod: Pod) -> str:
+def _tell_victim(reading: Reading, pod: Pod, now: float) -> Iterator[str]:
     by = pod.preempted_by
-    name, plan_id = (by.preemptor, by.plan_id) if by is not None else ("", "")
-    return (
-        f"It is preempted by {name or 'a pod of higher priority'} (plan {plan_id}), which takes "
-        "its place. A replacement starts when there is room for it again."
-    )
+    if by is not None:
+        yield (
+            f"It is preempted by {by.preemptor or 'a pod of higher priority'} (plan "
+            f"{by.plan_id}), which takes its place. A replacement starts when there is room for it "
+            "again."
+        )
+    else:
+        mark = (reading.sighting or Sighting()).conditions.get(operators.OVER_ENTITLEMENT)
+        why = f": {mark.message.rstrip('.')}" if mark is not None and mark.message else ""
+        yield f"It is evicted because its quota uses more than its share{why}."
+    yield _write_leaving(reading, (pod,), now)
+
+
+def _write_leaving(reading: Reading, pods: Iterable[Pod], now: float) -> str:
+    """Say of pods that terminate how long that may take, and what keeps them."""
+    every = sorted(pods, key=lambda pod: (not pod.gone_by, pod.gone_by, pod.key))
+    names = [f"{pod.title} ({_describe_end(reading, pod, now)})" for pod in every]
+    return f"Still terminating: {named(names, _MOST_LEAVING)}."
+
+
+def _describe_end(reading: Reading, pod: Pod, now: float) -> str:
+    if not pod.gone_by:
+        return "marked, and about to be deleted"
+    late = now - pod.gone_by
+    time = f"due {format_age(late)} ago" if late > 0 else f"within {format_age(-late)}"
+    held = reading.finalizers.get(pod.key, ())
+    return f"{time}; {plural(len(held), 'finalizer')} {named(held)}" if held else time
 
 
 def write_whether_on(said: PreemptionReport | None) -> str:
@@ -82,18 +115,16 @@ def write_whether_on(said: PreemptionReport | None) -> str:
     return "the operators do so" if said.enabled else "they do not: preemption.enabled is false"
 
 
-def _tell_preemptor(
-    state: ClusterState, unit: Unit, target: Target, said: PreemptionReport | None
-) -> Iterator[str]:
+def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) -> Iterator[str]:
+    state, said = reading.state, reading.preemption
     nomination = state.nominations.find(unit.key)
     if nomination is not None:
-        left = sorted(pod.title for pod in nomination.victims)
         nodes = named(sorted({one.node for one in nomination.assignments}))
-        there = f": {named(left)} still terminating" if left else ""
-        plan_id = nomination.plan_id
-        yield f"It is preempting: room on {nodes} is kept for it (plan {plan_id}){there}."
+        yield f"Room on {nodes} is kept for it (plan {nomination.plan_id})."
+        if left := find_left(state, nomination):
+            yield _write_leaving(reading, left, now)
         return
-    found = find_plan(state, unit, said, now=time.time())
+    found = find_plan(state, unit, said, now=now)
     if isinstance(found, Preemption):
         nodes = named(sorted({pod.node for pod in found.pods}))
         kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()

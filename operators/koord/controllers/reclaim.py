@@ -229,12 +229,13 @@ class RevokeController:
         self._asked.note(unit, self.clock())
         for pod in unit.pods:
             if seconds := self._asked.grant(pod):
-                text = f"it has {int(seconds)} s to save its work and end by itself"
-                self.reporter.announce_soft_eviction(pod, f"{write_overuse(unit.over)}; {text}")
+                text = f"It has {int(seconds)} s to save its work and end by itself."
+                told = self._tell(unit).rstrip(".")
+                self.reporter.announce_soft_eviction(pod, f"{told}. {text}")
         return True
 
     async def _mark(self, unit: Reclaim) -> bool:
-        text = write_overuse(unit.over)
+        text = self._tell(unit)
         return await self.evictions.mark_all(
             unit.pods,
             lambda pod: self.evictor.mark(pod, text, seconds=self._asked.grant(pod)),
@@ -265,8 +266,13 @@ class RevokeController:
         elif may_stay:
             await asyncio.gather(*map(self.evictor.unmark, pods))
 
+    def _tell(self, unit: Reclaim) -> str:
+        """Return what victims are told: the over-use, and for whom they go."""
+        text = write_overuse(unit.over)
+        return f"{text}. For {self._name_of(unit.beneficiary)}." if unit.beneficiary else text
+
     def _report(self, unit: Reclaim) -> None:
-        over, pods, text = unit.over, unit.pods, write_overuse(unit.over)
+        over, pods, text, told = unit.over, unit.pods, write_overuse(unit.over), self._tell(unit)
         log.info(
             "Reclaiming over-use of a quota",
             extra={"quota": over[0].quota, "pods": len(pods), "why": text},
@@ -275,7 +281,7 @@ class RevokeController:
         if quota is not None:
             self.reporter.announce_overuse(quota, text)
         for pod in pods:
-            self.reporter.announce_revoked(pod, text)
+            self.reporter.announce_revoked(pod, told)
         named = self._name_of(unit.beneficiary)
         for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):
             pod_group = self.state.gangs.pod_group(gang)

@@ -274,6 +274,8 @@ class Pod:
     """Being deleted, ``is_eviction_pending``, or ``preempted_by`` another unit."""
     is_eviction_pending: bool = False
     """Marked for eviction by us and not deleted yet."""
+    is_reclaimed: bool = False
+    """Evicted, or about to be, because its quota uses too much; kept until the pod has gone."""
     gone_by: float = 0.0
     """When its grace period ends, in seconds since the epoch; 0: it is not being deleted."""
     preempted_by: PreemptedBy | None = None

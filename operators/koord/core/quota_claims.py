@@ -5,7 +5,7 @@ Only then has it a claim, and the remark of its reason says so (``koord.core.quo
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final
@@ -73,7 +73,7 @@ class QuotaClaims:
 
     def _look(self) -> Ledger:
         ledger = self._state.open_ledger()
-        version = self._state.quotas.version
+        version = self._state.quotas.version, len(self._state.reclaimed)
         if version != self._version:
             self._version, self._over = version, find_overuse(ledger)
             self._users.clear()
@@ -106,6 +106,7 @@ class QuotaClaims:
                     is_known=self.reclaim.is_known,
                     after=self.reclaim.after,
                     due_in=self.reclaim.due_in(borrowers[0].quota),
+                    leaving=self._find_leaving({one.quota for one in borrowers}),
                 )
         return None
 
@@ -131,6 +132,12 @@ class QuotaClaims:
         ]
         for one in sorted(found, key=lambda one: (-one.over, one.quota)):
             yield Borrower(one.quota, one.over, self._users_of(one.quota, key))
+
+    def _find_leaving(self, quotas: Collection[QuotaName]) -> tuple[str, ...]:
+        """Return the evicted pods of these quotas that still use their nodes, by name."""
+        every = (self._state.pods[uid] for uid in self._state.reclaimed)
+        pods = (pod for pod in every if pod.node and not pod.phase.is_terminal)
+        return tuple(sorted(pod.key for pod in pods if self._state.quotas.quota_of(pod) in quotas))
 
     def _users_of(self, quota: QuotaName, key: str) -> tuple[str, ...]:
         """Return the gangs and pods that use most of a resource in a quota."""

@@ -65,6 +65,8 @@ class ClusterState:
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.eviction_pending: set[str] = set()
         """uids of pods that are marked for eviction and not deleted yet."""
+        self.reclaimed: set[str] = set()
+        """uids of pods that are evicted because their quota uses too much, and still there."""
         self.preempted: set[str] = set()
         """uids of pods that are marked for preemption and still there."""
         self.evictable: Counter[int] = Counter()
@@ -246,6 +248,7 @@ class ClusterState:
         (self.eviction_pending.add if pod.is_eviction_pending else self.eviction_pending.discard)(
             pod.uid
         )
+        (self.reclaimed.add if pod.is_reclaimed else self.reclaimed.discard)(pod.uid)
         (self.preempted.add if pod.preempted_by else self.preempted.discard)(pod.uid)
         self._index_reserved(before, pod)
         self._devices.note_names(pod.uid, pod.shape if pod.is_alive else None)
@@ -273,6 +276,7 @@ class ClusterState:
         self._index_reserved(pod, None)
         self._devices.note_names(uid, None)
         self.eviction_pending.discard(uid)
+        self.reclaimed.discard(uid)
         self.preempted.discard(uid)
         self._drop_assumption(uid)
         self._count_evictable(self.pods.pop(uid, None), None)

@@ -9,7 +9,7 @@ from typing import Final
 
 from koord.core.quota.model import QuotaName
 from koord.core.reasons import Remark
-from koord.core.text import cut, named
+from koord.core.text import cut, named, plural
 from koord.core.units import format_amount
 
 
@@ -55,6 +55,7 @@ class QuotaClaim(Remark):
     """A quota may use ``asked`` more of ``resource`` and cannot: ``borrowers`` use it.
 
     ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.
+    ``leaving`` are pods of the borrowers that are evicted for that and not gone yet.
     """
 
     quota: QuotaName
@@ -67,6 +68,7 @@ class QuotaClaim(Remark):
     is_known: bool = False
     after: float | None = None
     due_in: float | None = None
+    leaving: tuple[str, ...] = ()
 
     def text(self) -> str:
         amount, uses = self._write(self.guaranteed), self._write(self.used)
@@ -78,6 +80,8 @@ class QuotaClaim(Remark):
         return cut(" ".join(filter(None, (own, *others, self._tell_reclaim()))), 512)
 
     def advice(self) -> tuple[str, ...]:
+        if self.leaving:
+            return ("Wait until the evicted pods are gone.",)
         users = [user for one in self.borrowers for user in one.users]
         free = f"Or have {named(users, 2)} end or shrink." if users else ""
         if self.is_known and self.after is None:
@@ -87,6 +91,10 @@ class QuotaClaim(Remark):
         return tuple(filter(None, (wait, free)))
 
     def _tell_reclaim(self) -> str:
+        if self.leaving:
+            terminate = "terminates" if len(self.leaving) == 1 else "terminate"
+            evicted = f"{plural(len(self.leaving), 'evicted pod')} still {terminate}"
+            return f"Reclaim is under way: {evicted} ({named(self.leaving, 3)})."
         if not self.is_known:
             return ""
         if self.after is None:

@@ -143,7 +143,8 @@ class PodTranslator:
         is_foreign = handling is Handling.NOT_OURS
         is_daemon = is_foreign and not spec.node_name and _is_daemon(meta)
         is_deleted = meta.deletion_timestamp is not None
-        is_eviction_pending = not is_deleted and _has_condition(wire, operators.OVER_ENTITLEMENT)
+        is_reclaimed = _has_condition(wire, operators.OVER_ENTITLEMENT)
+        is_eviction_pending = is_reclaimed and not is_deleted
         preempted_by = _preempted_by(wire)
         wishes = _read_wishes(meta) if shaped.has_devices else NO_WISHES
         numa = read_numa_wishes(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
@@ -163,6 +164,7 @@ class PodTranslator:
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
             is_terminating=is_deleted or is_eviction_pending or preempted_by is not None,
             is_eviction_pending=is_eviction_pending,
+            is_reclaimed=is_reclaimed,
             preempted_by=preempted_by,
             nominated=self._nominated(meta, spec.node_name),
             owners=self._owners(meta),
