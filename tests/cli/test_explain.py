@@ -25,6 +25,10 @@ POD, GROUP = TargetKind.POD, TargetKind.POD_GROUP
         ("podgroup x", Question(GROUP, "", "x")),
         ("pg a/x", Question(GROUP, "a", "x")),
         ("podgroups.scheduling.sigs.k8s.io/x", Question(GROUP, "", "x")),
+        ("job/x", Question(TargetKind.JOB, "", "x")),
+        ("sts x", Question(TargetKind.STATEFUL_SET, "", "x")),
+        ("deploy/a/x", Question(TargetKind.DEPLOYMENT, "a", "x")),
+        ("rs/x", Question(TargetKind.REPLICA_SET, "", "x")),
         ("pg/x --context c --kubeconfig f", Question(GROUP, "", "x", "f", "c")),
     ],
 )
@@ -40,6 +44,7 @@ def test_valid_arguments(typed: str, question: Question, monkeypatch) -> None:
     ("typed", "message"),
     [
         ("nude x", "there is no kind 'nude'; did you mean node"),
+        ("jobset x", "of other workloads name the PodGroup or a pod: pg/NAME or pod/NAME"),
         ("train", "if it is a name, write job/train or pod/train"),
         ("pod", "give a NAME"),
         ("pod/", "give a NAME"),

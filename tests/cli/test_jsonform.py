@@ -47,6 +47,7 @@ def test_a_pod_that_waits() -> None:
         "add": None,
         "warnings": [],
         "history": [],
+        "notes": [],
     }
     assert reason["code"] == "InsufficientNodes"
     assert reason["fields"]["moreNodes"] == 0

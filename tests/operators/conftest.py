@@ -191,6 +191,13 @@ class Cluster:
         body = make_pod(self.namespace, name, **options)
         return self.box.client.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
 
+    def suspended_job(self, name: str) -> None:
+        """Create a Job that makes no pods."""
+        containers = [{"name": "c", "image": "x"}]
+        template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+        body = {"metadata": {"name": name}, "spec": {"suspend": True, "template": template}}
+        self.box.client.create(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", body)
+
     def gang(self, name: str, count: int, minimum: int | None = None, **options: Any) -> None:
         self.pod_group(name, count if minimum is None else minimum)
         for at in range(count):

@@ -101,8 +101,12 @@ def test_explain_of_a_job_and_a_node(cluster: Cluster) -> None:
     assert koord(cluster, "explain", "pg/train", "--exit-code", *where).exit_code == 0
     pods = ask(cluster, "explain", f"node/{node}")["pods"]
     assert [pod["podGroup"] for pod in pods] == [f"{cluster.namespace}/train"]
-    done = koord(cluster, "explain", "job/nope", *where)
-    assert (done.exit_code, "has no pods" in done.stderr) == (2, True)
+    cluster.suspended_job("later")
+    answer = ask(cluster, "explain", "job/later", *where)
+    assert (answer["kind"], answer["standing"]) == ("Job", "Waiting")
+    assert "is suspended" in answer["notes"][0]
+    done = koord(cluster, "explain", "job/late", *where)
+    assert (done.exit_code, "did you mean later?" in done.stderr) == (2, True)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from tests.operators.conftest import Cluster
 
-JOB_LABEL = "batch.kubernetes.io/job-name"
 RESERVATIONS = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
 
 
@@ -25,7 +24,8 @@ def furnished(quiet_cluster: Cluster) -> Iterator[Cluster]:
     """Something of every kind that can be named."""
     cluster = quiet_cluster
     cluster.pod_group("train", 2)
-    cluster.pod("train-0", group="train", labels={JOB_LABEL: "trainer"})
+    cluster.pod("train-0", group="train")
+    cluster.suspended_job("trainer")
     quotas = Quotas(cluster)
     quotas.create("research", 0, 8)
     template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -51,6 +51,7 @@ def test_similar_names_are_suggested(furnished: Cluster) -> None:
         ("explain pod/trian-0", "did you mean train-0?"),
         ("explain pg/trian", "did you mean train?"),
         ("explain job/trianer", "did you mean trainer?"),
+        ("preempt job/trianer --dry-run", "did you mean trainer?"),
         (f"explain rsv/{space}-hold", f"did you mean {space}-held?"),
         (f"explain eq/{quota}s", f"did you mean {quota}?"),
         ("preempt pod/trian-0 --dry-run", "did you mean train-0?"),

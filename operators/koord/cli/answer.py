@@ -120,6 +120,8 @@ class Explanation:
     """What happened to the gang, oldest first."""
     is_led: bool = True
     """False if nobody leads for certain."""
+    notes: tuple[str, ...] = ()
+    """Statements about the Job that was asked for, which has no living pods."""
 
 
 _WAITING_POD: Final[_Signs] = ((operators.PLACED, _FALSE),)

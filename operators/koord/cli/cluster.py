@@ -95,7 +95,10 @@ class TargetKind(StrEnum):
     POD = "Pod"
     POD_GROUP = "PodGroup"
     JOB = "Job"
-    """Stands for its gang, or for the first of its pods."""
+    """Stands for its gang, or for the first of its pods; so do the other workloads."""
+    STATEFUL_SET = "StatefulSet"
+    DEPLOYMENT = "Deployment"
+    REPLICA_SET = "ReplicaSet"
     RESERVATION = "Reservation"
 
 

@@ -12,12 +12,15 @@ _PATHS: Final = {
     "pod": "/api/v1/pods",
     "podgroup": "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups",
     "job": "/apis/batch/v1/jobs",
+    "statefulset": "/apis/apps/v1/statefulsets",
+    "deployment": "/apis/apps/v1/deployments",
+    "replicaset": "/apis/apps/v1/replicasets",
     "quota": "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas",
     "node": "/api/v1/nodes",
     "reservation": "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
     "namespace": "/api/v1/namespaces",
 }
-_IN_NAMESPACES: Final = frozenset({"pod", "podgroup", "job"})
+_IN_NAMESPACES: Final = frozenset(_PATHS) - {"quota", "node", "reservation", "namespace"}
 
 
 def list_names(kind: str, namespace: str, kubeconfig: str, context: str) -> list[str]:

@@ -10,10 +10,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -23,7 +21,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from koord.api import Compat
-from koord.api.gang import parse_pod_gang
 from koord.cli.answer import (
     Explained,
     Explanation,
@@ -36,16 +33,18 @@ from koord.cli.cluster import (
     Reading,
     Target,
     TargetKind,
-    find_reservation,
     read_cluster,
     refuse_without_pods,
 )
-from koord.cli.common import MAX_SUGGESTIONS, ExitCode, Output, fail, warn
-from koord.cli.connection import open_client, path_in
+from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.connection import open_client
+from koord.cli.eviction_events import find_of_pod
+from koord.cli.job_state import COUNTED
 from koord.cli.json_output import make_document
 from koord.cli.output import approximate, count_of, format_age, make_table, print_in
 from koord.cli.reported import Reported, ReportedReason
 from koord.cli.topology_view import MOST_DOMAINS, make_network
+from koord.cli.workload_target import Found, find_target
 from koord.core import units
 from koord.core.explain import PlacementState, ShapeOffers
 from koord.core.framework.cause import Cause
@@ -57,13 +56,7 @@ from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.text import named
 from koord.core.units import format_amount
 from koord.kube.client import Client
-from koord.kube.errors import ApiError, KubeError
-from koord.kube.kinds import PODS
-from koord.kube.wire import ObjectList, ObjectMeta
-
-_JOB_LABEL: Final = "batch.kubernetes.io/job-name"
-_MAX_PODS: Final = 500
-"""Pods of a Job that are looked at."""
+from koord.kube.errors import KubeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +84,8 @@ class Shown:
 def ask(question: Question, shown: Shown) -> None:
     now = time.time()
     try:
-        target, reading = asyncio.run(_read(question))
-        refuse_without_pods(reading, target)
-        answer = make_answer(reading, target, now)
+        found, reading = asyncio.run(_read(question, now))
+        answer = _answer(found, reading, now)
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
     except TargetNotFoundError as error:
@@ -104,7 +96,7 @@ def ask(question: Question, shown: Shown) -> None:
     print_in(
         shown.output,
         document=lambda: make_document(answer),
-        names=lambda: (f"{target.kind.lower()}/{target.name}",),
+        names=lambda: (f"{answer.target.kind.lower()}/{answer.target.name}",),
         text=lambda: make_parts(answer, now, most, with_history=shown.with_history),
     )
     if shown.as_exit_code and answer.standing not in _WELL:
@@ -127,56 +119,59 @@ class _Version(msgspec.Struct, rename="camel"):
     git_version: str
 
 
-async def _read(question: Question) -> tuple[Target, Reading]:
+async def _read(question: Question, now: float) -> tuple[Found, Reading | None]:
+    """Read the cluster, unless the Job that was asked for is all that there is."""
     async with open_client(question.kubeconfig, question.context) as (client, access):
-        namespace = question.namespace or access.namespace
-        target = Target(question.kind, namespace, question.name)
-        if target.kind is TargetKind.JOB:
-            target = await _resolve_job(client, target)
-        elif target.kind is TargetKind.RESERVATION:
-            target = await find_reservation(client, target.name)
+        asked = Target(question.kind, question.namespace or access.namespace, question.name)
+        found = await find_target(client, asked, now)
+        if found.target.kind is TargetKind.JOB:
+            return found, None
         compat = question.compat is Compat.KOORDINATOR
-        return target, await read_cluster(client, target, compat=compat)
+        reading = await read_cluster(client, found.target, compat=compat)
+        if asked.kind is TargetKind.POD and _is_gone(reading, asked):
+            await _refuse_evicted(client, asked, now)
+        return found, reading
 
 
-async def _resolve_job(client: Client, job: Target) -> Target:
-    """Return the gang of a Job's pods, or its first pod that has no node."""
-    try:
-        found = await _list_job_pods(client, job, f"{_JOB_LABEL}={job.name}")
-    except ApiError as error:
-        if error.status != HTTPStatus.BAD_REQUEST:  # no name that a label can have
-            raise
-        found = []
-    pods = sorted(found, key=lambda pod: (bool(pod.spec.node_name), pod.metadata.name))
-    if not pods:
-        every = await _list_job_pods(client, job, _JOB_LABEL)
-        names = {(pod.metadata.labels or {}).get(_JOB_LABEL, "") for pod in every}
-        close = get_close_matches(job.name, sorted(names), MAX_SUGGESTIONS)
+def _is_gone(reading: Reading, target: Target) -> bool:
+    return reading.state.pod_by_key(target.key) is None and target.key not in reading.rejected
+
+
+async def _refuse_evicted(client: Client, pod: Target, now: float) -> None:
+    """Say what became of a pod that does not exist, if events tell that it was evicted."""
+    event = await find_of_pod(client, pod.namespace, pod.name)
+    if event is not None:
         raise TargetNotFoundError(
-            f"Job {job.key} has no pods here: it does not exist, is suspended, or its controller "
-            f"cannot create them; kubectl describe job -n {job.namespace} {job.name} says more"
-            + (f"; did you mean {' or '.join(close)}?" if close else "")
+            f"there is no Pod {pod.name} in namespace {pod.namespace}: {event.text(now)} (event "
+            f"{event.reason})"
         )
-    first = pods[0].metadata
-    gang = parse_pod_gang(job.namespace, first.labels or {}, first.annotations or {})
-    if gang is None:
-        return Target(TargetKind.POD, job.namespace, first.name)
-    return Target(TargetKind.POD_GROUP, job.namespace, gang.name)
 
 
-async def _list_job_pods(client: Client, job: Target, labels: str) -> Sequence["_JobPod"]:
-    params = {"labelSelector": labels, "limit": str(_MAX_PODS)}
-    page = await client.get(path_in(PODS.path, job.namespace), ObjectList[_JobPod], params)
-    return page.items or ()
+def _answer(found: Found, reading: Reading | None, now: float) -> Explanation:
+    if reading is None:
+        return _add_job(Explanation(found.asked, PlacementState.WAITING), found)
+    refuse_without_pods(reading, found.target)
+    try:
+        return _add_job(make_answer(reading, found.target, now), found)
+    except TargetNotFoundError:
+        if found.job is None:
+            raise
+    return _answer(found, None, now)
 
 
-class _JobPodSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _JobPod(msgspec.Struct):
-    metadata: ObjectMeta
-    spec: _JobPodSpec
+def _add_job(answer: Explanation, found: Found) -> Explanation:
+    """Add the state of a Job without living pods; without a gang or a pod it is the answer."""
+    job = found.job
+    if job is None:
+        return answer
+    is_all = answer.target is found.asked
+    was_evicted = job.has_failed and find_eviction(answer.episodes) is not None
+    return replace(
+        answer,
+        standing=job.standing if is_all else answer.standing,
+        notes=(*job.notes, *((COUNTED,) if was_evicted and COUNTED not in job.notes else ())),
+        advice=job.advice or answer.advice,
+    )
 
 
 BEST_NODES: Final = 20
@@ -269,10 +264,11 @@ def _make_title(answer: Explanation, now: float) -> Text:
 
 
 def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
+    yield from answer.notes
     yield from _make_reasons(answer, now)
     if answer.standing is PlacementState.PLACEABLE and not answer.is_led:
         yield "There is room for it, and no operators run to place it."
-    elif answer.standing in _SENTENCES:
+    elif answer.standing in _SENTENCES and answer.target.kind is not TargetKind.JOB:
         yield _SENTENCES[answer.standing]
     if answer.place is not None:
         yield _describe_place(answer.place, answer.target)
@@ -285,7 +281,7 @@ def _make_reasons(answer: Explanation, now: float) -> Iterator[str]:
         yield answer.reason.message
         if isinstance(answer.reason.reason, ReportedReason):
             yield "That is what the operators report; numbers in it may be some minutes old."
-    elif answer.standing is PlacementState.WAITING:
+    elif answer.standing is PlacementState.WAITING and not answer.notes:
         yield "The reason is not known from here."
     if answer.standing in _WITH_REASON and (evicted := find_eviction(answer.episodes)) is not None:
         yield f"{format_age(now - evicted.time)} ago it was {evicted.text()}"

@@ -39,6 +39,7 @@ def make_document(answer: Explanation) -> dict[str, Any]:
         "add": answer.add or None,
         "warnings": list(answer.warnings),
         "history": [_make_episode(one) for one in answer.episodes],
+        "notes": list(answer.notes),
     }
 
 

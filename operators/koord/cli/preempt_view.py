@@ -14,11 +14,11 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from koord.cli.answer import TargetNotFoundError
 from koord.cli.cluster import (
     Reading,
     Target,
     TargetKind,
-    find_reservation,
     read_cluster,
     refuse_gaps,
 )
@@ -28,6 +28,7 @@ from koord.cli.explain_view import Question
 from koord.cli.missing_rights import describe_missing
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.preemption_hints import find_plan, find_unit, write_whether_on
+from koord.cli.workload_target import find_target
 from koord.core.budgets import Budget
 from koord.core.plan import Unit
 from koord.core.preemption.model import Cost, Preemption, VictimUnit
@@ -43,10 +44,13 @@ _NOT_WAITING = "it does not wait for a place, or is not complete; see koord expl
 
 
 def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
+    now = time.time()
     try:
-        target, reading, budgets = asyncio.run(_read(question))
+        target, reading, budgets = asyncio.run(_read(question, now))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
+    except TargetNotFoundError as error:
+        fail(str(error), ExitCode.USAGE)
     refuse_gaps(reading, NODES)
     unit = find_unit(reading.state, target)
     if unit is None:
@@ -55,7 +59,7 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     said = reading.preemption
     if said is None:
         warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
-    found = find_plan(reading.state, unit, said, budgets, time.time())
+    found = find_plan(reading.state, unit, said, budgets, now)
     print_in(
         output,
         document=lambda: make_document(unit, found, said),
@@ -88,14 +92,14 @@ def _tell_not_waiting(reading: Reading, target: Target, output: Output) -> None:
     )
 
 
-async def _read(question: Question) -> tuple[Target, Reading, tuple[Budget, ...]]:
+async def _read(question: Question, now: float) -> tuple[Target, Reading, tuple[Budget, ...]]:
     async with open_client(question.kubeconfig, question.context) as (client, access):
-        if question.kind is TargetKind.RESERVATION:
-            target = await find_reservation(client, question.name)
-        else:
-            target = Target(question.kind, question.namespace or access.namespace, question.name)
+        asked = Target(question.kind, question.namespace or access.namespace, question.name)
+        found = await find_target(client, asked, now)
+        if found.job is not None:
+            raise TargetNotFoundError(" ".join((*found.job.notes, *found.job.advice)))
         budgets = await _read_budgets(client)
-        return target, await read_cluster(client, target), budgets
+        return found.target, await read_cluster(client, found.target), budgets
 
 
 async def _read_budgets(client: Client) -> tuple[Budget, ...]:

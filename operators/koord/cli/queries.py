@@ -32,6 +32,9 @@ _SPELLED: Final = {
     "pod": ("pod", "pods", "po"),
     "podgroup": ("podgroup", "podgroups", "podgroups.scheduling.sigs.k8s.io", "pg"),
     "job": ("job", "jobs", "jobs.batch"),
+    "statefulset": ("statefulset", "statefulsets", "statefulsets.apps", "sts"),
+    "deployment": ("deployment", "deployments", "deployments.apps", "deploy"),
+    "replicaset": ("replicaset", "replicasets", "replicasets.apps", "rs"),
     "quota": ("elasticquota", "elasticquotas", "eq", "quota"),
     "node": ("node", "nodes", "no"),
     "reservation": ("reservation", "reservations", "rsv"),
@@ -90,8 +93,8 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         str,
         typer.Argument(
             metavar="KIND",
-            help="pod (po), podgroup (pg), job, reservation (rsv), elasticquota (eq) or node; or "
-            "KIND/NAME.",
+            help="pod (po), podgroup (pg), job, statefulset (sts), deployment, replicaset (rs), "
+            "reservation (rsv), elasticquota (eq) or node; or KIND/NAME.",
             autocompletion=_complete_kind,
             show_default=False,
         ),
@@ -143,12 +146,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     from koord.cli.cluster import TargetKind
     from koord.cli.explain_view import Question, Shown, ask
 
-    kinds = {
-        "pod": TargetKind.POD,
-        "podgroup": TargetKind.POD_GROUP,
-        "job": TargetKind.JOB,
-        "reservation": TargetKind.RESERVATION,
-    }
+    kinds = {one.lower(): one for one in TargetKind}
     ask(
         Question(kinds[kind], namespace, name, kubeconfig, context, compat),
         Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code),
@@ -161,7 +159,11 @@ def _parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
         kind, _, name = kind.partition("/")
     if kind.lower() not in _KINDS:
         meant = suggest(kind, (forms[0] for forms in _SPELLED.values()))
-        meant += "" if name else f"; if it is a name, write job/{kind} or pod/{kind}"
+        meant += (
+            "; of other workloads name the PodGroup or a pod: pg/NAME or pod/NAME"
+            if name
+            else f"; if it is a name, write job/{kind} or pod/{kind}"
+        )
         raise typer.BadParameter(f"there is no kind {kind!r}{meant}", param_hint="KIND")
     *given, name = name.split("/")
     if not name or len(given) > 1 or given == [""]:
@@ -178,7 +180,8 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
         str,
         typer.Argument(
             metavar="KIND",
-            help="pod (po), podgroup (pg) or reservation (rsv), or KIND/NAME.",
+            help="pod (po), podgroup (pg), reservation (rsv), job or another workload, or "
+            "KIND/NAME.",
             autocompletion=_complete_kind,
             show_default=False,
         ),
@@ -213,10 +216,12 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
             param_hint="--dry-run",
         )
     kind, namespace, name = _parse_target(kind, namespace, name)
-    kind = {"pod": "Pod", "podgroup": "PodGroup", "reservation": "Reservation"}.get(kind, "")
-    if not kind:
-        raise typer.BadParameter("give a pod, a podgroup or a reservation", param_hint="KIND")
-    question = Question(TargetKind(kind), namespace, name, kubeconfig, context)
+    kinds = {one.lower(): one for one in TargetKind}
+    if kind not in kinds:
+        raise typer.BadParameter(
+            "give a pod, podgroup or reservation, or a workload such as job/NAME", param_hint="KIND"
+        )
+    question = Question(kinds[kind], namespace, name, kubeconfig, context)
     show(question, output, as_exit_code=as_exit_code)
 
 

@@ -1,0 +1,148 @@
+"""Says why a Job has no living pods: it is suspended, has failed, is complete, or has none yet.
+
+A value made of the Job as the API has it, and of an event about its pods. Knows no gang, no plan.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from koord.cli.answer import TargetNotFoundError
+from koord.cli.cluster import Target
+from koord.cli.common import suggest
+from koord.cli.connection import path_in
+from koord.cli.eviction_events import EvictionEvent, find_of_pods
+from koord.cli.output import format_age
+from koord.core.explain import PlacementState
+from koord.core.text import cut, plural
+from koord.kube.client import Client
+from koord.kube.errors import Forbidden, KubeError, NotFound
+from koord.kube.wire import Condition, Identified, ObjectList, ObjectMeta
+
+_JOBS: Final = "/apis/batch/v1/jobs"
+_SOME: Final = "500"
+"""Jobs whose names may be meant."""
+_SLOW_SECONDS: Final = 10.0
+"""Within which a controller makes the first pods of a Job."""
+_FAILED: Final = ("Failed", "FailureTarget")
+_HOLDERS: Final[Mapping[str, str]] = {
+    "kueue.x-k8s.io/queue-name": "Kueue resumes it when its LocalQueue {} admits it",
+    "scheduling.x-k8s.io/suspend": "koord-queue resumes it",
+}
+"""Keys of a suspended Job, and who else resumes it; {} is the value."""
+COUNTED: Final = (
+    "Evicted pods count against backoffLimit, unless a podFailurePolicy ignores DisruptionTarget: "
+    "see docs/recipes/job.md (Job and Indexed Job)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """The state of a Job without living pods. ``template`` is the metadata of its pods."""
+
+    standing: PlacementState
+    template: ObjectMeta
+    notes: tuple[str, ...]
+    advice: tuple[str, ...] = ()
+    has_failed: bool = False
+
+
+async def read_job(client: Client, asked: Target, now: float, *, has_pods: bool) -> JobState | None:
+    """Read the Job; None if there is none, but pods of it. Raises ``TargetNotFoundError``."""
+    path = path_in(_JOBS, asked.namespace)
+    try:
+        job = await client.get(f"{path}/{asked.name}", Job)
+    except (Forbidden, NotFound) as error:
+        if has_pods:
+            return None
+        if isinstance(error, Forbidden):
+            raise KubeError(_tell_forbidden(asked)) from error
+        raise TargetNotFoundError(
+            f"there is no Job {asked.name} in namespace {asked.namespace}"
+            f"{await _suggest(client, path, asked.name)}"
+        ) from error
+    event = None
+    if job.find(*_FAILED) is not None:
+        event = await find_of_pods(client, asked.namespace, f"{asked.name}-")
+    return describe_job(job, event, now)
+
+
+def _tell_forbidden(asked: Target) -> str:
+    return (
+        f"Job {asked.key} has no pods, and you may not get jobs.batch (the ClusterRole koord-user "
+        "has the right): whether it exists, is suspended or has failed is not known"
+    )
+
+
+async def _suggest(client: Client, path: str, name: str) -> str:
+    try:
+        every = await client.get(path, ObjectList[Identified], {"limit": _SOME})
+    except Forbidden:
+        return ""
+    return suggest(name, (one.metadata.name for one in every.items or ()))
+
+
+def describe_job(job: "Job", event: EvictionEvent | None, now: float) -> JobState:
+    """Say why a Job has no living pods; ``event`` tells that one was evicted."""
+    title = f"Job {job.metadata.namespace}/{job.metadata.name}"
+    complete, failed = job.find("Complete"), job.find(*_FAILED)
+    if complete is not None:
+        notes = (f"{title} is complete: {plural(job.status.succeeded, 'pod')} succeeded.",)
+        return JobState(PlacementState.ENDED, job.spec.template.metadata, notes)
+    if failed is not None:
+        why = f"{failed.reason}: {failed.message}".strip(": ").removesuffix(".")
+        told = () if event is None else (f"Of its pod {event.pod}: {event.text(now)}.", COUNTED)
+        notes = (f"{title} has failed: {cut(why)}.", *told)
+        return JobState(PlacementState.ENDED, job.spec.template.metadata, notes, has_failed=True)
+    note, advice = _tell_waiting(job, title, now)
+    return JobState(PlacementState.WAITING, job.spec.template.metadata, (note,), (advice,))
+
+
+def _tell_waiting(job: "Job", title: str, now: float) -> tuple[str, str]:
+    """Return a statement about a Job that is neither complete nor failed, and what helps."""
+    where = f"-n {job.metadata.namespace} {job.metadata.name}"
+    created = job.metadata.creation_timestamp
+    age = now - created.timestamp() if created is not None else 0.0
+    if job.spec.suspend:
+        keys = {**(job.metadata.annotations or {}), **(job.metadata.labels or {})}
+        who = [text.format(keys[key]) for key, text in _HOLDERS.items() if key in keys]
+        patch = f'kubectl patch job {where} -p \'{{"spec":{{"suspend":false}}}}\''
+        resume = f"{'; '.join(who)}." if who else f"To resume it: {patch}"
+        return f"{title} is suspended, so it has no pods.", resume
+    if job.status.succeeded or job.status.failed:
+        counts = f"{job.status.succeeded} succeeded, {job.status.failed} failed"
+        wait = "Its controller creates others, after a pause that grows with each failure."
+        return f"{title} has no pod that lives ({counts}).", wait
+    why = f"If that lasts, kubectl describe job {where} says why."
+    made = "has no pods yet" if age < _SLOW_SECONDS else "still has no pods"
+    return f"{title} is {format_age(age)} old and {made}: its controller creates them.", why
+
+
+class _JobTemplate(msgspec.Struct):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
+class _JobSpec(msgspec.Struct):
+    suspend: bool | None = None
+    template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
+
+
+class _JobStatus(msgspec.Struct):
+    conditions: list[Condition] | None = None
+    succeeded: int = 0
+    failed: int = 0
+
+
+class Job(msgspec.Struct):
+    """A Job, reduced to the fields that say why it has no pods."""
+
+    metadata: ObjectMeta
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+    def find(self, *types: str) -> Condition | None:
+        """Return the first condition of one of these types that is true."""
+        every = self.status.conditions or ()
+        return next((one for one in every if one.type in types and one.status == "True"), None)
