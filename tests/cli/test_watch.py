@@ -36,6 +36,8 @@ def test_every_part_is_there() -> None:
     assert "team" in text
     assert "n0 aaaaaaaa" in text
     assert "n1 ········" in text
+    assert "n2 xxxxxxxx" in text, "it is cordoned"
+    assert "x on a node that takes no pods" in text
     assert "a default" in text
 
 

@@ -117,7 +117,8 @@ def watch(
 ) -> None:
     """Watch queue, gangs, quotas and GPUs on one screen.
 
-    Each node has a cell per GPU, with the letter of the namespace that has it. Ctrl-C ends it.
+    Each node has a cell per GPU, with the letter of the namespace that has it, or an x if the node
+    takes no pods. Ctrl-C ends it.
     Where the output is no terminal, it is drawn once. With a namespace, only what waits, runs and
     has quotas there; all nodes.
 

@@ -39,8 +39,10 @@ from koord.core.usage_view import NodeUsage, view_nodes
 from koord.kube.errors import KubeError
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_black")
-_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_LETTERS: Final = "abcdefghijklmnopqrstuvwyz"  # and _CLOSED
 _FREE: Final = "·"
+_CLOSED: Final = "x"
+"""Free, on a node that is cordoned, leaving or not ready."""
 _FRAME: Final = 20
 """Lines of titles, headings and the legend."""
 _MOST_TENANTS: Final = 8
@@ -157,13 +159,18 @@ def draw(picture: Picture, width: int, height: int, problem: str = "") -> Render
     taken += sum(min(len(rows), some) for rows in (picture.gangs, picture.quotas))
     if picture.nodes:
         parts += _titled("NODES", _draw_nodes(picture.nodes, tenants, width, room - taken))
-        parts.append(_draw_legend(tenants))
+        parts.append(_draw_legend(tenants, picture.nodes))
     return Group(*parts)
 
 
-def _draw_legend(tenants: Mapping[str, tuple[str, str]]) -> RenderableType:
+def _draw_legend(
+    tenants: Mapping[str, tuple[str, str]], nodes: Sequence[NodeUsage]
+) -> RenderableType:
     legend = [Text.assemble(drawn, f" {name}") for name, drawn in tenants.items()]
-    return Columns([*legend[:_MOST_TENANTS], Text(f"{_FREE} free")], padding=(0, 2))
+    free = [Text(f"{_FREE} free")]
+    if any(one.state != "Ready" for one in nodes):
+        free.append(Text(f"{_CLOSED} on a node that takes no pods"))
+    return Columns([*legend[:_MOST_TENANTS], *free], padding=(0, 2))
 
 
 def _titled(title: str, part: RenderableType) -> list[RenderableType]:
@@ -227,7 +234,8 @@ def _draw_node(one: NodeUsage, tenants: Mapping[str, tuple[str, str]]) -> Text:
     ][:count]
     for letter, colour in owners:
         text.append(letter, colour)
-    return text.append(_FREE * (count - len(owners)))
+    free = _FREE if one.state == "Ready" else _CLOSED
+    return text.append(free * (count - len(owners)), "" if free == _FREE else "dim")
 
 
 def _with_rest(part: RenderableType, rest: int) -> RenderableType:
