@@ -92,9 +92,25 @@ def test_a_group_in_another_namespace_is_named() -> None:
     ],
 )
 def test_a_misspelled_gate_gets_a_hint(gate, is_hinted) -> None:
-    advice = ask_pod(make_reading(make_pod("w-0").foreign_gates(gate).build())).advice
     expected = f"Nobody removes the gate {gate}. Did you mean {operators.PLACEMENT_GATE}?"
-    assert (advice[0] == expected) is is_hinted
+    ours, theirs = make_pod("w-0").foreign_gates(gate), make_pod("w-0").foreign_gates(gate)
+    for pod in (ours, theirs.not_ours()):
+        advice = ask_pod(make_reading(pod.build())).advice
+        assert (advice[0] == expected) is is_hinted
+        text = " ".join(advice)
+        assert ("has to remove it" in text or "places it" in text) is not is_hinted
+
+
+def test_members_with_a_misspelled_gate_get_a_hint_only() -> None:
+    gate = "operators.koordinator.sh/placment"
+    pods = [
+        make_pod(f"team/w-{at}").gang(TRAIN).foreign_gates(gate).not_ours().build()
+        for at in range(2)
+    ]
+    assert ask_gang(make_reading(GROUP, *pods), TRAIN).advice == (
+        f"Nobody removes the gate {gate}. Did you mean {operators.PLACEMENT_GATE}?",
+        "Correct it in the pod template and create the pods again: no gate can be added later.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
-from koord.cli.hints import find_hints, find_owner_hints
+from koord.cli.hints import find_gate_hints, find_hints, find_owner_hints, hint_at_gates
 from koord.cli.leases import Leader, describe_absence
 from koord.cli.missing_rights import (
     describe_missing,
@@ -206,7 +206,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         offers=() if is_unknown(reading, NODES.name) else explanation.offers,
         advice=(
             *(f"The key {slip.key} {slip.problem}." for slip in sighting.slips),
-            *(_advise_foreign(sighting) if is_foreign else _advise(reading, reason)),
+            *(_advise_foreign(pod, sighting) if is_foreign else _advise(reading, reason)),
         ),
         add=_ADD if is_foreign or _has_foreign_members(reason) else "",
     )
@@ -276,6 +276,8 @@ def _correct(
 def _advise(reading: Reading, reason: Reason | None) -> tuple[str, ...]:
     if reason is None:
         return ()
+    if gates := find_gate_hints(reading.state, reason):
+        return gates
     hints = find_hints(reading.state, reason, reading.ignored)
     return (*hints, *_advice_of(reading.state, reason))
 
@@ -293,7 +295,9 @@ def _has_foreign_members(reason: Reason | None) -> bool:
     return isinstance(reason, MissingMembers) and any(one.strangers for one in reason.gangs)
 
 
-def _advise_foreign(sighting: Sighting) -> tuple[str, ...]:
+def _advise_foreign(pod: Pod, sighting: Sighting) -> tuple[str, ...]:
+    if gates := hint_at_gates(pod.foreign_gates):
+        return gates
     scheduler = sighting.scheduler or "another scheduler"
     owners = ", ".join(owner for owner in sighting.owners if not owner.startswith("Node/"))
     place = f"the pod template of {owners}" if owners else "the pod"

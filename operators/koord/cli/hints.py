@@ -42,8 +42,6 @@ def find_hints(
             hints = _find_pod_group(state, gang)
         case MissingMembers(gangs):
             hints = (hint for one in gangs for hint in _find_members(state, one, tuple(ignored)))
-        case WaitingForForeignGate(_, gates):
-            hints = _find_gate(gates)
         case InsufficientNodes():
             hints = _find_on_nodes(state, reason)
         case ReportedReason(code=KeptForReplacements.code):
@@ -51,6 +49,32 @@ def find_hints(
         case _:
             return ()
     return tuple(hint for hint, _ in zip(hints, range(MAX_HINTS), strict=False))
+
+
+def find_gate_hints(state: ClusterState, reason: Reason) -> tuple[str, ...]:
+    """Return all there is to say if gates that are probably misspelled are behind a reason."""
+    match reason:
+        case WaitingForForeignGate(_, gates):
+            return hint_at_gates(gates)
+        case MissingMembers(gangs):
+            members = (pod for one in gangs for pod in state.gangs.members(one.gang).values())
+            waiting = (pod for pod in members if pod.is_alive and not pod.node)
+            return hint_at_gates(sorted({gate for pod in waiting for gate in pod.foreign_gates}))
+        case _:
+            return ()
+
+
+def hint_at_gates(gates: Iterable[str]) -> tuple[str, ...]:
+    """Return hints for those of other controllers' gates that are nearly ours."""
+    hints = tuple(
+        f"Nobody removes the gate {gate}. Did you mean {operators.PLACEMENT_GATE}?"
+        for gate in gates
+        if gate.startswith(operators.PREFIX) or _nearest(gate, (operators.PLACEMENT_GATE,))
+    )
+    correct = (
+        "Correct it in the pod template and create the pods again: no gate can be added later."
+    )
+    return (*hints[:MAX_HINTS], correct) if hints else ()
 
 
 def find_owner_hints(state: ClusterState, gang: GangKey, below: BelowMin) -> tuple[str, ...]:
@@ -109,12 +133,6 @@ def _find_members(
         yield f"{kind} {name} has {plural(number, 'pod')} that do not join it: {template}."
     if not wrong and not of_name:
         yield f"Pods join it by their label {keys.POD_GROUP}: {name}, in namespace {namespace}."
-
-
-def _find_gate(gates: Iterable[str]) -> Iterator[str]:
-    for gate in gates:
-        if gate.startswith(operators.PREFIX) or _nearest(gate, (operators.PLACEMENT_GATE,)):
-            yield f"Nobody removes the gate {gate}. Did you mean {operators.PLACEMENT_GATE}?"
 
 
 def _find_kept(state: ClusterState) -> Iterator[str]:
