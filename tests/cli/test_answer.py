@@ -299,6 +299,10 @@ def test_invalid_objects_are_counted() -> None:
             "default/worker0",
             "there is no Pod worker0 in namespace default; did you mean worker-0 or worker-1?",
         ),
+        (
+            "default/Worker-2",
+            "there is no Pod Worker-2 in namespace default; did you mean worker-1 or worker-0?",
+        ),
         ("other/worker-1", "there is no Pod worker-1 in namespace other; there is one in default"),
         ("other/quite-different", "there is no Pod quite-different in namespace other"),
     ],

@@ -138,6 +138,11 @@ def test_every_command_has_short_help(name: str) -> None:
 
 def test_similar_names_are_suggested_first() -> None:
     assert suggest("tem", ["team", "other"]) == "; did you mean team?"
+    assert suggest("R1", ["r1", "other"]) == "; did you mean r1?"
+    assert suggest("tem", ["TEAM"]) == "; did you mean TEAM?"
+    assert (
+        suggest("r1-0", ["other", "r1-x8kzq", "r1-4pm2c"]) == "; did you mean r1-4pm2c or r1-x8kzq?"
+    )
     assert suggest("x", ["b", "a"]) == "; there are: a, b"
     assert suggest("x", []) == "; there are none"
 

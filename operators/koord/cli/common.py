@@ -105,10 +105,20 @@ def warn(message: str) -> None:
     typer.secho(f"warning: {message}", err=True, fg=typer.colors.YELLOW)
 
 
+def find_similar(name: str, names: Iterable[str]) -> list[str]:
+    """Return names that may be meant, whatever their case: like it, or of the same beginning."""
+    known = {one.lower(): one for one in sorted(names)}
+    typed = name.lower()
+    stem = typed.rpartition("-")[0] or typed
+    begun = (one for one in known if one == stem or one.startswith(f"{stem}-"))
+    close = get_close_matches(typed, known, MAX_SUGGESTIONS) or begun
+    return [known[one] for one, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
+
+
 def suggest(name: str, names: Iterable[str]) -> str:
     """Return the end of a message that ``name`` does not exist: which names may be meant."""
     known = sorted(names)
-    if close := get_close_matches(name, known, MAX_SUGGESTIONS):
+    if close := find_similar(name, known):
         return f"; did you mean {' or '.join(close)}?"
     if not known:
         return "; there are none"

@@ -4,7 +4,6 @@ Statements that depend on a missing right are dropped, never guessed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from koord.cli.cluster import (
@@ -14,13 +13,12 @@ from koord.cli.cluster import (
     Target,
     TargetKind,
 )
+from koord.cli.common import MAX_SUGGESTIONS, find_similar
 from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
 from koord.core.gang_model import GangKey
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.kube.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, TOPOLOGIES
-
-MAX_SUGGESTIONS: Final = 3
 
 _ROLE: Final = "the ClusterRole koord-user has it"
 
@@ -77,7 +75,7 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
         text += "; PodGroups are not installed: kubectl apply --server-side -f crds/"
     if elsewhere:
         text += f"; there is one in {', '.join(elsewhere[:MAX_SUGGESTIONS])}"
-    if close := get_close_matches(target.name, here, MAX_SUGGESTIONS):
+    if close := find_similar(target.name, here):
         text += f"; did you mean {' or '.join(close)}?"
     return text
 
