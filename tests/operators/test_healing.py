@@ -2,6 +2,7 @@
 
 import pytest
 from tests.operators.conftest import GROUP_LABEL, Cluster
+from tests.operators.test_everyday import ask
 
 pytestmark = pytest.mark.sandbox
 
@@ -20,6 +21,13 @@ def test_room_of_a_lost_member_is_kept_from_a_waiting_gang(cluster: Cluster) -> 
     cluster.expect_pod("b-0", "KeptForReplacements")
     cluster.expect_group("b", "KeptForReplacements")
     assert f"{cluster.namespace}/a" in cluster.group_message("b")
+    for asked in ("pod/b-0", "pg/b"):
+        answer = ask(cluster, "explain", asked, "-n", cluster.namespace)
+        found = (answer["standing"], answer["reason"]["code"], answer["warnings"])
+        assert found == ("Waiting", "KeptForReplacements", [])
+        assert f"annotate the PodGroups of {cluster.namespace}/a with" in answer["advice"][0]
+    (waiting,) = ask(cluster, "queue", "-n", cluster.namespace)["waiting"]
+    assert waiting["reason"] == "KeptForReplacements"
     cluster.pod("a-2", group="a")
     cluster.expect_bound("a-2")
     assert cluster.bound()["a-2"] == spare
