@@ -47,7 +47,7 @@ def test_a_member_names_the_gang_it_waits_for() -> None:
     answer = ask_pod(make_reading(*nodes, *make_gang(3, 3, gpu=8)))
     assert answer.reason is not None
     assert isinstance(answer.reason.reason, InsufficientNodes)
-    assert answer.reason.message.endswith(" This pod waits for default/w-2.")
+    assert answer.reason.message.endswith(" This pod only starts together with default/w-2.")
     assert [(offer.pods, offer.fit) for offer in answer.offers] == [(1, 2)]
 
 

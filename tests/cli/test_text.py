@@ -159,6 +159,17 @@ def test_a_gang_placed_by_another_scheduler_is_marked() -> None:
     assert "1 running; plan p1 on 1 node\n" in show(ask_gang(make_reading(group, ours)))
 
 
+def test_evicted_members_are_not_called_those_of_another_scheduler() -> None:
+    group = make_pod_group(A, 2).build()
+    ours = make_pod("w-0").gang(A).released("n", "p1").running("n").terminating().build()
+    text = show(ask_gang(make_reading(group, ours)))
+    assert "1 terminating" in text
+    assert "another scheduler" not in text
+    theirs = make_pod("w-1").gang(A).running("n").terminating().build()
+    text = show(ask_gang(make_reading(group, ours, theirs)))
+    assert "; another scheduler placed 1 of them\n" in text
+
+
 def test_the_missing_settings_are_printed_as_yaml() -> None:
     text = show(ask_pod(make_reading(make_pod("w-0").not_ours().build(), scheduler="other")))
     assert (

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.builders import make_pod_group
+from tests.builders import make_pod, make_pod_group
+from tests.cluster import make_cluster
 
 from koord.controllers.history import HistoryRecorder
+from koord.controllers.status_publishing import PreemptionAnnouncer
 from koord.core.gang_history import (
     MAX_EPISODES,
     OF_PLACEMENT,
@@ -31,12 +33,15 @@ class Written:
 
     patches: list[StatusPatch] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    """Objects that got an event."""
 
     def submit(self, _ref: ObjectRef, patch: StatusPatch) -> None:
         self.patches.append(patch)
 
-    def record(self, _ref: ObjectRef, _kind: object, *, reason: str, note: str, **_: Any) -> None:
+    def record(self, ref: ObjectRef, _kind: object, *, reason: str, note: str, **_: Any) -> None:
         self.events.append((reason, note))
+        self.told.append(f"{ref.kind}/{ref.name}")
 
     def forget(self, _ref: ObjectRef, _action: str) -> None:
         pass
@@ -89,3 +94,18 @@ def test_the_last_eviction_is_found() -> None:
     )
     assert find_eviction(history) == history[1]
     assert find_eviction(history[2:]) is None
+
+
+def test_a_preemption_gives_each_victim_and_each_pod_group_one_event() -> None:
+    cluster = make_cluster().pod_groups(make_pod_group("default/low", 2))
+    gang = [make_pod(f"low-{at}").gang("default/low").running("n").build() for at in range(2)]
+    single = make_pod("alone").running("n").build()
+    cluster.pods(*gang, single)
+    written = Written()
+    recorder = make_recorder(written, OF_PLACEMENT)
+    announcer = PreemptionAnnouncer(written, cluster.state, recorder.record)  # type: ignore[arg-type]
+    text = "b/high (priority 7) needs its place (plan p)"
+    announcer.announce_preempted(gang, f"{text}.", by="b/high")
+    announcer.announce_preempted((single,), f"{text}.", by="b/high")
+    assert sorted(written.told) == ["Pod/alone", "Pod/low-0", "Pod/low-1", "PodGroup/low"]
+    assert set(written.events) == {("Preempted", f"{text}.")}, "the unit is not named twice"

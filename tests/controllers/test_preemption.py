@@ -48,7 +48,8 @@ class Server:
         return await self._change("clear", pod, nominated=None)
 
     async def mark_preempted(self, pod: Pod, by: PreemptedBy, text: str, *, seconds: float) -> bool:
-        assert "preempting to accommodate higher priority pods, preemptor: " in text
+        assert " needs its place (plan " in text
+        assert (" preempting to accommodate " in text) == self.state.gangs.compat
         self.granted[pod.name] = seconds
         marked = time.time()
         return await self._change("mark", pod, preempted_by=by, is_terminating=True, marked=marked)

@@ -24,7 +24,7 @@ KEY = re.compile(rf"([a-z]+\.)*({DOMAINS}|{VENDORS})/[\w.-]*\w-?")
 VERSION = re.compile(r".*/v\d+((alpha|beta)\d+)?")
 NOT_OURS_TO_DESCRIBE = {
     "operators.koordinator.sh/sandbox-shape": "a label of the sandbox's nodes",
-    "kueue.x-k8s.io/queue-name": "says that Kueue resumes a suspended Job",
+    "kueue.x-k8s.io/queue-name": "who resumes a suspended Job; decides nothing",
 }
 DESCRIBED = {one.key for one in list_entries() if one.kind is EntryKind.KEY}
 

@@ -285,10 +285,14 @@ def test_causes_use_the_words_of_kube_scheduler(refused: RefusedNodes, text: str
 def test_text_for_another_member_names_the_culprit() -> None:
     shortage = make_shortage()
     assert shortage.text_for("default/w-4") == shortage.text()
-    assert shortage.text_for("default/w-5").endswith(" This pod waits for default/w-4.")
+    assert shortage.text_for("default/w-5").endswith(
+        " This pod only starts together with default/w-4."
+    )
     failure = BindFailed("default/w-4", 422, "too long")
     assert failure.text_for("default/w-4").endswith("too long")
-    assert failure.text_for("default/w-5").endswith(" This pod waits for default/w-4.")
+    assert failure.text_for("default/w-5").endswith(
+        " This pod only starts together with default/w-4."
+    )
     missing = MissingMembers((GangCount(A, 3, 4),))
     assert missing.text_for("default/w-5") == missing.text()
 

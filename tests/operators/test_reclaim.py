@@ -96,6 +96,15 @@ class Scene:
     def budgets(self) -> str:
         return f"/apis/policy/v1/namespaces/{self.cluster.namespace}/poddisruptionbudgets"
 
+    def set_finalizers(self, name: str, finalizers: list[str] | None) -> None:
+        body = {"metadata": {"finalizers": finalizers}}
+        self.cluster.box.client.patch(f"{self.cluster.pods_path}/{name}", body)
+
+    def explain(self, pod: str) -> str:
+        """Return what ``koord explain`` says of a pod, unwrapped."""
+        options = [f"--kubeconfig={self.cluster.box.kubeconfig}", "-n", self.cluster.namespace]
+        return CliRunner().invoke(app, ["explain", f"pod/{pod}", *options]).output
+
     def evictions(self) -> list[str]:
         """Return pods whose eviction was accepted, in order."""
         return [
@@ -154,7 +163,16 @@ def test_lent_gpus_are_reclaimed_gang_by_gang(scene: Scene) -> None:
     scene.share(2)
     scene.gang("g", 2, "a")
     scene.expect_running("g-0", "g-1")
+    for name in ("g-0", "g-1"):
+        scene.set_finalizers(name, ["example.com/hold"])
     scene.pod("mine", "b")
+    scene.cluster.expect(
+        lambda: "; 1 finalizer example.com/hold)." in scene.explain("mine"), "it says who is left"
+    )
+    assert "Reclaim is under way: 2 evicted pods still terminate (" in scene.explain("mine")
+    assert f"For {scene.cluster.namespace}/mine." in scene.explain("g-0")
+    for name in ("g-0", "g-1"):
+        scene.set_finalizers(name, None)
     scene.cluster.expect_bound("mine")
     scene.expect_left("mine")
     told = (
@@ -162,7 +180,9 @@ def test_lent_gpus_are_reclaimed_gang_by_gang(scene: Scene) -> None:
         "(runtime: nvidia.com/gpu:8, used: nvidia.com/gpu:16)"
     )
     scene.cluster.expect(lambda: told in scene.notes("ElasticQuota"), "the quota says so")
-    scene.cluster.expect(lambda: scene.notes("Pod") == [told, told], "the pods say so")
+    whom = f"{told}. For {scene.cluster.namespace}/mine."
+    scene.cluster.expect(lambda: scene.notes("Pod") == [whom, whom], "the pods say so")
+    assert "it was reclaimed" in scene.explain("g-1")
 
 
 def test_no_more_is_evicted_than_those_need_who_can_start(scene: Scene) -> None:

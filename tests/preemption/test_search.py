@@ -58,7 +58,8 @@ def test_equal_priority_is_no_victim() -> None:
     cluster = make_cluster().nodes(make_node("n1").cpu(4000)).pods(running("same", "n1", 4, 10))
     found = search(cluster, waiting("w", 1, 4, 10))
     assert isinstance(found, NobodyLower)
-    assert "No preemption victims found for incoming pod" in found.text()
+    assert found.text() == "none of 1 running pod has a priority below 10"
+    assert found.text(compat=True).endswith(" (No preemption victims found for incoming pod)")
 
 
 def test_nobody_is_evicted_unless_all_members_fit() -> None:

@@ -83,7 +83,8 @@ class GangAnswer:
     """The gang: present and needed members of each gang of its group, and its nodes.
 
     ``group`` leaves out gangs without known settings. ``ignored`` are invalid settings of the gang
-    itself, which starts without them.
+    itself, which starts without them. ``by_others`` counts the members on nodes that another
+    scheduler placed.
     """
 
     key: GangKey
@@ -92,6 +93,7 @@ class GangAnswer:
     plan_id: str
     nodes: tuple[str, ...]
     ignored: tuple[BadValue, ...] = ()
+    by_others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +324,9 @@ def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
     counts = tuple(count for count in count_members(book, key) if book.spec(count.gang))
     status = observe(book, key, now)
     ignored = () if spec is None else spec.bad_values
-    return GangAnswer(key, counts, status.members, status.plan_id, status.nodes, ignored)
+    places = (_place_of(pod) for pod in book.members(key).values())
+    by_others = sum(place is not None and not place.plan_id for place in places)
+    return GangAnswer(key, counts, status.members, status.plan_id, status.nodes, ignored, by_others)
 
 
 def look_back(

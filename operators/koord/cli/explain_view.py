@@ -362,8 +362,9 @@ def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
     place = ""
     if gang.plan_id:
         place = f"; plan {gang.plan_id} on {count_of(len(gang.nodes), 'node')}"
-    elif members.bound:
-        place = "; another scheduler placed them"
+    elif gang.by_others:
+        whom = "them" if gang.by_others == members.bound else f"{gang.by_others} of them"
+        place = f"; another scheduler placed {whom}"
     yield f"Members of {gang.key}: {shown or 'none'}{place}"
     for value in gang.ignored:
         yield f"Cannot be used: {InvalidAnnotation((value,)).text()}"

@@ -134,4 +134,4 @@ def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) ->
             f"koord preempt {kind}/{target.name} --dry-run shows the plan."
         )
     elif not isinstance(found, NobodyLower):
-        yield f"Nobody is preempted for it: {found.text()}"
+        yield f"Nobody is preempted for it: {found.text(compat=state.gangs.compat)}"

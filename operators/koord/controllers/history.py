@@ -47,7 +47,7 @@ class HistoryRecorder:
         self.writer.submit(ref, StatusPatch(fields={"history": [*map(_write, episodes)]}))
         if self.events is not None:
             self.events.forget(ref, LIVING)  # each time counts
-            kind, note = EventType.WARNING, f"{new.why}. {f'For {by}.' if by else ''}".strip()
+            kind, note = EventType.WARNING, new.note()
             self.events.record(ref, kind, action=LIVING, reason=str(what), note=note)
 
 

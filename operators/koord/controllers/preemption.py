@@ -215,7 +215,8 @@ class PreemptionController:
     async def _carry_out(self, run: _Run, unit: Unit, found: Preemption) -> None:
         """Nominate, mark, check again, and delete."""
         plan_id = run.nomination.plan_id
-        text = write_victim_text(unit, plan_id, self.settings.scheduler)
+        compat = self.state.gangs.compat
+        text = write_victim_text(unit, plan_id, self.settings.scheduler, compat=compat)
         by = PreemptedBy(plan_id, name_of(unit), unit.pods[0].title)
         log.info(
             "Preempting",

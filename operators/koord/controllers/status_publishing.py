@@ -347,12 +347,12 @@ class PreemptionAnnouncer:
         self._announce(pods, EventType.WARNING, "SoftEviction", text)
 
     def announce_preempted(self, pods: Collection[Pod], text: str, *, by: str) -> None:
-        self._announce(pods, EventType.WARNING, "Preempted", text)
+        """Emit an event on each victim; the history of a gang brings that of its PodGroup."""
         for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):
             pod_group = self.state.gangs.pod_group(gang)
             if pod_group is not None:
                 self.record(pod_group, Happened.PREEMPTED, text.rstrip("."), by)
-        for pod in [pod for pod in pods if pod.gang is not None][:MAX_VICTIM_EVENTS]:
+        for pod in tuple(pods)[:MAX_VICTIM_EVENTS]:
             self._record(ref_of_pod(pod), EventType.WARNING, "Preempted", text)
 
     def announce_cancelled(self, pods: Collection[Pod], text: str) -> None:

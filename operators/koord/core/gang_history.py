@@ -52,8 +52,13 @@ class Episode:
     by: str = ""
 
     def text(self) -> str:
-        by = f" For {self.by}." if self.by else ""
-        return f"{self.what}: {self.why}.{by}"
+        return f"{self.what}: {self.note()}"
+
+    def note(self) -> str:
+        """Say why and, unless that says it, for whom, in whole sentences."""
+        return (
+            f"{self.why}. For {self.by}." if self.by and self.by not in self.why else f"{self.why}."
+        )
 
 
 def merge(known: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ...]:

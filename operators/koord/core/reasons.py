@@ -104,10 +104,10 @@ class Reason(ABC):
         return f"{text} ({upstream})" if upstream else text
 
     def text_for(self, pod: str, *, compat: bool = False) -> str:
-        """Return the text for one member (``namespace/name``), naming the pod it waits for."""
+        """Return the text for one member (``namespace/name``), naming the one it is about."""
         if self.culprit in {"", pod}:
             return self.text(compat=compat)
-        waits = f" This pod waits for {cut(self.culprit, MAX_QUOTED - 32)}."
+        waits = f" This pod only starts together with {cut(self.culprit, MAX_QUOTED - 48)}."
         return f"{cut(self._whole_text(compat=compat), MAX_TEXT - MAX_QUOTED)}{waits}"
 
     def advice(self) -> tuple[str, ...]:

@@ -590,7 +590,7 @@ def adapt_preempt_eligibility(case: Mapping[str, Any]) -> Fields:
     preemptor = {"quota": DEFAULT, "priority": 0, **case, "request": {"cpu": 1000}}
     found = decide_preemption(preemptor, pods or (), cpu=10_000)
     is_refused = isinstance(found, PreemptionNever | WaitsForTermination)
-    return {"eligible": not is_refused, "message": found.text() if is_refused else ""}
+    return {"eligible": not is_refused, "message": found.text(compat=True) if is_refused else ""}
 
 
 class LabelledPod:

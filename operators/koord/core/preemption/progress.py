@@ -128,11 +128,14 @@ def name_of(unit: Unit) -> str:
     return unit.group or unit.pods[0].title
 
 
-def write_victim_text(unit: Unit, plan_id: str, scheduler: str) -> str:
-    """Return the message of ``DisruptionTarget``: Koordinator's words, then the plan."""
+def write_victim_text(unit: Unit, plan_id: str, scheduler: str, *, compat: bool = False) -> str:
+    """Return the message of ``DisruptionTarget``; with ``compat`` Koordinator's words follow."""
+    text = f"{name_of(unit)} (priority {unit.priority}) needs its place (plan {plan_id})"
+    if not compat:
+        return text
     return (
-        f"{scheduler}: preempting to accommodate higher priority pods, preemptor: {name_of(unit)}, "
-        f"triggerPod: {unit.pods[0].title} (priority {unit.priority}, plan {plan_id})"
+        f"{text} ({scheduler}: preempting to accommodate higher priority pods, preemptor: "
+        f"{name_of(unit)}, triggerPod: {unit.pods[0].title})"
     )
 
 

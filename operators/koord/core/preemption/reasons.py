@@ -70,9 +70,10 @@ class PreemptionNever(PodReason):
                 f"{self.pod} preempts nobody: only a reservation does whose template names a "
                 "PriorityClass that preempts, and that takes in no running pods."
             )
-        return (
-            f"{self.pod} does not preempt other pods: not eligible due to preemptionPolicy=Never."
-        )
+        return f"{self.pod} preempts nobody: its preemptionPolicy is Never"
+
+    def upstream(self) -> str:
+        return "" if self.is_reservation else "not eligible due to preemptionPolicy=Never."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,10 @@ class NobodyLower(Reason):
     running: int
 
     def _text(self) -> str:
-        return (
-            f"none of {plural(self.running, 'running pod')} has a priority below {self.priority}: "
-            "No preemption victims found for incoming pod"
-        )
+        return f"none of {plural(self.running, 'running pod')} has a priority below {self.priority}"
+
+    def upstream(self) -> str:
+        return "No preemption victims found for incoming pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +121,13 @@ class PreemptionNotHelpful(Reason):
     def _text(self) -> str:
         others = f" ({_write(self.protected)})" if self.protected else ""
         return (
-            "Preemption is not helpful for scheduling: even without "
-            f"{plural(self.evictable, 'pod')} that may be evicted{others}, {self.reason.text()}"
+            f"evicting {plural(self.evictable, 'pod')} of lower priority{others} would not be "
+            f"enough: {self.reason.text()}"
         )
 
     def upstream(self) -> str:
-        return self.reason.upstream()
+        said = "Preemption is not helpful for scheduling"
+        return f"{said}: {why}" if (why := self.reason.upstream()) else said
 
     def _advice(self) -> Iterable[str]:
         return self.reason.advice()
@@ -139,10 +141,12 @@ class WaitsForTermination(Reason):
     pods: tuple[str, ...]
 
     def _text(self) -> str:
-        return (
-            "not eligible due to terminating pod on the nominated node. It fits once "
-            f"{plural(len(self.pods), 'pod')} that terminate are gone: {named(self.pods)}"
-        )
+        terminate = "terminates is" if len(self.pods) == 1 else "terminate are"
+        count = plural(len(self.pods), "pod")
+        return f"it fits once {count} that {terminate} gone: {named(self.pods)}"
+
+    def upstream(self) -> str:
+        return "not eligible due to terminating pod on the nominated node."
 
 
 @dataclass(frozen=True, slots=True)
