@@ -280,7 +280,7 @@ def _advise(reading: Reading, reason: Reason | None) -> tuple[str, ...]:
         return ()
     if gates := find_gate_hints(reading.state, reason):
         return gates
-    hints = find_hints(reading.state, reason, reading.ignored)
+    hints = find_hints(reading.state, reason, reading.ignored, reading.reclaim)
     return (*hints, *_advice_of(reading.state, reason))
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
+from koord.cli.quota_hints import hint_at_quota
 from koord.cli.reported import ReportedReason
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.quorum import count_to_replace
@@ -24,6 +25,8 @@ from koord.core.gang.reasons import (
 from koord.core.gang_model import GangKey
 from koord.core.nodes import Node
 from koord.core.pods import Pod, PodShape
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.reasons import QuotaExceeded
 from koord.core.reasons import Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.core.text import named, plural
@@ -34,7 +37,10 @@ _LIKENESS: Final = 0.75
 
 
 def find_hints(
-    state: ClusterState, reason: Reason, ignored: Iterable[tuple[Pod, MisspelledKey]] = ()
+    state: ClusterState,
+    reason: Reason,
+    ignored: Iterable[tuple[Pod, MisspelledKey]] = (),
+    reclaim: ReclaimSetting = UNKNOWN,
 ) -> tuple[str, ...]:
     """Return hints for a reason; ``ignored`` are gated pods, and a misspelled key of each."""
     match reason:
@@ -46,6 +52,8 @@ def find_hints(
             hints = _find_on_nodes(state, reason)
         case ReportedReason(code=KeptForReplacements.code):
             hints = _find_kept(state)
+        case QuotaExceeded():
+            hints = hint_at_quota(state, reason, reclaim)
         case _:
             return ()
     return tuple(hint for hint, _ in zip(hints, range(MAX_HINTS), strict=False))

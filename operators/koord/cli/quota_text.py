@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from koord.cli.output import count_of
-from koord.core.quota.fair_share import effective_min
-from koord.core.quota.share_terms import Loan, Terms
+from koord.core.quota.share_terms import Loan, Terms, explain_scaling
 from koord.core.quota.status import Summary
 from koord.core.quota_view import EditResult, QuotaOverview, QuotaView
 from koord.core.reasons import Planned
@@ -98,9 +97,8 @@ def make_quota_lines(
     for key in sorted(summary.max):
         table.add_row(key, *_row(view, key), _bar(view, key, 0, glyphs), _note(view, key, loans))
     yield table
-    parent = summary.parent if view.depth else "the tree"
     for terms in view.terms:
-        yield from _make_terms(terms, parent)
+        yield from _make_terms(terms, summary.parent if view.depth else "")
     if summary.submitted != summary.demand:
         rest = {
             key: amount - summary.demand.get(key, 0)
@@ -125,7 +123,10 @@ def _tell_kept(view: QuotaView) -> str:
     return f"kept for replacements: room for {count_of(view.lost, 'pod')}, for a limited time"
 
 
-def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
+def _make_terms(terms: Terms, above: str) -> Iterator[RenderableType]:
+    """Yield how a share came about; ``above`` is empty at the top of the tree."""
+    parent = above or "the tree"
+
     def amount(of: int) -> str:
         return format_amount(terms.resource, of)
 
@@ -136,9 +137,8 @@ def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
         asked += f", at most max {amount(terms.want)}"
     kept = f"min {amount(terms.minimum)}"
     if terms.scaled < terms.minimum:
-        felt = effective_min(terms.minimum, terms.scaled, terms.want, terms.share)
-        is_scaled = felt < terms.minimum
-        why = "the mins exceed what there is to share" if is_scaled else "its demand is lower"
+        scaled = explain_scaling(terms, above)
+        why = "its demand is lower" if scaled is None else scaled.tell_sum()
         kept += f", scaled to {amount(terms.scaled)}: {why}"
     if terms.floor > terms.scaled:
         kept += ", raised to what it uses"

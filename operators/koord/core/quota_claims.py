@@ -18,6 +18,8 @@ from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.reclaim import Overuse, find_entitlement, find_overuse
+from koord.core.quota.share_terms import find_scaled
+from koord.core.quota_users import find_users, largest_first
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.text import cut
@@ -107,6 +109,7 @@ class QuotaClaims:
                     after=self.reclaim.after,
                     due_in=self.reclaim.due_in(borrowers[0].quota),
                     leaving=self._find_leaving({one.quota for one in borrowers}),
+                    scaled=find_scaled(ledger.solution(name), account.spec, key),
                 )
         return None
 
@@ -142,12 +145,11 @@ class QuotaClaims:
     def _users_of(self, quota: QuotaName, key: str) -> tuple[str, ...]:
         """Return the gangs and pods that use most of a resource in a quota."""
         if (quota, key) not in self._users:
-            amounts: Counter[str] = Counter()
-            for pod in self._state.pods.values():
-                if pod.planned_node and pod.is_alive and self._state.quotas.quota_of(pod) == quota:
-                    amounts[_name(pod)] += dict(self._state.quotas.requests_of(pod)).get(key, 0)
-            most = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
-            self._users[quota, key] = tuple(name for name, n in most[:MOST_USERS] if n)
+            staying = [
+                one for one in find_users(self._state, {quota}) if one.terminating < one.pods
+            ]
+            most = largest_first(staying, key)[:MOST_USERS]
+            self._users[quota, key] = tuple(one.title for one in most)
         return self._users[quota, key]
 
 
@@ -164,7 +166,3 @@ def _abbreviate(pods: Sequence[Pod]) -> str:
         return cut(pods[0].key, 80)
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return cut(f"{pods[0].namespace}/{''.join(one for one, _ in alike)}*", 80)
-
-
-def _name(pod: Pod) -> str:
-    return f"pod {pod.key}" if pod.gang is None else f"gang {pod.gang.key}"

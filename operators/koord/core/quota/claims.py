@@ -37,6 +37,39 @@ class ReclaimSetting:
 UNKNOWN: Final = ReclaimSetting()
 
 
+def tell_reclaim(after: float | None, due_in: float | None) -> str:
+    """Say whether and when over-use is reclaimed, where that is known."""
+    if after is None:
+        return "Reclaim is off (elasticQuota.monitorAllQuotas)."
+    if due_in is None:
+        return f"Reclaim acts after {after:g} s of over-use."
+    return "Reclaim is due." if due_in <= 0 else f"Reclaim starts in {due_in:.0f} s."
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledMin:
+    """Why less than ``minimum`` is guaranteed: the ``mins`` of all children of ``parent``.
+
+    They add up to more than the ``total`` that the parent has; it is empty for the whole tree.
+    """
+
+    resource: str
+    minimum: int
+    parent: QuotaName
+    mins: int
+    total: int
+
+    def text(self) -> str:
+        minimum = format_amount(self.resource, self.minimum)
+        return f"its min of {minimum} is scaled down: {self.tell_sum()}"
+
+    def tell_sum(self) -> str:
+        mins, total = (format_amount(self.resource, one) for one in (self.mins, self.total))
+        if not self.parent:
+            return f"the mins of the tree add up to {mins} and there are {total}"
+        return f"the mins below {self.parent} add up to {mins} and it has {total}"
+
+
 @dataclass(frozen=True, slots=True)
 class Borrower:
     """A quota that uses ``over`` more than its share; ``users`` are its largest gangs and pods."""
@@ -56,6 +89,7 @@ class QuotaClaim(Remark):
 
     ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.
     ``leaving`` are pods of the borrowers that are evicted for that and not gone yet.
+    ``scaled`` says why less than the min is guaranteed; None if it is not.
     """
 
     quota: QuotaName
@@ -69,10 +103,12 @@ class QuotaClaim(Remark):
     after: float | None = None
     due_in: float | None = None
     leaving: tuple[str, ...] = ()
+    scaled: ScaledMin | None = None
 
     def text(self) -> str:
         amount, uses = self._write(self.guaranteed), self._write(self.used)
-        own = f"Quota {self.quota} is guaranteed {amount} {self.resource} and uses {uses}."
+        why = f" ({self.scaled.text()})" if self.scaled is not None else ""
+        own = f"Quota {self.quota} is guaranteed {amount} {self.resource}{why} and uses {uses}."
         if self.used + self.asked > self.guaranteed:
             amount = self._write(self.entitled)
             own = f"Quota {self.quota} is entitled to {amount} {self.resource} and uses {uses}."
@@ -95,15 +131,7 @@ class QuotaClaim(Remark):
             terminate = "terminates" if len(self.leaving) == 1 else "terminate"
             evicted = f"{plural(len(self.leaving), 'evicted pod')} still {terminate}"
             return f"Reclaim is under way: {evicted} ({named(self.leaving, 3)})."
-        if not self.is_known:
-            return ""
-        if self.after is None:
-            return "Reclaim is off (elasticQuota.monitorAllQuotas)."
-        if self.due_in is None:
-            return f"Reclaim acts after {self.after:g} s of over-use."
-        if self.due_in <= 0:
-            return "Reclaim is due."
-        return f"Reclaim starts in {self.due_in:.0f} s."
+        return tell_reclaim(self.after, self.due_in) if self.is_known else ""
 
     def _write(self, amount: int) -> str:
         return format_amount(self.resource, amount)

@@ -95,6 +95,21 @@ class QuotaExceeded(QuotaReason):
         return scarce and f"the nodes that quotas share have only {scarce}: add nodes"
 
     @property
+    def _add_nodes(self) -> str:
+        """The advice to add nodes; empty if the capacity is large enough."""
+        what, _, _ = self._offered.rpartition(": ")
+        return what and f"Ask for less, or add nodes: {what}."
+
+    def _simulate(self, setting: str) -> str:
+        """Return advice to raise ``min`` or ``max`` to what is needed, and how to try that."""
+        edits = " ".join(
+            f"--{setting} {one.resource}={format_amount(one.resource, one.used + one.asked)}"
+            for one in self.shortages
+        )
+        command = f"koord quota what-if {self.quota} {edits}"
+        return f"raise the {setting} of {self.quota}: {command} shows what that would do."
+
+    @property
     def _keys(self) -> str:
         return " ".join(one.resource for one in self.shortages)
 
@@ -122,6 +137,13 @@ class InsufficientEntitlement(QuotaExceeded):
         )
         return f"quota {self.quota} is entitled to {self._short}; {way_out}"
 
+    def _advice(self) -> Iterable[str]:
+        if self._add_nodes:
+            yield self._add_nodes
+        else:
+            way_out = self._simulate("min")
+            yield f"Wait until other quotas request less, ask for less, or {way_out}"
+
 
 @dataclass(frozen=True, slots=True)
 class InsufficientMax(QuotaExceeded):
@@ -136,6 +158,12 @@ class InsufficientMax(QuotaExceeded):
         if not self._exceeds_limit_alone:
             way_out = f"wait for its own pods to finish, or {way_out}"
         return f"quota {self.quota} may use at most {self._short}; {way_out}"
+
+    def _advice(self) -> Iterable[str]:
+        wait = "" if self._exceeds_limit_alone else f"Wait until pods of {self.quota} end, "
+        yield f"{wait}{'ask' if wait else 'Ask'} for less, or {self._simulate('max')}"
+        if self._add_nodes:
+            yield self._add_nodes
 
     @property
     def _exceeds_limit_alone(self) -> bool:
@@ -159,6 +187,15 @@ class AncestorInsufficient(QuotaExceeded):
             f"quota {self.quota}, above {self.topo[-1]}, may use at most {self._short}; {way_out}"
         )
 
+    def _advice(self) -> Iterable[str]:
+        if self._add_nodes:
+            yield self._add_nodes
+        else:
+            yield (
+                f"Wait until pods in quotas below {self.quota} end, ask for less, or raise the min "
+                f"or max of {self.quota}: koord quota explain {self.quota} shows its numbers."
+            )
+
     def upstream(self) -> str:
         return f"Insufficient quotas, quotaNameTopo: [{' '.join(self.topo)}], {self._details}"
 
@@ -173,6 +210,12 @@ class NonPreemptibleOverMin(QuotaExceeded):
         return (
             f"for non-preemptible pods quota {self.quota} may use at most its min: "
             f"{self._short}; raise its min, or label the pods preemptible: true"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield (
+            f"Wait until non-preemptible pods of {self.quota} end, label these pods preemptible: "
+            f"true, or {self._simulate('min')}"
         )
 
     def upstream(self) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from koord.core.quota.claims import ScaledMin
 from koord.core.quota.fair_share import effective_min, grant_guarantees
-from koord.core.quota.model import QuotaName, QuotaSpec
+from koord.core.quota.model import ROOT, QuotaName, QuotaSpec
 from koord.core.quota.solve import Solution
 
 
@@ -40,6 +41,8 @@ class Terms:
     weight: int
     weights: int
     share: int
+    mins: int
+    """The sum of the mins of all children of the parent."""
 
     @property
     def borrowed(self) -> int:
@@ -91,7 +94,27 @@ def _find_terms(solution: Solution, key: str, row: int) -> Terms | None:
         weight=level.weights[at],
         weights=sum(wanting),
         share=level.share[at],
+        mins=sum(level.minimum),
     )
+
+
+def find_scaled(solution: Solution, spec: QuotaSpec, key: str) -> ScaledMin | None:
+    """Return why less than the min of a quota is guaranteed; None if it is not."""
+    row = solution.inputs.tree.layout.row_of[spec.name]
+    terms = _find_terms(solution, key, row) if key in solution.inputs.tree.keys else None
+    return None if terms is None else explain_scaling(terms, spec.parent)
+
+
+def explain_scaling(terms: Terms, parent: QuotaName) -> ScaledMin | None:
+    """Return why a min was scaled down; None if it was not, or only because little is asked.
+
+    ``parent`` may be empty for the root, whose total does not follow from what is asked.
+    """
+    above = "" if parent == ROOT else parent
+    felt = effective_min(terms.minimum, terms.scaled, terms.want, terms.share)
+    if (felt if above else terms.scaled) >= terms.minimum:
+        return None
+    return ScaledMin(terms.resource, terms.minimum, above, terms.mins, terms.total)
 
 
 def find_loans(solution: Solution) -> tuple[Loan, ...]:

@@ -1,0 +1,106 @@
+"""Hints at a refusal by a quota: who uses it, who has the rest, and whether that comes back.
+
+Names only gangs, pods and quotas that exist. What would help is advice of the reason itself.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from koord.core.quota.claims import ReclaimSetting, tell_reclaim
+from koord.core.quota.ledger import Account, Ledger
+from koord.core.quota.model import ROOT, QuotaName
+from koord.core.quota.reasons import (
+    AncestorInsufficient,
+    InsufficientEntitlement,
+    InsufficientMax,
+    QuotaExceeded,
+)
+from koord.core.quota.reclaim import Overuse, find_overuse
+from koord.core.quota_users import find_users, largest_first
+from koord.core.state import ClusterState
+from koord.core.text import named
+from koord.core.units import format_amount
+
+MOST_QUOTAS: Final = 3
+
+
+def hint_at_quota(
+    state: ClusterState, reason: QuotaExceeded, reclaim: ReclaimSetting
+) -> Iterator[str]:
+    """Yield who uses what a quota lacks first; nothing if the refusal brings a claim."""
+    known = InsufficientMax | InsufficientEntitlement | AncestorInsufficient
+    if reason.remark is not None or not isinstance(reason, known):
+        return
+    ledger = state.open_ledger()
+    account = ledger.find(reason.quota)
+    if account is None:
+        return
+    key = reason.shortages[0].resource
+    used = account.used.get(key, 0)
+    if users := name_users(state, _family(state, reason.quota), key):
+        yield f"Quota {reason.quota} uses {format_amount(key, used)} {key}: {users}."
+    if isinstance(reason, InsufficientEntitlement):
+        yield from _tell_others(state, ledger, account, key, reclaim)
+
+
+def name_users(state: ClusterState, quotas: Iterable[QuotaName], key: str) -> str:
+    """Write ``gang t/hog (24), pod t/x (6)``: what uses most of a resource, and how much."""
+    most = largest_first(find_users(state, set(quotas)), key)
+    return named([f"{one.title} ({format_amount(key, one.amounts[key])})" for one in most])
+
+
+def _family(state: ClusterState, name: QuotaName) -> set[QuotaName]:
+    return {name, *state.quotas.catalog.registry.descendants(name)}
+
+
+def _tell_others(
+    state: ClusterState, ledger: Ledger, account: Account, key: str, reclaim: ReclaimSetting
+) -> Iterator[str]:
+    """Say which quotas have the rest of what is divided, and whether any of it is reclaimed."""
+    others = _find_others(ledger, account, key)
+    told = [_tell_quota(state, one, key, ledger) for one in others[:MOST_QUOTAS]]
+    if not told:
+        return
+    more = len(others) - len(told)
+    if more:
+        told.append(f"{more} more quotas have parts of it")
+    over = {one.quota: one for one in find_overuse(ledger) if one.resource == key}
+    wanted = next((over[one.spec.name] for one in others if one.spec.name in over), None)
+    yield f"The rest is shared: {'; '.join(told)}. {_tell_when(wanted, reclaim)}"
+
+
+def _find_others(ledger: Ledger, account: Account, key: str) -> list[Account]:
+    """Return the siblings that have any of a resource; those of a quota above if none has."""
+    tree = ledger.solution(account.spec.name).inputs.tree
+    for name in account.path:
+        spec = ledger.account(name).spec
+        siblings = [ledger.account(one) for one in tree.children(spec.parent) if one != name]
+        having = [one for one in siblings if max(_has(one, key)) > 0]
+        if having or spec.parent == ROOT:
+            return sorted(having, key=lambda one: (*(-n for n in _has(one, key)), one.spec.name))
+    return []
+
+
+def _has(account: Account, key: str) -> tuple[int, int]:
+    return account.used.get(key, 0), account.share.get(key, 0)
+
+
+def _tell_quota(state: ClusterState, account: Account, key: str, ledger: Ledger) -> str:
+    name = account.spec.name
+    least = ledger.solution(name).minimum(name).get(key, 0)
+    used, share, guaranteed = (format_amount(key, one) for one in (*_has(account, key), least))
+    users = name_users(state, _family(state, name), key)
+    by = f", by {users}" if users else ""
+    return (
+        f"quota {name} is entitled to {share} {key} (guaranteed {guaranteed}) and uses {used}{by}"
+    )
+
+
+def _tell_when(over: Overuse | None, reclaim: ReclaimSetting) -> str:
+    if over is None:
+        return "They are entitled to it, so it comes only when they end or request less."
+    amount = format_amount(over.resource, over.over)
+    text = f"Quota {over.quota} uses {amount} more than its share."
+    if not reclaim.is_known:
+        return text
+    return f"{text} {tell_reclaim(reclaim.after, reclaim.due_in(over.quota))}"
