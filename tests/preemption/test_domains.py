@@ -238,7 +238,7 @@ def test_policy_of_any_member_counts() -> None:
     unit = make_unit("hp", [pods[0], replace(pods[1], never_preempts=True)])
     found = search(cluster, unit)
     assert isinstance(found, PreemptionNever)
-    assert "preemptionPolicy=Never" in found.text()
+    assert "its preemptionPolicy is Never" in found.text()
 
 
 def test_surplus_preempts_nobody() -> None:
