@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import networkx as nx
@@ -17,7 +19,7 @@ from koord.cli.main import app
 from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.quota_text import choose_glyphs, make_bar
 from koord.core.quota.hooks import Hooks, QuotaHook
-from koord.core.quota_view import simulate_gang
+from koord.core.quota_simulation import simulate_gang
 from koord.kube.kinds import QUOTAS
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ def make_state(hooks: Hooks | None = None) -> ClusterState:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr(quota_view, "_read", lambda *_: Reading(make_state()))
+    monkeypatch.setattr(quota_view, "read", lambda *_: Reading(make_state()))
     runner = CliRunner()
     return lambda *arguments: runner.invoke(app, ["quota", *arguments])
 
@@ -177,8 +179,61 @@ def test_explain(run: Callable[..., Result]) -> None:
         "scaled min 12 min 12",
         "starts with 8 the smaller of the two",
         "Submitted by incomplete gangs, no demand yet: 4 nvidia.com/gpu",
-        "1 pod waits: MissingMembers",
-        "1 pod has a node, and will be bound",
+        "",
+        "WAITS nvidia.com/gpu PODS AGE REASON",
+        "pod default/b-0 8 1 Placeable",
+        "gang default/g 4 1 MissingMembers",
+    ]
+
+
+def make_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let gangs and a pod use ``a``, below ``org``; the times are relative to now."""
+    state = make_state()
+    now = time.time()
+    for at in range(12):
+        state.upsert_pod(
+            make_pod(f"t/x-{at}").gpu(0).requests(cpu=1).quota("a").bound("n1").build()
+        )
+    for at in range(2):
+        pod = make_pod(f"t/hog-{at}").gpu(2).quota("b").gang("t/hog").running("n1").build()
+        state.upsert_pod(replace(pod, started=now - 300))
+    monkeypatch.setattr(quota_view, "read", lambda *_: Reading(state))
+
+
+def test_explain_lists_what_uses_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_busy(monkeypatch)
+    text = lines(CliRunner().invoke(app, ["explain", "eq/b"]))
+    at = text.index("USED BY nvidia.com/gpu PODS AGE STATE")
+    assert text[at + 1 : at + 4] == ["gang t/hog 4 2 5m Running", "", text[at + 3]]
+    assert text[at + 3].startswith("WAITS ")
+    many = lines(CliRunner().invoke(app, ["explain", "eq/a"]))
+    assert many[-1] == "… and 3 more (-o json lists them)"
+
+
+def test_explain_of_a_parent_lists_what_uses_the_quotas_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_busy(monkeypatch)
+    text = lines(CliRunner().invoke(app, ["explain", "eq/org"]))
+    at = text.index("USED BY QUOTA nvidia.com/gpu PODS AGE STATE")
+    assert text[at + 1 : at + 3] == [
+        "pod default/a-0 a 8 1 Running",
+        "gang t/hog b 4 2 5m Running",
+    ]
+    document = json.loads(CliRunner().invoke(app, ["explain", "eq/org", "-o", "json"]).stdout)
+    assert document["users"][1] | {"since": ""} == {
+        "kind": "gang",
+        "name": "t/hog",
+        "quota": "b",
+        "used": {GPU: "4"},
+        "pods": 2,
+        "running": 2,
+        "state": "Running",
+        "since": "",
+    }
+    assert [(one["name"], one["asks"][GPU], one["reason"]) for one in document["waits"]] == [
+        ("default/b-0", "8", "AncestorInsufficient"),
+        ("default/g", "4", "MissingMembers"),
     ]
 
 
@@ -186,7 +241,7 @@ def test_explain_of_demand_below_min(monkeypatch: pytest.MonkeyPatch) -> None:
     state = make_state()
     state.upsert_quota(team("above", most=8, minimum=8, is_parent=True))
     state.upsert_quota(team("idle", "above", most=8, minimum=4))
-    monkeypatch.setattr(quota_view, "_read", lambda *_: Reading(state))
+    monkeypatch.setattr(quota_view, "read", lambda *_: Reading(state))
     result = CliRunner().invoke(app, ["quota", "explain", "idle"])
     assert "scaled min 0 min 4, scaled to 0: its demand is lower" in lines(result)
 
@@ -218,10 +273,70 @@ def test_what_if_for_a_gang_that_does_not_fit(
 
 
 def test_what_if_for_a_gang_that_fits(run: Callable[..., Result]) -> None:
-    assert lines(run("what-if", "b", "--pods", "2", "-r", f"{GPU}=1", "-r", "cpu=500m")) == [
-        "2 pods of 500m cpu, 1 nvidia.com/gpu in quota b would start now",
-        "2 pods placed on 1 node",
+    assert lines(run("what-if", "a", "--pods", "2", "-r", "cpu=500m")) == [
+        "2 pods of 500m cpu in quota a would start now",
+        "2 pods placed on 2 nodes",
+        "1 unit waits in other quotas, ahead of it (koord queue)",
     ]
+
+
+def test_what_if_for_a_gang_that_does_not_fit_says_what_would_help(
+    run: Callable[..., Result],
+) -> None:
+    text = lines(run("what-if", "a", "--pods", "3", "-r", f"{GPU}=8"))
+    assert f"- Quota a uses 8 {GPU}: pod default/a-0 (8)." in text[text.index("What would help") :]
+
+
+def test_what_if_tells_what_waits_ahead(run: Callable[..., Result]) -> None:
+    text = lines(run("what-if", "b", "--pods", "2", "-r", f"{GPU}=1", "-r", "cpu=500m"))
+    assert text[0].startswith("2 pods of 500m cpu, 1 nvidia.com/gpu in quota b would wait: ")
+    assert text[0].endswith("; it would start now if nothing was ahead of it")
+    assert text[2] == f"1 pod waits in b already, ahead of it: pod default/b-0 (8 {GPU})"
+    document = json.loads(run("what-if", "b", "-r", f"{GPU}=1", "-o", "json").stdout)
+    assert (document["starts"], document["startsAlone"]) == (False, True)
+    assert [one["name"] for one in document["ahead"]] == ["default/b-0"]
+
+
+def test_what_if_names_a_waiting_gang_that_would_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_state()
+    state.upsert_quota(team("small", most=2))
+    state.upsert_pod_group(make_pod_group("t/y", min_member=2).build())
+    for at in range(2):
+        state.upsert_pod(make_pod(f"t/y-{at}").gpu(2).quota("small").gang("t/y").build())
+    state.upsert_quota(team("org", most=16, is_parent=True))
+    state.remove_pod("uid-default-b-0")
+    monkeypatch.setattr(quota_view, "read", lambda *_: Reading(state))
+    asked = ["quota", "what-if", "small", "--max", f"{GPU}=4"]
+    assert lines(CliRunner().invoke(app, asked))[-1] == (
+        f"With this, gang t/y (4 {GPU}), which waits now, would start"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["-r", "gpu=8"], f"--request gpu=8: no node has any gpu. Did you mean {GPU}?"),
+        (["--max", "nvidia.com/gpus=8"], f"Did you mean {GPU}?"),
+    ],
+)
+def test_what_if_suggests_resources(
+    run: Callable[..., Result], arguments: list[str], text: str
+) -> None:
+    result = run("what-if", "a", *arguments)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+def test_what_if_of_a_resource_that_nobody_knows_warns(run: Callable[..., Result]) -> None:
+    result = run("what-if", "a", "-r", "example.com/fpga=1")
+    assert result.exit_code == 0
+    assert "no node has any example.com/fpga, and no quota names it" in result.stderr
+
+
+@pytest.mark.parametrize("request_text", ["example.com/fpga=1", "cpu=9000", f"{GPU}=9"])
+def test_what_if_shows_no_internal_name(run: Callable[..., Result], request_text: str) -> None:
+    for form in ("text", "json"):
+        assert "what_if" not in run("what-if", "a", "-r", request_text, "-o", form).stdout
 
 
 @pytest.mark.parametrize("request_text", [f"{GPU}=lots", "=1", GPU])
@@ -232,7 +347,7 @@ def test_invalid_amounts_are_usage_errors(run: Callable[..., Result], request_te
 
 
 def test_without_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quota_view, "_read", lambda *_: Reading(make_cluster().state))
+    monkeypatch.setattr(quota_view, "read", lambda *_: Reading(make_cluster().state))
     assert lines(CliRunner().invoke(app, ["quota", "tree"])) == ["There are no quotas."]
 
 
@@ -253,7 +368,7 @@ class Budget(QuotaHook):
 
 def test_what_if_asks_the_hooks() -> None:
     hooks = Hooks({"budget": Budget()})
-    reason = simulate_gang(make_state(hooks), "b", {GPU: 2}, 1)
+    reason = simulate_gang(make_state(hooks), "b", {GPU: 2}, 1).reason
     assert "hook plugin budget, err: no money" in reason.text()
 
 

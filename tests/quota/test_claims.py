@@ -16,7 +16,7 @@ from koord.core.framework.scoring import Scoring
 from koord.core.queue import find_pending
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota_claims import QuotaClaims
-from koord.core.quota_view import simulate_gang
+from koord.core.quota_simulation import simulate_gang
 from koord.core.state import ClusterState
 
 OFF = ReclaimSetting(is_known=True)
@@ -94,13 +94,13 @@ def test_it_names_evicted_pods_that_still_terminate() -> None:
 
 
 def test_a_question_what_if_gets_the_same_answer() -> None:
-    text = simulate_gang(make_state(asks=False), "b", {GPU: 64}, 1, OFF).text()
+    text = simulate_gang(make_state(asks=False), "b", {GPU: 64}, 1, OFF).reason.text()
     assert "Quota a uses 64 more than its share (gang t/hog). Reclaim is off" in text
 
 
 def test_who_asks_for_more_than_its_entitlement_has_no_claim() -> None:
     state = make_state(asks=False)
-    reason = simulate_gang(state, "b", {GPU: 64}, 5, OFF)
+    reason = simulate_gang(state, "b", {GPU: 64}, 5, OFF).reason
     assert reason.remark is None
 
 

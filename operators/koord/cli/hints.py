@@ -11,6 +11,7 @@ from typing import Final
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
+from koord.api.resource_names import find_nearest_resource
 from koord.cli.quota_hints import hint_at_quota
 from koord.cli.reported import ReportedReason
 from koord.core.framework.reasons import InsufficientNodes
@@ -164,7 +165,7 @@ def _find_resource(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:
     known = {resource for node in nodes for resource, amount in node.allocatable.items() if amount}
     for resource, amount in shape.requests:
         if amount and resource not in known:
-            yield f"No node has any {resource}{_suggest(_nearest(resource, known))}"
+            yield f"No node has any {resource}{_suggest(find_nearest_resource(resource, known))}"
 
 
 def _find_labels(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:

@@ -5,6 +5,7 @@ null or empty, never left out. Fields may be added; none is renamed or removed.
 """
 
 import dataclasses
+from collections.abc import Container
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,9 @@ from koord.core.plan import ObservedTopology
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.quota_view import EditResult, QuotaView
+from koord.core.quota_simulation import EditResult, GangResult, hide_names
+from koord.core.quota_view import QuotaView
+from koord.core.quota_waits import WaitingUnit
 from koord.core.topology.strategy.observation import DomainCapacity
 from koord.core.units import Amounts, format_amount
 
@@ -44,8 +47,7 @@ def make_document(answer: Explanation) -> dict[str, Any]:
 
 
 def _make_episode(one: Episode) -> dict[str, Any]:
-    when = datetime.fromtimestamp(one.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"time": when, "what": one.what, "why": one.why, "by": one.by or None}
+    return {"time": write_time(one.time), "what": one.what, "why": one.why, "by": one.by or None}
 
 
 def make_network(network: TopologyExplanation) -> dict[str, Any]:
@@ -153,8 +155,47 @@ def make_quota(view: QuotaView) -> dict[str, Any]:
         "over": {one.resource: format_amount(one.resource, one.over) for one in view.over},
         "problem": make_problem(view.problem) if view.problem else None,
         "keptFor": make_problem(view.kept_for) if view.kept_for else None,
-        "waiting": {str(code): count for code, count in (view.waiting or {}).items()},
+        "waiting": {str(code): count for code, count in view.waiting.items()},
     }
+
+
+def make_quota_units(view: QuotaView) -> dict[str, Any]:
+    """Return what uses a quota, and what waits in it; of the resources that its max names."""
+    keys = view.summary.max
+    return {
+        "users": [
+            {
+                "kind": one.kind,
+                "name": one.name,
+                "quota": one.quota,
+                "used": write_all({key: n for key, n in one.amounts.items() if key in keys}),
+                "pods": one.pods,
+                "running": one.running,
+                "state": one.state,
+                "since": write_time(one.since),
+            }
+            for one in view.users
+        ],
+        "waits": [make_wait(one, keys) for one in view.waits],
+    }
+
+
+def make_wait(one: WaitingUnit, keys: Container[str]) -> dict[str, Any]:
+    return {
+        "position": one.position or None,
+        "kind": one.kind,
+        "name": one.name,
+        "quota": one.quota,
+        "asks": write_all({key: n for key, n in one.asks.items() if key in keys}),
+        "pods": one.pods,
+        "reason": one.reason.code,
+        "since": write_time(one.since),
+    }
+
+
+def write_time(seconds: float) -> str:
+    """Write a time as the API does."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def make_problem(problem: InvalidQuota) -> dict[str, Any]:
@@ -193,7 +234,18 @@ def make_terms(terms: Terms) -> dict[str, Any]:
     return {**written, "lends": terms.lends, "weight": terms.weight, "weights": terms.weights}
 
 
-def make_edit(answer: EditResult) -> dict[str, Any]:
+def make_gang_result(answer: GangResult, keys: Container[str]) -> dict[str, Any]:
+    return {
+        "starts": answer.reason.is_placed,
+        "startsAlone": answer.starts_alone,
+        "reason": str(answer.reason.code),
+        "message": hide_names(answer.reason.text()),
+        "ahead": [make_wait(one, keys) for one in answer.ahead],
+        "aheadElsewhere": answer.others,
+    }
+
+
+def make_edit(answer: EditResult, keys: Container[str]) -> dict[str, Any]:
     return {
         "problem": make_problem(answer.problem) if answer.problem else None,
         "shares": [
@@ -209,4 +261,5 @@ def make_edit(answer: EditResult) -> dict[str, Any]:
             f"{one.quota}/{one.resource}": format_amount(one.resource, one.over)
             for one in answer.over
         },
+        "starting": [make_wait(one, keys) for one in answer.starting],
     }

@@ -453,7 +453,7 @@ def quota_what_if(  # noqa: PLR0917 - typer calls it, by name
 
       koord quota what-if team-a --max nvidia.com/gpu=128 --pods 16 --request nvidia.com/gpu=8
     """
-    from koord.cli.quota_view import EditRequest, WhatIf, show_what_if
+    from koord.cli.what_if_view import EditRequest, WhatIf, show_what_if
 
     edit = EditRequest(minimum or (), maximum or (), weight or ())
     asked = WhatIf(name, namespace, pods, request or (), edit)

@@ -7,14 +7,16 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from koord.cli.output import count_of
+from koord.cli.output import approximate, count_of, format_age, make_table
+from koord.core.explain import PlacementState
 from koord.core.quota.share_terms import Loan, Terms, explain_scaling
 from koord.core.quota.status import Summary
-from koord.core.quota_view import EditResult, QuotaOverview, QuotaView
-from koord.core.reasons import Planned
+from koord.core.quota_view import QuotaOverview, QuotaView
 from koord.core.units import Amounts, format_amount
 
 BAR_WIDTH: Final = 20
+MOST_UNITS: Final = 10
+"""Gangs and pods that are listed of a quota."""
 _NOT_ACTIVE: Final = "the current spec is not active, the last valid one is"
 _COLUMNS: Final = (
     ("MIN", "min"),
@@ -87,10 +89,9 @@ def make_label_lines(view: QuotaView, loans: tuple[Loan, ...]) -> Iterator[str]:
         yield f"{key}: {', '.join([*columns, note] if note else columns)}"
 
 
-def make_quota_lines(
-    view: QuotaView, loans: tuple[Loan, ...], glyphs: Glyphs
-) -> Iterator[RenderableType]:
-    summary = view.summary
+def make_quota_lines(view: QuotaView, glyphs: Glyphs, now: float) -> Iterator[RenderableType]:
+    """Yield one quota; ages are relative to ``now``."""
+    summary, loans = view.summary, view.loans
     above = f" below {summary.parent}" if view.depth else ""
     yield f"Quota {view.namespace}/{summary.name}{above}"
     table = _make_table("RESOURCE")
@@ -111,12 +112,33 @@ def make_quota_lines(
         yield _tell_kept(view).capitalize()
     for note in _make_notes(view):
         yield f"{note[0].upper()}{note[1:]}"
-    for code, count in sorted((view.waiting or {}).items()):
-        verb = "has" if count == 1 else "have"
-        if code is Planned.code:
-            yield f"{count_of(count, 'pod')} {verb} a node, and will be bound"
-        else:
-            yield f"{count_of(count, 'pod')} {'waits' if count == 1 else 'wait'}: {code}"
+    yield from _make_units(view, now)
+
+
+def _make_units(view: QuotaView, now: float) -> Iterator[RenderableType]:
+    """Yield what uses a quota, the largest first, and what waits in it, the first in line first."""
+    key, own = view.scarcest, view.summary.name
+    used = [(one, one.amounts, one.state) for one in view.users]
+    asked = [
+        (one, one.asks, str(PlacementState.PLACEABLE) if one.reason.is_placed else one.reason.code)
+        for one in view.waits
+    ]
+    for first, last, units in (("USED BY", "STATE", used), ("WAITS", "REASON", asked)):
+        if not units:
+            continue
+        yield ""
+        below = ["QUOTA"] if any(one.quota != own for one, _, _ in units) else []
+        amount = [key] if key else []
+        right = (*amount, "PODS", "AGE")
+        table = make_table(first, *below, *right, last, right=right, padding=2)
+        for one, amounts, word in units[:MOST_UNITS]:
+            age = format_age(now - one.since) if one.since else ""
+            written = [approximate(key, amounts.get(key, 0))] if key else []
+            quota = [one.quota] if below else []
+            table.add_row(f"{one.kind} {one.name}", *quota, *written, str(one.pods), age, word)
+        yield table
+        if len(units) > MOST_UNITS:
+            yield f"… and {len(units) - MOST_UNITS} more (-o json lists them)"
 
 
 def _tell_kept(view: QuotaView) -> str:
@@ -163,26 +185,6 @@ def _make_terms(terms: Terms, above: str) -> Iterator[RenderableType]:
     for name, number, why in steps:
         table.add_row(f"  {name}", amount(number), why)
     yield table
-
-
-def make_edit_lines(name: str, answer: EditResult) -> Iterator[RenderableType]:
-    if answer.problem is not None:
-        yield f"{name} would be invalid: {answer.problem.describe()}"
-        return
-    if not answer.shares:
-        yield "No share would change now."
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("QUOTA", "RESOURCE"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("ENTITLED", "THEN"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for quota, key, before, after in answer.shares:
-        table.add_row(quota, key, format_amount(key, before), format_amount(key, after))
-    yield table
-    for one in answer.over:
-        over = format_amount(one.resource, one.over)
-        yield f"{one.quota} would use {over} {one.resource} more than it is entitled to"
 
 
 def _make_table(*first: str) -> Table:

@@ -173,21 +173,11 @@ def draw_quotas(shown: Sequence[QuotaView]) -> Iterator[RenderableType]:
     for view in shown:
         summary = view.summary
         name = f"{'  ' * view.depth}{summary.name}"
-        key = _scarcest(view)
+        key = view.scarcest
         amounts = (summary.used, summary.share, summary.guarantee(), summary.child_request)
         numbers = [approximate(key, of.get(key, 0)) for of in amounts] if key else [""] * 4
         table.add_row(name, key, *numbers, view.state)
     yield table
-
-
-def _scarcest(view: QuotaView) -> str:
-    """Return the resource to show: that of devices, else the one that is used most."""
-    summary = view.summary
-    cards = [key for key in CARDS if key in summary.max]
-    if cards:
-        return cards[0]
-    used, most = summary.used, summary.max
-    return max(sorted(most), key=lambda key: used.get(key, 0) / (most[key] or 1), default="")
 
 
 def _part(key: str, used: Amounts, most: Amounts) -> str:

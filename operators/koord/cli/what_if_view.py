@@ -1,0 +1,197 @@
+"""Reads the cluster and prints what a change of quotas would do: ``koord quota what-if``.
+
+Not imported for ``--help``.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+
+from koord.api.quantity import InvalidQuantityError
+from koord.api.resource_names import find_nearest_resource
+from koord.cli import quota_view
+from koord.cli.cluster import Reading
+from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.hints import find_hints
+from koord.cli.json_output import make_edit, make_gang_result
+from koord.cli.output import approximate, count_of, print_in
+from koord.cli.quota_text import list_amounts
+from koord.core.device_names import CARDS
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota_simulation import (
+    EditResult,
+    GangResult,
+    hide_names,
+    simulate_edit,
+    simulate_gang,
+)
+from koord.core.quota_waits import WaitingUnit
+from koord.core.state import ClusterState
+from koord.core.text import named
+from koord.core.units import format_amount
+from koord.kube.translate.amounts import parse_amount
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_MOST_NAMED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class EditRequest:
+    """New min, max or weight of a quota, as typed: ``RESOURCE=AMOUNT`` each."""
+
+    min: Sequence[str] = ()
+    max: Sequence[str] = ()
+    weight: Sequence[str] = ()
+
+    def apply(self, spec: QuotaSpec, known: Collection[str]) -> QuotaSpec:
+        weight = _parse_amounts("--weight", self.weight, known)
+        return replace(
+            spec,
+            min={**spec.min, **_parse_amounts("--min", self.min, known)},
+            max={**spec.max, **_parse_amounts("--max", self.max, known)},
+            weight={**spec.share_weight(), **weight} if weight else spec.weight,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The change to simulate: a gang in a quota, an edit of the quota, or both."""
+
+    quota: str
+    namespace: str
+    pods: int
+    requests: Sequence[str]
+    edit: EditRequest
+
+
+def show_what_if(asked: WhatIf, kubeconfig: str, context: str, output: Output) -> None:
+    if not asked.requests and asked.edit == EditRequest():
+        fail("give --request for a gang, or --min, --max or --weight for an edit", ExitCode.USAGE)
+    _parse_amounts("--request", asked.requests, ())
+    reading = quota_view.read(kubeconfig, context)
+    state = reading.state
+    bare = quota_view.find_name(state, asked.quota, asked.namespace)
+    spec = state.quotas.catalog.written_as(bare)
+    known = _known_resources(state)
+    requests = _parse_amounts("--request", asked.requests, known)
+    if spec is None and (asked.edit != EditRequest() or not state.quotas.catalog.is_written(bare)):
+        quota_view.fail_unknown(state, bare)
+    document: dict[str, Any] = {"quota": bare}
+    lines: list[RenderableType] = []
+    if spec is not None and asked.edit != EditRequest():
+        answer = simulate_edit(state, asked.edit.apply(spec, known))
+        document["edit"] = make_edit(answer, known)
+        lines += make_edit_lines(bare, answer)
+    if requests:
+        gang = simulate_gang(state, bare, requests, asked.pods, reading.reclaim)
+        title = f"{count_of(asked.pods, 'pod')} of {list_amounts(requests)} in quota {bare}"
+        document |= make_gang_result(gang, known)
+        lines += make_gang_lines(title, bare, gang, _advise(reading, gang))
+    print_in(
+        output,
+        document=lambda: document,
+        names=lambda: (f"elasticquota/{bare}",),
+        text=lambda: lines,
+    )
+
+
+def _advise(reading: Reading, answer: GangResult) -> Sequence[str]:
+    reason = answer.reason
+    if reason.is_placed or answer.starts_alone:
+        return ()
+    hints = find_hints(reading.state, reason, reclaim=reading.reclaim)
+    return [hide_names(one) for one in (*hints, *reason.advice())]
+
+
+def make_edit_lines(name: str, answer: EditResult) -> "Iterator[RenderableType]":
+    if answer.problem is not None:
+        yield f"{name} would be invalid: {answer.problem.describe()}"
+        return
+    if answer.shares:
+        table = Table(box=None, pad_edge=False)
+        for heading in ("QUOTA", "RESOURCE"):
+            table.add_column(heading, overflow="fold")
+        for heading in ("ENTITLED", "THEN"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for quota, key, before, after in answer.shares:
+            table.add_row(quota, key, format_amount(key, before), format_amount(key, after))
+        yield table
+    else:
+        yield "No share would change now."
+    for one in answer.over:
+        over = format_amount(one.resource, one.over)
+        yield f"{one.quota} would use {over} {one.resource} more than it is entitled to"
+    if answer.starting:
+        verb = "waits" if len(answer.starting) == 1 else "wait"
+        names = named([_tell_unit(one) for one in answer.starting], _MOST_NAMED)
+        yield f"With this, {names}, which {verb} now, would start"
+
+
+def make_gang_lines(
+    title: str, quota: str, answer: GangResult, advice: Sequence[str]
+) -> Iterator[str]:
+    """Yield the outcome of a gang, and what waits already and would be planned before it."""
+    reason = answer.reason
+    verdict = "would start now" if reason.is_placed else f"would wait: {reason.code}"
+    if answer.starts_alone and not reason.is_placed:
+        verdict += "; it would start now if nothing was ahead of it"
+    yield f"{title} {verdict}"
+    yield hide_names(reason.text())
+    if answer.ahead:
+        count = len(answer.ahead)
+        kinds = {one.kind for one in answer.ahead}
+        what = count_of(count, "unit" if len(kinds) > 1 else kinds.pop())
+        names = named([_tell_unit(one) for one in answer.ahead], _MOST_NAMED)
+        verb = "waits" if count == 1 else "wait"
+        yield f"{what} {verb} in {quota} already, ahead of it: {names}"
+    if answer.others:
+        verb = "waits" if answer.others == 1 else "wait"
+        yield f"{count_of(answer.others, 'unit')} {verb} in other quotas, ahead of it (koord queue)"
+    if advice:
+        yield ""
+        yield "What would help"
+        yield from (f"  - {sentence}" for sentence in advice)
+
+
+def _tell_unit(one: WaitingUnit) -> str:
+    """Write ``gang t/x (8 nvidia.com/gpu)``."""
+    key = next((key for key in (*CARDS, *sorted(one.asks)) if one.asks.get(key)), "")
+    amount = f" ({approximate(key, one.asks[key])} {key})" if key else ""
+    return f"{one.title}{amount}"
+
+
+def _known_resources(state: ClusterState) -> set[str]:
+    """Return what nodes have and quotas name."""
+    nodes = (state.table.node_at(row).allocatable for _, row in state.table.live_rows())
+    specs = state.quotas.catalog.written.values()
+    return {key for of in (*nodes, *(spec.max for spec in specs)) for key in of}
+
+
+def _parse_amounts(option: str, texts: Sequence[str], known: Collection[str]) -> dict[str, int]:
+    """Parse ``RESOURCE=AMOUNT``; a resource that is not ``known``, if that is given, is told."""
+    amounts = {}
+    for text in texts:
+        resource, equals, amount = text.partition("=")
+        try:
+            amounts[resource] = parse_amount(resource, amount)
+        except InvalidQuantityError as error:
+            fail(f"{option} {text}: {error}", ExitCode.USAGE)
+        if not resource or not equals:
+            fail(
+                f"{option} {text}: expected RESOURCE=AMOUNT, such as nvidia.com/gpu=8",
+                ExitCode.USAGE,
+            )
+        if known and resource not in known:
+            _tell_unknown(f"{option} {text}: no node has any {resource}", resource, known)
+    return amounts
+
+
+def _tell_unknown(problem: str, resource: str, known: Collection[str]) -> None:
+    """End the command if another resource is probably meant."""
+    if nearest := find_nearest_resource(resource, known):
+        fail(f"{problem}. Did you mean {nearest}?", ExitCode.USAGE)
+    warn(f"{problem}, and no quota names it")

@@ -1,0 +1,143 @@
+"""Simulated changes of quotas: what an edit, or one more gang, would do.
+
+Nothing is decided here: shares come from the solver, and outcomes from the planner, on a copy of
+the state with pods that do not exist.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from koord.core.explain import first_refusal
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
+from koord.core.gang.group import make_gang_key
+from koord.core.gang.quorum import Ready, demands
+from koord.core.gang_model import GangClaim, GangKey, GangSource, GangSpec
+from koord.core.pods import Handling, Pod, PodShape
+from koord.core.queue import find_pending
+from koord.core.quota.catalog import key_of
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.model import QuotaName, QuotaSpec
+from koord.core.quota.reclaim import Overuse, find_overuse
+from koord.core.quota.spec_errors import InvalidQuota
+from koord.core.quota_waits import WaitingUnit, find_waits
+from koord.core.reasons import Reason
+from koord.core.state import ClusterState
+from koord.core.units import PODS, Amounts
+
+_WHAT_IF: Final = "what_if"
+"""A name that no pod and no PodGroup can have."""
+_NAME_OF_POD: Final = re.compile(rf"[^\s/]*/?{_WHAT_IF}-\d+")
+_NAME_OF_GANG: Final = re.compile(rf"[^\s/]*/?{_WHAT_IF}")
+
+
+@dataclass(frozen=True, slots=True)
+class EditResult:
+    """The effect of editing a quota: it is refused, or changes shares.
+
+    ``shares`` are (quota, resource, share before, share after) where they differ; ``over`` is
+    over-use that the edit would cause. ``starting`` waits now, and would start by the edit.
+    """
+
+    problem: InvalidQuota | None = None
+    shares: tuple[tuple[QuotaName, str, int, int], ...] = ()
+    over: tuple[Overuse, ...] = ()
+    starting: tuple[WaitingUnit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GangResult:
+    """The outcome of a gang that does not exist.
+
+    ``ahead`` waits in the same quota and would be planned first; ``others`` counts what does in
+    other quotas. If the gang would start but for those, it ``starts_alone``.
+    """
+
+    reason: Reason
+    ahead: tuple[WaitingUnit, ...] = ()
+    others: int = 0
+    starts_alone: bool = False
+
+
+def hide_names(text: str) -> str:
+    """Return a text about the simulated gang without the names that it has here."""
+    return _NAME_OF_GANG.sub("the gang", _NAME_OF_POD.sub("one of its pods", text))
+
+
+def simulate_gang(
+    state: ClusterState,
+    quota: QuotaName,
+    requests: Amounts,
+    pods: int,
+    reclaim: ReclaimSetting = UNKNOWN,
+) -> GangResult:
+    """Return the outcome of a gang of equal pods in a quota; adds them to the state."""
+    key = _add_gang(state, quota, requests, pods)
+    made = demands(state.gangs, key)
+    if not isinstance(made, Ready):
+        return GangResult(made)
+    state.refresh()
+    outcome = plan(state.open_cycle(lambda: find_pending(state)), made.units, Scoring())
+    alone = first_refusal(state, made.units, outcome, reclaim)
+    every = find_waits(state, Scoring(), reclaim)
+    place = next((one.position for one in every if one.name == key), 0)
+    before = [one for one in every if 0 < one.position < place]
+    ahead = tuple(one for one in before if one.quota == quota)
+    queued = next((one.reason for one in every if one.name == key), alone)
+    return GangResult(
+        queued if alone.is_placed else alone,
+        ahead,
+        len({one.position for one in before} - {one.position for one in ahead}),
+        alone.is_placed,
+    )
+
+
+def _add_gang(state: ClusterState, quota: QuotaName, requests: Amounts, pods: int) -> GangKey:
+    shape = PodShape(tuple(sorted({**requests, PODS: 1}.items())))
+    spec = state.quotas.catalog.written_as(quota)
+    namespace = spec.namespace if spec is not None else _WHAT_IF
+    key = make_gang_key(namespace, _WHAT_IF)
+    settings = GangSpec(key, pods, pods, 0, group=(key,), source=GangSource.ANNOTATION)
+    claim = GangClaim(key, GangSource.ANNOTATION, settings)
+    youngest = max((pod.created for pod in state.pods.values()), default=0.0)
+    for at in range(pods):
+        state.upsert_pod(
+            Pod(
+                uid=f"{_WHAT_IF}-{at}",
+                namespace=namespace,
+                name=f"{_WHAT_IF}-{at}",
+                shape=shape,
+                handling=Handling.RELEASE_AND_BIND,
+                gang=claim,
+                created=youngest + 1,  # of equal priority it comes last
+                quota=quota,
+            )
+        )
+    return key
+
+
+def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
+    """Return the effect of new settings of a quota; changes the state."""
+    before = state.open_ledger()
+    shares = {name: before.account(name).share for name in before.names()}
+    was_over = {(one.quota, one.resource) for one in find_overuse(before)}
+    started = {(one.name, one.quota) for one in _find_starting(state)}
+    state.upsert_quota(spec)
+    after = state.open_ledger()
+    problem = state.quotas.catalog.problems.get(key_of(spec))
+    if problem is not None:
+        return EditResult(problem)
+    changed = [
+        (name, key, shares.get(name, {}).get(key, 0), share)
+        for name in after.names()
+        for key, share in sorted(after.account(name).share.items())
+        if shares.get(name, {}).get(key, 0) != share
+    ]
+    over = [one for one in find_overuse(after) if (one.quota, one.resource) not in was_over]
+    starting = [one for one in _find_starting(state) if (one.name, one.quota) not in started]
+    return EditResult(None, tuple(changed), tuple(over), tuple(starting))
+
+
+def _find_starting(state: ClusterState) -> list[WaitingUnit]:
+    return [one for one in find_waits(state, Scoring()) if one.reason.is_placed]
