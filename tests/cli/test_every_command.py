@@ -1,6 +1,7 @@
 """Every command, by one table: it has help with an example, and states are shown as JSON too."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -46,6 +47,14 @@ def test_help_has_an_example_and_a_short_name(words: str) -> None:
     assert short.stdout == long.stdout
     examples = long.stdout.partition("For example:")[2]
     assert f"koord {words}" in examples
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_help_fits_into_80_columns(words: str) -> None:
+    """Paragraphs break at the end of the line, and each example fits into one."""
+    lines = (ALL[words].help or "").splitlines()
+    assert not [one for one in lines if one.startswith(" ") and len(one) > 78]
+    assert not [one for one, after in pairwise(lines) if one and after and one[0] != " "]
 
 
 @pytest.mark.parametrize("words", sorted(ALL.keys() - NO_OUTPUT))

@@ -135,6 +135,12 @@ def test_unknown_resources_and_labels_get_a_hint(pod, hint) -> None:
     assert answer.advice[0] == hint
 
 
+def test_the_nodes_say_how_much_is_asked_of_a_resource_that_none_has() -> None:
+    answer = ask_pod(make_reading(*NODES, make_pod("w-0").resource("gpus", 8).build()))
+    assert answer.offers[0].nodes[0].short == (("gpus", 8, 0),)
+    assert answer.advice[0] == f"No node has any gpus. Did you mean {GPU}?"
+
+
 def test_a_short_resource_gets_no_spelling_hint() -> None:
     answer = ask_pod(make_reading(*NODES, make_pod("w-0").gpu(16).build()))
     assert answer.reason is not None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import networkx as nx
 import pytest
+from rich.console import Console
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from typer.testing import CliRunner
@@ -17,9 +19,18 @@ from koord.cli import quota_view
 from koord.cli.cluster import Extent, Gap, Reading, Target, TargetKind
 from koord.cli.main import app
 from koord.cli.missing_rights import warn_of_gaps
-from koord.cli.quota_text import choose_glyphs, make_bar
+from koord.cli.quota_text import (
+    BLOCKS,
+    choose_glyphs,
+    make_bar,
+    make_quota_lines,
+    make_tree_lines,
+)
+from koord.cli.top_view import draw_quotas
+from koord.core.framework.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota_simulation import simulate_gang
+from koord.core.quota_view import view_quota, view_quotas
 from koord.kube.kinds import QUOTAS
 
 if TYPE_CHECKING:
@@ -80,6 +91,28 @@ def test_tree(run: Callable[..., Result]) -> None:
             "create or correct it, or name another in the label parent"
         ),
     ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_number_is_cut_where_the_terminal_is_narrow(width: int) -> None:
+    state = make_state()
+    big = {GPU: 16, "memory": (512 << 30) - 4097, "koordinator.sh/gpu-memory-ratio": 1600}
+    state.upsert_quota(make_quota("team-with-a-long-name", namespace="q", min=big, max=big))
+    overview = view_quotas(state)
+    view = view_quota(state, "team-with-a-long-name", Scoring())
+    assert view is not None
+    console = Console(file=StringIO(), width=width, highlight=False, markup=False)
+    with console.capture() as capture:
+        for part in (*make_tree_lines(overview, BLOCKS), *make_quota_lines(view, BLOCKS, 0.0)):
+            console.print(part)
+        for part in draw_quotas(overview.quotas):
+            console.print(part)
+    shown = capture.get()
+    assert "…" not in shown
+    assert all(len(line) <= width for line in shown.splitlines())
+    for word in ("ENTITLED", "DEMAND", "GUARANTEED", "512.0Gi"):
+        assert word in shown
+    assert ("┃" in shown) is (width == 200)
 
 
 def test_tree_as_dot(run: Callable[..., Result]) -> None:

@@ -95,7 +95,19 @@ def load(name: str) -> Any:
     else:
         single.command(name)(command)
     single.callback()(lambda: None)
-    return typer.main.get_group(single).commands[name]
+    loaded = typer.main.get_group(single).commands[name]
+    _reflow(loaded)
+    return loaded
+
+
+def _reflow(command: Any) -> None:
+    """Join the lines of each paragraph of help, so that it breaks where the terminal ends."""
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join(
+        one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs
+    )
+    for inner in getattr(command, "commands", {}).values():
+        _reflow(inner)
 
 
 app = typer.Typer(

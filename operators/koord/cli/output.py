@@ -4,12 +4,13 @@ Graphs are DOT for Graphviz, and GraphML for Gephi, yEd or networkx.
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 
 from koord.cli.common import Output, TreeOutput
 from koord.cli.line_table import LineTable
@@ -83,7 +84,23 @@ def to_json(document: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(document, enc_hook=str)).decode()
 
 
-def make_table(*headings: str, right: Iterable[str] = (), padding: int = 3) -> LineTable:
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """The first of several tables, the one with most columns first, that fits into the width."""
+
+    tables: tuple[RenderableType, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fitting = (
+            table
+            for table in self.tables
+            if Measurement.get(console, options.update(width=_WIDTH_OF_FILES), table).minimum
+            <= options.max_width
+        )
+        yield next(fitting, self.tables[-1])
+
+
+def make_table(*headings: str, right: Collection[str] = (), padding: int = 3) -> LineTable:
     """Return a table without lines; the columns named in ``right`` are aligned to the right."""
     table = LineTable(padding)
     for heading in headings:
@@ -91,7 +108,7 @@ def make_table(*headings: str, right: Iterable[str] = (), padding: int = 3) -> L
             heading,
             justify="right" if heading in right else "left",
             overflow="fold",
-            no_wrap=heading == "NODE",
+            no_wrap=heading == "NODE" or heading in right,
         )
     return table
 

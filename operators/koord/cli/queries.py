@@ -451,7 +451,7 @@ def quota_what_if(  # noqa: PLR0917 - typer calls it, by name
 
       koord quota what-if team-a --min nvidia.com/gpu=64
 
-      koord quota what-if team-a --max nvidia.com/gpu=128 --pods 16 --request nvidia.com/gpu=8
+      koord quota what-if team-a --max nvidia.com/gpu=128 -r nvidia.com/gpu=8
     """
     from koord.cli.what_if_view import EditRequest, WhatIf, show_what_if
 

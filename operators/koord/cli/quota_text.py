@@ -1,13 +1,13 @@
 """Quotas as text for people: the tree with bars, how a share is computed, what an edit changes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from koord.cli.output import approximate, count_of, format_age, make_table
+from koord.cli.output import Fitting, approximate, count_of, format_age, make_table
 from koord.core.explain import PlacementState
 from koord.core.quota.share_terms import Loan, Terms, explain_scaling
 from koord.core.quota.status import Summary
@@ -45,18 +45,12 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
     if not overview.quotas and not overview.invalid:
         yield "There are no quotas."
         return
-    table = _make_table("QUOTA", "RESOURCE")
-    for view in overview.quotas:
-        name = f"{'  ' * view.depth}{view.summary.name}"
-        for key in sorted(view.summary.max):
-            whole = overview.total.get(view.summary.tree, {}).get(key, 0)
-            bar = _bar(view, key, whole, glyphs)
-            table.add_row(name, key, *_row(view, key), bar, _note(view, key, overview.loans))
-            name = ""
-        if not view.summary.max:
-            table.add_row(name)
-    yield table
-    yield make_legend(glyphs)
+    rows = [
+        _Row(f"{'  ' * view.depth}{view.summary.name}" if at == 0 else "", key, view)
+        for view in overview.quotas
+        for at, key in enumerate(sorted(view.summary.max) or [""])
+    ]
+    yield _make_tables(rows, overview, glyphs)
     for tree, total in sorted(overview.total.items()):
         yield f"{f'Tree {tree}' if tree else 'Nodes'} to share: {list_amounts(total)}"
     if any(overview.outside.used.values()):
@@ -91,13 +85,11 @@ def make_label_lines(view: QuotaView, loans: tuple[Loan, ...]) -> Iterator[str]:
 
 def make_quota_lines(view: QuotaView, glyphs: Glyphs, now: float) -> Iterator[RenderableType]:
     """Yield one quota; ages are relative to ``now``."""
-    summary, loans = view.summary, view.loans
+    summary = view.summary
     above = f" below {summary.parent}" if view.depth else ""
     yield f"Quota {view.namespace}/{summary.name}{above}"
-    table = _make_table("RESOURCE")
-    for key in sorted(summary.max):
-        table.add_row(key, *_row(view, key), _bar(view, key, 0, glyphs), _note(view, key, loans))
-    yield table
+    rows = [_Row("", key, view) for key in sorted(summary.max)]
+    yield _make_tables(rows, None, glyphs)
     for terms in view.terms:
         yield from _make_terms(terms, summary.parent if view.depth else "")
     if summary.submitted != summary.demand:
@@ -187,19 +179,45 @@ def _make_terms(terms: Terms, above: str) -> Iterator[RenderableType]:
     yield table
 
 
-def _make_table(*first: str) -> Table:
+class _Row(NamedTuple):
+    """A line of a table of quotas: one resource of a quota; ``name`` is empty for all but one."""
+
+    name: str
+    key: str
+    view: QuotaView
+
+
+def _make_tables(
+    rows: Sequence[_Row], overview: QuotaOverview | None, glyphs: Glyphs
+) -> RenderableType:
+    """Return a table of quotas, or of one without overview; without bars if they do not fit."""
+    table = _make_table(rows, overview, glyphs)
+    with_bars = table if overview is None else Group(table, make_legend(glyphs))
+    return Fitting((with_bars, _make_table(rows, overview, None)))
+
+
+def _make_table(rows: Sequence[_Row], overview: QuotaOverview | None, bars: Glyphs | None) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in first:
-        table.add_column(heading, no_wrap=True)
+    for heading in ("RESOURCE",) if overview is None else ("QUOTA", "RESOURCE"):
+        table.add_column(heading, overflow="fold")
     for heading, _ in _COLUMNS:
-        table.add_column(heading, justify="right")
-    table.add_column("", no_wrap=True)
-    table.add_column("")
+        table.add_column(heading, justify="right", no_wrap=True)
+    for _ in (bars,) if bars else ():
+        table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for name, key, view in rows:
+        names = (key,) if overview is None else (name, key)
+        if not key:
+            table.add_row(*names)
+            continue
+        amounts = [
+            approximate(key, getattr(view.summary, field).get(key, 0)) for _, field in _COLUMNS
+        ]
+        whole = overview.total.get(view.summary.tree, {}).get(key, 0) if overview else 0
+        bar = (_bar(view, key, whole, bars),) if bars else ()
+        loans = view.loans if overview is None else overview.loans
+        table.add_row(*names, *amounts, *bar, _note(view, key, loans))
     return table
-
-
-def _row(view: QuotaView, key: str) -> list[str]:
-    return [write_amount(key, getattr(view.summary, field)) for _, field in _COLUMNS]
 
 
 def _bar(view: QuotaView, key: str, whole: int, glyphs: Glyphs) -> Text:

@@ -233,10 +233,10 @@ def offers(diagnosis: NodeDiagnosis) -> list[NodeOffer]:
 
 
 def _short_at(cycle: Cycle, shape: PodShape, row: int) -> tuple[tuple[str, int, int], ...]:
-    vector = cycle.vector(shape)
+    vector, asked = cycle.vector(shape), dict(shape.requests)
     free = cycle.table.allocatable[:, row] - cycle.used[:, row]
     return tuple(
-        (name, amount, max(int(free[column]), 0))
-        for name, column, amount in vector.items()
+        (name, asked[name], max(int(free[column]), 0))
+        for name, column, amount in vector.items()  # of what no node has, the amount is 1
         if free[column] < amount
     )
