@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from koord.api.lint_relations import Known, find_relation_problems
+from koord.api.lint_relations import Known, find_parent_problems, find_relation_problems
 from koord.cli.main import app
 
 SAMPLES = Path(__file__).parents[1] / "api" / "samples"
@@ -145,3 +145,135 @@ def test_what_the_cluster_has_is_not_missing() -> None:
 def test_output_for_programs() -> None:
     code, output = run("-", "-o", "json", text=make(pods=3))
     assert (code, json.loads(output)["problems"][0]["object"]) == (1, "PodGroup bert")
+
+
+QUOTA_IN_TREE = """
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {{name: {name}, labels: {{quota.scheduling.koordinator.sh/parent: {parent}}}}}
+spec: {{min: {{cpu: 1}}, max: {{cpu: 2}}}}
+---
+"""
+
+
+def test_a_parent_that_no_file_has_is_a_note_without_a_cluster() -> None:
+    text = QUOTA_IN_TREE.format(name="research", parent="koordinator-root-quota")
+    text += QUOTA_IN_TREE.format(name="vision", parent="reserch")
+    code, output = run("-", text=text)
+    assert code == 0
+    assert output == (
+        "note: -: ElasticQuota vision: metadata.labels[quota.scheduling.koordinator.sh/parent]: "
+        "reserch: there is no such quota in these files. Did you mean research? (--server looks in "
+        "the cluster)\n2 objects checked, 0 problems\n"
+    )
+
+
+def test_a_parent_that_the_cluster_lacks_is_a_problem() -> None:
+    labels = {"quota.scheduling.koordinator.sh/parent": "reserch"}
+    document = {"kind": "ElasticQuota", "metadata": {"name": "vision", "labels": labels}}
+    known = Known(quotas=frozenset({"research"}))
+    ((_, problem),) = find_parent_problems([document], known)
+    assert problem.message.endswith("or in the cluster. Did you mean research?")
+    assert not list(find_parent_problems([document], Known(quotas=frozenset({"reserch"}))))
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "says"),
+    [
+        ("labels", "allow-lent", "is unknown; quota.scheduling.koordinator.sh/allow-lent-resource"),
+        ("labels", "allow-lend", "is unknown; quota.scheduling.koordinator.sh/allow-lent-resource"),
+        ("labels", "allow-lend-resources", "allow-lent-resource may be meant"),
+        ("annotations", "allow-lent-resource", "is a label, and has no effect as an annotation"),
+        ("labels", "shared-weight", "is an annotation, and has no effect as a label"),
+    ],
+)
+def test_misspelled_keys_of_quotas_are_found(where: str, key: str, says: str) -> None:
+    meta = f'{{name: q, {where}: {{quota.scheduling.koordinator.sh/{key}: "false"}}}}'
+    text = QUOTA.replace("{name: NAME}", meta).replace("MINIMUM", "nvidia.com/gpu")
+    code, output = run("-", text=text)
+    assert code == 1
+    assert says in output
+
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: p}}
+spec: {{containers: [{{name: c, resources: {{limits: {{{limits}}}}}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ("nvidia.com/gpus: 8", "is no known resource. Did you mean nvidia.com/gpu?"),
+        ("nvidia.com/GPU: 8", "Did you mean nvidia.com/gpu?"),
+        ("gpu: 8", "Did you mean nvidia.com/gpu?"),
+        ("memroy: 8Gi", "Did you mean memory?"),
+        ("koordinator.sh/gpu-core: 50", "add koordinator.sh/gpu-memory-ratio or koordinator.sh"),
+        ("kubernetes.io/gpu-core: 50", "is no valid request alone"),
+    ],
+)
+def test_wrong_resources_of_pods_are_found(limits: str, says: str) -> None:
+    code, output = run("-", text=POD.format(limits=limits))
+    assert code == 1
+    assert says in output
+    assert "spec.containers[0].resources.limits" in output
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        "nvidia.com/gpu.shared: 1",
+        "nvidia.com/mig-1g.5gb: 1",
+        "hugepages-2Mi: 1Gi",
+        "intel.com/gpu: 1",
+        "koordinator.sh/gpu-core: 50, koordinator.sh/gpu-memory-ratio: 50",
+        "koordinator.sh/gpu-core: 50, koordinator.sh/gpu-memory: 8Gi",
+    ],
+)
+def test_resources_of_others_are_no_problem(limits: str) -> None:
+    assert run("-", text=POD.format(limits=limits))[0] == 0
+
+
+def test_wrong_resources_of_quotas_and_templates_are_found() -> None:
+    limits = "resources: {limits: {nvidia.com/gpus: 1}}"
+    job = JOB.replace("schedulerName:", f"containers: [{{{limits}}}]\n      schedulerName:")
+    code, output = run("-", text=job + QUOTA.replace("MINIMUM", "nvidia.com/gpus"))
+    assert code == 1
+    assert "spec.template.spec.containers[0].resources.limits[nvidia.com/gpus]: 1: is no" in output
+    assert "spec.min[nvidia.com/gpus]: 4: is no known resource" in output
+
+
+def test_a_wrong_spec_hides_no_wrong_annotation() -> None:
+    weight = 'annotations: {quota.scheduling.koordinator.sh/shared-weight: "{"}'
+    text = QUOTA.replace("NAME", f"q, {weight}").replace("MINIMUM: 4", "nvidia.com/gpu: lots")
+    code, output = run("-", text=text)
+    assert code == 1
+    assert "spec.min[nvidia.com/gpu]" in output
+    assert "shared-weight]: {: is not JSON" in output
+
+
+def test_folders_are_read(tmp_path: Path) -> None:
+    (tmp_path / "teams" / "deep").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "x.yaml").write_text("a: [")
+    (tmp_path / "teams" / "a.yml").write_text(POD.format(limits="gpu: 1"))
+    (tmp_path / "teams" / "deep" / "b.json").write_text('{\n\t"kind": "Pod"\n}')
+    (tmp_path / "teams" / "notes.txt").write_text("a: [")
+    code, output = run(tmp_path)
+    assert code == 1
+    assert output.startswith(f"{tmp_path}/teams/a.yml: Pod p: ")
+    assert output.endswith("2 objects checked, 1 problem\n")
+
+
+def test_what_cannot_be_read_is_told_plainly_and_the_rest_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    code, output = run(tmp_path / "empty")
+    assert (code, "has no files *.yaml, *.yml or *.json" in output) == (2, True)
+    good = tmp_path / "pod.yaml"
+    good.write_text(POD.format(limits="cpu: 1"))
+    code, output = run(tmp_path / "gone.yaml", good)
+    assert code == 2
+    assert f"{tmp_path}/gone.yaml: there is no such file or folder\n" in output
+    assert "1 object checked, 0 problems" in output

@@ -23,31 +23,12 @@ from koord.api.resource import (
     ResourceList,
     reason_column,
 )
+from koord.api.resource_names import KNOWN_RESOURCES
 
 # The server compares these names only. A rule over all names costs too much for servers before
 # 1.34, which take any quantity for three megabytes long and would refuse the whole CRD; a quota
 # with min above max in another resource is accepted there and reported as a condition.
-_COMPARED: Final = (
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "pods",
-    "nvidia.com/gpu",
-    "amd.com/gpu",
-    "dcu.com/gpu",
-    "huawei.com/npu-core",
-    "koordinator.sh/gpu",
-    "koordinator.sh/gpu.shared",
-    "koordinator.sh/gpu-core",
-    "koordinator.sh/gpu-memory",
-    "koordinator.sh/gpu-memory-ratio",
-    "koordinator.sh/rdma",
-    "koordinator.sh/fpga",
-    "kubernetes.io/batch-cpu",
-    "kubernetes.io/batch-memory",
-    "kubernetes.io/mid-cpu",
-    "kubernetes.io/mid-memory",
-)
+_COMPARED: Final = KNOWN_RESOURCES
 
 
 def _amount(field: str) -> str:

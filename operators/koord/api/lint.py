@@ -20,6 +20,7 @@ from koord.api import gang
 from koord.api.annotations import find_problems
 from koord.api.crdgen import RESOURCE_BY_KIND
 from koord.api.keys.gang import LEGACY_MIN_AVAILABLE, NETWORK_TOPOLOGY_INDEX
+from koord.api.lint_resources import find_resource_problems
 from koord.api.misspelled_keys import find_misspelled_keys
 from koord.api.model import Model
 from koord.api.parse import InvalidObject, Problem, format_field, parse
@@ -140,13 +141,17 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
     resource = RESOURCE_BY_KIND.get(str(document.get("kind")))
     if resource is None or not _is_ours(resource.names.group, document):
         yield from _check_pods(document)
+        yield from find_resource_problems(document)
         return
     found = parse(resource, document, unknown_fields="forbid")
     if isinstance(found, InvalidObject):
         yield from found.problems
+    yield from find_resource_problems(document)
+    named = parse(_Metadata, document) if isinstance(found, InvalidObject) else found
+    if isinstance(named, InvalidObject):
         return
-    yield from find_problems(found.metadata.annotations, unknown_fields="forbid")
-    yield from _find_misspelled(found.metadata)
+    yield from find_problems(named.metadata.annotations, unknown_fields="forbid")
+    yield from _find_misspelled(named.metadata)
     if isinstance(found, PodGroup):
         meta, spec = found.metadata, found.spec
         _, bad = gang.parse_pod_group_settings(

@@ -4,7 +4,7 @@ One object alone may be valid and yet never start: its label names no PodGroup, 
 members than there are pods, its gate is misspelled. Knows files and names, not the cluster.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
@@ -67,6 +67,35 @@ def find_relation_problems(
     for pods in files.pods:
         yield from ((pods.at, problem) for problem in _check_pods(pods, files, known))
     yield from _check_counts(files)
+
+
+def find_parent_problems(
+    documents: Sequence[Any], known: Known | None = None
+) -> Iterator[tuple[int, Problem]]:
+    """Yield the place of each quota whose parent is not there, and what is wrong.
+
+    Without a cluster these are only notes: the parent may be there.
+    """
+    quotas = {
+        at: _map(document.get("metadata"))
+        for at, document in enumerate(documents)
+        if isinstance(document, Mapping) and document.get("kind") == "ElasticQuota"
+    }
+    made = {
+        str(_map(document.get("spec")).get("quotaName"))
+        for document in documents
+        if isinstance(document, Mapping) and document.get("kind") == "ElasticQuotaProfile"
+    }
+    there = made | {str(meta.get("name")) for meta in quotas.values()}
+    there |= known.quotas if known else set()
+    for at, meta in quotas.items():
+        parent = str(_map(meta.get("labels")).get(quota.PARENT) or "")
+        if not parent or parent == quota.ROOT_QUOTA or parent in there:
+            continue
+        where = "in these files or in the cluster" if known else "in these files"
+        meant = _suggest(parent, there - {str(meta.get("name"))}, _QUOTA_LIKENESS)
+        text = f"there is no such quota {where}{meant}"
+        yield at, Problem(format_field(("metadata", "labels", quota.PARENT)), parent, text)
 
 
 def _collect(files: _Files, at: int, document: Mapping[Any, Any], default: str) -> None:

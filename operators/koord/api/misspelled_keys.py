@@ -1,4 +1,4 @@
-"""Keys that are misspelled, and keys of gangs that are a label instead of an annotation.
+"""Keys that are misspelled, and keys that are a label instead of an annotation or the reverse.
 
 The operators ignore unknown keys, so such a pod would start alone without a message. ``koord lint``
 and ``koord explain`` report them, and so does an event on the pod. Koordinator has more keys than
@@ -21,11 +21,38 @@ ANNOTATIONS: Final = frozenset(
     {key for key in GANG_ANNOTATIONS if not key.startswith(operators.PREFIX)}
     | {keys.TIMEOUT, keys.NETWORK_TOPOLOGY_INDEX}
 )
+QUOTA_LABELS: Final = frozenset(
+    {
+        quota.IS_PARENT,
+        quota.PARENT,
+        quota.ALLOW_LENT_RESOURCE,
+        quota.TREE_ID,
+        quota.IS_ROOT,
+        quota.IGNORE_DEFAULT_TREE,
+        quota.PROFILE,
+        quota.ALLOW_FORCE_UPDATE,
+    }
+)
+QUOTA_ANNOTATIONS: Final = frozenset(
+    {
+        quota.SHARED_WEIGHT,
+        quota.NAMESPACES,
+        quota.TOTAL_RESOURCE,
+        quota.UNSCHEDULABLE_RESOURCE,
+        quota.RESOURCE_KEYS,
+        quota.ADMISSION,
+        quota.MAX_STRICT_CHECK_RESOURCE_KEYS,
+    }
+)
+_NO_LABELS: Final = ANNOTATIONS | QUOTA_ANNOTATIONS
+_NO_ANNOTATIONS: Final = LABELS | QUOTA_LABELS
 _PREFIXES: Final = (keys.PREFIX.rstrip("/"), keys.POD_GROUP)
 _MIN_SIMILARITY: Final = 0.93
 """Allows one or two wrong letters in a prefix; prefixes of other features differ more."""
 _SHORT: Final = 6
 """Up to this length two wrong letters of a name are many."""
+_SHORTENED: Final = 0.85
+"""Of the first words of a key, if the others are left out: ``allow-lent`` for the whole."""
 _MAX_CHECKED: Final = 32
 """Keys of one object with a prefix like ours that are compared: whoever writes them has many."""
 _NAMES: Final[dict[str, set[str]]] = {}
@@ -48,8 +75,13 @@ def find_misspelled_keys(
     labels: Iterable[str], annotations: Iterable[str]
 ) -> Iterator[MisspelledKey]:
     for every, own, other, problem in (
-        (labels, LABELS, ANNOTATIONS, "is an annotation, and has no effect as a label"),
-        (annotations, ANNOTATIONS, LABELS, "is a label, and has no effect as an annotation"),
+        (labels, LABELS, _NO_LABELS, "is an annotation, and has no effect as a label"),
+        (
+            annotations,
+            ANNOTATIONS,
+            _NO_ANNOTATIONS,
+            "is a label, and has no effect as an annotation",
+        ),
     ):
         unknown = [key for key in every if key not in own]
         alike = (key for key in unknown if key in other or _find_alike(key.partition("/")[0]))
@@ -71,7 +103,21 @@ def _find_nearest(key: str) -> str:
         return ""
     nearest = max(sorted(_NAMES[ours]), key=lambda one: _similarity(name, one))
     least = 0.75 if len(nearest) <= _SHORT else 0.85
-    return f"{ours}/{nearest}" if _similarity(name, nearest) >= least else ""
+    if _similarity(name, nearest) < least:
+        nearest = _find_shortened(name, ours)
+    return f"{ours}/{nearest}" if nearest else ""
+
+
+def _find_shortened(name: str, prefix: str) -> str:
+    """Return the key of a quota of which ``name`` is the first words; empty if there is none."""
+    count = name.count("-") + 1
+    if count == 1 or f"{prefix}/" != quota.PREFIX:
+        return ""
+    for one in sorted(_NAMES[prefix]):
+        words = one.split("-")
+        if len(words) > count and _similarity(name, "-".join(words[:count])) >= _SHORTENED:
+            return one
+    return ""
 
 
 @lru_cache(maxsize=1024)

@@ -3,19 +3,22 @@
 The rules are in ``koord.api``. The cluster is read with ``--server`` only, and never changed.
 """
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint_documents, read_documents
-from koord.api.lint_relations import Known, find_relation_problems
-from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output
+from koord.api.lint_relations import Known, find_parent_problems, find_relation_problems
+from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail
 from koord.cli.output import count_of, print_in
 
 _STDIN: Final = "-"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+"""Of the files of a folder that are read."""
 
 
 class Found(NamedTuple):
@@ -28,7 +31,11 @@ class Found(NamedTuple):
 
 def lint(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE|-...", help="YAML files; - is the standard input.")
+        list[str],
+        typer.Argument(
+            metavar="FILE|FOLDER|-...",
+            help="YAML or JSON files, or folders with such files; - is the standard input.",
+        ),
     ],
     server: Annotated[
         bool, typer.Option("--server", help="Also look up PodGroups and quotas in the cluster.")
@@ -46,56 +53,112 @@ def lint(
 
       koord lint job.yaml
 
+      koord lint manifests/
+
       kustomize build . | koord lint - --server
     """
-    texts = {name: _read(name) for name in files}
+    documents, is_complete = _read_all(files)
     known = _ask(kubeconfig, context) if server else None
-    documents = [(name, one) for name, text in texts.items() for one in _parse(name, text)]
     found = list(_check(documents, known))
+    notes = [] if known else list(_find_notes(documents))
     print_in(
         output,
-        document=lambda: {"objects": len(documents), "problems": [one._asdict() for one in found]},
+        document=lambda: {
+            "objects": len(documents),
+            "problems": [one._asdict() for one in found],
+            "notes": [one._asdict() for one in notes],
+        },
         names=lambda: dict.fromkeys(one.file for one in found),
         text=lambda: (
             *(f"{one.file}: {one.object}: {one.problem}" for one in found),
+            *(
+                f"note: {one.file}: {one.object}: {one.problem} (--server looks in the cluster)"
+                for one in notes
+            ),
             f"{count_of(len(documents), 'object')} checked, {count_of(len(found), 'problem')}",
         ),
     )
+    if not is_complete:
+        raise typer.Exit(ExitCode.USAGE)
     if found:
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
 def _check(documents: list[tuple[str, object]], known: Known | None) -> Iterator[Found]:
     bare = [document for _, document in documents]
-    checked = list(lint_documents(bare))
     related = list(find_relation_problems(bare, known))
-    for at, one in enumerate(checked):
+    if known:
+        related += find_parent_problems(bare, known)
+    for at, one in enumerate(lint_documents(bare)):
         problems = (*one.problems, *(problem for place, problem in related if place == at))
         for problem in problems:
             yield Found(documents[at][0], one.title, str(problem))
 
 
+def _find_notes(documents: list[tuple[str, object]]) -> Iterator[Found]:
+    """Yield what may be a mistake, or be right by what the cluster has."""
+    bare = [document for _, document in documents]
+    for at, problem in find_parent_problems(bare):
+        (checked,) = lint_documents([bare[at]])
+        yield Found(documents[at][0], checked.title, str(problem))
+
+
+def _read_all(names: Iterable[str]) -> tuple[list[tuple[str, object]], bool]:
+    """Return every object with its file, and whether all files could be read."""
+    documents: list[tuple[str, object]] = []
+    is_complete = True
+    for name in (file for given in names for file in _list_files(given)):
+        try:
+            documents += ((name, one) for one in _parse(name, _read(name)))
+        except (OSError, UnicodeDecodeError, UnreadableError) as error:
+            is_complete = False
+            typer.echo(f"{name}: {_describe(error)}", err=True)
+    return documents, is_complete
+
+
+def _list_files(name: str) -> list[str]:
+    """Return the files of a folder, without those in hidden folders; another name as it is."""
+    folder = Path(name)
+    if name == _STDIN or not folder.is_dir():
+        return [name]
+    found = [
+        str(path)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in _SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not found:
+        fail(f"{name}: the folder has no files *.yaml, *.yml or *.json", ExitCode.USAGE)
+    return found
+
+
 def _read(name: str) -> str:
-    try:
-        if name == _STDIN:
-            return sys.stdin.read(MAX_FILE_BYTES + 1)
-        with Path(name).open("rb") as file:
-            return file.read(MAX_FILE_BYTES + 1).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        _fail(name, error)
-        raise typer.Exit(ExitCode.USAGE) from error
+    if name == _STDIN:
+        return sys.stdin.read(MAX_FILE_BYTES + 1)
+    with Path(name).open("rb") as file:
+        return file.read(MAX_FILE_BYTES + 1).decode("utf-8")
 
 
 def _parse(name: str, text: str) -> list[object]:
-    try:
+    if not name.endswith(".json"):
         return list(read_documents(text))
-    except UnreadableError as error:
-        _fail(name, error)
-        raise typer.Exit(ExitCode.USAGE) from error
+    try:
+        return [json.loads(text)]  # tabs are no YAML
+    except ValueError as error:
+        raise UnreadableError(f"is not JSON: {error}") from error
 
 
-def _fail(name: str, error: Exception) -> None:
-    typer.echo(f"{name}: {error}", err=True)
+def _describe(error: Exception) -> str:
+    match error:
+        case FileNotFoundError():
+            return "there is no such file or folder"
+        case OSError():
+            return f"cannot be read: {error.strerror}"
+        case UnicodeDecodeError():
+            return "is not text in UTF-8"
+        case _:
+            return str(error)
 
 
 def _ask(kubeconfig: str, context: str) -> Known:
