@@ -57,6 +57,21 @@ def test_nothing_heavy_is_imported_for(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["kubectl_complete-koord", ""], ["koord", "--help"], ["koord", "version"]],
+)
+def test_output_that_nobody_reads_ends_quietly(arguments: list[str]) -> None:
+    program, *rest = arguments
+    pipe = subprocess.PIPE
+    with subprocess.Popen([BIN / program, *rest], stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
 def test_the_plugin_calls_itself_kubectl_koord() -> None:
     text = subprocess.check_output([BIN / "kubectl-koord", "explain", "--help"], text=True)
     assert "Usage: kubectl koord explain" in text

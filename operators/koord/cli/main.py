@@ -9,8 +9,8 @@ import gc
 import os
 import shlex
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -140,7 +140,8 @@ def main() -> None:
     gc.disable()
     atexit.register(gc.freeze)  # nor is the interpreter to look through everything as it ends
     is_plugin = Path(sys.argv[0]).stem == _PLUGIN
-    app(prog_name="kubectl koord" if is_plugin else "koord")
+    with _unless_nobody_reads():
+        app(prog_name="kubectl koord" if is_plugin else "koord")
 
 
 def complete() -> None:
@@ -155,6 +156,22 @@ def complete() -> None:
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_TYPER_COMPLETE_ARGS": words,
     }
-    with suppress(SystemExit):
-        app(prog_name="koord")
-    sys.stdout.write(f"{_NO_FILES}\n")
+    with _unless_nobody_reads():
+        with suppress(SystemExit):
+            app(prog_name="koord")
+        sys.stdout.write(f"{_NO_FILES}\n")
+        sys.stdout.flush()
+
+
+@contextmanager
+def _unless_nobody_reads() -> Iterator[None]:
+    """End without a message if the reader of the output has gone, as ``head`` does."""
+    is_read = True
+    try:
+        yield
+    except* BrokenPipeError:
+        is_read = False
+    if not is_read:
+        # What is left in the buffer is written when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
