@@ -64,7 +64,9 @@ def test_what_is_lost_is_named_and_the_exit_code_says_so():
     done = run("-", text=GROUP.replace("minMember: 2", "minMember: 2, other: 1"))
     assert done.exit_code == 1
     assert done.stdout == REWRITTEN
-    assert done.stderr.startswith("-: PodGroup/g: spec.other: unknown\n")
+    assert done.stderr.startswith(
+        "-: PodGroup/g: spec.other: unknown: check that you can do without it, or set it by hand\n"
+    )
 
 
 def test_broken_yaml_names_file_and_line(tmp_path):

@@ -3,6 +3,8 @@
 import pytest
 from tests.migrate.test_rewrite import QUOTA, job_of, pod_of, rewrite
 
+from koord.api.migration.rewrite import migrate
+
 
 def object_of(version, kind, spec, **metadata):
     return {
@@ -243,3 +245,13 @@ def test_runtime_of_the_trainer_gets_our_scheduler():
 def test_key_of_koord_queue_stays():
     job = job_of(annotations={"scheduling.x-k8s.io/suspend": "true"}, suspend=True)
     assert rewrite(job) == ([job], [])
+
+
+STEPS = ("check that", "use ", "see docs", "correct", "write", "say", "set ", "choose", "migrate ")
+
+
+@pytest.mark.parametrize(("document", "keys"), LOST)
+def test_every_remark_says_what_to_do(document, keys):
+    for made in migrate([document]):
+        for one in made.lost:
+            assert any(step in one.advice for step in STEPS), one.advice

@@ -120,7 +120,9 @@ def test_no_key_has_two_rows():
 
 def test_unknown_key_of_a_peer_is_reported_with_its_value():
     made = migrate([pod_of({"volcano.sh/new-thing": "7"})])
-    assert made[0].lost[0].advice == "unknown; its value was '7'"
+    assert made[0].lost[0].advice == (
+        "unknown, its value was '7': check that you can do without it, or set it by hand"
+    )
 
 
 def test_unknown_field_of_a_replaced_kind_is_reported():

@@ -19,7 +19,10 @@ def share_gpus(template: Document, wish: Wish, say: Say) -> bool:
     if wish.gpu_fraction is not None:
         container = next(containers_of(template), None)
         if container is None or not 0 < wish.gpu_fraction <= 1:
-            say("gpu-fraction", f"{wish.gpu_fraction} is no part of a GPU")
+            say(
+                "gpu-fraction",
+                f"{wish.gpu_fraction} is no part of a GPU: write a number between 0 and 1",
+            )
         else:
             percent = round(wish.gpu_fraction * 100)
             _limit(container, _parts(wish.gpu_count, {_CORE: percent, _RATIO: percent}))

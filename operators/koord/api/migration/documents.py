@@ -31,7 +31,7 @@ def name_of(document: Document) -> str:
 
 
 def malformed(document: Document, error: Exception) -> Lost:
-    return Lost(name_of(document), "object", f"left as it is, because it is malformed: {error!r}")
+    return Lost(name_of(document), "object", f"malformed, so left as it is: {error!r}; correct it")
 
 
 def unshared(value: Any) -> Any:

@@ -72,7 +72,7 @@ def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
     for template in templates:
         _strip_pod(template)
     if document.get("kind") == "ClusterNetworkTopology" and not where.endswith("/default"):
-        say("metadata.name", "it knows one topology, `default`")
+        say("metadata.name", "it knows one topology, `default`: rename this one, or leave it out")
     return Rewritten([original if document == original else document], lost)
 
 

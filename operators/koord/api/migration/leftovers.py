@@ -6,9 +6,10 @@ So nothing is lost unseen: kinds, keys and scheduler names in places that no rul
 from collections.abc import Iterator
 from typing import Any, Final
 
+from koord.api.keys import operators
 from koord.api.migration.documents import Document
 from koord.api.migration.table import GROUPS, PREFIXES, SCHEDULERS, Action, rows_of, rows_of_keys
-from koord.api.migration.wish import advice_of
+from koord.api.migration.wish import CHECK, advice_of
 
 _STAYS: Final = "left as it is"
 _NAMES: Final = {*SCHEDULERS, "kai", "scheduler-plugins"}
@@ -23,7 +24,7 @@ def find_leftovers(document: Document) -> Iterator[tuple[str, str]]:
     """Yield the path of each, and what to do about it."""
     group = str(document.get("apiVersion", "")).rpartition("/")[0]
     if any(group == one or group.endswith(f".{one}") for one in GROUPS):
-        yield str(document.get("kind")), f"{_STAYS}: nothing here reads this kind"
+        yield str(document.get("kind")), f"{_STAYS}: nothing here reads this kind; {CHECK}"
     yield from _walk(document, "")
 
 
@@ -40,10 +41,10 @@ def _check(key: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
     if key in _SKIPPED or key in _KEPT:
         return
     if any(key.startswith(prefix) for prefix in PREFIXES):
-        yield path, _STAYS
+        yield path, f"{_STAYS}: no rule knows this place; {CHECK}, or set it by hand"
     elif key in _FIELDS and value:
         yield path, f"{_STAYS}; {advice_of(_FIELDS[key])}"
     elif key in _NAMING and isinstance(value, str) and value in _NAMES:
-        yield path, f"{_STAYS}: {value}"
+        yield path, f"{_STAYS}: {value}; set {operators.SCHEDULER_NAME} if we are to place its pods"
     else:
         yield from _walk(value, path)

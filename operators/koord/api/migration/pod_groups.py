@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from koord.api.migration.documents import Document
 from koord.api.migration.table import Action, rows_of, rows_of_keys
-from koord.api.migration.wish import Say, Wish, layer_of, read_keys, take
+from koord.api.migration.wish import UNKNOWN, Say, Wish, layer_of, read_keys, take
 
 POD_GROUPS: Final = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai")
 """Their API groups."""
@@ -30,7 +30,7 @@ def read_pod_group(document: Document, say: Say) -> Wish:
     for key, value in (document.get("spec") or {}).items():
         row = rows.get(key)
         if row is None:
-            say(f"spec.{key}", "unknown")
+            say(f"spec.{key}", UNKNOWN)
         elif row.action is Action.TASK_MINIMUMS:
             wish.sub_groups = [{"name": k, "minMember": n} for k, n in value.items()]
         elif row.action is Action.SUB_GROUPS:
@@ -46,12 +46,15 @@ def _read_sub_group(group: Document, say: Say) -> Document:
     fields = _SUB_GROUP_FIELDS.items()
     made = {ours: group[theirs] for theirs, ours in fields if group.get(theirs) is not None}
     for key in sorted(group.keys() - _SUB_GROUP_FIELDS.keys() - {_CONSTRAINT}):
-        say(f"spec.subGroups.{key}", "unknown")
+        say(f"spec.subGroups.{key}", UNKNOWN)
     for one in _read_levels(group.get(_CONSTRAINT) or {}):
         if one["strategy"] == "MustGather":
             made["layer"] = one["layer"]
         else:
-            say(f"spec.subGroups.{_CONSTRAINT}", "a sub-group has required layers only")
+            say(
+                f"spec.subGroups.{_CONSTRAINT}",
+                "a sub-group has required layers only: require it, or do without",
+            )
     return made
 
 

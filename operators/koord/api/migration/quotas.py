@@ -8,7 +8,7 @@ from typing import Any, Final
 from koord.api.keys import operators, quota
 from koord.api.migration.documents import Document
 from koord.api.migration.table import Action, rows_of
-from koord.api.migration.wish import Say, advice_of
+from koord.api.migration.wish import UNKNOWN, Say, advice_of
 from koord.api.podgroup import SIGS_GROUP
 from koord.api.quantity import NANO_PER_UNIT, InvalidQuantityError, parse_quantity
 
@@ -23,6 +23,7 @@ _KAI_FIELDS: Final = {"quota", "limit", "overQuotaWeight", "lendingLimit"}
 _KAI_UNLIMITED: Final = -1
 
 Amounts = dict[str, str]
+_OR_NOTHING: Final = 'or nothing with the label `allow-lent-resource: "false"`: choose'
 
 
 @dataclass
@@ -70,7 +71,10 @@ def _read_flavors(share: Share, groups: Any, say: Say) -> None:
     for group in groups:
         flavors = group.get("flavors") or ()
         if len(flavors) > 1:
-            say("resourceGroups", "several flavors are added up: a quota does not tell nodes apart")
+            say(
+                "resourceGroups",
+                "several flavors are added up: for pools see docs/quota.md#trees-of-node-pools",
+            )
         for one in (one for flavor in flavors for one in flavor.get("resources") or ()):
             name = str(one["name"])
             share.minimum = add(share.minimum, {name: str(one.get("nominalQuota", 0))})
@@ -90,18 +94,18 @@ def _read_lent(share: Share, limits: list[str], say: Say) -> None:
     if limits and set(limits) == {"0"}:
         share.lends = False
     elif limits:
-        say("lendingLimit", "a quota lends all that is idle, or nothing")
+        say("lendingLimit", f"a quota lends all that is idle, {_OR_NOTHING}")
 
 
 def _read_kai(share: Share, resources: Any, say: Say) -> None:
     weights = {}
     lent = []
     for key in resources.keys() - _KAI_AMOUNTS.keys():
-        say(f"spec.resources.{key}", "unknown")
+        say(f"spec.resources.{key}", UNKNOWN)
     for key, (name, unit) in _KAI_AMOUNTS.items():
         one = resources.get(key) or {}
         for unknown in one.keys() - _KAI_FIELDS:
-            say(f"spec.resources.{key}.{unknown}", "unknown")
+            say(f"spec.resources.{key}.{unknown}", UNKNOWN)
         least = one.get("quota") or 0
         if "quota" in one and least != _KAI_UNLIMITED:
             share.minimum[name] = f"{least}{unit}"
@@ -119,7 +123,7 @@ def _read_kai(share: Share, resources: Any, say: Say) -> None:
 def _read_guarantee(share: Share, guarantee: Any, say: Say) -> None:
     kept = _texts(guarantee.get("resource"))
     if share.minimum and kept != share.minimum:
-        say("guarantee", "less than `deserved`: a quota lends all that is idle, or nothing")
+        say("guarantee", f"less than `deserved`: a quota lends all that is idle, {_OR_NOTHING}")
     else:
         share.minimum, share.lends = kept, False
 
@@ -149,14 +153,14 @@ def read_share(document: Document, say: Say) -> Share:
     for key in sorted(spec, key=lambda one: one == "guarantee"):
         row = rows.get(key)
         if row is None:
-            say(f"spec.{key}", "unknown")
+            say(f"spec.{key}", UNKNOWN)
         elif row.action is Action.REPORT:
             say(f"spec.{key}", advice_of(row))
         elif row.action in _READERS:
             try:
                 _READERS[row.action](share, spec[key], say)
             except (AttributeError, InvalidQuantityError, KeyError, TypeError) as error:
-                say(f"spec.{key}", f"cannot be read: {error}")
+                say(f"spec.{key}", f"cannot be read: {error}; correct it, and migrate again")
     return share
 
 

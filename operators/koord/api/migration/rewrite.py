@@ -29,6 +29,7 @@ from koord.api.migration.table import (
 )
 from koord.api.migration.volcano_job import make_jobs, read_volcano_job
 from koord.api.migration.wish import (
+    UNKNOWN,
     Say,
     Wish,
     add_to_template,
@@ -156,7 +157,7 @@ class Migration:
         read_keys(deepcopy(document["metadata"]), rows_of_keys(), say)
         for key in document.get("spec") or {}:
             if key not in rows:
-                say(f"spec.{key}", "unknown")
+                say(f"spec.{key}", UNKNOWN)
             elif rows[key].action is Action.REPORT:
                 say(f"spec.{key}", advice_of(rows[key]))
         return []
@@ -316,11 +317,17 @@ class Migration:
     ) -> list[Document]:
         """Find the gang of an object; return which of its templates are members."""
         if document.get("kind") == "CronJob":
-            say("CronJob", "its pods start one by one: a gang needs a name for each run")
+            say(
+                "CronJob",
+                "its pods start one by one: for a gang create a Job and a PodGroup for each run",
+            )
         if whole.gang:
             return templates
         if document.get("kind") == "JobSet" and Peer.KAI in whole.peers and whole.minimum:
-            say("kai.scheduler/batch-min-member", "of a JobSet: all pods are waited for instead")
+            say(
+                "kai.scheduler/batch-min-member",
+                "all pods of the JobSet are waited for: lower `minMember` of its PodGroups",
+            )
             whole.minimum = None
         with_jobs = Peer.KUEUE in whole.peers or whole.minimum is not None or whole.constraint
         size = None
@@ -328,7 +335,10 @@ class Migration:
             size = size_of(document, with_jobs=bool(with_jobs))
         if size is None and whole.minimum is None:
             if whole.constraint:
-                say("topology", "only a gang has a topology constraint")
+                say(
+                    "topology",
+                    "only a gang has a topology constraint: name a PodGroup, or do without",
+                )
             return []
         whole.gang = str(document["metadata"].get("name", ""))
         if not whole.gang:
@@ -375,7 +385,7 @@ def _take_policy(document: Document, say: Say) -> Wish:
             if key in rows:
                 take(wish, rows[key], value, say)
             else:
-                say(f"schedulingPolicy.{key}", "unknown")
+                say(f"schedulingPolicy.{key}", UNKNOWN)
         del document["spec"]["runPolicy"]["schedulingPolicy"]
     return wish
 

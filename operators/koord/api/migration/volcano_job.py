@@ -5,7 +5,7 @@ from typing import Any
 
 from koord.api.migration.documents import Document
 from koord.api.migration.table import rows_of
-from koord.api.migration.wish import Say, Wish, advice_of, take
+from koord.api.migration.wish import UNKNOWN, Say, Wish, advice_of, take
 
 
 def read_volcano_job(document: Document, say: Say) -> Wish:
@@ -16,7 +16,7 @@ def read_volcano_job(document: Document, say: Say) -> Wish:
     for key, value in spec.items():
         row = rows.get(key)
         if row is None:
-            say(f"spec.{key}", "unknown")
+            say(f"spec.{key}", UNKNOWN)
         elif value not in ([], {}, None):
             take(wish, row._replace(key=f"spec.{key}"), value, say)
     tasks = spec.get("tasks") or ()
@@ -39,7 +39,7 @@ def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Docum
     known = {"name", "replicas", "minAvailable", "template", "maxRetry"}
     rows = rows_of("tasks")
     for key in sorted(task.keys() - known):
-        say(f"spec.tasks.{key}", advice_of(rows[key]) if key in rows else "unknown")
+        say(f"spec.tasks.{key}", advice_of(rows[key]) if key in rows else UNKNOWN)
     metadata = {key: deepcopy(value) for key, value in document["metadata"].items()}
     metadata["name"] = f"{document['metadata']['name']}-{task['name']}"
     template = deepcopy(task["template"])

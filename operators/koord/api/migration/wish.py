@@ -146,9 +146,15 @@ SETTERS: Final[Mapping[Action, Callable[[Wish, Any], None]]] = {
 }
 
 
+CHECK: Final = "check that you can do without it"
+UNKNOWN: Final = f"unknown: {CHECK}, or set it by hand"
+
+
 def advice_of(row: Row) -> str:
     """Say what to do about a key that has no equivalent."""
-    return row.note or (f"use {row.becomes}" if row.becomes != NONE else "no equivalent")
+    if row.becomes == NONE:
+        return f"{row.note or 'nothing here does this'}; {CHECK}"
+    return f"use {row.becomes}" + (f": {row.note}" if row.note else "")
 
 
 def take(wish: Wish, row: Row, value: Any, say: Say) -> None:
@@ -160,7 +166,7 @@ def take(wish: Wish, row: Row, value: Any, say: Say) -> None:
         try:
             SETTERS[row.action](wish, value)
         except ValueError:
-            say(row.key, f"{value!r} cannot be read")
+            say(row.key, f"{value!r} cannot be read: correct it, and migrate again")
 
 
 def read_keys(
@@ -183,7 +189,7 @@ def read_keys(
                 take(wish, rows[key], keys.pop(key), say)
             elif peer is not None:
                 wish.peers.add(peer)
-                say(key, f"unknown; its value was {keys.pop(key)!r}")
+                say(key, f"unknown, its value was {keys.pop(key)!r}: {CHECK}, or set it by hand")
         if not keys:
             del metadata[name]
     return wish
