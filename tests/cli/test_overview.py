@@ -86,6 +86,8 @@ def test_the_queue_says_that_nobody_leads(monkeypatch) -> None:
     done = CliRunner().invoke(app, ["queue"])
     assert "nobody leads, the operators stopped 2s ago" in done.stderr
     assert "podgroup/default/big" in done.stdout
+    as_json = json.loads(CliRunner().invoke(app, ["queue", "-o", "json"]).stdout)
+    assert as_json["warnings"] == [done.stderr.partition("warning: ")[2].strip()]
 
 
 def test_the_queue_of_a_namespace_keeps_its_positions(run) -> None:

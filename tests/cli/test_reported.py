@@ -63,6 +63,7 @@ def test_kept_room_is_the_reason_in_the_text_with_the_way_to_give_it_up() -> Non
     assert lines[0].startswith("Pod default/w-0 Waiting KeptForReplacements since")
     assert lines[1] == f"  {KEPT}"
     assert "the operators report; numbers in it may be some minutes old" in lines[2]
+    assert "the nodes below are shown without it" in lines[3]
     text = "\n".join(lines)
     assert "There is room" not in text
     assert "The operators report" not in text

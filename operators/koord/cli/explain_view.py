@@ -281,6 +281,8 @@ def _make_reasons(answer: Explanation, now: float) -> Iterator[str]:
         yield answer.reason.message
         if isinstance(answer.reason.reason, ReportedReason):
             yield "That is what the operators report; numbers in it may be some minutes old."
+            if any(offers.fit for offers in answer.offers):
+                yield "Only they know it: the nodes below are shown without it."
     elif answer.standing is PlacementState.WAITING and not answer.notes:
         yield "The reason is not known from here."
     if answer.standing in _WITH_REASON and (evicted := find_eviction(answer.episodes)) is not None:

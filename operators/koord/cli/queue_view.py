@@ -29,14 +29,18 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     reading, target = read_without_target(kubeconfig, context, namespace)
     refuse_without_pods(reading, target)
     refuse_unknown_namespace(reading, namespace)
-    for warning in (*describe_absence(reading.leader), *warn_of_gaps(reading, target)):
+    warnings = (*describe_absence(reading.leader), *warn_of_gaps(reading, target))
+    for warning in warnings:
         warn(warning)
     every = find_waiting(reading, target)
     shown = [one for one in every if not namespace or namespace in one.namespaces]
     now = time.time()
     print_in(
         output,
-        document=lambda: {"waiting": [make_document(one) for one in shown]},
+        document=lambda: {
+            "waiting": [make_document(one) for one in shown],
+            "warnings": list(warnings),
+        },
         names=lambda: (f"{one.kind}/{name}" for one in shown for name in one.names),
         text=lambda: draw(shown, now, is_wide=output is Output.WIDE),
     )
