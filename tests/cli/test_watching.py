@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,26 @@ def test_a_warning_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
 
     show_again(show, stop_without(ages))
     assert capsys.readouterr().err == "warning: nobody leads for 2s\n"
+
+
+def test_a_screen_has_warnings_above_the_page_and_ages_that_grow(monkeypatch) -> None:
+    class Screen(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen, ages = Screen(), [2, 4, 4]
+    monkeypatch.setattr("sys.stdout", screen)
+
+    def show() -> None:
+        warn("nobody leads")
+        print(f"waits {format_age(ages.pop(0))}")  # noqa: T201 - as a command does
+
+    show_again(show, stop_without(ages))
+    assert screen.getvalue().split("\x1b[H\x1b[2J") == [
+        "",
+        "warning: nobody leads\nwaits 2s\n",
+        "warning: nobody leads\nwaits 4s\n",
+    ]
 
 
 def stop_without(left: list[Any]) -> Callable[[float], None]:
