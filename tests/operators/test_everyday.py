@@ -260,7 +260,7 @@ def test_pods_can_be_released_by_those_who_leave(unprotected_cluster: Cluster) -
     assert "nothing to do" in koord(cluster, *options, "--yes").stdout
     unknown = koord(cluster, "release", "othr", "-n", cluster.namespace, "--yes")
     assert unknown.exit_code == 2
-    assert "no pod or gang here is named othr" in unknown.stderr
+    assert "no pod, gang or Job here is named othr" in unknown.stderr
     assert "other" in unknown.stderr
 
 

@@ -132,7 +132,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
       kubectl koord explain eq/team-a
     """
-    kind, namespace, name = _parse_target(kind, namespace, name)
+    kind, namespace, name = parse_target(kind, namespace, name)
     if kind in {"quota", "node"}:
         if kind == "quota":
             from koord.cli.quota_view import show_quota
@@ -153,7 +153,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     )
 
 
-def _parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
+def parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
     """Parse ``KIND NAME``, ``KIND NAMESPACE/NAME`` and the same with a slash between."""
     if not name:
         kind, _, name = kind.partition("/")
@@ -215,7 +215,7 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
             "give --dry-run: the operators preempt by themselves, this only shows the plan",
             param_hint="--dry-run",
         )
-    kind, namespace, name = _parse_target(kind, namespace, name)
+    kind, namespace, name = parse_target(kind, namespace, name)
     kinds = {one.lower(): one for one in TargetKind}
     if kind not in kinds:
         raise typer.BadParameter(

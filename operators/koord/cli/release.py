@@ -1,16 +1,22 @@
 """``koord release``: takes our gate off waiting pods, for leaving. Only its command line."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from koord.cli.common import Context, Kubeconfig, complete_namespace
+from koord.cli.queries import parse_target
+
+_KINDS: Final = ("", "pod", "podgroup", "job")
+"""What can be named; empty for any of them."""
 
 
 def release(  # noqa: PLR0917 - typer calls it, by name
     name: Annotated[
         str,
-        typer.Argument(metavar="[NAME]", help="A pod, or a gang: all its members."),
+        typer.Argument(
+            metavar="[NAME]", help="A pod, a gang or a Job, also as KIND/NAME: all its pods."
+        ),
     ] = "",
     selector: Annotated[str, typer.Option("--selector", "-l", help="Labels of the pods.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="All pods of the namespace.")] = False,
@@ -40,10 +46,18 @@ def release(  # noqa: PLR0917 - typer calls it, by name
 
       koord release bert -n team-a
 
+      koord release job/bert -n team-a
+
       koord release --all --all-namespaces --yes
     """
     if sum(map(bool, (name, selector, everything))) != 1:
         raise typer.BadParameter("give a NAME, or -l SELECTOR, or --all")
     from koord.cli.release_pods import Wanted, release_pods  # noqa: PLC0415 - slow
 
-    release_pods(Wanted(name, selector, namespace, all_namespaces), kubeconfig, context, yes=yes)
+    kind = ""
+    if "/" in name:
+        kind, namespace, name = parse_target(name, namespace, "")
+    if kind not in _KINDS:
+        raise typer.BadParameter(f"give one of {', '.join(_KINDS[1:])}", param_hint="NAME")
+    wanted = Wanted(kind, name, selector, namespace, all_namespaces)
+    release_pods(wanted, kubeconfig, context, yes=yes)

@@ -22,6 +22,7 @@ from koord.kube.errors import ApiError, KubeError
 from koord.kube.kinds import PODS
 from koord.kube.wire import ObjectList, ObjectMeta
 
+_JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 _AT_ONCE: Final = 16
 _PAGE_SIZE: Final = 2500
 _MAX_SHOWN: Final = 10
@@ -55,17 +56,26 @@ class _Pod(msgspec.Struct):
         return gates.index(operators.PLACEMENT_GATE) if operators.PLACEMENT_GATE in gates else None
 
     @property
-    def names(self) -> set[str]:
-        """Its name, and that of its gang."""
+    def names(self) -> dict[str, str]:
+        """Kind -> its name, that of its gang, and that of its Job, as far as there are any."""
         meta = self.metadata
         gang = parse_pod_gang(meta.namespace, meta.labels or {}, meta.annotations or {})
-        return {meta.name} if gang is None else {meta.name, gang.name}
+        names = {
+            "pod": meta.name,
+            "podgroup": "" if gang is None else gang.name,
+            "job": (meta.labels or {}).get(_JOB_LABEL, ""),
+        }
+        return {kind: name for kind, name in names.items() if name}
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which pods: by name of a pod or gang, by labels, or all."""
+    """Which pods: by name of a pod, gang or Job, by labels, or all.
 
+    ``kind`` is ``pod``, ``podgroup``, ``job``, or empty for any of them.
+    """
+
+    kind: str
     name: str
     selector: str
     namespace: str
@@ -86,11 +96,7 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) 
         if not wanted.everywhere:
             path = path_in(path, wanted.namespace or access.namespace)
         every = await _list(client, path, wanted.selector)
-        named = [pod for pod in every if not wanted.name or wanted.name in pod.names]
-        if wanted.name and not named:
-            meant = suggest(wanted.name, {name for pod in every for name in pod.names})
-            fail(f"no pod or gang here is named {wanted.name}{meant}", ExitCode.USAGE)
-        pods = [pod for pod in named if pod.gate is not None]
+        pods = [pod for pod in _choose(every, wanted) if pod.gate is not None]
         if not pods:
             typer.echo("No pod with our gate is there; nothing to do.")
             return
@@ -98,6 +104,22 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) 
         if not yes and not typer.confirm(f"Take the gate off {count_of(len(pods), 'pod')}?"):
             raise typer.Exit(ExitCode.NOT_WELL)
         await _patch_all(client, pods)
+
+
+def _choose(every: Sequence[_Pod], wanted: Wanted) -> Sequence[_Pod]:
+    """Return the pods that are meant by name; ends the command if there are none."""
+    if not wanted.name:
+        return every
+
+    def names_of(pod: _Pod) -> set[str]:
+        return {name for kind, name in pod.names.items() if wanted.kind in {"", kind}}
+
+    named = [pod for pod in every if wanted.name in names_of(pod)]
+    if not named:
+        meant = suggest(wanted.name, {name for pod in every for name in names_of(pod)})
+        what = wanted.kind or "pod, gang or Job"
+        fail(f"no {what} here is named {wanted.name}{meant}", ExitCode.USAGE)
+    return named
 
 
 async def _list(client: Client, path: str, selector: str) -> list[_Pod]:

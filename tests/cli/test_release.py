@@ -1,0 +1,45 @@
+"""Which pods ``koord release`` means by a name."""
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from koord.api.keys import gang
+from koord.cli.main import app
+from koord.cli.release_pods import Wanted, _choose, _Pod, _Spec
+from koord.kube.wire import ObjectMeta
+
+
+def make(name: str, group: str = "", job: str = "") -> _Pod:
+    labels = {gang.POD_GROUP: group, "batch.kubernetes.io/job-name": job}
+    written = {key: value for key, value in labels.items() if value}
+    return _Pod(ObjectMeta(name=name, namespace="t", labels=written), _Spec())
+
+
+PODS = (make("a-0", "bert", "train"), make("a-1", "bert", "train"), make("train"), make("b"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "found"),
+    [
+        ("", "train", ["a-0", "a-1", "train"]),
+        ("job", "train", ["a-0", "a-1"]),
+        ("pod", "train", ["train"]),
+        ("podgroup", "bert", ["a-0", "a-1"]),
+        ("", "", ["a-0", "a-1", "train", "b"]),
+    ],
+)
+def test_names(kind: str, name: str, found: list[str]) -> None:
+    chosen = _choose(PODS, Wanted(kind, name, "", "", everywhere=False))
+    assert [pod.metadata.name for pod in chosen] == found
+
+
+def test_an_unknown_job_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        _choose(PODS, Wanted("job", "trian", "", "", everywhere=False))
+    assert "no job here is named trian; did you mean train?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["node/n", "jobs.bacth/x"])
+def test_other_kinds_are_refused(name: str) -> None:
+    assert CliRunner().invoke(app, ["release", name]).exit_code == 2
