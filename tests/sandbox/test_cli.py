@@ -58,7 +58,7 @@ def test_a_sandbox_outlives_up_and_ends_with_down(trace):
     ("arguments", "message"),
     [
         (["down"], "no sandbox 'default' is running; `koord sandbox up`"),
-        (["env", "--name=x"], "no sandbox 'x' is running"),
+        (["env", "--name=x"], "no sandbox 'x' is running; `koord sandbox up --name x` starts one"),
         (["up", "--shape=x"], "no node shape 'x'"),
         (["up", "--name=X"], "is not a valid name"),
         (["up", "--kubernetes=1.29"], "no Kubernetes '1.29' to build; there are 1.30, 1.33, 1.36"),
@@ -69,6 +69,13 @@ def test_errors_are_one_sentence(arguments, message):
     assert result.exit_code == 1
     assert message in result.stderr
     assert list_names() == []
+
+
+def test_how_to_start_one_is_told_where_others_run(monkeypatch):
+    monkeypatch.setattr("koord.sandbox.record.list_names", lambda: ["other"])
+    result = _run("env")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there are: other; `koord sandbox up` starts one" in result.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

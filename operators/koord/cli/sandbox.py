@@ -22,9 +22,14 @@ from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.build import ConsoleReporter, list_kubernetes
 from koord.sandbox.devices import report_devices, set_health
 from koord.sandbox.numa import report_numa
-from koord.sandbox.record import SandboxStatus, list_names, list_statuses, take_down
+from koord.sandbox.record import (
+    DEFAULT_NAME,
+    SandboxStatus,
+    list_names,
+    list_statuses,
+    take_down,
+)
 
-_DEFAULT_NAME = "default"
 _MOST_NODES = 10_000
 
 sandbox = typer.Typer(
@@ -82,7 +87,7 @@ def _explain_errors() -> Iterator[None]:
 
 @sandbox.command()
 def up(
-    name: Name = _DEFAULT_NAME,
+    name: Name = DEFAULT_NAME,
     nodes: Annotated[
         int, typer.Option(min=0, max=_MOST_NODES, help="Number of fake nodes to create.")
     ] = 8,
@@ -127,7 +132,7 @@ def _add_nodes(box: Sandbox, nodes: int, shape: str) -> None:
 
 
 def print_next_steps(name: str) -> None:
-    option = "" if name == _DEFAULT_NAME else f" --name {name}"
+    option = "" if name == DEFAULT_NAME else f" --name {name}"
     _print_plainly(f"""\
 To use it, in every shell:
   eval "$(koord sandbox env{option})"
@@ -140,7 +145,7 @@ To stop it:
 
 @sandbox.command()
 def down(
-    name: Name = _DEFAULT_NAME,
+    name: Name = DEFAULT_NAME,
     everything: Annotated[bool, typer.Option("--all", help="Every sandbox of this user.")] = False,
 ) -> None:
     """Stop a sandbox and remove everything that belongs to it.
@@ -199,7 +204,7 @@ def _print_table(statuses: list[SandboxStatus]) -> None:
 
 @sandbox.command()
 def devices(
-    name: Name = _DEFAULT_NAME,
+    name: Name = DEFAULT_NAME,
     fail: Annotated[
         list[str] | None,
         typer.Option(metavar="NODE/TYPE/MINOR", help="A device that fails; can be repeated."),
@@ -231,7 +236,7 @@ def devices(
 
 
 @sandbox.command()
-def env(name: Name = _DEFAULT_NAME) -> None:
+def env(name: Name = DEFAULT_NAME) -> None:
     """Print the settings with which a shell uses a sandbox, for eval.
 
     For example: eval "$(koord sandbox env)"

@@ -26,6 +26,8 @@ from koord.sandbox.errors import NameTakenError, SandboxApiError, SandboxError, 
 from koord.sandbox.nodes import count_nodes
 from koord.sandbox.paths import state_directory, write_privately
 
+DEFAULT_NAME = "default"
+"""The name that commands use unless another is given."""
 _PATIENCE = 10.0  # seconds; the supervisor needs a fraction of one
 _STATE, _START = 0, 19  # fields of /proc/PID/stat after the command's name
 _ENDED = {"Z", "X"}
@@ -202,9 +204,9 @@ def remove(directory: Path) -> None:
 
 
 def _explain_unknown(name: str) -> str:
-    if known := list_names():
-        return f"no sandbox {name!r} is running; there are: {', '.join(known)}"
-    return f"no sandbox {name!r} is running; `koord sandbox up` starts one"
+    others = f"there are: {', '.join(known)}; " if (known := list_names()) else ""
+    option = "" if name == DEFAULT_NAME else f" --name {name}"
+    return f"no sandbox {name!r} is running; {others}`koord sandbox up{option}` starts one"
 
 
 def now() -> datetime:
