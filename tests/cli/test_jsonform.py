@@ -12,7 +12,7 @@ from koord.cli.json_output import make_document
 from koord.cli.output import to_json
 
 A = "default/a"
-PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explain-json.md"
 
 
 def load(answer):
