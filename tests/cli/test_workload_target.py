@@ -252,6 +252,7 @@ def test_a_failed_job_of_an_evicted_gang() -> None:
     group = make_pod_group("a/g", 2).build()
     text = print_answer(found, group)
     assert "has failed" in text
+    assert text.rstrip().endswith("- It makes no more pods: delete it and create it again.")
     assert "Evicted pods count" not in text
     episode = Episode(int(NOW - 60), "Preempted", "no room", "b/high")
     text = print_answer(found, replace(group, history=(episode,)))

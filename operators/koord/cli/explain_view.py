@@ -170,7 +170,8 @@ def _add_job(answer: Explanation, found: Found) -> Explanation:
         answer,
         standing=job.standing if is_all else answer.standing,
         notes=(*job.notes, *((COUNTED,) if was_evicted and COUNTED not in job.notes else ())),
-        advice=job.advice or answer.advice,
+        # Of a gang it is about missing members, which this Job does not create.
+        advice=(*job.advice, *(answer.advice if answer.target.kind is TargetKind.POD else ())),
     )
 
 

@@ -95,7 +95,8 @@ def describe_job(job: "Job", event: EvictionEvent | None, now: float) -> JobStat
         why = f"{failed.reason}: {failed.message}".strip(": ").removesuffix(".")
         told = () if event is None else (f"Of its pod {event.pod}: {event.text(now)}.", COUNTED)
         notes = (f"{title} has failed: {cut(why)}.", *told)
-        return JobState(PlacementState.ENDED, job.spec.template.metadata, notes, has_failed=True)
+        again = ("It makes no more pods: delete it and create it again.",)
+        return JobState(PlacementState.ENDED, job.spec.template.metadata, notes, again, True)
     note, advice = _tell_waiting(job, title, now)
     return JobState(PlacementState.WAITING, job.spec.template.metadata, (note,), (advice,))
 

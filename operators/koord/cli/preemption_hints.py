@@ -82,8 +82,8 @@ def _tell_victim(reading: Reading, pod: Pod, now: float) -> Iterator[str]:
     if by is not None:
         yield (
             f"It is preempted by {by.preemptor or 'a pod of higher priority'} (plan "
-            f"{by.plan_id}), which takes its place. A replacement starts when there is room for it "
-            "again."
+            f"{by.plan_id}), which takes its place. What its owner creates in its place starts "
+            "when there is room."
         )
     else:
         mark = (reading.sighting or Sighting()).conditions.get(operators.OVER_ENTITLEMENT)
