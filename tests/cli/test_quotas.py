@@ -324,7 +324,7 @@ def test_what_if_tells_what_waits_ahead(run: Callable[..., Result]) -> None:
     text = lines(run("what-if", "b", "--pods", "2", "-r", f"{GPU}=1", "-r", "cpu=500m"))
     assert text[0].startswith("2 pods of 500m cpu, 1 nvidia.com/gpu in quota b would wait: ")
     assert text[0].endswith("; it would start now if nothing was ahead of it")
-    assert text[2] == f"1 pod waits in b already, ahead of it: pod default/b-0 (8 {GPU})"
+    assert text[2] == f"1 pod waits in b already, ahead of it: default/b-0 (8 {GPU})"
     document = json.loads(run("what-if", "b", "-r", f"{GPU}=1", "-o", "json").stdout)
     assert (document["starts"], document["startsAlone"]) == (False, True)
     assert [one["name"] for one in document["ahead"]] == ["default/b-0"]

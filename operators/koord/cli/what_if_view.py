@@ -142,12 +142,12 @@ def make_gang_lines(
     yield f"{title} {verdict}"
     yield hide_names(reason.text())
     if answer.ahead:
-        count = len(answer.ahead)
-        kinds = {one.kind for one in answer.ahead}
-        what = count_of(count, "unit" if len(kinds) > 1 else kinds.pop())
-        names = named([_tell_unit(one) for one in answer.ahead], _MOST_NAMED)
+        count, kinds = len(answer.ahead), {one.kind for one in answer.ahead}
+        is_mixed = len(kinds) > 1
+        what = count_of(count, "unit" if is_mixed else kinds.pop())
+        names = [_tell_unit(one, with_kind=is_mixed) for one in answer.ahead]
         verb = "waits" if count == 1 else "wait"
-        yield f"{what} {verb} in {quota} already, ahead of it: {names}"
+        yield f"{what} {verb} in {quota} already, ahead of it: {named(names, _MOST_NAMED)}"
     if answer.others:
         verb = "waits" if answer.others == 1 else "wait"
         yield f"{count_of(answer.others, 'unit')} {verb} in other quotas, ahead of it (koord queue)"
@@ -157,11 +157,11 @@ def make_gang_lines(
         yield from (f"  - {sentence}" for sentence in advice)
 
 
-def _tell_unit(one: WaitingUnit) -> str:
+def _tell_unit(one: WaitingUnit, *, with_kind: bool = True) -> str:
     """Write ``gang t/x (8 nvidia.com/gpu)``."""
     key = next((key for key in (*CARDS, *sorted(one.asks)) if one.asks.get(key)), "")
     amount = f" ({approximate(key, one.asks[key])} {key})" if key else ""
-    return f"{one.title}{amount}"
+    return f"{one.title if with_kind else one.name}{amount}"
 
 
 def _known_resources(state: ClusterState) -> set[str]:
