@@ -57,7 +57,7 @@ def test_similar_names_are_suggested(furnished: Cluster) -> None:
         ("preempt pod/trian-0 --dry-run", "did you mean train-0?"),
         ("preempt pg/trian --dry-run", "did you mean train?"),
         (f"preempt rsv/{space}-hold --dry-run", f"did you mean {space}-held?"),
-        ("release trian --yes", "did you mean train or trainer or train-0?"),
+        ("release trian --yes", "did you mean train or train-0?"),
         (f"quota explain {quota}s", f"did you mean {quota}?"),
         (f"quota what-if {quota}s -r cpu=1", f"did you mean {quota}?"),
         (f"reservation explain {space}-hold --pod {space}/train-0", f"did you mean {space}-held?"),
