@@ -419,7 +419,7 @@ def test_watch_shows_the_queue_again_when_it_changes(
     ) as watching:
         assert watching.stdout is not None
         try:
-            assert json.loads(read_document(watching.stdout)) == {"waiting": []}
+            assert json.loads(read_document(watching.stdout))["waiting"] == []
             create("one", gpus=9)
             (waiting,) = json.loads(read_document(watching.stdout))["waiting"]
             assert waiting["names"] == [f"{namespace}/one"]

@@ -40,7 +40,8 @@ def reader(cluster, tmp_path) -> Iterator["Reader"]:
     """A shell with a checkout, a kubeconfig and a namespace of its own."""
     one = Reader(cluster, tmp_path)
     yield one
-    one.run(["koord sandbox down --all"])
+    if one.has_sandboxes:
+        one.run(["koord sandbox down --all"])
     cluster.client.delete(f"/api/v1/namespaces/{one.namespace}")
 
 
@@ -65,13 +66,18 @@ class Reader:
         cluster.create_namespace(self.namespace)
         kubectl = Path(cluster.record.programs[KUBECTL].path)
         cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+        self._state = home / "state"
         self._environment = os.environ | {
             "HOME": str(home),
             "KUBECONFIG": str(self._write_kubeconfig(cluster, home)),
             "PATH": os.pathsep.join([str(kubectl.parent), str(KOORD.parent), os.environ["PATH"]]),
             "XDG_CACHE_HOME": cache,
-            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_STATE_HOME": str(self._state),
         }
+
+    @property
+    def has_sandboxes(self) -> bool:
+        return self._state.exists()
 
     def write_file(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")

@@ -114,7 +114,9 @@ def test_documented_configuration_is_valid():
 
 @pytest.mark.sandbox
 @pytest.mark.timeout(300)
-@each_page
+@pytest.mark.parametrize(
+    "page", sorted({block.page for block in BLOCKS if block.run is Run.ALWAYS})
+)
 def test_commands_of_a_page_succeed(page, reader, operators, subtests):
     for block in BLOCKS:
         if block.page == page and block.run is Run.ALWAYS:

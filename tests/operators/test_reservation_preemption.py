@@ -70,7 +70,7 @@ def test_a_reservation_takes_the_room_of_lower_pods(room: Room) -> None:
     assert room.is_nominated("r")
     title = f"reservation/{room.reservations.name('r')}"
     message = room.cluster.condition(room.cluster.get_pod("low"), "DisruptionTarget")[2]
-    assert f"preemptor: {title}, triggerPod: {title} (priority 1000000" in message
+    assert message.startswith(f"{title} (priority 1000000) needs its place (plan ")
     room.expect(lambda: "1 of 1 pod still terminating" in room.scheduled("r")[2], "it says so")
     room.expect(lambda: bool(room.events("r", "Preempting")), "it has an event")
     room.expect(lambda: title in "".join(room.notes("Preempted")), "the victim has one")
@@ -150,7 +150,7 @@ def test_a_reservation_gives_way_and_waits_for_room_again(room: Room) -> None:
     room.cluster.expect_bound("high")
     status = room.reservations.expect("r", "Pending")
     assert not {"nodeName", "allocatable"} & status.keys()
-    note = f"preemptor: {room.cluster.namespace}/high"
+    note = f"{room.cluster.namespace}/high (priority 1000000) needs its place"
     room.expect(lambda: note in "".join(room.events("r", "Preempted")), "it has an event")
     room.expect(lambda: "lacks 8 free" in room.scheduled("r")[2], "it says why it waits")
     room.cluster.delete_pod("high")

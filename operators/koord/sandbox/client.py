@@ -114,7 +114,7 @@ def wait_until_served(client: AdminClient, name: str) -> None:
     """Return when the objects of a CustomResourceDefinition can be listed in every version.
 
     Before, lists are answered with 404 while the API server installs the kind, and then with 429
-    while it fills its cache.
+    while it fills its cache. A list of a page (``limit``) would be answered without the cache.
     """
     spec = client.get(f"{_DEFINITIONS}/{name}")["spec"]
     for version in spec["versions"]:
@@ -123,7 +123,7 @@ def wait_until_served(client: AdminClient, name: str) -> None:
 
 
 def _make_path(spec: dict[str, Any], version: str) -> str:
-    return f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1"
+    return f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
 
 
 def _wait_for_list(client: AdminClient, path: str) -> None:
