@@ -187,7 +187,7 @@ def test_explain_names_the_victims_that_still_terminate(
     why = find_preempting(cluster.state, find(cluster).key)
     room, leaving = hint_at_preemption(reading, GANG, why, 2000.0)
     assert room == f"Room on n1, n2 is kept for it (plan {found.placement.plan_id})."
-    assert leaving == f"Still terminating: default/low-1 ({says})."
+    assert leaving == f"Still there: default/low-1 ({says})."
     victim = Target(TargetKind.POD, "default", "low-1")
     assert hint_at_preemption(reading, victim, None, 2000.0)[1] == leaving
 
@@ -213,7 +213,7 @@ def test_explain_names_reclaimed_pods_that_still_terminate() -> None:
     assert "Reclaim is under way: 1 evicted pod still terminates (default/hog-0)." in (
         mine.reason.message
     )
-    leaving = "Still terminating: default/hog-0 (due 5m ago; 1 finalizer example.com/hold)."
+    leaving = "Still there: default/hog-0 (due 5m ago; 1 finalizer example.com/hold)."
     assert mine.advice[0] == leaving
     victim = make_answer(reading, Target(TargetKind.POD, "default", "hog-0"), 2000.0)
     assert victim.advice == (
@@ -223,3 +223,39 @@ def test_explain_names_reclaimed_pods_that_still_terminate() -> None:
         ),
         leaving,
     )
+
+
+@pytest.mark.parametrize("is_reclaim", [False, True])
+def test_a_gang_that_is_asked_to_end_is_told_until_when(*, is_reclaim: bool) -> None:
+    cluster = make_cluster(2).gang("hog", 2)
+    by = None if is_reclaim else PreemptedBy("p1", "default/high", "default/high-0")
+    for at in range(2):
+        pod = make_pod(f"hog-{at}").gang("default/hog").gpu(8)
+        placed = pod.released(f"n{at}", "p", "default/hog", 2, 2).running(f"n{at}").build()
+        marked = {"preempted_by": by, "is_reclaimed": is_reclaim, "ends_until": 2013.0}
+        cluster.pods(replace(placed, is_terminating=True, **marked))
+    target = Target(TargetKind.POD_GROUP, "default", "hog")
+    answer = make_answer(Reading(cluster.state), target, 2000.0)
+    assert (answer.standing, answer.reason, answer.waits) == ("BeingEvicted", None, None)
+    why = "its quota uses more" if is_reclaim else "It is preempted by default/high (plan p1)"
+    assert why in answer.advice[0]
+    until = "Still there: default/hog-0 (may end by itself within 13s), default/hog-1 (may end"
+    assert answer.advice[1].startswith(until)
+    assert answer.advice[2].startswith("Until then it may save its work")
+    assert not any("Create" in sentence for sentence in answer.advice)
+    pod = make_answer(Reading(cluster.state), Target(TargetKind.POD, "default", "hog-0"), 2000.0)
+    assert pod.standing == "BeingEvicted"
+
+
+def test_a_preemptor_is_told_until_when_its_victims_may_end_by_themselves() -> None:
+    cluster = make_full()
+    found = find_plan(cluster.state, find(cluster), None)
+    assert isinstance(found, Preemption)
+    cluster.state.nominations.begin(nominate(found))
+    by = PreemptedBy("p1", "default/high", "default/high-0")
+    for name in ("low-1", "low-2"):
+        pod = replace(cluster.pod(name), preempted_by=by, is_terminating=True, ends_until=90.0)
+        cluster.pods(pod)
+    why = find_preempting(cluster.state, find(cluster).key)
+    assert why is not None
+    assert "2 of 2 pods may end by themselves until 1970-01-01T00:01:30Z" in why.text()

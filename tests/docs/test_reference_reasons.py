@@ -23,7 +23,15 @@ from koord.reference.entries import EntryKind, list_entries
 PACKAGE = Path(__file__).parents[2] / "operators" / "koord"
 PARTS = ("agent", "controllers", "core", "kube", "runtime")
 WORDS = re.compile(r"([A-Z]+[a-z]+){2,}")
-OF_OUTPUT = {"HeldUp", "NotOurs", "NothingWaits", "UnknownGang", "NotReady", "NotActive"}
+OF_OUTPUT = {
+    "BeingEvicted",
+    "HeldUp",
+    "NotOurs",
+    "NothingWaits",
+    "UnknownGang",
+    "NotReady",
+    "NotActive",
+}
 """States that commands print in words."""
 OF_FAULTS = {
     *("RootListed", "NoNodeLayer", "UnknownParent", "TwoRoots", "TwoChildren", "NoLabel"),

@@ -659,3 +659,26 @@ def test_a_gated_pod_with_a_misspelled_key_is_noted_until_it_is_gone(
     assert (told.key, key.key) == ("ns/p", "gang.scheduling.koordinator.sh/nmae")
     translator.forget(pod)
     assert not translator.ignored
+
+
+@pytest.mark.parametrize(
+    ("text", "until"),
+    [
+        ('{"deadline": "1970-01-01T00:01:30Z", "reason": "x"}', 90.0),
+        ('{"deadline": "soon"}', 0.0),
+        ("{}", 0.0),
+        ("[", 0.0),
+        ("", 0.0),
+    ],
+)
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_marked_pod_may_end_until_its_deadline(
+    translator: PodTranslator,
+    text: str,
+    until: float,
+    is_marked: bool,  # noqa: FBT001
+) -> None:
+    mark = {"type": "operators.koordinator.sh/OverEntitlement", "status": str(is_marked)}
+    annotations = {"scheduling.koordinator.sh/soft-eviction": text}
+    pod = translator.translate(wire(status={"conditions": [mark]}, annotations=annotations))
+    assert pod.ends_until == (until if is_marked else 0.0)

@@ -222,7 +222,8 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
     reason = keep_known(explanation.reason, reading, target.namespace)
     standing, waits = explanation.standing, None
     below = _find_degraded(state, target.key, now)
-    if below is not None:
+    is_evicted = standing is PlacementState.BEING_EVICTED
+    if below is not None and not is_evicted:
         standing, waits, reason = PlacementState.DEGRADED, reason, below
     pod_group = state.gangs.pod_group(target.key)
     episodes = () if pod_group is None else pod_group.history
@@ -238,7 +239,8 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         history = replace(history, reported=reports.on_gang(state, target.key))
     standing, reason = _correct(standing, reason, history, reading.leader)
     advice = _advise(reading, waits or reason)
-    if isinstance(waits or reason, MissingMembers) and find_eviction(episodes) is not None:
+    was_evicted = find_eviction(episodes) is not None
+    if is_evicted or (was_evicted and isinstance(waits or reason, MissingMembers)):
         advice = _AFTER_EVICTION
     elif isinstance(below, BelowMin) and (waits is None or isinstance(waits, MissingMembers)):
         advice = find_owner_hints(state, target.key, below)

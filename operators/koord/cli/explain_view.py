@@ -199,6 +199,7 @@ _STYLES: Final = {
     PlacementState.HELD_UP: "bold red",
     PlacementState.BOUND: "bold green",
     PlacementState.DEGRADED: "bold red",
+    PlacementState.BEING_EVICTED: "bold yellow",
     PlacementState.ENDED: "bold",
     PlacementState.NOT_OURS: "bold magenta",
     PlacementState.NOTHING_WAITS: "bold green",
@@ -208,6 +209,7 @@ _SENTENCES: Final = {
         "There is room for it: the operators place it in their next cycle, unless pods with "
         "precedence take the room."
     ),
+    PlacementState.BEING_EVICTED: "The operators evict it, and it is still there.",
     PlacementState.ENDED: "It has ended or is being deleted.",
     PlacementState.NOTHING_WAITS: "All members have nodes.",
 }

@@ -4,7 +4,7 @@ A waiting unit may be preempting already, or would preempt, or others are evicte
 is entitled to their room; a victim makes room for somebody.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from koord.api.keys import operators
@@ -33,9 +33,9 @@ def hint_at_preemption(
 ) -> tuple[str, ...]:
     """Return what is worth saying at ``now``; ``reason`` is why the target waits."""
     state = reading.state
-    pod = state.pod_by_key(target.key) if target.is_planned_alone else None
-    if pod is not None and (pod.preempted_by is not None or pod.is_reclaimed):
-        return tuple(_tell_victim(reading, pod, now))
+    victims = tuple(_find_victims(state, target))
+    if victims:
+        return tuple(_tell_victims(reading, victims, now))
     if reason is None or not reason.is_capacity:
         return ()
     if isinstance(reason.remark, QuotaClaim) and reason.remark.leaving:
@@ -43,6 +43,18 @@ def hint_at_preemption(
         return (_write_leaving(reading, (one for one in found if one is not None), now),)
     unit = find_unit(state, target)
     return () if unit is None else tuple(_tell_preemptor(reading, unit, target, now))
+
+
+def _find_victims(state: ClusterState, target: Target) -> Iterator[Pod]:
+    """Yield what is evicted of the target: the pod, or all of a gang of which none stays."""
+    if target.is_planned_alone:
+        pod = state.pod_by_key(target.key)
+        if pod is not None and (pod.preempted_by is not None or pod.is_reclaimed):
+            yield pod
+        return
+    members = state.gangs.members(target.key).values()
+    if not any(pod.is_alive for pod in members):
+        yield from (pod for pod in members if pod.is_being_evicted)
 
 
 def find_unit(state: ClusterState, target: Target) -> Unit | None:
@@ -77,8 +89,8 @@ def find_plan(
     return plan_preemption(state, unit, options, Exempt(terminating=leaving), context)
 
 
-def _tell_victim(reading: Reading, pod: Pod, now: float) -> Iterator[str]:
-    by = pod.preempted_by
+def _tell_victims(reading: Reading, pods: Sequence[Pod], now: float) -> Iterator[str]:
+    by = pods[0].preempted_by
     if by is not None:
         yield (
             f"It is preempted by {by.preemptor or 'a pod of higher priority'} (plan "
@@ -89,19 +101,24 @@ def _tell_victim(reading: Reading, pod: Pod, now: float) -> Iterator[str]:
         mark = (reading.sighting or Sighting()).conditions.get(operators.OVER_ENTITLEMENT)
         why = f": {mark.message.rstrip('.')}" if mark is not None and mark.message else ""
         yield f"It is evicted because its quota uses more than its share{why}."
-    yield _write_leaving(reading, (pod,), now)
+    yield _write_leaving(reading, pods, now)
+    if any(pod.ends_until > now and not pod.gone_by for pod in pods):
+        yield "Until then it may save its work, and stays if its room is not needed any more."
 
 
 def _write_leaving(reading: Reading, pods: Iterable[Pod], now: float) -> str:
     """Say of pods that terminate how long that may take, and what keeps them."""
     every = sorted(pods, key=lambda pod: (not pod.gone_by, pod.gone_by, pod.key))
     names = [f"{pod.title} ({_describe_end(reading, pod, now)})" for pod in every]
-    return f"Still terminating: {named(names, _MOST_LEAVING)}."
+    return f"Still there: {named(names, _MOST_LEAVING)}."
 
 
 def _describe_end(reading: Reading, pod: Pod, now: float) -> str:
     if not pod.gone_by:
-        return "marked, and about to be deleted"
+        left = pod.ends_until - now
+        if left <= 0:
+            return "marked, and about to be deleted"
+        return f"may end by itself within {format_age(left)}"
     late = now - pod.gone_by
     time = f"due {format_age(late)} ago" if late > 0 else f"within {format_age(-late)}"
     held = reading.finalizers.get(pod.key, ())

@@ -19,6 +19,7 @@ from koord.core.framework.labels import is_tolerated
 from koord.core.framework.planner import plan
 from koord.core.framework.reasons import Closed
 from koord.core.framework.scoring import Scoring
+from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum, has_succeeded
 from koord.core.gang.reasons import Reached
 from koord.core.gang_model import GangKey, GangSpec
@@ -53,6 +54,8 @@ class PlacementState(StrEnum):
     HELD_UP = "HeldUp"
     """It fits, but the writes of the operators fail; they retry."""
     BOUND = "Bound"
+    BEING_EVICTED = "BeingEvicted"
+    """It is marked for eviction by the operators, and still there."""
     ENDED = "Ended"
     DEGRADED = "Degraded"
     """It had started, and has fewer members than its minimum."""
@@ -121,12 +124,9 @@ class GangExplanation:
 def explain_pod(
     state: ClusterState, pod: Pod, scoring: Scoring, reclaim: ReclaimSetting = UNKNOWN
 ) -> PodExplanation:
-    if pod.phase.is_terminal or pod.is_terminating:
-        return PodExplanation(pod, PlacementState.ENDED, None)
-    if pod.node:
-        return PodExplanation(pod, PlacementState.BOUND, None)
-    if pod.handling is Handling.NOT_OURS:
-        return PodExplanation(pod, PlacementState.NOT_OURS, None)
+    settled = _find_settled(pod)
+    if settled is not None:
+        return PodExplanation(pod, settled, None)
     made = Ready((unit_of(pod),)) if pod.gang is None else demands(state.gangs, pod.gang.key)
     if not isinstance(made, Ready):
         return PodExplanation(pod, PlacementState.WAITING, made, _offers(state, (pod,)))
@@ -138,6 +138,17 @@ def explain_pod(
     is_placed = reason is not None and reason.is_placed
     standing = PlacementState.PLACEABLE if is_placed else PlacementState.WAITING
     return PodExplanation(pod, standing, reason, _offers(state, (pod,)))
+
+
+def _find_settled(pod: Pod) -> PlacementState | None:
+    """Return the state of a pod that is not to be placed by us; None if it is."""
+    if pod.is_being_evicted:
+        return PlacementState.BEING_EVICTED
+    if pod.phase.is_terminal or pod.is_terminating:
+        return PlacementState.ENDED
+    if pod.node:
+        return PlacementState.BOUND
+    return PlacementState.NOT_OURS if pod.handling is Handling.NOT_OURS else None
 
 
 def explain_gang(
@@ -153,6 +164,8 @@ def explain_gang(
     where = observe_gang_topology(book, state.topologies, state.table.row_of, key)
     if has_succeeded(book, key):
         standing = PlacementState.ENDED
+    elif _is_being_evicted(book, key):
+        standing = PlacementState.BEING_EVICTED
     elif not isinstance(made, Ready):
         reason, standing = made, PlacementState.WAITING
     elif made.units:
@@ -172,6 +185,12 @@ def explain_gang(
         offers=_offers(state, waiting),
         network=_view(state, key, waiting, where),
     )
+
+
+def _is_being_evicted(book: GangCache, key: GangKey) -> bool:
+    """Whether nothing of a gang is left but members that are marked for eviction."""
+    members = book.members(key).values()
+    return not any(pod.is_alive for pod in members) and any(pod.is_being_evicted for pod in members)
 
 
 def _open_cycle(state: ClusterState) -> Cycle:

@@ -322,6 +322,8 @@ class Pod:
     """How many seconds it wants for ending by itself before it is preempted or evicted."""
     marked: float = field(default=0.0, compare=False)
     """When it was marked for preemption or eviction, in seconds since the epoch; 0: it is not."""
+    ends_until: float = field(default=0.0, compare=False)
+    """Until when it may end by itself, as it was told with the mark; 0: it was told nothing."""
     rejection: str = field(default="", compare=False)
     """The message with which the kubelet rejected it; empty if it did not."""
     wait_reason: str = field(default="", compare=False)
@@ -346,6 +348,12 @@ class Pod:
     def is_alive(self) -> bool:
         """Neither terminal nor terminating: counts for the quorum of its gang."""
         return not self.is_terminating and not self.phase.is_terminal
+
+    @property
+    def is_being_evicted(self) -> bool:
+        """It has been marked by us, and is still there."""
+        is_marked = self.preempted_by is not None or self.is_reclaimed
+        return is_marked and bool(self.node) and not self.phase.is_terminal
 
     @property
     def is_waiting(self) -> bool:

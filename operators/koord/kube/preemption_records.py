@@ -5,6 +5,8 @@ plan: neither can be taken for the other. Why a pod is preempted counts only wit
 which its owner cannot write, and evicts nobody but that pod.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from koord.api.keys import operators
@@ -31,6 +33,11 @@ class _PreemptedBy(msgspec.Struct, gc=False):
     pod: str
 
 
+class _SoftEviction(msgspec.Struct, gc=False):
+    deadline: datetime
+
+
+_deadlines = msgspec.json.Decoder(_SoftEviction)
 _nominations = msgspec.json.Decoder(_Nomination)
 _victims = msgspec.json.Decoder(_PreemptedBy)
 
@@ -70,6 +77,17 @@ def encode_soft_eviction(reason: str, now: float, seconds: float) -> dict[str, s
         "reason": reason,
     }
     return {SOFT_EVICTION: msgspec.json.encode(record).decode()}
+
+
+def read_deadline(text: str) -> float:
+    """Return until when a victim may end by itself, as it was told; 0 if that makes no sense.
+
+    Its owner can write the annotation, too: this is for people, and decides nothing.
+    """
+    try:
+        return _deadlines.decode(text[:MAX_TEXT]).deadline.timestamp() if text else 0.0
+    except (msgspec.DecodeError, ValueError, OverflowError):
+        return 0.0
 
 
 @cached_by_text()

@@ -6,6 +6,7 @@ The planner is the only judge, as in the search. Nothing here evicts, writes, or
 from collections.abc import Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import ClassVar, Final
 
@@ -183,7 +184,14 @@ def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption 
     if not left:
         return None
     names = sorted({pod.gang.key if pod.gang is not None else pod.title for pod in victims})
-    return WaitingForPreemption(named(names), len(victims), len(left), nomination.plan_id)
+    until = max(pod.ends_until * (not pod.gone_by) for pod in left)
+    return WaitingForPreemption(
+        named(names), len(victims), len(left), nomination.plan_id, _write_time(until)
+    )
+
+
+def _write_time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from koord.api.gang import NO_INDEX, UPSTREAM_DEFAULTS, GangDefaults, parse_topo
 from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
-from koord.api.keys.preemption import CHECKPOINTED_AT, SOFT_EVICTION_TIME
+from koord.api.keys.preemption import CHECKPOINTED_AT, SOFT_EVICTION, SOFT_EVICTION_TIME
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.api.quantity import parse_duration_seconds
@@ -47,7 +47,7 @@ from koord.core.reservation.model import NO_WISHES as NO_RESERVATION_WISHES
 from koord.core.units import CPU
 from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
-from koord.kube.preemption_records import read_nomination, read_preempted_by
+from koord.kube.preemption_records import read_deadline, read_nomination, read_preempted_by
 from koord.kube.release import PodForm, decode_plan, is_recorded
 from koord.kube.translate.devices import read_allocated, read_wishes
 from koord.kube.translate.gangs import GangClaims
@@ -146,6 +146,7 @@ class PodTranslator:
         is_reclaimed = _has_condition(wire, operators.OVER_ENTITLEMENT)
         is_eviction_pending = is_reclaimed and not is_deleted
         preempted_by = _preempted_by(wire)
+        is_marked = is_reclaimed or preempted_by is not None
         wishes = _read_wishes(meta) if shaped.has_devices else NO_WISHES
         numa = read_numa_wishes(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
         allocations = _allocations(meta, shaped.shape, recorded, wishes, numa)
@@ -162,7 +163,7 @@ class PodTranslator:
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             node=self._intern(spec.node_name),
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
-            is_terminating=is_deleted or is_eviction_pending or preempted_by is not None,
+            is_terminating=is_deleted or is_marked,
             is_eviction_pending=is_eviction_pending,
             is_reclaimed=is_reclaimed,
             preempted_by=preempted_by,
@@ -188,6 +189,7 @@ class PodTranslator:
             started=status.start_time.timestamp() if status.start_time else 0.0,
             checkpointed=_time(_annotation(meta, CHECKPOINTED_AT)),
             soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
+            ends_until=read_deadline(_annotation(meta, SOFT_EVICTION)) if is_marked else 0.0,
             marked=_marked(wire, is_eviction_pending, preempted_by),
             gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0,
             rejection=_rejection(wire.status),
