@@ -115,6 +115,10 @@ class Scene:
             and write.code < 300
         ]
 
+    def explain(self, target: str) -> str:
+        where = (f"--kubeconfig={self.cluster.box.kubeconfig}", "-n", self.cluster.namespace)
+        return CliRunner().invoke(app, ["explain", target, *where]).output
+
     def notes(self, kind: str, reason: str = "OverEntitlement") -> list[str]:
         path = f"/apis/events.k8s.io/v1/namespaces/{self.cluster.namespace}/events"
         events = self.cluster.box.client.get(path)["items"]
@@ -154,9 +158,7 @@ def test_idle_min_is_not_lent_where_use_is_guaranteed(scene: Scene) -> None:
         scene.cluster.expect(
             lambda name=name: scene.quotas.status(name).get("guaranteed") == kept, f"of {name}"
         )
-    asked = ["explain", "pod/second", f"--kubeconfig={scene.cluster.box.kubeconfig}"]
-    found = CliRunner().invoke(app, [*asked, f"--namespace={scene.cluster.namespace}"])
-    assert "InsufficientEntitlement" in found.output
+    assert "InsufficientEntitlement" in scene.explain("pod/second")
 
 
 def test_lent_gpus_are_reclaimed_gang_by_gang(scene: Scene) -> None:
@@ -261,6 +263,7 @@ def test_a_victim_that_asks_for_time_gets_it(scene: Scene) -> None:
     assert told["reason"].startswith(f"quota {scene.quotas.name('a')} uses 16 nvidia.com/gpu")
     begun, deadline = (datetime.fromisoformat(told[key]) for key in ("timestamp", "deadline"))
     assert deadline - begun == timedelta(seconds=3)
+    assert "may end by itself within" in scene.explain("pod/low")
     assert "deletionTimestamp" not in scene.cluster.get_pod("low")["metadata"]
     scene.cluster.expect_bound("mine")
     assert datetime.now(UTC) >= deadline
