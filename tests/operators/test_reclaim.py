@@ -84,10 +84,6 @@ class Scene:
         self.cluster.box.client.create(self.budgets, body)
         self.cluster.expect(self._is_counted, "the budget counts its pods")
 
-    def hold(self, name: str, *finalizers: str) -> None:
-        path = f"{self.cluster.pods_path}/{name}"
-        self.cluster.box.client.patch(path, {"metadata": {"finalizers": list(finalizers)}})
-
     def _is_counted(self) -> bool:
         status = self.cluster.box.client.get(f"{self.budgets}/budget").get("status", {})
         return status.get("currentHealthy", 0) > 0
@@ -114,10 +110,6 @@ class Scene:
             and write.subresource == "eviction"
             and write.code < 300
         ]
-
-    def explain(self, target: str) -> str:
-        where = (f"--kubeconfig={self.cluster.box.kubeconfig}", "-n", self.cluster.namespace)
-        return CliRunner().invoke(app, ["explain", target, *where]).output
 
     def notes(self, kind: str, reason: str = "OverEntitlement") -> list[str]:
         path = f"/apis/events.k8s.io/v1/namespaces/{self.cluster.namespace}/events"
@@ -158,7 +150,7 @@ def test_idle_min_is_not_lent_where_use_is_guaranteed(scene: Scene) -> None:
         scene.cluster.expect(
             lambda name=name: scene.quotas.status(name).get("guaranteed") == kept, f"of {name}"
         )
-    assert "InsufficientEntitlement" in scene.explain("pod/second")
+    assert "InsufficientEntitlement" in scene.explain("second")
 
 
 def test_lent_gpus_are_reclaimed_gang_by_gang(scene: Scene) -> None:
@@ -263,7 +255,7 @@ def test_a_victim_that_asks_for_time_gets_it(scene: Scene) -> None:
     assert told["reason"].startswith(f"quota {scene.quotas.name('a')} uses 16 nvidia.com/gpu")
     begun, deadline = (datetime.fromisoformat(told[key]) for key in ("timestamp", "deadline"))
     assert deadline - begun == timedelta(seconds=3)
-    assert "may end by itself within" in scene.explain("pod/low")
+    assert "may end by itself within" in scene.explain("low")
     assert "deletionTimestamp" not in scene.cluster.get_pod("low")["metadata"]
     scene.cluster.expect_bound("mine")
     assert datetime.now(UTC) >= deadline
@@ -277,14 +269,14 @@ def test_what_ends_does_not_count_where_that_is_chosen(scene: Scene) -> None:
     scene.cluster.add_nodes(1)  # the quota stays what holds the third pod up
     for name in ("first", "second"):
         scene.pod(name, "a")
-        scene.hold(name, "example.com/slow")
+        scene.set_finalizers(name, ["example.com/slow"])
     scene.expect_running("first", "second")
     scene.pod("third", "a")
     scene.cluster.expect_pod("third", "InsufficientMax")
     scene.cluster.delete_pod("first")
     scene.cluster.expect_bound("third")
     for name in ("first", "second"):
-        scene.hold(name)
+        scene.set_finalizers(name, None)
 
 
 def test_interrupted_eviction_is_finished_after_a_crash(scene: Scene) -> None:
