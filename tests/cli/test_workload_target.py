@@ -223,7 +223,7 @@ def test_the_state_of_a_job_without_pods_is_the_answer(made: dict[str, Any], say
 
 
 def test_a_failed_job_says_that_its_pods_were_evicted() -> None:
-    made = job("x", conditions={"Failed": "BackoffLimitExceeded"})
+    made = job("x", age=300, conditions={"Failed": "BackoffLimitExceeded"})
     found = find(Server(made, event("x-1"), event("y-1")), TargetKind.JOB, "x")
     text = print_answer(found)
     assert "Of its pod x-1: it was preempted 3m ago: preempted for b/high." in text
@@ -231,6 +231,23 @@ def test_a_failed_job_says_that_its_pods_were_evicted() -> None:
     assert "docs/recipes/job.md" in text
     found = find(Server(made, event("x-1"), forbids=EVENTS), TargetKind.JOB, "x")
     assert "Evicted pods" not in print_answer(found)
+
+
+@pytest.mark.parametrize("more", [{"failed": 2}, {}])
+def test_a_job_that_goes_on_says_that_its_pods_were_evicted(more: dict[str, Any]) -> None:
+    server = Server(job("x", age=300, **more), event("x-1", "OverEntitlement"), event("y-1"))
+    text = print_answer(find(server, TargetKind.JOB, "x"))
+    assert "Of its pod x-1: it was reclaimed 3m ago: preempted for b/high." in text
+    assert "Evicted pods count against backoffLimit, unless a podFailurePolicy ignores" in text
+    server = Server(job("x", age=60, **more), event("x-1"))
+    assert "x-1" not in print_answer(find(server, TargetKind.JOB, "x")), "of a Job before it"
+
+
+def test_no_events_are_read_of_a_job_that_is_meant_to_have_no_pods() -> None:
+    for made in (job("x", conditions={"Complete": ""}), job("x", suspend=True)):
+        server = Server(made, event("x-1"))
+        find(server, TargetKind.JOB, "x")
+        assert not any(path.startswith(EVENTS) for path in server.asked)
 
 
 def test_the_gang_that_the_template_names_is_the_answer() -> None:

@@ -64,7 +64,7 @@ async def read_job(client: Client, asked: Target, now: float, *, has_pods: bool)
             f"{await _suggest(client, path, asked.name)}"
         ) from error
     event = None
-    if job.find(*_FAILED) is not None:
+    if job.find(*_FAILED) is not None or (job.is_active and (job.status.failed or not has_pods)):
         event = await find_of_pods(client, asked.namespace, f"{asked.name}-")
     return describe_job(job, event, now)
 
@@ -87,18 +87,22 @@ async def _suggest(client: Client, path: str, name: str) -> str:
 def describe_job(job: "Job", event: EvictionEvent | None, now: float) -> JobState:
     """Say why a Job has no living pods; ``event`` tells that one was evicted."""
     title = f"Job {job.metadata.namespace}/{job.metadata.name}"
+    created = job.metadata.creation_timestamp
+    told: tuple[str, ...] = ()
+    # Before it was created, another Job of this name had pods of such names.
+    if event is not None and (created is None or event.time >= created.timestamp()):
+        told = (f"Of its pod {event.pod}: {event.text(now)}.", COUNTED)
     complete, failed = job.find("Complete"), job.find(*_FAILED)
     if complete is not None:
-        notes = (f"{title} is complete: {plural(job.status.succeeded, 'pod')} succeeded.",)
-        return JobState(PlacementState.ENDED, job.spec.template.metadata, notes)
+        note = f"{title} is complete: {plural(job.status.succeeded, 'pod')} succeeded."
+        return JobState(PlacementState.ENDED, job.spec.template.metadata, (note,))
     if failed is not None:
         why = f"{failed.reason}: {failed.message}".strip(": ").removesuffix(".")
-        told = () if event is None else (f"Of its pod {event.pod}: {event.text(now)}.", COUNTED)
         notes = (f"{title} has failed: {cut(why)}.", *told)
         again = ("It makes no more pods: delete it and create it again.",)
         return JobState(PlacementState.ENDED, job.spec.template.metadata, notes, again, True)
     note, advice = _tell_waiting(job, title, now)
-    return JobState(PlacementState.WAITING, job.spec.template.metadata, (note,), (advice,))
+    return JobState(PlacementState.WAITING, job.spec.template.metadata, (note, *told), (advice,))
 
 
 def _tell_waiting(job: "Job", title: str, now: float) -> tuple[str, str]:
@@ -142,6 +146,11 @@ class Job(msgspec.Struct):
     metadata: ObjectMeta
     spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its controller makes pods."""
+        return not self.spec.suspend and self.find("Complete", *_FAILED) is None
 
     def find(self, *types: str) -> Condition | None:
         """Return the first condition of one of these types that is true."""
