@@ -9,7 +9,7 @@ from koord.cli.answer import Explanation
 from koord.cli.hints import find_hints
 from koord.core.quota.claims import ReclaimSetting
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.reasons import AncestorInsufficient, QuotaShortage
+from koord.core.quota.reasons import AncestorInsufficient, InsufficientEntitlement, QuotaShortage
 
 OFF = ReclaimSetting(is_known=True)
 
@@ -79,12 +79,30 @@ def test_a_used_up_share_names_who_has_the_rest() -> None:
     )
 
 
-def test_over_use_of_others_says_whether_it_is_reclaimed() -> None:
+def test_over_use_of_others_is_not_reclaimed_for_more_than_a_share() -> None:
     answer = ask(quota("a", 16, 64), quota("b", 8, 64), wants=16)
     assert answer.reason is not None
     assert answer.reason.reason.code == "InsufficientEntitlement"
     assert answer.advice[1].endswith(
-        "Quota b uses 4 more than its share. Reclaim is off (elasticQuota.monitorAllQuotas)."
+        "Quota b uses 4 more than its share. With this, quota a would use more than it is "
+        "entitled to (36), so nothing is reclaimed for it."
+    )
+    assert "Reclaim" not in answer.advice[1]
+
+
+def test_over_use_of_others_is_reclaimed_for_what_a_share_allows() -> None:
+    state = make_reading(
+        make_node("n0").gpu(8).build(), make_pod("t/x").gpu(6).quota("b").running("n0").build()
+    ).state
+    for spec in (quota("a", 4, 8), quota("b", 2, 8)):
+        state.upsert_quota(spec)
+    state.upsert_pod(make_pod("t/w").gpu(4).quota("a").build())
+    # What was planned before it uses the share.
+    short = (QuotaShortage(GPU, 4, 4, 4),)
+    reason = InsufficientEntitlement(("a",), short, ((GPU, 4),), ((GPU, 4),), ((GPU, 4),))
+    (hint,) = find_hints(state, reason, reclaim=OFF)
+    assert hint.endswith(
+        "Quota b uses 2 more than its share. Reclaim is off (elasticQuota.monitorAllQuotas)."
     )
 
 

@@ -3,7 +3,7 @@
 Names only gangs, pods and quotas that exist. What would help is advice of the reason itself.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from koord.core.quota.claims import ReclaimSetting, tell_reclaim
@@ -15,13 +15,14 @@ from koord.core.quota.reasons import (
     InsufficientMax,
     QuotaExceeded,
 )
-from koord.core.quota.reclaim import Overuse, find_overuse
+from koord.core.quota.reclaim import Overuse, find_entitlement, find_overuse
 from koord.core.quota_users import find_users, largest_first
 from koord.core.state import ClusterState
 from koord.core.text import named
 from koord.core.units import format_amount
 
 MOST_QUOTAS: Final = 3
+_ENTITLED: Final = "They are entitled to it, so it comes only when they end or request less."
 
 
 def hint_at_quota(
@@ -35,12 +36,20 @@ def hint_at_quota(
     account = ledger.find(reason.quota)
     if account is None:
         return
-    key = reason.shortages[0].resource
+    short = reason.shortages[0]
+    key = short.resource
     used = account.used.get(key, 0)
     if users := name_users(state, _family(state, reason.quota), key):
         yield f"Quota {reason.quota} uses {format_amount(key, used)} {key}: {users}."
-    if isinstance(reason, InsufficientEntitlement):
-        yield from _tell_others(state, ledger, account, key, reclaim)
+    if not isinstance(reason, InsufficientEntitlement):
+        return
+    if others := _find_others(ledger, account, key):
+        over = {one.quota: one for one in find_overuse(ledger) if one.resource == key}
+        wanted = next((over[one.spec.name] for one in others if one.spec.name in over), None)
+        most = find_entitlement(ledger, reason.quota).get(key, 0)
+        is_claim = used + short.asked <= most
+        when = _tell_when(wanted, reclaim) if is_claim else _tell_no_claim(wanted, account, most)
+        yield f"{_tell_others(state, ledger, others, key)} {when}"
 
 
 def name_users(state: ClusterState, quotas: Iterable[QuotaName], key: str) -> str:
@@ -53,20 +62,13 @@ def _family(state: ClusterState, name: QuotaName) -> set[QuotaName]:
     return {name, *state.quotas.catalog.registry.descendants(name)}
 
 
-def _tell_others(
-    state: ClusterState, ledger: Ledger, account: Account, key: str, reclaim: ReclaimSetting
-) -> Iterator[str]:
-    """Say which quotas have the rest of what is divided, and whether any of it is reclaimed."""
-    others = _find_others(ledger, account, key)
+def _tell_others(state: ClusterState, ledger: Ledger, others: Sequence[Account], key: str) -> str:
+    """Say which quotas have the rest of what is divided."""
     told = [_tell_quota(state, one, key, ledger) for one in others[:MOST_QUOTAS]]
-    if not told:
-        return
     more = len(others) - len(told)
     if more:
         told.append(f"{more} more quotas have parts of it")
-    over = {one.quota: one for one in find_overuse(ledger) if one.resource == key}
-    wanted = next((over[one.spec.name] for one in others if one.spec.name in over), None)
-    yield f"The rest is shared: {'; '.join(told)}. {_tell_when(wanted, reclaim)}"
+    return f"The rest is shared: {'; '.join(told)}."
 
 
 def _find_others(ledger: Ledger, account: Account, key: str) -> list[Account]:
@@ -97,10 +99,26 @@ def _tell_quota(state: ClusterState, account: Account, key: str, ledger: Ledger)
 
 
 def _tell_when(over: Overuse | None, reclaim: ReclaimSetting) -> str:
+    """Say when a quota gets what it is entitled to."""
     if over is None:
-        return "They are entitled to it, so it comes only when they end or request less."
-    amount = format_amount(over.resource, over.over)
-    text = f"Quota {over.quota} uses {amount} more than its share."
+        return _ENTITLED
+    text = _tell_overuse(over)
     if not reclaim.is_known:
         return text
     return f"{text} {tell_reclaim(reclaim.after, reclaim.due_in(over.quota))}"
+
+
+def _tell_no_claim(over: Overuse | None, account: Account, entitled: int) -> str:
+    """Say that nothing is reclaimed for a unit that asks for more than its quota may have."""
+    if over is None:
+        return _ENTITLED
+    most = format_amount(over.resource, entitled)
+    return (
+        f"{_tell_overuse(over)} With this, quota {account.spec.name} would use more than it is "
+        f"entitled to ({most}), so nothing is reclaimed for it."
+    )
+
+
+def _tell_overuse(over: Overuse) -> str:
+    amount = format_amount(over.resource, over.over)
+    return f"Quota {over.quota} uses {amount} more than its share."
