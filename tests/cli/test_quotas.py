@@ -345,6 +345,45 @@ def test_what_if_names_a_waiting_gang_that_would_start(monkeypatch: pytest.Monke
     )
 
 
+def test_what_if_names_what_would_still_wait(run: Callable[..., Result]) -> None:
+    assert lines(run("what-if", "b", "--max", f"{GPU}=15"))[-2:] == [
+        "No share would change now.",
+        f"gang default/g (4 {GPU}) would still wait: MissingMembers",
+    ]
+    edit = ("--min", f"{GPU}=4", "--max", f"{GPU}=4")
+    of_b = [
+        f"pod default/b-0 (8 {GPU}) would still wait: InsufficientMax",
+        f"gang default/g (4 {GPU}) would still wait: MissingMembers",
+    ]
+    assert lines(run("what-if", "b", *edit))[-2:] == of_b
+    waiting = json.loads(run("what-if", "b", *edit, "-o", "json").stdout)["edit"]["waiting"]
+    assert [(one["name"], one["reason"]) for one in waiting] == [
+        ("default/b-0", "InsufficientMax"),
+        ("default/g", "MissingMembers"),
+    ]
+    of_parent = lines(run("what-if", "org", "--max", f"{GPU}=17"))
+    assert any("default/g" in line for line in of_parent), "what is below it counts"
+    assert not any("default/g" in line for line in lines(run("what-if", "a", *edit)))
+
+
+def test_what_if_says_what_the_max_leaves_after_those_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(*_: str) -> Reading:
+        state = make_state()
+        state.upsert_quota(team("org", most=32, is_parent=True))
+        state.upsert_quota(team("b", "org", most=12))
+        return Reading(state)
+
+    monkeypatch.setattr(quota_view, "read", read)
+    asked = ["quota", "what-if", "b", "-r", f"{GPU}=4", "--pods"]
+    said = f"After those ahead of it, quota b could hold only 4 {GPU} more (its max)"
+    told = {pods: said in lines(CliRunner().invoke(app, [*asked, str(pods)])) for pods in (1, 2, 4)}
+    assert told == {1: False, 2: True, 4: False}, "4 pods are more than its max by themselves"
+    as_json = json.loads(CliRunner().invoke(app, [*asked, "2", "-o", "json"]).stdout)
+    assert as_json["roomAfterAhead"] == {GPU: "4"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

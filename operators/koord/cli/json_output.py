@@ -242,6 +242,7 @@ def make_gang_result(answer: GangResult, keys: Container[str]) -> dict[str, Any]
         "message": hide_names(answer.reason.text()),
         "ahead": [make_wait(one, keys) for one in answer.ahead],
         "aheadElsewhere": answer.others,
+        "roomAfterAhead": write_all(dict(answer.room)),
     }
 
 
@@ -262,4 +263,5 @@ def make_edit(answer: EditResult, keys: Container[str]) -> dict[str, Any]:
             for one in answer.over
         },
         "starting": [make_wait(one, keys) for one in answer.starting],
+        "waiting": [make_wait(one, keys) for one in answer.waiting],
     }

@@ -129,6 +129,11 @@ def make_edit_lines(name: str, answer: EditResult) -> "Iterator[RenderableType]"
         verb = "waits" if len(answer.starting) == 1 else "wait"
         names = named([_tell_unit(one) for one in answer.starting], _MOST_NAMED)
         yield f"With this, {names}, which {verb} now, would start"
+    still: dict[str, list[str]] = {}
+    for unit in answer.waiting:
+        still.setdefault(unit.reason.code, []).append(_tell_unit(unit))
+    for code, titles in still.items():
+        yield f"{named(titles, _MOST_NAMED)} would still wait: {code}"
 
 
 def make_gang_lines(
@@ -148,6 +153,9 @@ def make_gang_lines(
         names = [_tell_unit(one, with_kind=is_mixed) for one in answer.ahead]
         verb = "waits" if count == 1 else "wait"
         yield f"{what} {verb} in {quota} already, ahead of it: {named(names, _MOST_NAMED)}"
+    if answer.room:
+        room = ", ".join(f"{format_amount(key, amount)} {key}" for key, amount in answer.room)
+        yield f"After those ahead of it, quota {quota} could hold only {room} more (its max)"
     if answer.others:
         verb = "waits" if answer.others == 1 else "wait"
         yield f"{count_of(answer.others, 'unit')} {verb} in other quotas, ahead of it (koord queue)"

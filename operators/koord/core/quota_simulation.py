@@ -5,6 +5,7 @@ the state with pods that do not exist.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,13 +38,15 @@ class EditResult:
     """The effect of editing a quota: it is refused, or changes shares.
 
     ``shares`` are (quota, resource, share before, share after) where they differ; ``over`` is
-    over-use that the edit would cause. ``starting`` waits now, and would start by the edit.
+    over-use that the edit would cause. ``starting`` waits now, and would start by the edit;
+    ``waiting`` waits in the quota or below it, and would not.
     """
 
     problem: InvalidQuota | None = None
     shares: tuple[tuple[QuotaName, str, int, int], ...] = ()
     over: tuple[Overuse, ...] = ()
     starting: tuple[WaitingUnit, ...] = ()
+    waiting: tuple[WaitingUnit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,15 @@ class GangResult:
     """The outcome of a gang that does not exist.
 
     ``ahead`` waits in the same quota and would be planned first; ``others`` counts what does in
-    other quotas. If the gang would start but for those, it ``starts_alone``.
+    other quotas. If the gang would start but for those, it ``starts_alone``. ``room`` is what its
+    quota could still hold once those ahead in it run, of the resources that this is too little of.
     """
 
     reason: Reason
     ahead: tuple[WaitingUnit, ...] = ()
     others: int = 0
     starts_alone: bool = False
+    room: tuple[tuple[str, int], ...] = ()
 
 
 def hide_names(text: str) -> str:
@@ -81,16 +86,35 @@ def simulate_gang(
     outcome = plan(state.open_cycle(lambda: find_pending(state)), made.units, Scoring())
     alone = first_refusal(state, made.units, outcome, reclaim)
     every = find_waits(state, Scoring(), reclaim)
-    place = next((one.position for one in every if one.name == key), 0)
-    before = [one for one in every if 0 < one.position < place]
+    mine = next((one for one in every if one.name == key), None)
+    if mine is None:
+        return GangResult(alone, starts_alone=alone.is_placed)
+    before = [one for one in every if 0 < one.position < mine.position]
     ahead = tuple(one for one in before if one.quota == quota)
-    queued = next((one.reason for one in every if one.name == key), alone)
     return GangResult(
-        queued if alone.is_placed else alone,
+        mine.reason if alone.is_placed else alone,
         ahead,
         len({one.position for one in before} - {one.position for one in ahead}),
         alone.is_placed,
+        tuple(_find_room(state, mine, ahead)),
     )
+
+
+def _find_room(
+    state: ClusterState, mine: WaitingUnit, ahead: Iterable[WaitingUnit]
+) -> Iterator[tuple[str, int]]:
+    """Yield what max leaves after those ahead, where it is too little for a unit that fits now."""
+    account = state.open_ledger().find(mine.quota)
+    if account is None:
+        return
+    free = {key: most - account.used.get(key, 0) for key, most in account.spec.max.items()}
+    left = dict(free)
+    for one in ahead:
+        if all(one.asks.get(key, 0) <= amount for key, amount in left.items()):
+            left = {key: amount - one.asks.get(key, 0) for key, amount in left.items()}
+    for key, amount in sorted(left.items()):
+        if amount < mine.asks.get(key, 0) <= free[key]:
+            yield key, amount
 
 
 def _add_gang(state: ClusterState, quota: QuotaName, requests: Amounts, pods: int) -> GangKey:
@@ -122,7 +146,9 @@ def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
     before = state.open_ledger()
     shares = {name: before.account(name).share for name in before.names()}
     was_over = {(one.quota, one.resource) for one in find_overuse(before)}
-    started = {(one.name, one.quota) for one in _find_starting(state)}
+    started = {
+        (one.name, one.quota) for one in find_waits(state, Scoring()) if one.reason.is_placed
+    }
     state.upsert_quota(spec)
     after = state.open_ledger()
     problem = state.quotas.catalog.problems.get(key_of(spec))
@@ -135,9 +161,13 @@ def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
         if shares.get(name, {}).get(key, 0) != share
     ]
     over = [one for one in find_overuse(after) if (one.quota, one.resource) not in was_over]
-    starting = [one for one in _find_starting(state) if (one.name, one.quota) not in started]
-    return EditResult(None, tuple(changed), tuple(over), tuple(starting))
-
-
-def _find_starting(state: ClusterState) -> list[WaitingUnit]:
-    return [one for one in find_waits(state, Scoring()) if one.reason.is_placed]
+    family = {spec.name, *state.quotas.catalog.registry.descendants(spec.name)}
+    waits = find_waits(state, Scoring())
+    placed = [one for one in waits if one.reason.is_placed]
+    return EditResult(
+        None,
+        tuple(changed),
+        tuple(over),
+        tuple(one for one in placed if (one.name, one.quota) not in started),
+        tuple(one for one in waits if not one.reason.is_placed and one.quota in family),
+    )
