@@ -12,7 +12,7 @@ from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
 from koord.api.keys import operators
-from koord.cli import queue_view, status_view, top_view
+from koord.cli import queue_view, quota_view, status_view, top_view
 from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.common import suggest
 from koord.cli.main import COMMANDS, app
@@ -88,6 +88,20 @@ def test_the_queue_says_that_nobody_leads(monkeypatch) -> None:
     assert "podgroup/default/big" in done.stdout
     as_json = json.loads(CliRunner().invoke(app, ["queue", "-o", "json"]).stdout)
     assert as_json["warnings"] == [done.stderr.partition("warning: ")[2].strip()]
+
+
+@pytest.mark.parametrize(
+    "asked", ["top", "top quotas", "explain node/n0", "quota tree", "quota explain team"]
+)
+def test_quotas_and_usage_say_that_nobody_leads(monkeypatch, asked: str) -> None:
+    target = Target(TargetKind.POD, "default", "")
+    reading = Reading(make_state(), leader=make_leader(make_lease(holder=""), NOW))
+    for module in (quota_view, top_view):
+        monkeypatch.setattr(module, "read_without_target", lambda *_: (reading, target))
+    done = CliRunner().invoke(app, asked.split())
+    assert done.exit_code == 0
+    assert "nobody leads, the operators stopped 2s ago: what follows is" in done.stderr
+    assert "with default settings" in done.stderr
 
 
 def test_the_queue_of_a_namespace_keeps_its_positions(run) -> None:
@@ -170,7 +184,7 @@ def test_status_of_a_leader(monkeypatch) -> None:
     lease = make_lease(version="1.0", ready=0, blocked=3, incomplete=1, reasons={"X": 3})
     done = show_status(monkeypatch, lease, "--exit-code")
     assert done.exit_code == 0
-    assert "host_1 leads for 2h" in done.stdout
+    assert "host_1 leads for 2h, renewed 2s ago" in done.stdout
     assert "0 to plan, 3 wait, 1 incomplete" in done.stdout
     assert "X 3" in done.stdout
 

@@ -69,7 +69,8 @@ def describe_absence(leader: Leader | None) -> Iterator[str]:
     """Yield a warning if nobody leads for certain."""
     if leader is None or leader.holder:
         return
-    here = "what follows is computed here; koord status says more"
+    # Settings of the operators are known from their report only.
+    here = "what follows is computed here, with default settings; koord status says more"
     if leader is NOBODY:
         yield f"no operators have run in namespace {DEFAULT_NAMESPACE}: {here}"
     else:

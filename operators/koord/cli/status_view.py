@@ -114,7 +114,8 @@ def _draw(one: Leader, namespace: str) -> Iterator[RenderableType]:
         return
     age = age_of(one.since, time.time())
     since = "" if age is None else f" for {format_age(age)}"
-    yield Text.assemble((f"{one.lease}: ", "bold"), f"{one.holder} leads{since}")
+    renewed = "" if one.renewed is None else f", renewed {format_age(one.renewed)} ago"
+    yield Text.assemble((f"{one.lease}: ", "bold"), f"{one.holder} leads{since}{renewed}")
     report = one.report
     if report is None:
         yield "  It does not say more: it is starting, or of an earlier release."

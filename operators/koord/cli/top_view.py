@@ -15,8 +15,9 @@ from koord.cli.cluster import (
     refuse_gaps,
     refuse_unknown_namespace,
 )
-from koord.cli.common import ExitCode, Output, fail, suggest
+from koord.cli.common import ExitCode, Output, fail, suggest, warn
 from koord.cli.json_output import make_quota, write_all
+from koord.cli.leases import describe_absence
 from koord.cli.output import approximate, make_table, print_in
 from koord.core.device_names import CARDS
 from koord.core.pods import Pod
@@ -25,13 +26,13 @@ from koord.core.quota_view import QuotaView, view_quotas
 from koord.core.text import named
 from koord.core.units import CPU, MEMORY, Amounts
 from koord.core.usage_view import NodeUsage, view_nodes
-from koord.kube.kinds import NODES, QUOTAS
+from koord.kube.kinds import NODES, QUOTAS, AnyKind
 
 _MOST_PODS: Final = 20
 
 
 def show_nodes(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
-    reading = _read(kubeconfig, context)
+    reading = _read(kubeconfig, context, NODES)
     refuse_unknown_namespace(reading, namespace)
     every = view_nodes(reading.state)
     shown = [
@@ -46,7 +47,7 @@ def show_nodes(namespace: str, kubeconfig: str, context: str, *, output: Output)
 
 
 def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> None:
-    reading = _read(kubeconfig, context)
+    reading = _read(kubeconfig, context, NODES)
     every = {one.node.name: one for one in view_nodes(reading.state)}
     found = every.get(name)
     if found is None:
@@ -61,8 +62,7 @@ def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> No
 
 
 def show_quotas(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
-    reading, _ = read_without_target(kubeconfig, context)
-    refuse_gaps(reading, QUOTAS)
+    reading = _read(kubeconfig, context, QUOTAS)
     refuse_unknown_namespace(reading, namespace)
     every = view_quotas(reading.state).quotas
     shown = [view for view in every if namespace in {"", view.namespace}]
@@ -74,9 +74,11 @@ def show_quotas(namespace: str, kubeconfig: str, context: str, *, output: Output
     )
 
 
-def _read(kubeconfig: str, context: str) -> Reading:
+def _read(kubeconfig: str, context: str, shown: AnyKind) -> Reading:
     reading, _ = read_without_target(kubeconfig, context)
-    refuse_gaps(reading, NODES)
+    refuse_gaps(reading, shown)
+    for warning in describe_absence(reading.leader):
+        warn(warning)
     reading.state.refresh()
     return reading
 
