@@ -11,10 +11,12 @@ from rich.console import Console
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import ask_pod, make_condition
 from tests.cluster import FakeCluster, make_cluster
+from typer.testing import CliRunner
 
 from koord.api.keys.operators import OVER_ENTITLEMENT
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
+from koord.cli.main import app
 from koord.cli.output import to_json
 from koord.cli.preempt_view import make_document, make_parts
 from koord.cli.preemption_hints import find_plan, find_unit, hint_at_preemption
@@ -259,3 +261,17 @@ def test_a_preemptor_is_told_until_when_its_victims_may_end_by_themselves() -> N
     why = find_preempting(cluster.state, find(cluster).key)
     assert why is not None
     assert "2 of 2 pods may end by themselves until 1970-01-01T00:01:30Z" in why.text()
+
+
+@pytest.mark.parametrize(
+    ("given", "typed"),
+    [
+        (["job/x"], "koord preempt job/x --dry-run"),
+        (["pg", "t/x"], "koord preempt pg t/x --dry-run"),
+        (["pod", "x", "-n", "t"], "koord preempt pod x -n t --dry-run"),
+    ],
+)
+def test_without_dry_run_it_says_what_to_type(given: list[str], typed: str) -> None:
+    done = CliRunner().invoke(app, ["preempt", *given], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert typed in done.stderr

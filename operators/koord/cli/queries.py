@@ -211,8 +211,10 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
     from koord.cli.preempt_view import show
 
     if not dry_run:
+        given = " ".join(filter(None, (kind, name, f"-n {namespace}" if namespace else "")))
         raise typer.BadParameter(
-            "give --dry-run: the operators preempt by themselves, this only shows the plan",
+            "the operators preempt by themselves, this only shows the plan: "
+            f"koord preempt {given} --dry-run",
             param_hint="--dry-run",
         )
     kind, namespace, name = parse_target(kind, namespace, name)
