@@ -12,7 +12,7 @@ from tests.quota.scene import make_ledger, quota, wants
 
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.pods import Handling
-from koord.core.quota.reclaim import find_overuse
+from koord.core.quota.reclaim import Overuse, find_overuse, write_overuse
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_conditions, summarise
 
@@ -53,12 +53,18 @@ def test_conditions_of_over_use_and_of_a_scaled_min() -> None:
     ledger = make_ledger([quota("a", min=6), quota("b", min=6)], 6, {"a": wants(6, 6), "b": 6})
     said = found(ledger, "a", find_overuse(ledger), revoke="nothing is evicted for it")
     assert said["OverEntitlement"] == (
-        "quota a uses 6m cpu but is entitled to 3m (runtime: cpu:3m, used: cpu:6m); "
-        "nothing is evicted for it"
+        "quota a uses 6m cpu but is entitled to 3m; nothing is evicted for it"
     )
     assert said["MinScaled"] == (
         "is guaranteed 3m cpu less than its min, since all min together exceed the capacity"
     )
+
+
+def test_koordinators_words_for_over_use_follow_with_compat() -> None:
+    over = (Overuse("a", "cpu", 6, 3),)
+    plain = "quota a uses 6m cpu but is entitled to 3m"
+    assert write_overuse(over, compat=False) == plain
+    assert write_overuse(over, compat=True) == f"{plain} (runtime: cpu:3m, used: cpu:6m)"
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,13 @@ class QuotaStatusPolicy:
         )
         conditions = (
             *(
-                ConditionPatch(one.kind, one.holds, one.reason, one.text(revoke), quota.generation)
+                ConditionPatch(
+                    one.kind,
+                    one.holds,
+                    one.reason,
+                    one.text(revoke, compat=self.state.gangs.compat),
+                    quota.generation,
+                )
                 for one in findings
             ),
             *self._ask_hooks(quota, summary),

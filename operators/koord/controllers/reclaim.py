@@ -193,7 +193,9 @@ class RevokeController:
         if quota is None or not chosen:
             return
         beneficiary = self._name_of(chosen[0].beneficiary)
-        text = write_plan(chosen, beneficiary, is_dry=self.options.is_dry)
+        text = write_plan(
+            chosen, beneficiary, is_dry=self.options.is_dry, compat=self.state.gangs.compat
+        )
         if self._planned.get(name) != text:
             self._planned[name] = text
             self.reporter.announce_plan(quota, text)
@@ -266,13 +268,16 @@ class RevokeController:
         elif may_stay:
             await asyncio.gather(*map(self.evictor.unmark, pods))
 
+    def _write(self, unit: Reclaim) -> str:
+        return write_overuse(unit.over, compat=self.state.gangs.compat)
+
     def _tell(self, unit: Reclaim) -> str:
         """Return what victims are told: the over-use, and for whom they go."""
-        text = write_overuse(unit.over)
+        text = self._write(unit)
         return f"{text}. For {self._name_of(unit.beneficiary)}." if unit.beneficiary else text
 
     def _report(self, unit: Reclaim) -> None:
-        over, pods, text, told = unit.over, unit.pods, write_overuse(unit.over), self._tell(unit)
+        over, pods, text, told = unit.over, unit.pods, self._write(unit), self._tell(unit)
         log.info(
             "Reclaiming over-use of a quota",
             extra={"quota": over[0].quota, "pods": len(pods), "why": text},

@@ -81,14 +81,15 @@ def plan_reclaim(
     )
 
 
-def write_plan(chosen: Sequence[Reclaim], beneficiary: str, *, is_dry: bool) -> str:
+def write_plan(chosen: Sequence[Reclaim], beneficiary: str, *, is_dry: bool, compat: bool) -> str:
     """Say who is to be evicted of one quota, for whom, and why."""
     groups = {pod.gang.key for one in chosen for pod in one.pods if pod.gang is not None}
     names = sorted(groups | {pod.key for one in chosen for pod in one.pods if pod.gang is None})
     count = plural(sum(len(one.pods) for one in chosen), "pod")
     whom = f" for {beneficiary}" if beneficiary else ""
     does = "would evict (dry run)" if is_dry else "evicting"
-    return f"{does} {named(names)} ({count}){whom}: {write_overuse(chosen[0].over)}"
+    why = write_overuse(chosen[0].over, compat=compat)
+    return f"{does} {named(names)} ({count}){whom}: {why}"
 
 
 def _choose_others(

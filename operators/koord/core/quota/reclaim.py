@@ -178,16 +178,19 @@ def _subtract(left: dict[str, int], amounts: Amounts) -> None:
         left[key] = left.get(key, 0) - amount
 
 
-def write_overuse(over: Sequence[Overuse]) -> str:
-    """Write how much of what one quota uses, and is entitled to."""
+def write_overuse(over: Sequence[Overuse], *, compat: bool) -> str:
+    """Write how much one quota uses and is entitled to; ``compat`` adds Koordinator's words."""
     uses = "; ".join(
         f"{format_amount(one.resource, one.used)} {one.resource} but is entitled to "
         f"{format_amount(one.resource, one.entitled)}"
         for one in over
     )
+    text = f"quota {over[0].quota} uses {uses}"
+    if not compat:
+        return text
     used = write_amounts(tuple((one.resource, one.used) for one in over))
     runtime = write_amounts(tuple((one.resource, one.entitled) for one in over))
-    return f"quota {over[0].quota} uses {uses} (runtime: {runtime}, used: {used})"
+    return f"{text} (runtime: {runtime}, used: {used})"
 
 
 def write_revoke(delay: float | None) -> str:

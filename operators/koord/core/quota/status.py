@@ -223,12 +223,12 @@ class Finding:
             return self.problem.fault
         return self.kind if self.holds else REASON_IF_FALSE[self.kind]
 
-    def text(self, revoke: str = "") -> str:
+    def text(self, revoke: str = "", *, compat: bool = False) -> str:
         """Return the message; ``revoke`` says what follows from over-use (``write_revoke``)."""
         if self.problem is not None:
             return self.problem.describe()
         if self.over:
-            return "; ".join(filter(None, (write_overuse(self.over), revoke)))
+            return "; ".join(filter(None, (write_overuse(self.over, compat=compat), revoke)))
         amounts = ", ".join(f"{format_amount(key, n)} {key}" for key, n in self.amounts)
         holds, absent = _TEXTS[self.kind]
         return holds.format(amounts=amounts) if self.holds else absent
