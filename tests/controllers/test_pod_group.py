@@ -22,6 +22,7 @@ from koord.controllers.status_controller import StatusController
 from koord.controllers.validation import ValidationController
 from koord.core.gang_history import Episode
 from koord.core.gang_model import ROOT, BadValue, Phase, PodGroup, SubGroup, SubGroupTree
+from koord.core.text import format_time
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
@@ -30,7 +31,7 @@ from koord.core.topology_constraint import (
     LayerConstraint,
     TopologyConstraint,
 )
-from koord.kube.status import ConditionPatch, format_time
+from koord.kube.status import ConditionPatch
 
 A, B = "default/a", "default/b"
 

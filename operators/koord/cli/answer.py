@@ -5,18 +5,17 @@ Made from a reading of the cluster only, so that tests can make it from any.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.hints import find_gate_hints, find_hints, find_owner_hints, hint_at_gates
-from koord.cli.leases import Leader, describe_absence
+from koord.cli.leases import Leader
 from koord.cli.missing_rights import (
     describe_missing,
     is_unknown,
     keep_known,
-    warn_of_gaps,
+    list_warnings,
 )
 from koord.cli.preemption_hints import hint_at_preemption
 from koord.cli.reported import Reported, Reports, find_better, find_standing, make_report
@@ -38,6 +37,7 @@ from koord.core.gang_model import BadValue, GangKey
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.core.text import format_time
 from koord.kube.kinds import NODES, POD_GROUPS, PODS
 
 _TRUE: Final = "True"
@@ -165,7 +165,7 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     return replace(
         answer,
         advice=(*_hint_at_preemption(reading, target, answer, now), *answer.advice),
-        warnings=(*describe_absence(reading.leader), *warn_of_gaps(reading, target)),
+        warnings=list_warnings(reading, target),
         is_led=reading.leader is None or bool(reading.leader.holder),
     )
 
@@ -351,7 +351,7 @@ def _find_since(signs: _Signs, sighting: Sighting, created: float, standing: Pla
             return condition.last_transition_time
     if standing not in _SINCE_CREATION or not created:
         return ""
-    return datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(created)
 
 
 def _find_report(signs: _Signs, sighting: Sighting) -> Reported | None:

@@ -6,7 +6,6 @@ null or empty, never left out. Fields may be added; none is renamed or removed.
 
 import dataclasses
 from collections.abc import Container
-from datetime import UTC, datetime
 from typing import Any
 
 from koord.cli.answer import Explained, Explanation
@@ -20,6 +19,7 @@ from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota_simulation import EditResult, GangResult, hide_names
 from koord.core.quota_view import QuotaView
 from koord.core.quota_waits import WaitingUnit
+from koord.core.text import format_time
 from koord.core.topology.strategy.observation import DomainCapacity
 from koord.core.units import Amounts, format_amount
 
@@ -47,7 +47,7 @@ def make_document(answer: Explanation) -> dict[str, Any]:
 
 
 def _make_episode(one: Episode) -> dict[str, Any]:
-    return {"time": write_time(one.time), "what": one.what, "why": one.why, "by": one.by or None}
+    return {"time": format_time(one.time), "what": one.what, "why": one.why, "by": one.by or None}
 
 
 def make_network(network: TopologyExplanation) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def make_quota_units(view: QuotaView) -> dict[str, Any]:
                 "pods": one.pods,
                 "running": one.running,
                 "state": one.state,
-                "since": write_time(one.since),
+                "since": format_time(one.since),
             }
             for one in view.users
         ],
@@ -189,13 +189,8 @@ def make_wait(one: WaitingUnit, keys: Container[str]) -> dict[str, Any]:
         "asks": write_all({key: n for key, n in one.asks.items() if key in keys}),
         "pods": one.pods,
         "reason": one.reason.code,
-        "since": write_time(one.since),
+        "since": format_time(one.since),
     }
-
-
-def write_time(seconds: float) -> str:
-    """Write a time as the API does."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def make_problem(problem: InvalidQuota) -> dict[str, Any]:

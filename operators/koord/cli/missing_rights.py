@@ -14,6 +14,7 @@ from koord.cli.cluster import (
     TargetKind,
 )
 from koord.cli.common import MAX_SUGGESTIONS, find_similar
+from koord.cli.leases import describe_absence
 from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
 from koord.core.gang_model import GangKey
 from koord.core.pods import Pod
@@ -87,6 +88,11 @@ def _asks_for_topology(reading: Reading, target: Target) -> bool:
         key = pod.gang.key if pod is not None and pod.gang is not None else ""
     spec = book.spec(key)
     return spec is not None and spec.topology is not None
+
+
+def list_warnings(reading: Reading, target: Target) -> tuple[str, ...]:
+    """Return what makes an answer less certain: that nobody leads, and what could not be read."""
+    return (*describe_absence(reading.leader), *warn_of_gaps(reading, target))
 
 
 def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:

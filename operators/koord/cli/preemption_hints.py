@@ -49,7 +49,7 @@ def _find_victims(state: ClusterState, target: Target) -> Iterator[Pod]:
     """Yield what is evicted of the target: the pod, or all of a gang of which none stays."""
     if target.is_planned_alone:
         pod = state.pod_by_key(target.key)
-        if pod is not None and (pod.preempted_by is not None or pod.is_reclaimed):
+        if pod is not None and pod.is_marked:
             yield pod
         return
     members = state.gangs.members(target.key).values()

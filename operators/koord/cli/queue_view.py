@@ -15,13 +15,12 @@ from koord.cli.cluster import (
     refuse_without_pods,
 )
 from koord.cli.common import Output, warn
-from koord.cli.leases import describe_absence
-from koord.cli.missing_rights import is_unknown, keep_known, warn_of_gaps
+from koord.cli.missing_rights import is_unknown, keep_known, list_warnings
 from koord.cli.output import format_age, make_table, print_in
 from koord.cli.reported import Reports
 from koord.core.framework.scoring import Scoring
 from koord.core.queue_view import Waiting, view_queue
-from koord.core.text import named
+from koord.core.text import format_time, named
 from koord.kube.kinds import POD_GROUPS, PODS
 
 
@@ -29,7 +28,7 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     reading, target = read_without_target(kubeconfig, context, namespace)
     refuse_without_pods(reading, target)
     refuse_unknown_namespace(reading, namespace)
-    warnings = (*describe_absence(reading.leader), *warn_of_gaps(reading, target))
+    warnings = list_warnings(reading, target)
     for warning in warnings:
         warn(warning)
     every = find_waiting(reading, target)
@@ -78,10 +77,6 @@ def make_document(one: Waiting) -> dict[str, Any]:
         "priority": one.priority,
         "isRepair": one.is_repair,
     }
-
-
-def format_time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def draw(shown: Sequence[Waiting], now: float, *, is_wide: bool) -> Iterator[RenderableType]:

@@ -39,7 +39,7 @@ def hint_at_quota(
     short = reason.shortages[0]
     key = short.resource
     used = account.used.get(key, 0)
-    if users := name_users(state, _family(state, reason.quota), key):
+    if users := name_users(state, state.quotas.catalog.registry.family(reason.quota), key):
         yield f"Quota {reason.quota} uses {format_amount(key, used)} {key}: {users}."
     if not isinstance(reason, InsufficientEntitlement):
         return
@@ -56,10 +56,6 @@ def name_users(state: ClusterState, quotas: Iterable[QuotaName], key: str) -> st
     """Write ``gang t/hog (24), pod t/x (6)``: what uses most of a resource, and how much."""
     most = largest_first(find_users(state, set(quotas)), key)
     return named([f"{one.title} ({format_amount(key, one.amounts[key])})" for one in most])
-
-
-def _family(state: ClusterState, name: QuotaName) -> set[QuotaName]:
-    return {name, *state.quotas.catalog.registry.descendants(name)}
 
 
 def _tell_others(state: ClusterState, ledger: Ledger, others: Sequence[Account], key: str) -> str:
@@ -91,7 +87,7 @@ def _tell_quota(state: ClusterState, account: Account, key: str, ledger: Ledger)
     name = account.spec.name
     least = ledger.solution(name).minimum(name).get(key, 0)
     used, share, guaranteed = (format_amount(key, one) for one in (*_has(account, key), least))
-    users = name_users(state, _family(state, name), key)
+    users = name_users(state, state.quotas.catalog.registry.family(name), key)
     by = f", by {users}" if users else ""
     return (
         f"quota {name} is entitled to {share} {key} (guaranteed {guaranteed}) and uses {used}{by}"

@@ -22,8 +22,7 @@ from koord.cli.json_output import (
     make_terms,
     write_all,
 )
-from koord.cli.leases import describe_absence
-from koord.cli.missing_rights import warn_of_gaps
+from koord.cli.missing_rights import list_warnings
 from koord.cli.output import GraphNode, make_console, print_in, write_graph
 from koord.cli.quota_text import (
     choose_glyphs,
@@ -147,6 +146,6 @@ def read(kubeconfig: str, context: str) -> Reading:
     """Read the cluster for a command about quotas, with warnings about what could not be read."""
     reading, target = read_without_target(kubeconfig, context)
     refuse_gap(reading, QUOTAS)
-    for warning in (*describe_absence(reading.leader), *warn_of_gaps(reading, target)):
+    for warning in list_warnings(reading, target):
         warn(warning)
     return reading

@@ -17,12 +17,12 @@ from koord.api.keys import operators
 from koord.cli.common import ExitCode, fail, suggest, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.output import count_of
+from koord.cli.workload_target import JOB_LABEL
 from koord.kube.client import Client, Media
 from koord.kube.errors import ApiError, KubeError
 from koord.kube.kinds import PODS
 from koord.kube.wire import ObjectList, ObjectMeta
 
-_JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 _AT_ONCE: Final = 16
 _PAGE_SIZE: Final = 2500
 _MAX_SHOWN: Final = 10
@@ -63,7 +63,7 @@ class _Pod(msgspec.Struct):
         names = {
             "pod": meta.name,
             "podgroup": "" if gang is None else gang.name,
-            "job": (meta.labels or {}).get(_JOB_LABEL, ""),
+            "job": (meta.labels or {}).get(JOB_LABEL, ""),
         }
         return {kind: name for kind, name in names.items() if name}
 

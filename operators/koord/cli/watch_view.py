@@ -26,8 +26,7 @@ from koord.cli.cluster import (
 )
 from koord.cli.common import ExitCode, fail
 from koord.cli.connection import open_client
-from koord.cli.leases import describe_absence
-from koord.cli.missing_rights import warn_of_gaps
+from koord.cli.missing_rights import list_warnings
 from koord.cli.output import count_of, format_age, make_console, make_table
 from koord.cli.queue_view import find_waiting
 from koord.cli.top_view import draw_quotas
@@ -105,7 +104,7 @@ async def _show(
             refuse_without_pods(reading, target)
             refuse_unknown_namespace(reading, namespace)
             picture = make_picture(reading.state, find_waiting(reading, target), time.time())
-            warnings = (*describe_absence(reading.leader), *warn_of_gaps(reading, target))
+            warnings = list_warnings(reading, target)
             return picture._replace(warnings=warnings).within(namespace)
 
         picture = await take()

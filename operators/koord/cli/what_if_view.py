@@ -180,7 +180,7 @@ def _known_resources(state: ClusterState) -> set[str]:
 
 
 def _parse_amounts(option: str, texts: Sequence[str], known: Collection[str]) -> dict[str, int]:
-    """Parse ``RESOURCE=AMOUNT``; a resource that is not ``known``, if that is given, is told."""
+    """Parse ``RESOURCE=AMOUNT``; report a resource that is not ``known``, if that is given."""
     amounts = {}
     for text in texts:
         resource, equals, amount = text.partition("=")

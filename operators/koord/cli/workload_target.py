@@ -22,7 +22,8 @@ from koord.kube.errors import ApiError
 from koord.kube.kinds import PODS
 from koord.kube.wire import ObjectList, ObjectMeta
 
-_JOB_LABEL: Final = "batch.kubernetes.io/job-name"
+JOB_LABEL: Final = "batch.kubernetes.io/job-name"
+"""On the pods of a Job: its name."""
 _HASH_LABEL: Final = "pod-template-hash"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -40,7 +41,7 @@ class _Workload:
 
 
 _WORKLOADS: Final[Mapping[TargetKind, _Workload]] = {
-    TargetKind.JOB: _Workload(_JOB_LABEL, "Job", is_name=True),
+    TargetKind.JOB: _Workload(JOB_LABEL, "Job", is_name=True),
     TargetKind.STATEFUL_SET: _Workload("statefulset.kubernetes.io/pod-name", "StatefulSet"),
     TargetKind.REPLICA_SET: _Workload(_HASH_LABEL, "ReplicaSet"),
     TargetKind.DEPLOYMENT: _Workload(_HASH_LABEL, "ReplicaSet", is_above=True),

@@ -51,14 +51,14 @@ class AskedUnits:
         return any(self.grant(pod) for one in units for pod in one.pods)
 
     def note(self, unit: Reclaim, now: float) -> None:
-        """Take in a unit whose pods are all marked."""
+        """Remember a unit whose pods are all marked."""
         self._units[unit.key] = unit
         self._wanted[_plan_of(unit)] = now
 
     def look(
         self, waiting: Collection[UnitKey], over: Collection[QuotaName], now: float
     ) -> list[Reclaim]:
-        """Take in who waits, and which quotas are over; return the units that have ended."""
+        """Note which plans are still of use; return the units whose pods have all ended."""
         for quota, beneficiary in self._wanted:
             if beneficiary in waiting if beneficiary else quota in over:
                 self._wanted[quota, beneficiary] = now

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from koord.core.gang_history import MAX_BY, MAX_WHY, Episode, Happened, merge
 from koord.core.gang_model import PodGroup
-from koord.core.text import cut
+from koord.core.text import cut, format_time
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ref_of_pod_group
-from koord.kube.status import StatusPatch, StatusWriter, format_time
+from koord.kube.status import StatusPatch, StatusWriter
 
 LIVING: Final = "Living"
 """The action in events about what happened to a gang."""

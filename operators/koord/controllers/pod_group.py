@@ -28,10 +28,11 @@ from koord.core.gang_history import Episode, Happened, find_eviction
 from koord.core.gang_model import BadValue, GangKey, Phase, PodGroup
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.core.text import format_time
 from koord.core.topology.reasons import MissingTopology, UnknownLayer
 from koord.core.topology.strategy.observation import observe_gang_topology
 from koord.core.topology_constraint import TopologyConstraint
-from koord.kube.status import ConditionPatch, conditions_of, format_time
+from koord.kube.status import ConditionPatch, conditions_of
 
 PAUSE = Pause(0.8, 1.5)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)

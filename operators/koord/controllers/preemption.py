@@ -54,8 +54,7 @@ from koord.core.queue import Queue
 from koord.core.reasons import Reason
 from koord.core.reclaim import can_keep_running
 from koord.core.state import ClusterState
-from koord.core.text import named, plural
-from koord.kube.status import format_time
+from koord.core.text import format_time, named, plural
 
 log = logging.getLogger(__name__)
 

@@ -109,26 +109,26 @@ class RevokeController:
     async def look(self) -> None:
         """Complete marked evictions, then reclaim from quotas over for too long, the most first."""
         self.evictions.forget_confirmed()
-        self._allow_leftovers()
-        self._look_at_asked()
+        self._note_waiting()
         if self.state.eviction_pending:
             await self._finish_marked()
         if self.options.is_on and self.state.quotas.is_in_use:
             for name in self._find_due():
                 await self._reclaim(name)
 
-    def _allow_leftovers(self) -> None:
-        """Let quotas use leftovers again once the unit they gave up resources for is placed."""
+    def _note_waiting(self) -> None:
+        """Let quotas use leftovers again once the unit they gave up resources for is placed.
+
+        Plans whose pods were asked to end by themselves go on only while that unit waits.
+        """
         without = self.state.quotas.without_leftovers
-        waiting = {one.unit.key for one in self.blocked()} if without else set()
+        if not without and not self._asked.has_any:
+            return
+        waiting = {one.unit.key for one in self.blocked()}
         for name in [name for name, beneficiary in without.items() if beneficiary not in waiting]:
             del without[name]
-
-    def _look_at_asked(self) -> None:
-        if self._asked.has_any:
-            waiting = {one.unit.key for one in self.blocked()}
-            for unit in self._asked.look(waiting, self._over, self.clock()):
-                self._report(unit)
+        for unit in self._asked.look(waiting, self._over, self.clock()):
+            self._report(unit)
 
     def _find_due(self) -> list[QuotaName]:
         ledger = self.state.open_ledger()
@@ -166,11 +166,11 @@ class RevokeController:
                 return
             if chosen[0].beneficiary:
                 self.state.quotas.without_leftovers[name] = chosen[0].beneficiary
-            evict = self._ask_unit if self._asked.wants_time(allowed) else self._evict_unit
+            waits = self._asked.wants_time(allowed)
             for one in reversed(allowed):  # the least important first
                 if self._has_lost_enough(name):
                     return
-                if not await evict(one):
+                if not await self._evict_unit(one, waits=waits):
                     protected.add(one.key)
                 else:
                     self._lost.setdefault(name, []).append((self.clock(), len(one.pods)))
@@ -215,26 +215,26 @@ class RevokeController:
             log.exception("Cannot reclaim over-use", extra={"quota": name})
             return ()
 
-    async def _evict_unit(self, unit: Reclaim) -> bool:
-        is_gone = await self._mark(unit) and await self.evictions.evict_all(unit.pods)
-        if not is_gone:
+    async def _evict_unit(self, unit: Reclaim, *, waits: bool) -> bool:
+        """Mark a unit and evict it; one that ``waits`` is evicted when its plan's time is over."""
+        is_marked = await self._mark(unit)
+        if not is_marked or not (waits or await self.evictions.evict_all(unit.pods)):
             await asyncio.gather(*map(self.evictor.unmark, unit.pods))
             return False
-        self._report(unit)
+        if waits:
+            self._ask(unit)
+        else:
+            self._report(unit)
         return True
 
-    async def _ask_unit(self, unit: Reclaim) -> bool:
-        """Let a unit end by itself; it is evicted when the time of its plan is over."""
-        if not await self._mark(unit):
-            await asyncio.gather(*map(self.evictor.unmark, unit.pods))
-            return False
+    def _ask(self, unit: Reclaim) -> None:
+        """Let a marked unit end by itself."""
         self._asked.note(unit, self.clock())
+        told = self._tell(unit).rstrip(".")
         for pod in unit.pods:
             if seconds := self._asked.grant(pod):
                 text = f"It has {int(seconds)} s to save its work and end by itself."
-                told = self._tell(unit).rstrip(".")
                 self.reporter.announce_soft_eviction(pod, f"{told}. {text}")
-        return True
 
     async def _mark(self, unit: Reclaim) -> bool:
         text = self._tell(unit)
@@ -272,7 +272,7 @@ class RevokeController:
         return write_overuse(unit.over, compat=self.state.gangs.compat)
 
     def _tell(self, unit: Reclaim) -> str:
-        """Return what victims are told: the over-use, and for whom they go."""
+        """Return the message for victims: the over-use, and for whom they are evicted."""
         text = self._write(unit)
         return f"{text}. For {self._name_of(unit.beneficiary)}." if unit.beneficiary else text
 

@@ -31,7 +31,7 @@ from koord.core.quota.status import QuotaCondition, are_same
 from koord.core.reasons import Reason
 from koord.core.reservation.model import Reservation
 from koord.core.state import ClusterState
-from koord.core.text import cut
+from koord.core.text import cut, format_time
 from koord.core.units import Amounts
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (
@@ -41,7 +41,7 @@ from koord.kube.objects import (
     ref_of_quota,
     ref_of_reservation,
 )
-from koord.kube.status import ConditionPatch, Present, StatusPatch, StatusWriter, format_time
+from koord.kube.status import ConditionPatch, Present, StatusPatch, StatusWriter
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
 from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_recorded
 

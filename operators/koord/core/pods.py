@@ -350,10 +350,14 @@ class Pod:
         return not self.is_terminating and not self.phase.is_terminal
 
     @property
+    def is_marked(self) -> bool:
+        """Marked by us for preemption, or because its quota uses too much."""
+        return self.preempted_by is not None or self.is_reclaimed
+
+    @property
     def is_being_evicted(self) -> bool:
-        """It has been marked by us, and is still there."""
-        is_marked = self.preempted_by is not None or self.is_reclaimed
-        return is_marked and bool(self.node) and not self.phase.is_terminal
+        """It has been marked by us, and still uses its node."""
+        return self.is_marked and bool(self.node) and not self.phase.is_terminal
 
     @property
     def is_waiting(self) -> bool:

@@ -139,7 +139,7 @@ class QuotaClaims:
     def _find_leaving(self, quotas: Collection[QuotaName]) -> tuple[str, ...]:
         """Return the evicted pods of these quotas that still use their nodes, by name."""
         every = (self._state.pods[uid] for uid in self._state.reclaimed)
-        pods = (pod for pod in every if pod.node and not pod.phase.is_terminal)
+        pods = (pod for pod in every if pod.is_being_evicted)
         return tuple(sorted(pod.key for pod in pods if self._state.quotas.quota_of(pod) in quotas))
 
     def _users_of(self, quota: QuotaName, key: str) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
         if shares.get(name, {}).get(key, 0) != share
     ]
     over = [one for one in find_overuse(after) if (one.quota, one.resource) not in was_over]
-    family = {spec.name, *state.quotas.catalog.registry.descendants(spec.name)}
+    family = state.quotas.catalog.registry.family(spec.name)
     waits = find_waits(state, Scoring())
     placed = [one for one in waits if one.reason.is_placed]
     return EditResult(

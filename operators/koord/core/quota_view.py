@@ -135,7 +135,7 @@ def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaV
         return None
     ledger = state.open_ledger()
     solution = ledger.solution(name)
-    family = {name, *state.quotas.catalog.registry.descendants(name)}
+    family = state.quotas.catalog.registry.family(name)
     key, users = found.scarcest, find_users(state, family)
     return replace(
         found,

@@ -4,6 +4,7 @@ Texts are bounded whatever they quote: a condition takes 32 KiB, nobody reads mo
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 MAX_TEXT: Final = 1024
@@ -18,6 +19,11 @@ MAX_NAMES: Final = 4
 
 def cut(text: str, limit: int = MAX_QUOTED) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def format_time(seconds: float) -> str:
+    """Write seconds since the epoch as the API does, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def plural(count: int, noun: str) -> str:

@@ -22,6 +22,7 @@ from koord.core.plan import Assignment, Placement
 from koord.core.pods import AnnotationWrite, Handling
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import Status
+from koord.core.text import format_time
 from koord.core.units import PODS
 from koord.kube.client import Client, Media
 from koord.kube.errors import (
@@ -43,7 +44,7 @@ from koord.kube.release import (
     make_release_patch,
 )
 from koord.kube.retry import Backoff, is_transient
-from koord.kube.status import applied_by, format_time
+from koord.kube.status import applied_by
 from koord.kube.translate.amounts import write_amounts
 from koord.kube.translate.node_affinity import parse_affinity
 from koord.kube.translate.pods import make_form

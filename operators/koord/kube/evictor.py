@@ -23,12 +23,13 @@ from koord.core.pods import Handling, Pod, PodPhase, PreemptedBy
 from koord.core.reservation.lifecycle import READY, SCHEDULED
 from koord.core.reservation.model import Phase
 from koord.core.selectors import Operator, Requirement
+from koord.core.text import format_time
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
 from koord.kube.objects import ref_of_pod
 from koord.kube.preemption_records import encode_preempted_by, encode_soft_eviction
 from koord.kube.retry import is_transient
-from koord.kube.status import ConditionPatch, StatusPatch, applied_by, format_time, render
+from koord.kube.status import ConditionPatch, StatusPatch, applied_by, render
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
 from koord.kube.translate.reservations import read_status
 from koord.kube.wire import ObjectMeta, WireReservation

@@ -13,8 +13,8 @@ from koord.api.keys import operators
 from koord.api.keys.preemption import SOFT_EVICTION
 from koord.caches import cached_by_text
 from koord.core.pods import Nominated, PreemptedBy
+from koord.core.text import format_time
 from koord.kube.plan_keys import PlanKeys, PlanVerifier, Trust
-from koord.kube.status import format_time
 
 MAX_TEXT = 64 * 1024
 _PURPOSE = "nomination\0"

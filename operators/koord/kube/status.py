@@ -13,10 +13,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
+from koord.core.text import format_time
 from koord.kube.client import Client, Media
 from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from koord.kube.objects import ObjectRef
@@ -352,7 +352,3 @@ def _render_condition(
     if condition.observed_generation is not None:
         rendered["observedGeneration"] = condition.observed_generation
     return rendered
-
-
-def format_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

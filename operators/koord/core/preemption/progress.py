@@ -6,7 +6,6 @@ The planner is the only judge, as in the search. Nothing here evicts, writes, or
 from collections.abc import Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import ClassVar, Final
 
@@ -22,7 +21,7 @@ from koord.core.preemption.model import Preemption, VictimUnit
 from koord.core.preemption.search import NO_CONTEXT, Context
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
-from koord.core.text import named, plural
+from koord.core.text import format_time, named, plural
 
 _MOST_AHEAD: Final = 32
 """Waiting units of a higher priority that are planned before a preemptor."""
@@ -185,13 +184,8 @@ def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption 
         return None
     names = sorted({pod.gang.key if pod.gang is not None else pod.title for pod in victims})
     until = max(pod.ends_until * (not pod.gone_by) for pod in left)
-    return WaitingForPreemption(
-        named(names), len(victims), len(left), nomination.plan_id, _write_time(until)
-    )
-
-
-def _write_time(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else ""
+    told = format_time(until) if until else ""
+    return WaitingForPreemption(named(names), len(victims), len(left), nomination.plan_id, told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,10 @@ class ActiveQuotas:
     def has_children(self, name: QuotaName) -> bool:
         return name in self._children
 
+    def family(self, name: QuotaName) -> set[QuotaName]:
+        """Return a quota and all below it."""
+        return {name, *self.descendants(name)}
+
     def descendants(self, name: QuotaName) -> set[QuotaName]:
         found, left = set[QuotaName](), [name]
         while left:

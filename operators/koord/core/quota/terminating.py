@@ -21,8 +21,10 @@ class TerminatingPods:
 
     def note(self, pod: Pod) -> bool:
         """Take in a pod; return whether it has stopped counting."""
+        if self._use is TerminatingUse.UNTIL_GONE:
+            return False
         self.forget(pod.uid)
-        if self._use is TerminatingUse.UNTIL_GONE or not pod.gone_by:
+        if not pod.gone_by:
             return False
         if self._use is TerminatingUse.FOR_GRACE_PERIOD and pod.gone_by > self.now:
             self._until[pod.uid] = pod.gone_by
