@@ -6,8 +6,9 @@ import pytest
 
 from koord.api import annotations
 from koord.api.annotations import JSON_ANNOTATIONS
+from koord.api.json_text import MAX_TEXT
 from koord.api.keys import device, gang, quota, reservation
-from koord.api.parse import MAX_TEXT, InvalidObject, JsonAnnotation
+from koord.api.parse import InvalidObject, JsonAnnotation
 
 BY_KEY = {annotation.key: annotation for annotation in JSON_ANNOTATIONS}
 
@@ -83,6 +84,10 @@ def test_documented_examples_are_parsed(key: str, text: str) -> None:
     assert not isinstance(read(key, text, unknown_fields="forbid"), InvalidObject | None)
 
 
+def test_surrogate_pairs_are_characters() -> None:
+    assert read(quota.NAMESPACES, r'["\ud83d\ude00"]') == ["\N{GRINNING FACE}"]
+
+
 @pytest.mark.parametrize(
     ("key", "text", "inside", "message"),
     [
@@ -98,6 +103,8 @@ def test_documented_examples_are_parsed(key: str, text: str) -> None:
         (quota.SHARED_WEIGHT, '{"cpu":"much"}', ".cpu", "is not a quantity"),
         (quota.NAMESPACES, '"a"', "", "must be a list"),
         (quota.NAMESPACES, "[1]", "[0]", "must be a string"),
+        (quota.NAMESPACES, r'["\ud800"]', "", "half of a surrogate pair"),
+        (quota.NAMESPACES, r'["a\udfff", 1]', "", "half of a surrogate pair"),
         (quota.NAMESPACES, "[" + "1," * MAX_TEXT + "1]", "", "longer than"),
     ],
 )  # fmt: skip

@@ -196,8 +196,7 @@ def digest(cycle: Cycle) -> dict[str, Any]:
     ledger = cycle.session(QuotaSession)._ledger
     return {
         "used": cycle.used.tobytes(),
-        "ports": sorted((row, sorted(map(repr, ports.items()))) for row, ports in
-                        cycle.session(HostPortsSession).in_use.taken.items()),
+        "ports": cycle.session(HostPortsSession).in_use.counts(),
         "volumes": dict(cycle.session(VolumesSession).uses),
         "near": {key: counts.tobytes() for key, counts in state._counts.items()},
         "weights": {key: counts.tobytes() for key, counts in state._weights.items()},

@@ -1,11 +1,23 @@
 """Node selectors, node affinity and taints, each operator once."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.pods import Pod
+from koord.core.plugins.host_ports import PortsInUse
+from koord.core.pods import HostPort, Pod
 from koord.core.selectors import Operator, Requirement, SelectorTerm
+
+ANY_ADDRESS = HostPort(1).ip
+ROWS = st.integers(0, 3)
+HOST_PORTS = st.builds(
+    HostPort,
+    st.integers(1, 2),
+    st.sampled_from(["TCP", "UDP"]),
+    st.sampled_from([ANY_ADDRESS, "10.0.0.1", "10.0.0.2"]),
+)
 
 
 def make_nodes() -> FakeCluster:
@@ -87,6 +99,48 @@ def test_host_ports_conflict_per_node() -> None:
     assert admitted(cluster, make_pod("p").host_port(80, "UDP").build()) == "abc"
     cluster.state.remove_pod("uid-default-web")
     assert admitted(cluster, make_pod("p").host_port(80).build()) == "abc"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"), [("10.0.0.1", "bc"), ("10.0.0.2", "abc"), (ANY_ADDRESS, "bc")]
+)
+def test_host_ports_conflict_per_address(wanted: str, expected: str) -> None:
+    in_use = PortsInUse()
+    in_use.charge(0, (HostPort(80, ip="10.0.0.1"),), 1)
+    conflicts = in_use.rows_in_conflict((HostPort(80, ip=wanted),), 3)
+    assert (
+        "".join(name for name, taken in zip("abc", conflicts, strict=True) if not taken) == expected
+    )
+
+
+@given(
+    held=st.lists(st.tuples(ROWS, HOST_PORTS), max_size=12),
+    changes=st.lists(st.tuples(ROWS, HOST_PORTS), max_size=6),
+    wanted=st.lists(HOST_PORTS, max_size=4),
+)
+def test_host_ports_in_a_cycle_equal_a_comparison_of_all_pairs(
+    held: list[tuple[int, HostPort]],
+    changes: list[tuple[int, HostPort]],
+    wanted: list[HostPort],
+) -> None:
+    below = PortsInUse()
+    for row, port in held:
+        below.charge(row, (port,), 1)
+    before = below.counts()
+    in_use = PortsInUse(below)
+    for row, port in changes:
+        in_use.charge(row, (port,), 1)
+    expected = {row for row, port in held + changes if any(is_conflict(port, w) for w in wanted)}
+    assert set(in_use.rows_in_conflict(tuple(wanted), 4).nonzero()[0]) == expected
+    assert below.counts() == before
+    for row, port in changes:
+        in_use.charge(row, (port,), -1)
+    assert in_use.counts() == before
+
+
+def is_conflict(first: HostPort, second: HostPort) -> bool:
+    is_same = (first.port, first.protocol) == (second.port, second.protocol)
+    return is_same and (first.ip == second.ip or ANY_ADDRESS in {first.ip, second.ip})
 
 
 def test_table_grows_beyond_its_first_size() -> None:

@@ -9,7 +9,8 @@ from typing import Annotated, Final, TypeAlias
 import yaml
 from pydantic import Field, TypeAdapter
 
-from koord.api.parse import MAX_TEXT, InvalidObject, Problem, cut, parse_value
+from koord.api.json_text import MAX_TEXT
+from koord.api.parse import InvalidObject, Problem, cut, parse_value
 from koord.api.resource import ResourceList
 
 NAME: Final = "gpu-shared-resource-templates"

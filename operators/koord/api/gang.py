@@ -4,7 +4,6 @@ Every reader takes plain mappings and never raises: an invalid value becomes a `
 Koordinator's default is used. Knows no pod, no PodGroup, and no rule that uses the settings.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from koord.api.annotations import (
     NetworkTopologySpec,
     SubGroups,
 )
+from koord.api.json_text import load_json
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.parse import InvalidObject, JsonAnnotation
@@ -179,7 +179,7 @@ def parse_groups(text: str) -> tuple[str, ...] | BadSetting | None:
     if len(text) > MAX_GROUPS_TEXT:
         return _bad_groups(text, f"is longer than {MAX_GROUPS_TEXT} characters")
     try:
-        value: Any = json.loads(text)
+        value: Any = load_json(text)
     except (ValueError, RecursionError):
         return _bad_groups(text, 'is not a JSON list like ["ns/gang-a","ns/gang-b"]')
     if value is None:

@@ -15,11 +15,10 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from koord.api.json_text import load_json
 from koord.api.model import JsonSchema, Model, make_schema
 from koord.caches import cached_by_text
 
-MAX_TEXT: Final = 64 * 1024
-"""Longer texts are rejected unread; all annotations of an object together have 256 KiB."""
 MAX_PROBLEMS: Final = 16
 """More are cut off."""
 _MAX_VALUE_TEXT: Final = 80
@@ -194,16 +193,10 @@ class JsonAnnotation(Generic[T]):
 def _read(annotation: JsonAnnotation[Any], text: str, unknown_fields: UnknownFields) -> Any:
     location = ("metadata", "annotations", annotation.key)
     try:
-        value = _decode(text)
+        value = load_json(text, _join_lists)
     except (ValueError, RecursionError) as error:
         return InvalidObject((Problem(format_field(location), cut(text), f"is not JSON: {error}"),))
     return parse_value(annotation.adapter, value, unknown_fields=unknown_fields, at=location)
-
-
-def _decode(text: str) -> Any:
-    if len(text) > MAX_TEXT:
-        raise ValueError(f"it is longer than {MAX_TEXT} characters")
-    return json.loads(text, object_pairs_hook=_join_lists, parse_constant=_refuse_constant)
 
 
 def _join_lists(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -216,7 +209,3 @@ def _join_lists(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         else:
             made[key] = value
     return made
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")

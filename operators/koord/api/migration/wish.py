@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koord.api.json_text import load_json
 from koord.api.keys import gang, operators, quota
 from koord.api.migration.documents import Document
 from koord.api.migration.table import (
@@ -107,7 +108,7 @@ def _slice(layer: str, size: int) -> Document:
 
 def _add_slices(wish: Wish, value: Any) -> None:
     try:
-        levels = json.loads(str(value))
+        levels = load_json(str(value))
         wish.slices = [_slice(layer_of(one["topology"]), _number(one["size"])) for one in levels]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError from error

@@ -4,13 +4,13 @@ Two ports conflict when protocol and number are equal and the addresses are equa
 wildcard (source: kube-scheduler's NodePorts filter).
 """
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from typing_extensions import override
 
-from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
+from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Plugin, Reach, Session
@@ -21,32 +21,113 @@ from koord.core.pods import HostPort, PodShape
 _ANY = "0.0.0.0"  # noqa: S104 - the API's word for "every address of the node"
 
 
+class _Rows:
+    """Row -> how many pods, and the rows that have any as the bits of one number.
+
+    With bits, a pod of many ports is compared with all nodes by one operation for each port,
+    whatever others have written.
+    """
+
+    __slots__ = ("bits", "counts")
+
+    def __init__(self) -> None:
+        self.bits = 0
+        self.counts: Counter[int] = Counter()
+
+    def copy(self) -> "_Rows":
+        copy = _Rows()
+        copy.bits, copy.counts = self.bits, Counter(self.counts)
+        return copy
+
+    def charge(self, row: int, count: int) -> None:
+        self.counts[row] += count
+        if self.counts[row] > 0:
+            self.bits |= 1 << row
+        else:
+            del self.counts[row]
+            self.bits &= ~(1 << row)
+
+
+class _Users:
+    """The rows on which one port is used: for each address, and all together.
+
+    With ``below``, only addresses that differ from it are held here.
+    """
+
+    __slots__ = ("_below", "_by_address", "rows")
+
+    def __init__(self, below: "_Users | None" = None) -> None:
+        self._below: Mapping[str, _Rows] = {} if below is None else below.by_address()
+        self._by_address: dict[str, _Rows] = {}
+        self.rows: _Rows = _Rows() if below is None else below.rows.copy()
+
+    def by_address(self) -> Mapping[str, _Rows]:
+        return ChainMap(self._by_address, dict(self._below)) if self._below else self._by_address
+
+    def charge(self, ip: str, row: int, count: int) -> None:
+        self.rows.charge(row, count)
+        rows = self._by_address.get(ip)
+        if rows is None:
+            below = self._below.get(ip)
+            rows = self._by_address[ip] = _Rows() if below is None else below.copy()
+        rows.charge(row, count)
+        if not rows.bits and ip not in self._below:
+            del self._by_address[ip]
+
+    def rows_in_conflict(self, ip: str) -> int:
+        """Return as bits the rows where a pod that wants this address would be in conflict."""
+        return self.rows.bits if ip == _ANY else self._bits(ip) | self._bits(_ANY)
+
+    def _bits(self, ip: str) -> int:
+        rows = self._by_address.get(ip) or self._below.get(ip)
+        return 0 if rows is None else rows.bits
+
+
 class PortsInUse:
-    """Row -> ports in use, counted: pods on one node may already be in conflict."""
+    """The ports in use on each row.
 
-    def __init__(self, taken: dict[int, Counter[HostPort]] | None = None) -> None:
-        self.taken = {} if taken is None else taken
+    With ``below``, which stays as it is, only ports that differ from it are held here.
+    """
 
-    def copy(self) -> "PortsInUse":
-        return PortsInUse({row: Counter(ports) for row, ports in self.taken.items()})
+    def __init__(self, below: "PortsInUse | None" = None) -> None:
+        self._below: Mapping[tuple[int, str], _Users] = {} if below is None else below.users()
+        self._users: dict[tuple[int, str], _Users] = {}
+        """Port and protocol -> where it is used."""
+
+    def users(self) -> Mapping[tuple[int, str], _Users]:
+        return ChainMap(self._users, dict(self._below)) if self._below else self._users
 
     def charge(self, row: int, ports: tuple[HostPort, ...], count: int) -> None:
         """Count ports as used on a row (negative: release)."""
-        taken = self.taken.setdefault(row, Counter())
         for port in ports:
-            taken[port] += count
-            if taken[port] <= 0:
-                del taken[port]
-        if not taken:
-            del self.taken[row]
+            key = port.port, port.protocol
+            users = self._users.get(key)
+            if users is None:
+                users = self._users[key] = _Users(self._below.get(key))
+            users.charge(port.ip, row, count)
+            if not users.rows.bits and key not in self._below:
+                del self._users[key]
 
-    def rows_in_conflict(self, wanted: tuple[HostPort, ...]) -> list[int]:
-        """Return the rows on which any of the ports is used."""
-        return [
-            row
-            for row, taken in self.taken.items()
-            if any(_is_in_conflict(port, other) for port in wanted for other in taken)
-        ]
+    def rows_in_conflict(self, wanted: tuple[HostPort, ...], rows: int) -> Mask:
+        """Return for each of the first ``rows`` rows whether any of the ports is used there."""
+        bits = 0
+        for port in wanted:
+            key = port.port, port.protocol
+            users = self._users.get(key) or self._below.get(key)
+            if users is not None:
+                bits |= users.rows_in_conflict(port.ip)
+        raw = bits.to_bytes(max(rows, bits.bit_length()) // 8 + 1, "little")
+        flags = np.unpackbits(np.frombuffer(raw, np.uint8), count=rows, bitorder="little")
+        return flags.astype(bool)
+
+    def counts(self) -> dict[tuple[int, str, str, int], int]:
+        """Return port, protocol, address and row -> how many pods."""
+        return {
+            (port, protocol, ip, row): count
+            for (port, protocol), users in self.users().items()
+            for ip, rows in users.by_address().items()
+            for row, count in rows.counts.items()
+        }
 
 
 class HostPorts(Plugin):
@@ -68,7 +149,7 @@ class HostPorts(Plugin):
 
 
 class HostPortsSession(Session):
-    """Ports in one cycle; the ports of the cluster are copied before the first change."""
+    """Ports in one cycle; the ports of the cluster stay as they are."""
 
     name = HostPorts.name
     reach = Reach.ROW
@@ -85,9 +166,8 @@ class HostPortsSession(Session):
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
         if shape.host_ports:
-            room = np.ones(self._rows, dtype=np.int64)
-            room[self.in_use.rows_in_conflict(shape.host_ports)] = 0
-            yield NodeRefusal.HOST_PORT, room[rows]
+            conflicts = self.in_use.rows_in_conflict(shape.host_ports, self._rows)
+            yield NodeRefusal.HOST_PORT, (~conflicts).astype(np.int64)[rows]
 
     @override
     def most_when_empty(self, shape: PodShape) -> int:
@@ -96,13 +176,5 @@ class HostPortsSession(Session):
     @override
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         if not self._is_copy:
-            self.in_use, self._is_copy = self.in_use.copy(), True
+            self.in_use, self._is_copy = PortsInUse(self.in_use), True
         self.in_use.charge(row, shape.host_ports, count)
-
-
-def _is_in_conflict(one: HostPort, other: HostPort) -> bool:
-    return (
-        one.port == other.port
-        and one.protocol == other.protocol
-        and (one.ip == other.ip or _ANY in {one.ip, other.ip})
-    )
