@@ -9,6 +9,7 @@ of their own, see ``election``; everything else happens in the main event loop.
 import asyncio
 import gc
 import logging
+import resource
 import signal
 from collections.abc import Collection
 from contextlib import suppress
@@ -51,6 +52,7 @@ METRICS_PATIENCE_SECONDS: Final = 0.2
 """A scrape waits this long for current numbers; during a long plan it gets the previous ones."""
 STATE_PATIENCE_SECONDS: Final = 4.0
 """A reader of the debug page, which is a person, can wait longer."""
+MAX_DESCRIPTORS: Final = 1 << 16
 GC_THRESHOLDS: Final = 50_000, 10, 10
 """A cluster is tens of thousands of long-lived objects. With Python's default thresholds garbage
 collection took a tenth of the time."""
@@ -143,6 +145,7 @@ async def run_operators(options: Options) -> None:
     ``koord.kube.errors`` if the cluster cannot be reached.
     """
     gc.set_threshold(*GC_THRESHOLDS)
+    raise_descriptor_limit()
     fence = Fence()
     async with (
         Client(options.credentials) as own_client,
@@ -250,6 +253,14 @@ async def _run_for_election_when_synced(parts: Parts, lease: LeaseThread) -> Non
     freeze_garbage_collection()
     log.info("Caches are synced", extra=parts.count())
     lease.stand()
+
+
+def raise_descriptor_limit() -> None:
+    """Use as many file descriptors as the system allows: half-open streams need some, too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def freeze_garbage_collection() -> None:

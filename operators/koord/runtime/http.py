@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv6Address, ip_address
 
 import msgspec
@@ -25,6 +26,9 @@ KEPT_SECONDS = 1.0
 """How long the text of the metrics is served again: many readers cost as much as one."""
 SHUTDOWN_SECONDS = 1.0
 """How long slow readers may hold up the end of the process."""
+MAX_CONNECTIONS = 128
+IDLE_SECONDS = 10.0
+"""How long a client may keep a connection without a request."""
 _MAX_BODY_BYTES = 1024
 _REFUSALS = {
     401: "send the token of a ServiceAccount: Authorization: Bearer …\n",
@@ -70,26 +74,52 @@ async def serve_http(
         make_app(sources, authorize),
         access_log=None,
         handle_signals=False,
+        keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()
     try:
-        await _listen(runner, address)
-        host, port, *_ = runner.addresses[0]
-        yield Address(host, port)
+        async with _listen(runner, address) as listening:
+            host, port, *_ = listening.sockets[0].getsockname()
+            yield Address(host, port)
     finally:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, address: Address) -> None:
+@asynccontextmanager
+async def _listen(runner: web.AppRunner, address: Address) -> AsyncIterator[asyncio.Server]:
+    server = runner.server
+    if server is None:
+        raise RuntimeError("the runner is not set up")
+    loop = asyncio.get_running_loop()
+    make = partial(_make_connection, server)
     try:
-        await web.TCPSite(runner, address.host, address.port).start()
+        try:
+            listening = await loop.create_server(make, address.host, address.port)
+        except OSError as error:
+            if not address.or_free or error.errno != errno.EADDRINUSE:
+                raise
+            listening = await loop.create_server(make, address.host, 0)
     except OSError as error:
-        if address.or_free and error.errno == errno.EADDRINUSE:
-            await _listen(runner, Address(address.host, 0))
-            return
         why = os.strerror(error.errno).lower() if error.errno else str(error)
         raise CannotListen(f"{address.host}:{address.port}: {why}") from error
+    try:
+        yield listening
+    finally:
+        listening.close()
+
+
+def _make_connection(server: web.Server) -> asyncio.Protocol:
+    """Make room for a connection, and return its protocol.
+
+    Clients are strangers that share the file descriptors of the process with its writers. Where
+    there are too many, the oldest goes instead of the newest, so that probes get through.
+    """
+    connections = server.connections
+    for connection in connections[: max(0, len(connections) + 1 - MAX_CONNECTIONS)]:
+        if connection.transport is not None:
+            connection.transport.abort()
+    return server()
 
 
 def make_app(sources: Sources, authorize: Authorize | None = None) -> web.Application:
