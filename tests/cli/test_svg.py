@@ -9,16 +9,33 @@ from koord.cli.common import Output
 from koord.cli.output import make_table, print_in
 from koord.cli.svg import MAX_COLUMNS
 
+CELL = 12.2
+
 
 def draw(capsys, *parts):
     print_in(Output.SVG, document=dict, names=list, text=lambda: iter(parts))
     return capsys.readouterr().out
 
 
-def texts(picture):
-    drawn = ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")  # noqa: S314 - our own
-    read = ("".join(one.itertext()).replace("\xa0", " ").strip() for one in drawn)
-    return [text for text in read if text]
+def elements(picture):
+    return list(ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"))  # noqa: S314 - our own
+
+
+def lines(picture):
+    """Return what a program shows that knows nothing of spaces: each text at its position."""
+    cells = {}
+    for one in elements(picture):
+        row, text = cells.setdefault(float(one.get("y")), {}), "".join(one.itertext())
+        row[round(float(one.get("x")) / CELL)] = text.replace("\xa0", " ").strip()
+    return [join(row) for _, row in sorted(cells.items())]
+
+
+def join(row):
+    line = ""
+    for column, text in sorted(row.items()):
+        assert len(line) <= column, "texts overlap"
+        line = line.ljust(column) + text
+    return line
 
 
 def test_table_is_drawn_as_printed(capsys):
@@ -26,7 +43,15 @@ def test_table_is_drawn_as_printed(capsys):
     table.add_row("n0 <&>", "8")
     table.add_row("n1", "[bold]")
     picture = draw(capsys, Text("free", style="green"), table)
-    assert texts(picture) == ["free", "NODE", "FREE", "n0 <&>", "8", "n1", "[bold]"]
+    assert lines(picture) == ["free", "NODE     FREE", "n0 <&>   8", "n1       [bold]"]
+
+
+def test_no_program_has_to_keep_spaces(capsys):
+    styled = (("styles", "bold"), "   and", (" gaps ", "red"), "\n")
+    parts = Text.assemble("  two ", *styled, "日本  x")
+    picture = draw(capsys, parts)
+    assert lines(picture) == ["  two styles   and gaps", "日本    x"]
+    assert not any(space in one.text for one in elements(picture) for space in " \xa0\n")
 
 
 def test_picture_is_as_wide_as_its_text_and_not_wider_than_a_page(capsys):
@@ -45,4 +70,4 @@ def test_picture_follows_the_scheme_of_the_reader_and_fetches_nothing(capsys):
 
 
 def test_nothing_to_show_is_a_picture_too(capsys):
-    assert texts(draw(capsys)) == []
+    assert lines(draw(capsys)) == []

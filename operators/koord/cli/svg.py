@@ -1,14 +1,27 @@
-"""Answers as pictures for pages and tickets: SVG that follows the reader's light or dark scheme."""
+"""Answers as pictures for pages and tickets: SVG that follows the reader's light or dark scheme.
+
+Each word has its own position. Spaces would not keep words apart everywhere: programs outside of
+browsers drop them at the ends of a text, and have no widths of texts.
+"""
 
 import io
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from html import escape, unescape
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 MAX_COLUMNS: Final = 120
 _BLACK: Final = "fill: #000000"
+_CELL_WIDTH: Final = 12.2
+"""Of one character, as Rich draws it."""
+_TEXT: Final = re.compile(
+    r'<text class="(?P<style>[^"]+)" x="(?P<x>[^"]+)" (?P<line>y="[^"]+") textLength="[^"]+" '
+    r'(?P<clip>clip-path="[^"]+")>(?P<text>[^<]*)</text>'
+)
 
 # Rich fills this in; its own frame has a window around the text, and fetches a font. The text is
 # moved up, because the last line has no room for descenders.
@@ -49,4 +62,17 @@ def draw_svg(parts: Iterable[RenderableType], width_of_text: int) -> str:
     for part in parts:
         console.print(part)
     drawn = console.export_svg(theme=DEFAULT_TERMINAL_THEME, code_format=_FRAME)
-    return drawn.replace(_BLACK, "fill: currentColor")
+    placed = _TEXT.sub(lambda found: "".join(_place_words(found)), drawn)
+    return placed.replace(_BLACK, "fill: currentColor")
+
+
+def _place_words(found: re.Match[str]) -> Iterator[str]:
+    """Yield the words of one text, each at the place that the spaces before it give it."""
+    text = unescape(found["text"])
+    for word in re.finditer(r"\S+", text):
+        x = float(found["x"]) + cell_len(text[: word.start()]) * _CELL_WIDTH
+        width = cell_len(word[0]) * _CELL_WIDTH
+        yield (
+            f'<text class="{found["style"]}" x="{x:g}" {found["line"]} textLength="{width:g}" '
+            f"{found['clip']}>{escape(word[0])}</text>"
+        )
