@@ -35,7 +35,7 @@ OF_OUTPUT = {
 """States that commands print in words."""
 OF_FAULTS = {
     *("RootListed", "NoNodeLayer", "UnknownParent", "TwoRoots", "TwoChildren", "NoLabel"),
-    *("NoVolume", "NotForPod", "PortsInUse"),
+    *("NoVolume", "NotForPod"),
     *(str(one) for one in Outcome if one is not Outcome.STUCK),
 }
 """What a message says in words, and no field by its name."""
