@@ -3,11 +3,13 @@
     make chart
 
 The manifests are the source; nobody edits a template. What users may set is put into the objects as
-a placeholder, and the placeholder becomes a template expression in the text. Values, their schema
-and Chart.yaml are written by hand. The Namespace of the operators is left out: Helm needs it
-before the chart.
+a placeholder, and the placeholder becomes a template expression in the text. Values and Chart.yaml
+are written by hand, and so is their schema, except for the configuration of the operators: that is
+what ``koord run`` accepts. The Namespace of the operators is left out: Helm needs it before the
+chart.
 """
 
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,12 +17,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from pydantic import AliasChoices, BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
+from koord.runtime.settings import Settings
 from koord.sandbox.binaries import KUBECTL
 from koord.sandbox.build import ConsoleReporter, build_missing, find_cache
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "koord-operators"
+SCHEMA = CHART / "values.schema.json"
 HEADER = "# Made from {source}; edit that, then run make chart.\n"
 NAMESPACE = "koord-system"
 CONFIG_MAP = re.compile(r"^koord-config-operators-\w+$")
@@ -30,7 +37,10 @@ Document = dict[str, Any]
 
 
 class Part(NamedTuple):
-    """A folder of manifests, and the value that switches it on; none for what is always there."""
+    """A source of manifests, and the value that switches it on; none for what is always there.
+
+    The source is a folder with a kustomization, or a file of ``manifests/monitoring``.
+    """
 
     template: str
     source: str
@@ -46,6 +56,9 @@ PARTS = (
     Part("priority", "manifests/overlays/priority", "priority"),
     Part("placeholders", "manifests/overlays/placeholders", "placeholders"),
     Part("metrics", "manifests/overlays/metrics", "metrics"),
+    Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),
+    Part("alerts", "manifests/monitoring/alerts.yaml", "monitoring.alerts"),
+    Part("dashboard", "manifests/monitoring/dashboard.json", "monitoring.dashboard"),
 )
 
 IMAGE = '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"'
@@ -58,6 +71,10 @@ EXPRESSIONS = {
 """What stands for a value within a line."""
 OPTIONAL = ("image.pullPolicy", "imagePullSecrets", "tolerations")
 """Fields that are left out unless they are set."""
+CLOSED = {"apiVersion": {"not": {}}, "kind": {"not": {}}}
+"""Fields of the configuration that the chart writes itself."""
+NARROWED = {"httpAddress": {"type": "string", "pattern": ":8080$"}}
+"""Those of which the manifests know the value: probes use that port."""
 
 
 def put(name: str) -> str:
@@ -70,8 +87,40 @@ def find_kubectl() -> Path:
     return cache.path(KUBECTL)
 
 
+def make_rule(text: str) -> Document:
+    """Return the alerts as an object of the Prometheus Operator."""
+    metadata = {"name": "koord-operators", "namespace": NAMESPACE, "labels": dict(LABELS)}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": metadata,
+        "spec": yaml.safe_load(text),
+    }
+
+
+def make_dashboard(text: str) -> Document:
+    """Return the dashboard as Grafana's sidecar looks for it."""
+    labels = LABELS | {"grafana_dashboard": "1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "koord-dashboard", "namespace": NAMESPACE, "labels": labels},
+        "data": {"koord-operators.json": text},
+    }
+
+
+LABELS = {"app.kubernetes.io/part-of": "koord-operators"}
+OF_FILES: dict[str, Callable[[str], Document]] = {
+    "pod-monitor.yaml": yaml.safe_load,
+    "alerts.yaml": make_rule,
+    "dashboard.json": make_dashboard,
+}
+
+
 def build_manifests(kubectl: Path, source: str) -> list[Document]:
-    """Return the objects that kustomize makes of a folder."""
+    """Return the objects that kustomize makes of a folder, or that a file stands for."""
+    if (path := ROOT / source).is_file():
+        return [OF_FILES[path.name](path.read_text(encoding="utf-8"))]
     command = [str(kubectl), "kustomize", str(ROOT / source)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
     own = ("Namespace", NAMESPACE)
@@ -103,7 +152,13 @@ def _parametrise_daemon_set(document: Document) -> None:
     pod["imagePullSecrets"] = put("imagePullSecrets")
 
 
+def _parametrise_monitoring(document: Document) -> None:
+    document["metadata"]["labels"]["more"] = put("monitoring.labels")
+
+
 def _parametrise_config_map(document: Document) -> None:
+    if not CONFIG_MAP.match(document["metadata"]["name"]):
+        return
     document["metadata"]["name"] = put("configName")
     document["data"] = {"config.yaml": put("config")}
 
@@ -112,6 +167,8 @@ PARAMETRISE: dict[str, Callable[[Document], None]] = {
     "Deployment": _parametrise_deployment,
     "DaemonSet": _parametrise_daemon_set,
     "ConfigMap": _parametrise_config_map,
+    "PodMonitor": _parametrise_monitoring,
+    "PrometheusRule": _parametrise_monitoring,
 }
 
 
@@ -135,6 +192,9 @@ def _write_line(found: re.Match[str]) -> str:
         return f"{indent}{key}: {EXPRESSIONS[name]}"
     if name == "config":
         return f'{indent}{key}: |\n{indent}  {{{{- include "koord.config" . | nindent 4 }}}}'
+    if name == "monitoring.labels":  # more of the same mapping
+        added = f"{{{{- toYaml . | nindent {len(indent)} }}}}"
+        return f"{indent}{{{{- with .Values.{name} }}}}{added}{{{{- end }}}}"
     value = f"{{{{- toYaml .Values.{name} | nindent {len(indent) + 2} }}}}"
     if name not in OPTIONAL:
         return f"{indent}{key}:\n{indent}  {value}"
@@ -152,8 +212,7 @@ def render_template(part: Part, documents: list[Document]) -> str:
         if document["kind"] in PARAMETRISE:
             PARAMETRISE[document["kind"]](document)
     text = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
-    if "{{" in text:
-        raise ValueError(f"{part.source}: what Helm would take for an expression")
+    text = text.replace("{{", '{{ "{{" }}')  # of Prometheus and Grafana, to Helm it is text
     text = _LINE.sub(_write_line, text).replace(NAMESPACE, "{{ .Release.Namespace }}")
     if part.switch:
         text = f"{{{{- if .Values.{part.switch}.enabled }}}}\n{text}{{{{- end }}}}\n"
@@ -167,7 +226,64 @@ def make_templates(kubectl: Path) -> Iterator[tuple[Path, str]]:
         yield CHART / "templates" / f"{part.template}.yaml", render_template(part, documents)
 
 
+class _Generator(GenerateJsonSchema):
+    """Describes what is written: texts that are parsed are texts, and old names are names."""
+
+    def function_before_schema(
+        self, schema: core_schema.BeforeValidatorFunctionSchema
+    ) -> JsonSchemaValue:
+        _ = self, schema
+        return {"type": "string"}
+
+
+def _list_sections(section: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield section
+    for field in section.model_fields.values():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _list_sections(field.annotation)
+
+
+def _make_config_schema() -> Document:
+    """Return the definitions of the configuration, of which ``Settings`` is the whole."""
+    schema = Settings.model_json_schema(schema_generator=_Generator)
+    definitions = {**schema.pop("$defs"), Settings.__name__: schema}
+    for section in _list_sections(Settings):
+        properties = definitions[section.__name__]["properties"]
+        for field in section.model_fields.values():
+            if isinstance(names := field.validation_alias, AliasChoices):
+                first, *others = (str(one) for one in names.choices)
+                properties |= dict.fromkeys(others, properties[first])
+    schema["properties"] |= CLOSED | NARROWED
+    schema.pop("required", None)
+    return {name: _strip(one) for name, one in sorted(definitions.items())}
+
+
+def _strip(schema: Document) -> Document:
+    """Return a schema without what is for readers: they have docs/reference/configuration.md."""
+    return {
+        key: {name: _strip(one) for name, one in value.items()}
+        if key == "properties"
+        else _strip(value)
+        if isinstance(value, dict)
+        else value
+        for key, value in schema.items()
+        if key not in {"title", "description", "default"}
+    }
+
+
+def make_schema() -> str:
+    """Return the schema of the values with the present definitions of the configuration.
+
+    Names of definitions that are written by hand begin with a small letter.
+    """
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    own = {name: one for name, one in schema["$defs"].items() if name[0].islower()}
+    schema["$defs"] = own | _make_config_schema()
+    return json.dumps(schema, indent=2) + "\n"
+
+
 def main() -> None:
+    SCHEMA.write_text(make_schema(), encoding="utf-8")
     for path, text in make_templates(find_kubectl()):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ import koord
 from koord.sandbox import Component, Sandbox
 
 sys.path.insert(0, str(ROOT / "tools"))
-from chart import PARTS, build_manifests, find_kubectl, make_templates
+from chart import PARTS, SCHEMA, build_manifests, find_kubectl, make_schema, make_templates
 
 NAMESPACE = "koord-system"
 HASH = re.compile(r"(koord-config-operators-)\w+")
@@ -52,6 +52,15 @@ def test_every_value_is_in_the_schema():
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert values.keys() | {"global"} == schema["properties"].keys()
+
+
+def test_schema_is_made_from_the_settings():
+    assert SCHEMA.read_text(encoding="utf-8") == make_schema(), "run make chart"
+
+
+def test_namespace_that_is_applied_before_the_chart_is_not_in_it():
+    before = load_all((ROOT / "manifests/cluster/namespace.yaml").read_text(encoding="utf-8"))
+    assert [one["metadata"]["name"] for one in before] == [NAMESPACE]
 
 
 @pytest.mark.sandbox
@@ -100,6 +109,24 @@ class TestHelm:
         config = documents["ConfigMap", "koord-config-operators-HASH"]["data"]["config.yaml"]
         assert config["compat"] == "koordinator"
 
+    def test_documented_configuration_is_accepted(self, tmp_path):
+        page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+        found = re.search(
+            r"```yaml\n(apiVersion: \S+\nkind: OperatorConfiguration\n.*?)```", page, re.DOTALL
+        )
+        config = yaml.safe_load(found[1])
+        del config["apiVersion"], config["kind"]
+        values = tmp_path / "values.yaml"
+        values.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
+        run_helm("template", "koord", str(CHART), "--values", str(values))
+
+    def test_labels_reach_what_the_prometheus_operator_selects(self):
+        switches = [f"monitoring.{one}.enabled=true" for one in ("podMonitor", "alerts")]
+        documents = by_name(render(*switches, "monitoring.labels.release=stack"))
+        for kind in ("PodMonitor", "PrometheusRule"):
+            labels = documents[kind, "koord-operators"]["metadata"]["labels"]
+            assert labels == {"app.kubernetes.io/part-of": "koord-operators", "release": "stack"}
+
     @pytest.mark.parametrize(
         ("value", "named"),
         [
@@ -107,6 +134,11 @@ class TestHelm:
             ("image.pullPolicy=Sometimes", "pullPolicy"),
             ("inject.enabled=maybe", "inject"),
             ("config.httpAddress=0.0.0.0:9090", "httpAddress"),
+            ("config.prempt.enabled=false", "prempt"),
+            ("config.preemption.minRunTime=10m", "minRunTime"),
+            ("config.preemption.minRuntime=10", "minRuntime"),
+            ("config.elasticQuota.delayEvictTime.seconds=5", "delayEvictTime"),
+            ("monitoring.alert.enabled=true", "alert"),
         ],
     )
     def test_wrong_value_is_refused_and_named(self, value, named):
