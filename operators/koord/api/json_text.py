@@ -1,8 +1,9 @@
-"""Decodes JSON that users write into annotations: the only place where that happens.
+"""Decodes JSON that users write into annotations, wherever the standard decoder is used for it.
 
 The API server stores only valid Unicode, and requests to it can hold nothing else. But JSON inside
 an annotation may spell half of a surrogate pair as an escape. Such a text would fail only later,
-where it is quoted in a condition or an event, so it is refused at this edge.
+where it is quoted in a condition or an event, so it is refused at this edge. Where msgspec decodes,
+it refuses such texts itself.
 """
 
 import json

@@ -53,6 +53,7 @@ METRICS_PATIENCE_SECONDS: Final = 0.2
 STATE_PATIENCE_SECONDS: Final = 4.0
 """A reader of the debug page, which is a person, can wait longer."""
 MAX_DESCRIPTORS: Final = 1 << 16
+"""Some systems allow a billion, and then what closes all possible ones takes minutes."""
 GC_THRESHOLDS: Final = 50_000, 10, 10
 """A cluster is tens of thousands of long-lived objects. With Python's default thresholds garbage
 collection took a tenth of the time."""

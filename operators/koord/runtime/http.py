@@ -27,6 +27,7 @@ KEPT_SECONDS = 1.0
 SHUTDOWN_SECONDS = 1.0
 """How long slow readers may hold up the end of the process."""
 MAX_CONNECTIONS = 128
+"""More than probes and scrapes need; a small part of the file descriptors of the process."""
 IDLE_SECONDS = 10.0
 """How long a client may keep a connection without a request."""
 _MAX_BODY_BYTES = 1024

@@ -157,7 +157,7 @@ class HostPortsSession(Session):
     def __init__(self, in_use: PortsInUse, cycle: Cycle) -> None:
         self.in_use = in_use
         self._rows = len(cycle.table.nodes)
-        self._is_copy = False
+        self._is_changed = False
 
     @override
     def concerns(self, shape: PodShape) -> bool:
@@ -175,6 +175,6 @@ class HostPortsSession(Session):
 
     @override
     def apply(self, shape: PodShape, row: int, count: int) -> None:
-        if not self._is_copy:
-            self.in_use, self._is_copy = PortsInUse(self.in_use), True
+        if not self._is_changed:
+            self.in_use, self._is_changed = PortsInUse(self.in_use), True
         self.in_use.charge(row, shape.host_ports, count)
