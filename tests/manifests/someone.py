@@ -54,6 +54,9 @@ class Someone:
         )
         answer = self._connection.getresponse()
         raw = answer.read()
+        # The API server closes what was idle for 90 s, and the tests of one module can leave a
+        # user idle for longer: the next request opens a connection of its own.
+        self._connection.close()
         try:
             decoded = json.loads(raw)
         except ValueError:
