@@ -25,6 +25,7 @@ from koord.sandbox.numa import report_numa
 from koord.sandbox.record import (
     DEFAULT_NAME,
     SandboxStatus,
+    check_name,
     list_names,
     list_statuses,
     take_down,
@@ -110,7 +111,9 @@ def up(
     components = component or tuple(Component)
     reporter = ConsoleReporter()
     with _explain_errors():
-        load_shape(shape)  # a typo is reported before anything starts
+        # Typos are reported before anything is built, which takes minutes the first time.
+        check_name(name)
+        load_shape(shape)
         # Separately, so that each step shows its own time.
         find_binaries(components, reporter, kubernetes)
         with reporter.step(f"starting the sandbox {name}"):

@@ -145,13 +145,18 @@ def directory_of(name: str) -> Path:
     return state_directory() / name
 
 
-def take_name(name: str) -> Path:
-    """Create the directory of a new sandbox; raise `NameTakenError` when there is one."""
+def check_name(name: str) -> None:
+    """Raise `SandboxError` unless a sandbox can have a name."""
     if not _NAME.fullmatch(name):
         raise SandboxError(
             f"{name!r} is not a valid name of a sandbox: use lower-case letters, digits and '-', "
             "at most 40 characters"
         )
+
+
+def take_name(name: str) -> Path:
+    """Create the directory of a new sandbox; raise `NameTakenError` when there is one."""
+    check_name(name)
     directory = directory_of(name)
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
