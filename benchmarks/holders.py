@@ -1,7 +1,7 @@
 """Who holds which device, read from the objects of the API server alone, and whether that can be.
 
 Every device, or part of it, must have one holder: nothing here asks the operators or shares their
-code for devices.
+code for devices. A device is that with the id of a record, where a record has one.
 """
 
 import json
@@ -40,11 +40,20 @@ def read_holders(
         for device in devices
         for one in device["spec"].get("devices") or ()
     }
+    ids = {
+        (device["metadata"]["name"], one["type"], one["minor"]): one["id"]
+        for device in devices
+        for one in device["spec"].get("devices") or ()
+        if one.get("id")
+    }
+    now = {(*at[:2], name): at for at, name in ids.items()}
     held: Counter[tuple[DeviceAt, str]] = Counter()
     functions: Counter[tuple[str, str]] = Counter()
     holders: Holders = {}
-    for pod, at, given in _allocations(pods):
-        if at[0] not in nodes:
+    for pod, recorded, given in _allocations(pods):
+        at = now.get((*recorded[:2], given.get("id", "")), recorded)
+        is_gone = bool(given.get("id")) and ids.get(at, given["id"]) != given["id"]
+        if is_gone or at[0] not in nodes:
             continue
         holders.setdefault(at, []).append(pod)
         held[at, ""] += 0

@@ -1,5 +1,6 @@
 """The Device object: what was found, and what was reported before."""
 
+import json
 from dataclasses import replace
 
 from tests.agent.machine import make_switched
@@ -7,6 +8,7 @@ from tests.agent.machine import make_switched
 from koord.agent.findings import Fault, Findings, Found, Place
 from koord.agent.report import known_faults, make_device
 from koord.api.device import Device
+from koord.api.keys.device import GPU_PARTITIONS
 
 NODE = {"name": "n", "uid": "u"}
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
@@ -50,6 +52,17 @@ def test_the_partitions_stay_while_a_gpu_is_missing(make_nvidia, nvml) -> None:
     assert after["metadata"]["annotations"] == before["metadata"]["annotations"]
     first = make_device(NODE, nvidia.read(), {}, {}, NOW)
     assert first["metadata"]["annotations"] != before["metadata"]["annotations"]
+
+
+def test_partitions_are_made_anew_when_gpus_are_numbered_anew() -> None:
+    """The table names minors: with others it would name other GPUs."""
+    kept = json.dumps({"2": [{"minors": [0, 1]}]})
+    gpus = [Found("gpu", f"GPU-{n}", Place(f"0000:0{n}:00.0"), {}, minor=n) for n in range(4)]
+    before = make(gpus)
+    before["metadata"]["annotations"] = {GPU_PARTITIONS: kept}
+    left = [replace(one, minor=at) for at, one in enumerate(gpus[1:3])]
+    assert "annotations" not in make(left, before=before)["metadata"]
+    assert make(gpus[:3], before=before)["metadata"]["annotations"] == {GPU_PARTITIONS: kept}
 
 
 def test_nics_keep_their_numbers() -> None:

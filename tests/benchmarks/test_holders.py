@@ -64,3 +64,14 @@ def test_what_is_held_twice_is_named(given: list[Any], message: str) -> None:
     pods = [pod(f"p{at}", one) for at, one in enumerate(given)]
     with pytest.raises(HeldTwiceError, match=message):
         read_holders([NODE], pods)
+
+
+def test_a_device_is_that_with_the_id_of_the_record() -> None:
+    ids = [{"type": "gpu", "minor": at, "id": name} for at, name in enumerate("BA")]
+    node = {"metadata": {"name": "n0"}, "spec": {"devices": ids}}
+    given = [{"gpu": [{"minor": 0, "id": name}]} for name in ("A", "B", "C")]
+    pods = [pod(f"p{at}", one) for at, one in enumerate(given)]
+    assert read_holders([node], pods) == {
+        ("n0", "gpu", 1): ["default/p0"],
+        ("n0", "gpu", 0): ["default/p1"],
+    }

@@ -10,6 +10,7 @@ from tests.device.nodes import NIC_TOTAL, half, report, whole
 
 from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, DeviceAllocation
 from koord.core.device.device_plugins import BIND_TIMESTAMP
+from koord.core.device.identity import NamedDevices
 from koord.core.device.model import DeviceName, Exclusive, Hint, Scope, Share, make_part
 from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes
@@ -49,7 +50,7 @@ def test_an_allocation_is_written_in_the_form_of_koordinator() -> None:
 def test_what_is_written_is_read_back() -> None:
     written = {one.key: one.value for one in allocation().writes()}
     read = read_allocated("uid", written[ALLOCATED])
-    assert read.numbered(report("n0").names) == allocation().shares
+    assert read.numbered(NamedDevices(report("n0").names)) == allocation().shares
     assert {one.key: one.value for one in read.writes()} == written
 
 
@@ -135,6 +136,35 @@ def test_entries_of_a_device_object_that_cannot_be_used_are_left_out() -> None:
         "metadata.annotations[scheduling.koordinator.sh/gpu-partitions][2][1].minors",
         "metadata.annotations[scheduling.koordinator.sh/gpu-partitions].x",
     ]
+
+
+def test_what_has_the_name_of_another_device_is_left_out() -> None:
+    """It would be given out twice."""
+    functions = [{"vfs": [{"minor": n, "busID": f"0000:1f:00.{n}"} for n in (1, 2)]}]
+    nic = {"type": "rdma", "health": True, "resources": {}}
+    devices = [
+        {"type": "gpu", "minor": 0, "id": "GPU-a"},
+        {"type": "gpu", "minor": 1, "id": "gpu-a"},
+        {"type": "gpu", "minor": 2},
+        {"type": "gpu", "minor": 3},
+        {**nic, "minor": 0, "id": "0000:1f:00.0", "vfGroups": functions * 2},
+        {**nic, "minor": 1, "id": "00000000:1F:00.0"},
+        {**nic, "minor": 2, "vfGroups": functions},
+    ]
+    manifest = {"metadata": {"name": "n0"}, "spec": {"devices": devices}}
+    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
+    found = DeviceTranslator().translate(wire)
+    assert [(kind, [one.minor for one in some]) for kind, some in found.devices] == [
+        (GPU, [0, 2, 3]),
+        (RDMA, [0, 2]),
+    ]
+    assert len(found.names[RDMA, 0].functions) == 2
+    assert not found.names[RDMA, 2].functions
+    assert found.problems == (
+        ("spec.devices[1].id", "gpu-a is there twice for type gpu"),
+        ("spec.devices[5].id", "00000000:1F:00.0 is there twice for type rdma"),
+        ("spec.devices[6].vfGroups", "0000:1f:00.2 is there twice for type rdma"),
+    )
 
 
 def test_unequal_parts_are_read_with_errors_by_path_and_value() -> None:

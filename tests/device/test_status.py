@@ -146,6 +146,27 @@ async def test_who_uses_devices_that_fail_is_told_once_per_gang() -> None:
     assert statuses.said["Healthy"].status
 
 
+async def test_devices_that_are_elsewhere_than_records_say_are_a_condition() -> None:
+    cluster = gpu_cluster(1)
+    settle(cluster, *(whole(f"p{at}") for at in range(8)))
+    plugin, statuses = cluster.state.plugin(Devices), Statuses()
+    policy = DeviceStatusPolicy(cluster.state, statuses, Events())
+    await policy.update("n0")
+    match = statuses.said["RecordsMatch"]
+    assert (match.status, match.reason) == (True, "AllMatch")
+    first = report("n0")
+    names = {
+        key: first.names[key[0], (key[1] + 1) % 8 if key[0] == GPU else key[1]]
+        for key in first.names
+    }
+    plugin.upsert_report(replace(first, names=names))
+    await policy.update("n0")
+    moved = statuses.said["RecordsMatch"]
+    assert (moved.status, moved.reason) == (False, "DevicesMoved")
+    assert "default/p0 has gpu 0 (GPU-n0-0), now 7" in moved.message
+    assert moved.message.endswith("and 3 more")
+
+
 def test_a_status_is_looked_at_once_per_change_of_its_node() -> None:
     cluster = gpu_cluster(3)
     policy = DeviceStatusPolicy(cluster.state, Statuses(), Events())

@@ -44,8 +44,11 @@ def make_device(
     if "uid" in node:
         owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
         metadata["ownerReferences"] = [{**owner, "controller": True}]
-    # While GPUs are missing the fabric is not what it is: the previous table stays.
-    table = _table_of(before) if any(one["type"] == GPU for one in lost) else _make_table(findings)
+    # While GPUs are missing the fabric is not what it is: the previous table stays, unless it is
+    # about other GPUs by now, because they were numbered anew.
+    is_lost = any(one["type"] == GPU for one in lost)
+    moved = any(known.get(one["id"], one)["minor"] != one["minor"] for one in listed)
+    table = _table_of(before) if is_lost and not moved else _make_table(findings)
     if table:
         metadata["annotations"] = {GPU_PARTITIONS: table}
     return {

@@ -50,6 +50,7 @@ def _make_document(report: DeviceReport, status: DeviceStatus) -> dict[str, Any]
         "readiness": status.readiness,
         "problems": problems,
         "foreignGPUs": status.foreign,
+        "records": {"state": status.records, "message": status.describe_records()},
         **make_fields(status),
     }
 
@@ -100,6 +101,8 @@ def draw_node(report: DeviceReport, status: DeviceStatus) -> Iterator[Renderable
     yield root
     if status.foreign:
         yield Text(status.describe_foreign(), "yellow")
+    if status.strayed:
+        yield Text(status.describe_records(), "yellow")
     yield f"Largest number of GPUs that one pod can get: {status.largest}"
 
 

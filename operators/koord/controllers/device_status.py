@@ -11,7 +11,13 @@ from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.core.device.model import DeviceReport
 from koord.core.device.plugin import Devices
-from koord.core.device.status import DeviceState, DeviceStatus, Readiness, observe_devices
+from koord.core.device.status import (
+    DeviceState,
+    DeviceStatus,
+    Readiness,
+    Records,
+    observe_devices,
+)
 from koord.core.gang_model import PodGroup
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
@@ -22,6 +28,7 @@ from koord.kube.status import ConditionPatch
 READY: Final = "Ready"
 HEALTHY: Final = "Healthy"
 FOREIGN: Final = "ForeignAllocations"
+RECORDS: Final = "RecordsMatch"
 _PAUSE: Final = Pause(1.0, 2.0)
 
 
@@ -103,7 +110,14 @@ def _conditions(status: DeviceStatus, report: DeviceReport) -> tuple[ConditionPa
     else:
         text = status.describe_foreign()
         foreign = ConditionPatch(FOREIGN, True, "UnknownDevices", text, report.generation)
-    return ready, healthy, foreign
+    records = ConditionPatch(
+        RECORDS,
+        status.records is Records.MATCH,
+        str(status.records),
+        status.describe_records(),
+        report.generation,
+    )
+    return ready, healthy, foreign, records
 
 
 def make_fields(status: DeviceStatus) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from koord.core.device.device_plugins import (
     HandOff,
     hand_off,
 )
+from koord.core.device.identity import NamedDevices, Strayed
 from koord.core.device.model import DeviceKey, DeviceName, Inventory, Share
 from koord.core.device_names import GPU
 from koord.core.pods import Allocation, AnnotationWrite
@@ -78,14 +79,25 @@ class DeviceAllocation:
         model = inventory.model.removeprefix(f"{vendor}-")
         return replace(self, handed=hand_off(gpus, vendor, model, isolation, node))
 
-    def numbered(self, names: Mapping[DeviceKey, DeviceName]) -> tuple[Share, ...]:
-        """Return the shares with the numbers that their virtual functions have now."""
-        return tuple(
-            replace(share, functions=_renumber(name, names.get((share.kind, share.minor))))
-            if share.functions
-            else share
-            for share, name in zip(self.shares, self.names, strict=True)
-        )
+    def numbered(self, devices: NamedDevices) -> tuple[Share, ...]:
+        """Return the shares by the minors and numbers that devices and functions have now.
+
+        Devices that the node no longer has are left out.
+        """
+        return tuple(self._numbered(devices))
+
+    def strayed(self, devices: NamedDevices) -> tuple[Strayed, ...]:
+        """Return the devices that are not where this record says."""
+        return devices.strayed(self.shares, self.names)
+
+    def _numbered(self, devices: NamedDevices) -> Iterator[Share]:
+        for share, name in zip(self.shares, self.names, strict=True):
+            minor = devices.locate(share.kind, share.minor, name)
+            if minor is None:
+                continue
+            functions = devices.functions(share.kind, minor, name) if share.functions else ()
+            is_same = minor == share.minor and functions == share.functions
+            yield share if is_same else replace(share, minor=minor, functions=functions)
 
     def _encode(self) -> str:
         by_type: dict[str, list[dict[str, Any]]] = {}
@@ -105,12 +117,6 @@ def record(
         recorded.append(replace(share, functions=tuple(range(len(functions)))))
         given.append(DeviceName(name.id, tuple(functions)))
     return DeviceAllocation(pod, tuple(recorded), tuple(given))
-
-
-def _renumber(given: DeviceName, now: DeviceName | None) -> tuple[int, ...]:
-    taken = {bus_id for _, bus_id in given.functions}
-    functions = now.functions if now is not None else ()
-    return tuple(number for number, (_, bus_id) in enumerate(functions) if bus_id in taken)
 
 
 def _encode_share(share: Share, name: DeviceName) -> Iterator[tuple[str, Any]]:

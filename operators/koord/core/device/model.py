@@ -2,7 +2,8 @@
 
 All values are immutable and hashable, so that nodes with equal hardware share one inventory and
 answers can be remembered. Names of devices (UUIDs, PCI addresses) are no part of an inventory: they
-differ between nodes and decide nothing. Which devices a pod is given is decided elsewhere.
+differ between nodes, and decide only which device a record means. Which devices a pod is given is
+decided elsewhere.
 """
 
 from collections.abc import Iterable, Mapping

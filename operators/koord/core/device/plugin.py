@@ -16,6 +16,7 @@ from koord.core.device.allocate import Settings
 from koord.core.device.allocation import DeviceAllocation, record
 from koord.core.device.health import Recoveries
 from koord.core.device.held import HeldDevices
+from koord.core.device.identity import NOTHING_NAMED, NamedDevices, Strayed
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
@@ -78,6 +79,8 @@ class Devices(Plugin):
         self.options = options
         self.recoveries = Recoveries(options.recovery_seconds)
         self._reported: dict[str, DeviceReport] = {}
+        self._named: dict[str, NamedDevices] = {}
+        """Node -> its devices by name."""
         self.state_of: Ints = np.zeros(0, dtype=np.int64)
         """Row -> the state of its devices."""
         self.old_names = OldNames()
@@ -114,6 +117,7 @@ class Devices(Plugin):
         if self._reported.get(report.node) == report:
             return  # only its status has changed
         self._reported[report.node] = report
+        self._named[report.node] = NamedDevices(report.names)
         self.recoveries.note(report)
         self._use(report.node)
 
@@ -143,6 +147,7 @@ class Devices(Plugin):
         """Forget the devices of a node; what pods use of them is kept."""
         self.reports.pop(node, None)
         self._reported.pop(node, None)
+        self._named.pop(node, None)
         self.recoveries.forget(node)
         if node in self._row_of:
             self.changes_of_nodes.note(node)
@@ -205,7 +210,7 @@ class Devices(Plugin):
             self._discharged.add(charge.uid)
 
     def _number(self, charge: PodCharge) -> None:
-        """Note the devices of a pod by the numbers that virtual functions have now."""
+        """Note the devices of a pod by the minors and numbers that they have now."""
         uid, node = charge.uid, charge.load.node
         given = self._given[uid]
         self.shares_of[uid] = self.numbered(node, given)
@@ -234,15 +239,24 @@ class Devices(Plugin):
             self.state_of[row] = self.states.number(ledger.with_foreign(foreign))
 
     def numbered(self, node: str, allocations: Iterable[Allocation]) -> tuple[Share, ...]:
-        """Return the devices of a pod by the numbers that virtual functions have now."""
-        report = self.reports.get(node)
-        names = report.names if report is not None else {}
+        """Return the devices of a pod by the minors and numbers that they have now."""
+        named = self._named.get(node, NOTHING_NAMED)
         return tuple(
             share
             for one in allocations
             if isinstance(one, DeviceAllocation)
-            for share in one.numbered(names)
+            for share in one.numbered(named)
         )
+
+    def strayed_on(self, node: str) -> Mapping[str, tuple[Strayed, ...]]:
+        """Return the pods of a node with devices that are not where their records say."""
+        named = self._named.get(node, NOTHING_NAMED)
+        pods = sorted(self._pods.get(self._row_of.get(node, -1), ()))
+        found = {
+            uid: tuple(one for given in self._given[uid] for one in given.strayed(named))
+            for uid in pods
+        }
+        return {uid: one for uid, one in found.items() if one}
 
     def given_to(self, uid: str) -> tuple[DeviceAllocation, ...]:
         """Return what a pod on a node was given; later annotations are not believed."""

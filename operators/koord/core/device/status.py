@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from koord.core.device.consumption import Consumption, consumption_of
+from koord.core.device.identity import Strayed
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceKey, DeviceReport, Part, Share, make_part
 from koord.core.device.plugin import Devices
@@ -27,6 +28,16 @@ class Readiness(StrEnum):
     SYNCED = "Synced"
     INVALID_ENTRIES = "InvalidEntries"
     NO_NODE = "NoNode"
+
+
+class Records(StrEnum):
+    """Whether devices are where the records of pods say."""
+
+    MATCH = "AllMatch"
+    MOVED = "DevicesMoved"
+    """Some have other minors by now."""
+    GONE = "DeviceMissing"
+    """Some are not listed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,8 @@ class DeviceStatus:
     foreign: int = 0
     foreign_pods: tuple[str, ...] = ()
     consumption: Consumption = Consumption.EXACT
+    strayed: tuple[tuple[str, Strayed], ...] = ()
+    """Pods (keys) with devices that are not where their records say."""
 
     @property
     def fragmentation(self) -> float:
@@ -103,6 +116,22 @@ class DeviceStatus:
         """Return which devices are unhealthy, and who uses them."""
         shown = listed(_describe_health(one) for one in self.unhealthy[:_MAX_SHOWN])
         more = len(self.unhealthy) - _MAX_SHOWN
+        return cut(f"{shown} and {more} more" if more > 0 else shown, MAX_TEXT)
+
+    @property
+    def records(self) -> Records:
+        if not self.strayed:
+            return Records.MATCH
+        is_gone = any(one.now is None for _, one in self.strayed)
+        return Records.GONE if is_gone else Records.MOVED
+
+    def describe_records(self) -> str:
+        """Return which pods have devices that are elsewhere by now: those that are gone first."""
+        if not self.strayed:
+            return "devices are where the records of pods say"
+        ordered = sorted(self.strayed, key=lambda one: one[1].now is not None)
+        shown = listed(f"{pod} has {one.describe()}" for pod, one in ordered[:_MAX_SHOWN])
+        more = len(ordered) - _MAX_SHOWN
         return cut(f"{shown} and {more} more" if more > 0 else shown, MAX_TEXT)
 
     def describe_foreign(self) -> str:
@@ -142,6 +171,11 @@ def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, Po
             *(f"ResourceClaim {one.key}" for one in plugin.claims_on(report.node)),
         ),
         consumption_of(plugin, report.node),
+        tuple(
+            (pods[uid].key if uid in pods else uid, one)
+            for uid, strayed in plugin.strayed_on(report.node).items()
+            for one in strayed
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from koord.api.annotations import (
 from koord.api.device_partitions import parse_partitions
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.core.device.allocation import DeviceAllocation
+from koord.core.device.identity import compared
 from koord.core.device.model import (
     Device,
     DeviceClaim,
@@ -46,6 +47,7 @@ from koord.core.device.model import (
 from koord.core.device.request import NO_WISHES, Wishes
 from koord.core.device.vendors import GPU_DRIVERS, ISOLATION_LABEL
 from koord.core.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceType, rename
+from koord.core.text import MAX_QUOTED, cut
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount, parse_amounts
 from koord.kube.translate.node_affinity import parse_node_selector, pinned_to
@@ -67,6 +69,8 @@ _SCOPES: Final = {
     "Device": Scope.DEVICE,
 }
 _Entries = dict[DeviceType, dict[int, tuple[Device, DeviceName]]]
+_Owners = dict[tuple[DeviceType, str], int]
+"""Type and id, or address of a virtual function -> the entry that has it."""
 
 
 class DeviceTranslator(SeenStatuses):
@@ -120,30 +124,57 @@ def _read_unhealthy(status: bytes) -> frozenset[DeviceKey]:
 
 
 def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]) -> _Entries:
+    """Read the devices. What has a name that another has would be given out twice."""
     entries: _Entries = {}
+    owners: _Owners = {}
     for index, entry in enumerate(listed[:MOST_DEVICES]):
-        path = f"spec.devices[{index}]"
-        minor = entry.minor or 0
+        path, minor = f"spec.devices[{index}]", entry.minor or 0
         known = entries.setdefault(entry.type, {})
         if not entry.type or not 0 <= minor <= MOST_MINOR:
             problems.append((f"{path}.minor", f"{minor} is not within 0 and {MOST_MINOR}"))
         elif minor in known:
             problems.append((f"{path}.minor", f"{minor} is there twice for type {entry.type}"))
+        elif entry.id and _is_taken(owners, entry, entry.id, index):
+            problems.append((f"{path}.id", _say_twice(entry, entry.id)))
         else:
+            functions, twice = _read_functions(entry, owners, index)
+            if twice:
+                problems.append((f"{path}.vfGroups", _say_twice(entry, twice)))
             try:
-                known[minor] = _read_device(entry, minor)
+                known[minor] = _read_device(entry, minor, functions)
             except ValueError as error:
                 problems.append((f"{path}.resources", str(error)))
     return {kind: devices for kind, devices in entries.items() if devices}
 
 
-def _read_device(entry: DeviceEntry, minor: int) -> tuple[Device, DeviceName]:
+def _is_taken(owners: _Owners, entry: DeviceEntry, name: str, index: int) -> bool:
+    """Return whether another entry has a name; it is this one's from now on if none has."""
+    return owners.setdefault((entry.type, compared(name)), index) != index
+
+
+def _say_twice(entry: DeviceEntry, name: str) -> str:
+    return f"{cut(name, MAX_QUOTED)} is there twice for type {entry.type}"
+
+
+def _read_functions(
+    entry: DeviceEntry, owners: _Owners, index: int
+) -> tuple[list[tuple[str, int]], str]:
+    """Return the virtual functions, address and minor; and one that another device has."""
+    twice, functions = "", {}
+    for one in (one for group in entry.vf_groups or () for one in group.vfs or ()):
+        if one.bus_id and _is_taken(owners, entry, one.bus_id, index):
+            twice = one.bus_id
+        else:
+            functions[one.bus_id] = one.minor
+    return sorted(functions.items())[:MOST_FUNCTIONS], twice
+
+
+def _read_device(
+    entry: DeviceEntry, minor: int, functions: Sequence[tuple[str, int]]
+) -> tuple[Device, DeviceName]:
     """Translate one entry. Raises ValueError if its amounts are invalid."""
     amounts = rename(parse_amounts(bytes(entry.resources)))
     place = entry.topology
-    functions = sorted(
-        ((one.bus_id, one.minor) for group in entry.vf_groups or () for one in group.vfs or ()),
-    )[:MOST_FUNCTIONS]
     number_of = {bus_id: number for number, (bus_id, _) in enumerate(functions)}
     groups = tuple(
         FunctionGroup(

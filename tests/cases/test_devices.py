@@ -1,0 +1,91 @@
+"""Devices: what pods hold, when the Device object of their node changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.operators.test_devices import (
+    DEVICES,
+    UUIDS,
+    add_node,
+    find_holders,
+    make_device,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.operators.conftest import Cluster
+
+WHOLE = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Iterator[str]:
+    """Add a node with eight GPUs; in the end nothing is held twice."""
+    for name in add_node(cluster):
+        yield name
+        find_holders(cluster)
+
+
+def renumber(cluster: Cluster, node: str, order: Sequence[int]) -> None:
+    """Report the GPUs that had these minors, in this order of their minors from now on."""
+    spec = make_device(node)["spec"]
+    devices = [{**spec["devices"][now], "id": f"GPU-{node}-{was}"} for now, was in enumerate(order)]
+    cluster.box.client.patch(f"{DEVICES}/{node}", {"spec": {"devices": devices}})
+
+
+def ids(cluster: Cluster) -> dict[str, str]:
+    """Return the ids that each pod was given."""
+    pods = cluster.pods().items()
+    every = {name: (pod["metadata"].get("annotations") or {}).get(UUIDS) for name, pod in pods}
+    return {name: one for name, one in every.items() if one}
+
+
+def records(cluster: Cluster, node: str) -> tuple[str, str, str]:
+    device: dict[str, Any] = cluster.box.client.get(f"{DEVICES}/{node}")
+    return cluster.condition(device, "RecordsMatch")
+
+
+def expect_records(cluster: Cluster, node: str, reason: str) -> str:
+    cluster.expect(lambda: records(cluster, node)[1] == reason, f"RecordsMatch: {reason}")
+    return records(cluster, node)[2]
+
+
+def test_a_pod_keeps_its_gpu_when_two_change_minors(cluster: Cluster, node: str) -> None:
+    cluster.pod("p0", resources=WHOLE)
+    cluster.expect_bound("p0")
+    assert ids(cluster) == {"p0": f"GPU-{node}-0"}
+    expect_records(cluster, node, "AllMatch")
+    renumber(cluster, node, (1, 0, *range(2, 8)))
+    text = expect_records(cluster, node, "DevicesMoved")
+    assert text == f"{cluster.namespace}/p0 has gpu 0 (GPU-{node}-0), now 1"
+    others = [f"q{at}" for at in range(7)]
+    for name in others:
+        cluster.pod(name, resources=WHOLE)
+    cluster.expect_bound(*others)
+    assert len(set(ids(cluster).values())) == 8
+
+
+def test_the_others_keep_their_gpus_when_one_is_taken_out(cluster: Cluster, node: str) -> None:
+    """Also after a restart; the pod of the missing GPU is named."""
+    first = [f"p{at}" for at in range(4)]
+    for name in first:
+        cluster.pod(name, resources=WHOLE)
+        cluster.expect_bound(name)
+    cluster.operators.kill()
+    renumber(cluster, node, (*range(1), *range(2, 8)))
+    cluster.operators.start()
+    text = expect_records(cluster, node, "DeviceMissing")
+    assert f"{cluster.namespace}/p1 has gpu 1 (GPU-{node}-1), which is gone" in text
+    others = [f"q{at}" for at in range(5)]
+    for name in others:
+        cluster.pod(name, resources=WHOLE)
+    cluster.expect(lambda: len(cluster.bound()) == 7, "three: what p1 requests counts still")
+    cluster.delete_pod("p1")
+    expect_records(cluster, node, "DevicesMoved")
+    cluster.expect(lambda: len(cluster.bound()) == 7, "all seven are in use")
+    assert len(set(ids(cluster).values())) == 7
+    (left,) = set(others) - cluster.bound().keys()
+    cluster.expect_pod(left, "InsufficientNodes")
