@@ -82,8 +82,7 @@ def test_a_capacity_that_is_lost_is_found() -> None:
     for spec in list(state.quotas.catalog.written.values()):
         state.upsert_quota(replace(spec, min={}))
     assert find_drift(state) == ()
-    state.quotas._nodes.clear()
-    state.quotas._open = None
+    state.quotas.supply.remove_node("n")
     audit = make_audit(state)
     audit.look()
     assert audit.drift["runtime"] > 0

@@ -8,7 +8,7 @@ from tests.builders import GPU
 from tests.placement.test_quotas import make_teams, team, worker
 
 from koord.controllers.quota_status import QuotaStatusPolicy
-from koord.core.quota import cache, catalog
+from koord.core.quota import cache, catalog, supply
 from koord.core.quota.reasons import QuotaNotInForce
 from koord.core.quota.spec_errors import QuotaFault
 from koord.core.reasons import InternalError
@@ -81,11 +81,11 @@ def test_pods_in_no_quota_start_without_a_computed_capacity(
 ) -> None:
     cluster = make_teams(4, team("a"))
     cluster.pods(worker("in-a", "a").build(), worker("outside", "").build())
-    add_up = cache.tree_totals
-    monkeypatch.setattr(cache, "tree_totals", lambda *_: 1 // 0)
+    add_up = supply.add_up
+    monkeypatch.setattr(supply, "add_up", lambda *_: 1 // 0)
     assert cluster.step() == ["outside"]
     assert cluster.reason() == InternalError("ZeroDivisionError", "a")
-    monkeypatch.setattr(cache, "tree_totals", add_up)
+    monkeypatch.setattr(supply, "add_up", add_up)
     assert cluster.step() == ["in-a"]
 
 

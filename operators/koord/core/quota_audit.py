@@ -50,18 +50,17 @@ def recount(state: ClusterState) -> Ledger:
     for node in state.table.nodes:
         if node is not None:
             quotas.upsert_node(node)
-    quotas.gone = dict(kept.gone)
     quotas.terminating.now = kept.terminating.now
     _count_all(quotas, state)
-    return Ledger(quotas.solve(state.used_on), quotas.rules)
+    return Ledger(quotas.solve(), quotas.rules)
 
 
 def repair(state: ClusterState) -> None:
-    """Replace the kept usage of quotas by a recount."""
+    """Replace the kept supply and usage of quotas by a recount."""
+    state.quotas.forget_counted()
     for node in state.table.nodes:
         if node is not None:
             state.quotas.upsert_node(node)
-    state.quotas.forget_usage()
     _count_all(state.quotas, state)
 
 

@@ -12,7 +12,7 @@ from koord.core.nodes import Node
 from koord.core.pod_requests import subtract_overhead
 from koord.core.pods import Handling, Pod
 from koord.core.quota.admission import Submitted, find_submission_refusals
-from koord.core.quota.capacity import add_up, is_apart, is_counted, shared_out, tree_totals
+from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
 from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
@@ -28,10 +28,11 @@ from koord.core.quota.reasons import QuotaReason
 from koord.core.quota.registry import OUTSIDE, Binding, Facts, find_quota
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota
+from koord.core.quota.supply import Supply
 from koord.core.quota.terminating import TerminatingPods
 from koord.core.quota.usage import PodUse, UsageTracker, count_devices
 from koord.core.quota.validation import check_unused
-from koord.core.selectors import LabelSelector, is_selected
+from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
 
 if TYPE_CHECKING:
@@ -69,11 +70,8 @@ class QuotaCache:
         """Quota -> when it was given leftovers last; see ``leftovers``."""
         self.without_leftovers: dict[QuotaName, UnitKey] = {}
         """Quota that is given no leftovers -> the unit that waits for what was taken back."""
+        self.supply = Supply()
         self._nodes: dict[str, Node] = {}
-        self.gone: dict[str, Node] = {}
-        """Nodes that were deleted, as long as pods are still charged to them."""
-        self._open: dict[str, int] | None = None
-        self._closed: list[Node] = []
         self.asked: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
         """What units ask that were looked at before; as long as they are the very same."""
         self._members: dict[str, set[str]] = {}
@@ -121,14 +119,12 @@ class QuotaCache:
     def upsert_node(self, node: Node) -> None:
         """Take in a node."""
         self._nodes[node.name] = node
-        self.gone.pop(node.name, None)
-        self._open = None
+        self.supply.upsert_node(node)
 
     def remove_node(self, name: str) -> None:
         """Note that a node is gone."""
-        if name in self._nodes:
-            self.gone[name] = self._nodes.pop(name)
-        self._open = None
+        self._nodes.pop(name, None)
+        self.supply.remove_node(name)
 
     def quota_of(self, pod: Pod) -> QuotaName:
         """Return the quota that a pod counts for; the default quota if it is under none.
@@ -226,14 +222,15 @@ class QuotaCache:
             for name in self.leftovers_given.keys() - specs.keys():
                 del self.leftovers_given[name]
 
-    def forget_usage(self) -> None:
-        """Forget what pods use, and all that follows from it."""
+    def forget_counted(self) -> None:
+        """Forget nodes and what pods use, and all that follows from it."""
+        self._nodes = {}
+        self.supply = Supply()
         self.usage = self._make_usage()
         self.terminating.clear()
         self._members.clear()
         self._seen.clear()
         self.solutions = {}
-        self._open = None
 
     def count_gangs(
         self, gangs: Iterable[str], book: "GangCache", is_complete: Callable[[str], bool]
@@ -327,6 +324,7 @@ class QuotaCache:
                 is_non_preemptible=pod.is_non_preemptible,
                 is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
                 counted=self.requests_of(pod),
+                node=pod.planned_node if uses else "",
             )
         )
 
@@ -343,12 +341,12 @@ class QuotaCache:
     def _may_start(self, pod: Pod) -> bool:
         return pod.uid not in self.submission_refusals and self.refusal_of(pod) is None
 
-    def solve(self, used_on: Callable[[str], Amounts]) -> list[Solution]:
-        """Return the fair shares of all trees; ``used_on`` tells what pods use on a node."""
+    def solve(self) -> list[Solution]:
+        """Return the fair shares of all trees."""
         before, self.solutions, self.failures = self.solutions, {}, {}
         trees = sorted(self.catalog.registry.trees())
         try:
-            totals = self._totals(used_on)
+            totals = self._totals()
         except Exception as error:  # noqa: BLE001 - pods under no quota go on
             self.failures = dict.fromkeys(trees, error)
             return []
@@ -382,9 +380,13 @@ class QuotaCache:
             **{f"pod {key}": error for key, error in self._uncounted.items()},
         }
 
-    def _totals(self, used_on: Callable[[str], Amounts]) -> dict[TreeId, dict[str, int]]:
+    def _totals(self) -> dict[TreeId, dict[str, int]]:
+        specs = self.catalog.registry.specs
+        if self.rules.supplies_use:
+            return self.supply.totals(self.usage, specs)
+        counted = (node for node in self._nodes.values() if is_counted(node, self.rules))
         totals = tree_totals(
-            self._capacity(used_on), self.catalog.registry.specs.values(), self.rules
+            add_up(node.allocatable for node in counted), specs.values(), self.rules
         )
         totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
         return totals
@@ -399,30 +401,6 @@ class QuotaCache:
             self.solutions[tree_id] = before if before and is_known else solve(inputs, before)
         except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
             self.failures[tree_id] = error
-
-    def _capacity(self, used_on: Callable[[str], Amounts]) -> dict[str, int]:
-        """Return what all nodes offer. One that takes no pods offers what runs on it already.
-
-        So does one that is gone, whose pods remain for a while. Not if it is in a pool: what is
-        taken away for that is less by the whole node.
-        """
-        if self._open is None:
-            counted = [node for node in self._nodes.values() if is_counted(node, self.rules)]
-            self._open = add_up(node.allocatable for node in counted)
-            self._closed = [
-                node for node in self._nodes.values() if not is_counted(node, self.rules)
-            ]
-        self.gone = {name: node for name, node in self.gone.items() if used_on(name)}
-        closed = [*self._closed, *self.gone.values()]
-        if not closed:
-            return dict(self._open)
-        apart = [spec.selector for spec in self.catalog.registry.specs.values() if is_apart(spec)]
-        held = (
-            _held(node, used_on(node.name))
-            for node in closed
-            if not any(is_selected(node.labels, selector) for selector in apart)
-        )
-        return add_up((self._open, *held))
 
 
 def is_used(pod: Pod) -> bool:
@@ -442,7 +420,3 @@ def _are_same(limited: _Limited, before: _Limited) -> bool:
         for name, both in limited.items()
         for mine, other in zip(both, before[name], strict=True)
     )
-
-
-def _held(node: Node, used: Amounts) -> dict[str, int]:
-    return {key: min(most, used.get(key, 0)) for key, most in node.allocatable.items()}

@@ -1,4 +1,4 @@
-"""The capacity that each tree of quotas divides.
+"""The capacity that each tree of quotas divides, as Koordinator sums it; our sums: ``supply``.
 
 The default tree has what the nodes offer, less the capacity of the other trees, and less the usage
 of pods outside all quotas. Any other tree has what its root declares.

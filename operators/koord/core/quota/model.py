@@ -162,6 +162,8 @@ class QuotaRules:
     """A device counts under each of its names: cards as shares, shares as cards."""
     counts_open_nodes_only: bool = True
     """Nodes that take no pods are no capacity."""
+    supplies_use: bool = True
+    """No node is less capacity than the pods use that are counted on it."""
 
     def lends(self, spec: QuotaSpec) -> bool:
         """Whether others may use what a quota is guaranteed and does not use."""
@@ -180,6 +182,7 @@ KOORDINATOR: Final = QuotaRules(
     skips_unchanged=True,
     counts_device_shares=False,
     counts_open_nodes_only=False,
+    supplies_use=False,
 )
 
 

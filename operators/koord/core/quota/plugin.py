@@ -76,7 +76,7 @@ class Quotas(Plugin):
         cache.forget_stale()
         cache.limit_submissions()
         with cache.stopwatch("solve"):
-            cache.solve(state.used_on)
+            cache.solve()
 
     def open_ledger(self, undo: UndoLog | None = None) -> Ledger:
         """Return what every quota may use and uses, as of the last :meth:`absorb`."""

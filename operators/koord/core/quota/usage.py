@@ -10,8 +10,8 @@ rounded up. Memory in bytes has no other name: it depends on the model. Koordina
 by itself, so a quota in cards does not see shares.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.device_names import (
@@ -36,7 +36,7 @@ class PodUse(NamedTuple):
     ``is_used``: it has a node, or is about to be bound. ``is_ready``: it lacks nothing but room to
     start. ``is_non_preemptible``: it must not be evicted (label ``preemptible: "false"``).
     ``is_foreign``: another scheduler placed it. ``counted``, if it is not empty, counts instead of
-    the requests of its shape.
+    the requests of its shape. ``node`` is where a pod that is used is, or will be bound.
     """
 
     uid: str
@@ -47,12 +47,14 @@ class PodUse(NamedTuple):
     is_non_preemptible: bool = False
     is_foreign: bool = False
     counted: tuple[tuple[str, int], ...] = ()
+    node: str = ""
 
 
 _State: TypeAlias = tuple[bool, bool, bool, bool]
 """Whether pods are used, ready, non-preemptible, foreign."""
 _Requests: TypeAlias = tuple[tuple[str, int], ...]
 _Kind: TypeAlias = tuple[_Requests, _State]
+K = TypeVar("K", bound=Hashable)
 
 
 class _Counted:
@@ -86,6 +88,9 @@ class UsageTracker:
         self._counts: dict[QuotaName, dict[_Kind, int]] = {}
         self._usage: dict[QuotaName, Usage] = {}
         self._stale: set[QuotaName] = set()
+        self._on_nodes: dict[str, dict[tuple[QuotaName, _Requests], int]] = {}
+        """Node -> how many pods of equal requests use it, by quota."""
+        self._touched: set[str] = set()
         for pod in pods:
             self.upsert(pod)
 
@@ -133,15 +138,34 @@ class UsageTracker:
         """Return how many pods a quota has, running or waiting."""
         return sum(self._counts.get(quota, {}).values())
 
+    def nodes(self) -> Collection[str]:
+        """Return the nodes that pods use, whether or not there are such nodes."""
+        return self._on_nodes.keys()
+
+    def on_node(self, name: str) -> dict[QuotaName, dict[str, int]]:
+        """Return what the pods of each quota use of a node; the same pods as in ``used``."""
+        found: dict[QuotaName, dict[str, int]] = {}
+        for (quota, requests), count in self._on_nodes.get(name, {}).items():
+            total = found.setdefault(quota, {})
+            for key, amount in self._counted.of(requests):
+                total[key] = total.get(key, 0) + amount * count
+        return found
+
+    def take_touched(self) -> set[str]:
+        """Return the nodes of which pods use more or less since the last call."""
+        touched, self._touched = self._touched, set()
+        return touched
+
     def _count(self, pod: PodUse, by: int) -> None:
         kind = _kind_of(pod)
-        counts = self._counts.setdefault(pod.quota, {})
-        count = counts.get(kind, 0) + by
-        if count:
-            counts[kind] = count
-        else:
-            del counts[kind]
+        _add_count(self._counts.setdefault(pod.quota, {}), kind, by)
         self._stale.add(pod.quota)
+        if pod.is_used:
+            on_node = self._on_nodes.setdefault(pod.node, {})
+            _add_count(on_node, (pod.quota, kind[0]), by)
+            if not on_node:
+                del self._on_nodes[pod.node]
+            self._touched.add(pod.node)
 
 
 def sum_pods(pods: Iterable[PodUse], rules: QuotaRules) -> dict[QuotaName, Usage]:
@@ -154,6 +178,14 @@ def sum_pods(pods: Iterable[PodUse], rules: QuotaRules) -> dict[QuotaName, Usage
         mine[kind] = mine.get(kind, 0) + 1
     counted = _Counted(rules)
     return {quota: _add_up(mine, counted) for quota, mine in counts.items()}
+
+
+def _add_count(counts: dict[K, int], key: K, by: int) -> None:
+    count = counts.get(key, 0) + by
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
 
 
 def _kind_of(pod: PodUse) -> _Kind:

@@ -1,0 +1,92 @@
+"""What quotas may use and what they use are sums over the same nodes and pods."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.operators.test_devices import DEVICES, make_device
+from tests.operators.test_quotas import GPU, Quotas
+
+from koord.sandbox.devices import set_health
+from koord.sandbox.errors import SandboxApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.operators.conftest import Cluster
+
+CORE = "koordinator.sh/gpu-core"
+SHARES = {CORE: "800", "koordinator.sh/gpu-memory-ratio": "800"}
+
+
+@pytest.fixture
+def quotas(cluster: Cluster) -> Iterator[Quotas]:
+    """Quotas of the whole cluster: no other test has nodes meanwhile."""
+    made = Quotas(cluster)
+    yield made
+    for pod in cluster.pods():
+        cluster.delete_pod(pod)
+    with suppress(SandboxApiError):
+        made.delete("team")
+
+
+def start(cluster: Cluster, quotas: Quotas, name: str, count: int) -> None:
+    cluster.gang(name, count, labels=quotas.label("team"))
+
+
+def test_a_gpu_is_withdrawn_while_it_is_used(cluster: Cluster, quotas: Quotas) -> None:
+    cluster.add_nodes(4)
+    quotas.create("team", 32, 32)
+    start(cluster, quotas, "a", 2)
+    cluster.expect_bound("a-0", "a-1")
+    node = cluster.bound()["a-0"]
+    less = {"status": {"allocatable": {GPU: "7"}}}
+    cluster.box.client.patch(f"/api/v1/nodes/{node}/status", less)
+    start(cluster, quotas, "b", 2)
+    cluster.expect_bound("b-0", "b-1")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_node_is_deleted_while_it_is_used(
+    cluster: Cluster, quotas: Quotas, *, restarts: bool
+) -> None:
+    cluster.add_nodes(4)
+    quotas.create("team", 24, 32)
+    # It outlives its node for as long as somebody has not finished with it.
+    cluster.pod("a", labels=quotas.label("team"))
+    cluster.expect_bound("a")
+    cluster.box.client.patch(
+        f"{cluster.pods_path}/a", {"metadata": {"finalizers": ["example.com/slow"]}}
+    )
+    cluster.box.client.delete(f"/api/v1/nodes/{cluster.bound()['a']}")
+    if restarts:
+        cluster.operators.kill()
+        cluster.operators.start()
+    start(cluster, quotas, "b", 3)
+    cluster.expect_bound("b-0", "b-1", "b-2")
+    cluster.box.client.patch(f"{cluster.pods_path}/a", {"metadata": {"finalizers": None}})
+
+
+def test_a_device_fails_while_it_is_used(cluster: Cluster, quotas: Quotas) -> None:
+    nodes = cluster.add_nodes(2)
+    for name in nodes:
+        cluster.box.client.create(DEVICES, make_device(name))
+    quotas.create("team", 16, 16)
+    quotas.edit("team", min={GPU: None, CORE: "1600"}, max={GPU: None, CORE: "1600"})
+    try:
+        cluster.pod("d0", labels=quotas.label("team"), resources=SHARES)
+        cluster.expect_bound("d0")
+        used = cluster.bound()["d0"]
+        set_health(cluster.box.client, f"{used}/gpu/3", is_healthy=False)
+        path = f"/api/v1/nodes/{used}"
+        cluster.expect(
+            lambda: cluster.box.client.get(path)["status"]["allocatable"][CORE] == "700",
+            "the node offers less than is used",
+        )
+        cluster.pod("d1", labels=quotas.label("team"), resources=SHARES)
+        cluster.expect_bound("d1")
+    finally:
+        for name in nodes:
+            cluster.box.client.delete(f"{DEVICES}/{name}")
