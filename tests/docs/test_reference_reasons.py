@@ -50,6 +50,7 @@ OF_VALUES = {
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {
+    *("SelfSubjectAccessReview", "RuntimeDefault"),
     *("AntiAffinity", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
     *("BearerToken", "DaemonSet", "DoesNotExist", "NotIn", "DoNotSchedule", "RuntimeDefault"),
     *("InvalidNodeInfo", "OutOf", "TopologyAffinityError", "UnexpectedAdmissionError"),

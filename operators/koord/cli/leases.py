@@ -42,7 +42,9 @@ class Leader:
 
     @property
     def is_well(self) -> bool:
-        return bool(self.holder) and not (self.report and self.report.not_ready)
+        """Whether somebody leads, has read everything, and may write what is to be written."""
+        report = self.report
+        return bool(self.holder) and not (report and (report.not_ready or report.refused))
 
 
 NOBODY: Final = Leader("", "", "", None, None)

@@ -26,6 +26,7 @@ from koord.runtime.settings import (
     load_settings,
     parse_address,
 )
+from koord.runtime.write_rights import WritesDenied
 
 EXIT_USAGE = 2
 
@@ -104,7 +105,7 @@ def _parse_address(text: str) -> Address:
 def _run(options: Options) -> NoReturn:
     try:
         asyncio.run(run_operators(options))
-    except (NotInstalled, NoNamespace) as error:
+    except (NotInstalled, NoNamespace, WritesDenied) as error:
         _fail(str(error))
     except CannotListen as error:
         _fail(f"{error}; choose another with --http-address, or port 0 for any free one")

@@ -85,6 +85,7 @@ def make_document(one: Leader) -> dict[str, Any]:
         "isWell": one.is_well,
         "version": report.version if report else None,
         "notReady": list(report.not_ready) if report else [],
+        "refused": list(report.refused) if report else [],
         "ready": report.ready if report else None,
         "blocked": report.blocked if report else None,
         "incomplete": report.incomplete if report else None,
@@ -125,6 +126,8 @@ def _draw(one: Leader, namespace: str) -> Iterator[RenderableType]:
     table.add_row("  version", report.version)
     missing = ", ".join(report.not_ready)
     table.add_row("  synced", f"no: {missing}" if missing else "yes")
+    for at, refused in enumerate(report.refused):
+        table.add_row("  refused" if at == 0 else "", refused, style="bold red")
     if report.ready is not None:
         queued = f"{report.ready} to plan, {report.blocked} wait, {report.incomplete} incomplete"
         table.add_row("  queue", queued)

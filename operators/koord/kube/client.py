@@ -19,9 +19,17 @@ from weakref import WeakSet
 import msgspec
 
 from koord.kube.config import Access, Credentials
-from koord.kube.errors import ConnectionLost, Garbled, NotFound, Unauthorized, error_of_answer
+from koord.kube.errors import (
+    ConnectionLost,
+    Forbidden,
+    Garbled,
+    NotFound,
+    Unauthorized,
+    error_of_answer,
+)
 from koord.kube.http1 import Request, RequestWriter
 from koord.kube.pool import Origin, Pool, permit_always
+from koord.kube.refused_writes import RefusedWrites
 
 if TYPE_CHECKING:
     from koord.kube.streams import Streams
@@ -71,6 +79,7 @@ class Client:
     ) -> None:
         self._credentials = credentials
         self._permit = permit or permit_always
+        self.refused = RefusedWrites()
         self._headers = {"User-Agent": user_agent}
         self._is_proxied = any(os.environ.get(name) for name in _PROXY_VARIABLES)
         self._access = Access("")
@@ -169,7 +178,15 @@ class Client:
     ) -> bytes:
         content = None if body is None else body if isinstance(body, bytes) else _encode(body)
         request = Request(method, _target(path, params), accept_of(method), content, media)
-        return await self._with_access(lambda access: self._send(access, request))
+        if method == "GET":
+            return await self._with_access(lambda access: self._send(access, request))
+        try:
+            answer = await self._with_access(lambda access: self._send(access, request))
+        except Forbidden as error:
+            self.refused.note_refused(method, path, error)
+            raise
+        self.refused.note_allowed(method, path)
+        return answer
 
     async def served_resources(self, group_version: str) -> frozenset[str]:
         """Return the plurals of a group version, with subresources such as ``podgroups/status``.

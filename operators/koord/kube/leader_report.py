@@ -42,12 +42,14 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
 
     ``not_ready`` names what is not read yet, or stale. ``reclaim_after`` is how many seconds
     over-use of a quota lasts before it is reclaimed; None: it is not.
+    ``refused``: the writes that the API server refuses, with its answers.
     ``compat``: it follows Koordinator's behaviour where the two differ.
     ``preemption`` and ``quota`` are None in the report of a leader that does not say.
     """
 
     version: str = ""
     not_ready: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     ready: int | None = None
     blocked: int | None = None
     incomplete: int | None = None

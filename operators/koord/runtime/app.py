@@ -41,6 +41,7 @@ from koord.runtime.logs import LastProblem
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
+from koord.runtime.write_rights import WriteRights
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class _Process:
     lease: LeaseThread
     secret: PlanKeySecret
     problem: LastProblem
+    rights: WriteRights
 
     def sources(self) -> Sources:
         """Return what is served, by callables that are called in the thread of the Lease."""
@@ -124,6 +126,7 @@ class _Process:
                 LeaderReport(
                     version=version_of("koord-operators"),
                     not_ready=tuple(self.unsynced()),
+                    refused=(*self.rights.describe(), *self.parts.client.refused.describe()),
                     last_error=self.problem.text[:MAX_ERROR],
                     last_error_at=self.problem.at,
                     **queued,
@@ -142,7 +145,7 @@ class _Process:
 async def run_operators(options: Options) -> None:
     """Run until SIGTERM or SIGINT, then finish running commits.
 
-    Raises NotInstalled, NoNamespace, LeadershipLost, and the errors of
+    Raises NotInstalled, NoNamespace, WritesDenied, LeadershipLost, and the errors of
     ``koord.kube.errors`` if the cluster cannot be reached.
     """
     gc.set_threshold(*GC_THRESHOLDS)
@@ -164,12 +167,15 @@ async def run_operators(options: Options) -> None:
         )
         parts.lease = lease.ref
         parts.metrics.watch(leadership(lambda: fence.is_open))
-        namespace = own_namespace(await options.credentials.current())
+        access = await options.credentials.current()
+        namespace = own_namespace(access)
+        rights = WriteRights(own_client, options.operators, namespace, in_pod=access.in_pod)
+        await rights.check()
         makes_keys = PLACEMENT in options.operators
         secret = PlanKeySecret(own_client, namespace, keys, makes_keys=makes_keys)
         problem = LastProblem()
         logging.getLogger("koord").addHandler(problem)
-        process = _Process(parts, KopfHost(parts.make_registry), lease, secret, problem)
+        process = _Process(parts, KopfHost(parts.make_registry), lease, secret, problem, rights)
         try:
             await _serve(process, options.settings)
         finally:
@@ -207,6 +213,7 @@ async def _run(process: _Process, stop: asyncio.Event) -> None:
                 group.create_task(_read(process), name="reader"),
                 group.create_task(lease.wait_failed(), name="election"),
                 group.create_task(_run_for_election_when_synced(parts, lease)),
+                group.create_task(process.rights.run(), name="rights"),
                 group.create_task(
                     watch_definitions(parts.client, parts.resources, process.note_definitions)
                 ),
