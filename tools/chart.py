@@ -54,6 +54,7 @@ PARTS = (
     Part("device-agent", "manifests/overlays/device-agent", "deviceAgent"),
     Part("network", "manifests/overlays/network", "network"),
     Part("priority", "manifests/overlays/priority", "priority"),
+    Part("priority-classes", "manifests/overlays/priority-classes", "priorityClasses"),
     Part("placeholders", "manifests/overlays/placeholders", "placeholders"),
     Part("metrics", "manifests/overlays/metrics", "metrics"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),

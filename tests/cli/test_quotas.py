@@ -29,6 +29,7 @@ from koord.cli.quota_text import (
 from koord.cli.top_view import draw_quotas
 from koord.core.framework.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
+from koord.core.quota.profile import GENERATED_MAX
 from koord.core.quota_simulation import simulate_gang
 from koord.core.quota_view import view_quota, view_quotas
 from koord.kube.kinds import QUOTAS
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from koord.core.quota.model import QuotaSpec
+    from koord.core.quota_view import QuotaOverview
     from koord.core.state import ClusterState
     from koord.core.units import Amounts
 
@@ -91,6 +93,33 @@ def test_tree(run: Callable[..., Result]) -> None:
             "create or correct it, or name another in the label parent"
         ),
     ]
+
+
+def test_generated_limits_are_unlimited_and_trees_have_names() -> None:
+    state = make_cluster(1).state
+    state.upsert_quota(
+        make_quota(
+            *("pool-a-root", "q"),
+            min={GPU: 8},
+            max={GPU: GENERATED_MAX},
+            total={GPU: 8},
+            tree_id="1834044",
+            is_tree_root=True,
+            is_parent=True,
+        )
+    )
+    shown = write_tree(view_quotas(state))
+    assert "unlimited" in shown
+    assert str(GENERATED_MAX) not in shown
+    assert f"Tree of pool-a-root (id 1834044) to share: 8 {GPU}" in shown
+
+
+def write_tree(overview: QuotaOverview) -> str:
+    console = Console(file=StringIO(), width=200, highlight=False, markup=False)
+    with console.capture() as capture:
+        for part in make_tree_lines(overview, BLOCKS):
+            console.print(part)
+    return capture.get()
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -155,6 +155,20 @@ def test_a_selector_that_cannot_be_read_is_not_as_if_there_were_none() -> None:
     assert spec.unreadable == ((operators.NODE_SELECTOR, "pool=a"),)
 
 
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("1000", 1000), ("-5", -5), ("high", None), ("1.5", None), ("[1]", None), ("9e99", None)],
+)
+def test_max_priority(text: str, limit: int | None) -> None:
+    metadata = {"name": "q", "annotations": {operators.MAX_PRIORITY: text}}
+    spec = translate({"metadata": metadata, "spec": {}})
+    unreadable = () if limit is not None else ((operators.MAX_PRIORITY, text),)
+    assert (spec.max_priority, spec.unreadable) == (limit, unreadable)
+    assert encode_last_valid(spec)["annotations"].get(operators.MAX_PRIORITY) == (
+        None if limit is None else text
+    )
+
+
 def test_of_a_long_text_that_cannot_be_read_the_beginning_is_kept() -> None:
     ((key, text),) = make(annotations={"namespaces": "x" * 100_000}).unreadable
     assert (key, text) == ("namespaces", "x" * SHOWN + "…")

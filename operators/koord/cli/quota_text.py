@@ -9,10 +9,11 @@ from rich.text import Text
 
 from koord.cli.output import Fitting, approximate, count_of, format_age, make_table
 from koord.core.explain import PlacementState
+from koord.core.quota.model import TreeId
 from koord.core.quota.share_terms import Loan, Terms, explain_scaling
 from koord.core.quota.status import Summary
 from koord.core.quota_view import QuotaOverview, QuotaView
-from koord.core.units import Amounts, format_amount
+from koord.core.units import UNLIMITED, Amounts, format_amount, is_unlimited
 
 BAR_WIDTH: Final = 20
 MOST_UNITS: Final = 10
@@ -52,7 +53,7 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
     ]
     yield _make_tables(rows, overview, glyphs)
     for tree, total in sorted(overview.total.items()):
-        yield f"{f'Tree {tree}' if tree else 'Nodes'} to share: {list_amounts(total)}"
+        yield f"{_name_tree(tree, overview)} to share: {list_amounts(total)}"
     if any(overview.outside.used.values()):
         yield f"Used outside quotas: {list_amounts(overview.outside.used)}"
     kept = [view for view in overview.quotas if view.lost]
@@ -70,6 +71,15 @@ def _make_notes(view: QuotaView) -> Iterator[str]:
         yield view.kept_for.describe()
 
 
+def _name_tree(tree: TreeId, overview: QuotaOverview) -> str:
+    """Name a tree by its roots, which people have named; its id can be a hash."""
+    if not tree:
+        return "Nodes"
+    quotas = (one for one in overview.quotas if one.summary.tree == tree and not one.depth)
+    roots = ", ".join(one.summary.name for one in quotas)
+    return f"Tree of {roots} (id {tree})" if roots else f"Tree {tree}"
+
+
 def list_tree_columns(summary: Summary) -> list[tuple[str, Amounts]]:
     return [(heading.lower(), getattr(summary, field)) for heading, field in _COLUMNS]
 
@@ -77,7 +87,8 @@ def list_tree_columns(summary: Summary) -> list[tuple[str, Amounts]]:
 def make_label_lines(view: QuotaView, loans: tuple[Loan, ...]) -> Iterator[str]:
     for key in sorted(view.summary.max):
         columns = [
-            f"{name} {write_amount(key, of)}" for name, of in list_tree_columns(view.summary)
+            f"{name} {write_limit(key, of.get(key, 0))}"
+            for name, of in list_tree_columns(view.summary)
         ]
         note = _note(view, key, loans)
         yield f"{key}: {', '.join([*columns, note] if note else columns)}"
@@ -211,7 +222,7 @@ def _make_table(rows: Sequence[_Row], overview: QuotaOverview | None, bars: Glyp
             table.add_row(*names)
             continue
         amounts = [
-            approximate(key, getattr(view.summary, field).get(key, 0)) for _, field in _COLUMNS
+            write_limit(key, getattr(view.summary, field).get(key, 0)) for _, field in _COLUMNS
         ]
         whole = overview.total.get(view.summary.tree, {}).get(key, 0) if overview else 0
         bar = (_bar(view, key, whole, bars),) if bars else ()
@@ -259,8 +270,9 @@ def _from(name: str, key: str, loans: tuple[Loan, ...]) -> str:
     return f" ({', '.join(lenders)})" if lenders else ""
 
 
-def write_amount(key: str, amounts: Amounts) -> str:
-    return format_amount(key, amounts.get(key, 0))
+def write_limit(key: str, amount: int) -> str:
+    """Write an amount that may be ``unlimited``, as the max of generated quotas is."""
+    return UNLIMITED if is_unlimited(amount) else approximate(key, amount)
 
 
 def list_amounts(amounts: Amounts) -> str:

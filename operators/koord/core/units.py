@@ -22,6 +22,7 @@ AMOUNT_LIMIT: Final = 1 << 48
 """Larger amounts (281 TB, 2.8·10¹¹ CPU) are cut to it, so that the sum over thousands of pods on a
 node fits into 64 bits."""
 
+UNLIMITED: Final = "unlimited"
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 
 
@@ -39,6 +40,11 @@ def format_amount(resource: str, amount: int) -> str:
     if is_in_bytes(resource):
         return _format_bytes(amount)
     return str(amount)
+
+
+def is_unlimited(amount: int) -> bool:
+    """Whether a limit limits nothing: no cluster has ``AMOUNT_LIMIT`` of anything."""
+    return amount >= AMOUNT_LIMIT
 
 
 def _format_bytes(amount: int) -> str:

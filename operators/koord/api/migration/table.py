@@ -333,6 +333,7 @@ _IN_OUR_WAY: Final = (
     Row(_OURS, "operators.koordinator.sh/protection", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/device-resources", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/shared-with", NONE, Action.REPORT, 'there every pod may name every quota; nothing is lost of `["*"]`'),
+    Row(_OURS, "operators.koordinator.sh/max-priority", NONE, Action.REPORT),
     Row(_OURS, "operators.koordinator.sh/plan", NONE, Action.DROP, _RESULT),
     Row(_OURS, "operators.koordinator.sh/plan-signature", NONE, Action.DROP, _RESULT),
     Row(_OURS, "operators.koordinator.sh/nomination", NONE, Action.DROP, _RESULT),

@@ -68,6 +68,8 @@ class QuotaSpec:
     shared_with: tuple[str, ...] = ()
     """Pods of these namespaces may name it, too; ``EVERYONE`` stands for all namespaces."""
     strict_keys: tuple[str, ...] = ()
+    max_priority: int | None = None
+    """Its pods, and those of quotas below, that have a higher priority wait."""
     admission: Amounts | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
     is_terminating: bool = field(default=False, compare=False)

@@ -13,6 +13,7 @@ from koord.core.reasons import Reason, Remark, WakesOn
 from koord.core.text import MAX_QUOTED, listed
 from koord.core.units import format_amount
 
+_MAX_PRIORITY: Final = "operators.koordinator.sh/max-priority"
 _SHARED_WITH: Final = "operators.koordinator.sh/shared-with"
 
 
@@ -340,6 +341,23 @@ class QuotaUnknown(QuotaReason):
             f"there is no quota {self.quota}, which the label quota.scheduling.koordinator.sh/name "
             f"names; {those if self.usable else 'remove the label'}, or create it "
             f"(elastic quota {self.quota} not found)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityNotAllowed(QuotaReason):
+    """Pods have a higher priority than their quota, or one above it, allows."""
+
+    code: ClassVar = "PriorityNotAllowed"
+    quota: str
+    priority: int
+    limit: int
+
+    def _text(self) -> str:
+        return (
+            f"quota {self.quota} allows pods a priority of at most {self.limit}, and these have "
+            f"{self.priority}; choose a PriorityClass with a lower value, or have its owner raise "
+            f"the annotation {_MAX_PRIORITY}"
         )
 
 

@@ -106,6 +106,18 @@ class ActiveQuotas:
                         self._usable.setdefault(one, []).append(name)
         return tuple(self._usable.get(namespace, ()))
 
+    def find_priority_limit(self, name: QuotaName) -> tuple[QuotaName, int] | None:
+        """Return the lowest ``max_priority`` of a quota and those above it, and whose it is."""
+        found: tuple[QuotaName, int] | None = None
+        seen = set[QuotaName]()
+        spec = self.specs.get(name)
+        while spec is not None and spec.name not in seen:
+            seen.add(spec.name)
+            if spec.max_priority is not None and (found is None or spec.max_priority < found[1]):
+                found = spec.name, spec.max_priority
+            spec = self.specs.get(spec.parent)
+        return found
+
     def put(self, spec: QuotaSpec) -> None:
         """Bring a quota into force, instead of what was there under its name."""
         self.drop(spec.name)

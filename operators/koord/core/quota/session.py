@@ -21,6 +21,7 @@ from koord.core.quota.leftovers import Leftovers, PendingUnit, grant_leftovers
 from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, TreeId
 from koord.core.quota.profile import restrict_terms
 from koord.core.quota.reasons import (
+    PriorityNotAllowed,
     QuotaExceeded,
     QuotaGone,
     QuotaNotInForce,
@@ -201,7 +202,22 @@ class QuotaSession(Session):
                 problem = catalog.problem_of(name)
                 if problem is not None:
                     return QuotaNotInForce(problem)
-        return self._find_lost(pods) if catalog.gone or catalog.is_missing else None
+        lost = self._find_lost(pods) if catalog.gone or catalog.is_missing else None
+        return lost or self._find_priority(pods)
+
+    def _find_priority(self, pods: Iterable[Pod]) -> Reason | None:
+        """Return the refusal of a pod whose priority is too high; released ones go on."""
+        registry = self._cache.catalog.registry
+        highest: dict[QuotaName, int] = {}
+        for pod in pods:
+            if not is_used(pod):
+                name = self._cache.quota_of(pod)
+                highest[name] = max(pod.priority, highest.get(name, pod.priority))
+        for name, priority in sorted(highest.items()):
+            limit = registry.find_priority_limit(name)
+            if limit is not None and priority > limit[1]:
+                return PriorityNotAllowed(limit[0], priority, limit[1])
+        return None
 
     def _find_lost(self, pods: Iterable[Pod]) -> Reason | None:
         """Return what keeps pods from starting whose quota has been lost; released ones go on."""

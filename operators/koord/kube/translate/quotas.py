@@ -5,6 +5,7 @@ core decides what follows. While current settings are invalid, the last valid on
 the status keeps them over a restart, in the form of the object.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +42,9 @@ from koord.kube.wire import ElasticQuotaSpec, ObjectMeta, WireElasticQuota
 SHOWN: Final = 256
 """Characters kept of an unreadable text: it ends up in conditions, which have a limit."""
 
+_PRIORITY: Final = re.compile(r"-?[0-9]{1,10}", re.ASCII)
+_PRIORITIES: Final = 2**31
+"""Priorities of pods are below it, and not below its negative."""
 _NOTHING: Final[Mapping[str, str]] = {}
 _OLD_NAMES: Final = {
     "koordinator.sh/batch-cpu": "kubernetes.io/batch-cpu",
@@ -138,6 +142,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         namespaces=_read_names(QUOTA_NAMESPACES, annotations, unreadable),
         shared_with=_read_names(QUOTA_SHARED_WITH, annotations, unreadable),
         strict_keys=_read_names(MAX_STRICT_CHECK_RESOURCE_KEYS, annotations, unreadable),
+        max_priority=_read_priority(annotations, unreadable),
         admission=_read_amounts(ADMISSION, annotations, unreadable) or None,
         unreadable=tuple(unreadable),
         is_terminating=meta.deletion_timestamp is not None,
@@ -185,6 +190,16 @@ def _read_selector(
     return None if found is None else translate_selector(found)
 
 
+def _read_priority(annotations: Mapping[str, str], unreadable: list[tuple[str, str]]) -> int | None:
+    text = annotations.get(operators.MAX_PRIORITY)
+    if text is None:
+        return None
+    if _PRIORITY.fullmatch(text) and -_PRIORITIES <= int(text) < _PRIORITIES:
+        return int(text)
+    unreadable.append(_name(operators.MAX_PRIORITY, annotations))
+    return None
+
+
 def _read_names(
     annotation: JsonAnnotation[list[str]],
     annotations: Mapping[str, str],
@@ -230,6 +245,8 @@ def encode_last_valid(spec: QuotaSpec) -> dict[str, Any]:
     }
     if spec.shared_with:
         annotations[operators.SHARED_WITH] = msgspec.json.encode(spec.shared_with).decode()
+    if spec.max_priority is not None:
+        annotations[operators.MAX_PRIORITY] = str(spec.max_priority)
     if spec.selector:
         annotations[operators.NODE_SELECTOR] = encode_selector(spec.selector)
     return {
