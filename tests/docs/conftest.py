@@ -82,8 +82,8 @@ class Reader:
     def write_file(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
 
-    def run(self, commands: list[str], text: str = "") -> None:
-        """Run commands in one shell; fail with all output if one fails."""
+    def run(self, commands: list[str], text: str = "") -> str:
+        """Run commands in one shell, return all output; fail with it if one fails."""
         shown = (f"printf '%s\\n' {shlex.quote('$ ' + one)}\n{one}" for one in commands)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", "\n".join(shown)],
@@ -97,6 +97,7 @@ class Reader:
         )
         if done.returncode:
             pytest.fail(f"{done.stdout}\nended with {done.returncode}", pytrace=False)
+        return done.stdout
 
     def _write_kubeconfig(self, cluster: Sandbox, home: Path) -> Path:
         config = yaml.safe_load(cluster.kubeconfig.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""``koord release``: takes our gate off waiting pods, for leaving. Only its command line."""
+"""``koord release``: takes our gate and our finalizer off, for leaving. Only its command line."""
 
 from typing import Annotated, Final
 
@@ -33,6 +33,15 @@ def release(  # noqa: PLR0917 - typer calls it, by name
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")
     ] = False,
+    finalizers: Annotated[
+        bool,
+        typer.Option(
+            "--finalizers", help="Instead: our finalizer, off all quotas, so that they can go."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list each pod and what becomes of it.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -40,7 +49,8 @@ def release(  # noqa: PLR0917 - typer calls it, by name
     """Take our gate off waiting pods, so that others place them.
 
     Gangs are not placed as a whole then. While the operators run they place such pods themselves;
-    stop them first. Asks before it changes anything.
+    stop them first. Names the pods that wait for the operators, and what becomes of each, and asks
+    before it changes anything.
 
     For example:
 
@@ -48,11 +58,20 @@ def release(  # noqa: PLR0917 - typer calls it, by name
 
       koord release job/bert -n team-a
 
-      koord release --all --all-namespaces --yes
+      koord release --all --all-namespaces --dry-run
+
+      koord release --finalizers
     """
-    if sum(map(bool, (name, selector, everything))) != 1:
-        raise typer.BadParameter("give a NAME, or -l SELECTOR, or --all")
-    from koord.cli.release_pods import Wanted, release_pods  # noqa: PLC0415 - slow
+    if sum(map(bool, (name, selector, everything, finalizers))) != 1:
+        raise typer.BadParameter("give a NAME, or -l SELECTOR, or --all, or --finalizers")
+    from koord.cli.release_pods import Wanted, Way, release_pods  # noqa: PLC0415 - slow
+
+    way = Way(yes, dry_run)
+    if finalizers:
+        from koord.cli.release_finalizers import release_quotas  # noqa: PLC0415 - slow
+
+        release_quotas(kubeconfig, context, way)
+        return
 
     kind = ""
     if "/" in name:
@@ -60,4 +79,4 @@ def release(  # noqa: PLR0917 - typer calls it, by name
     if kind not in _KINDS:
         raise typer.BadParameter(f"give one of {', '.join(_KINDS[1:])}", param_hint="NAME")
     wanted = Wanted(kind, name, selector, namespace, all_namespaces)
-    release_pods(wanted, kubeconfig, context, yes=yes)
+    release_pods(wanted, kubeconfig, context, way)

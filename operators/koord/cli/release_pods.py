@@ -1,5 +1,7 @@
 """Takes our gate off waiting pods: what ``koord release`` does. Not imported for ``--help``.
 
+It first names each pod that waits for the operators, gated or not, and what becomes of it.
+
 For leaving, and for trials: nothing else removes the gate once the operators are gone. Each patch
 names the uid and the gate, so that it fails as a whole if the pod has changed meanwhile.
 """
@@ -26,6 +28,7 @@ from koord.kube.wire import ObjectList, ObjectMeta
 _AT_ONCE: Final = 16
 _PAGE_SIZE: Final = 2500
 _MAX_SHOWN: Final = 10
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _PROTECTED: Final = (
     "the policy koord-protect reserves that to the operators. Stop them first, and then remove it: "
     "kubectl delete validatingadmissionpolicybinding koord-protect"
@@ -39,11 +42,17 @@ class _Gate(msgspec.Struct):
 class _Spec(msgspec.Struct, rename="camel"):
     scheduler_name: str = ""
     scheduling_gates: list[_Gate] | None = None
+    node_name: str = ""
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
 
 
 class _Pod(msgspec.Struct):
     metadata: ObjectMeta
     spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
 
     @property
     def key(self) -> str:
@@ -54,6 +63,29 @@ class _Pod(msgspec.Struct):
         """The place of our gate; None if there is none."""
         gates = [gate.name for gate in self.spec.scheduling_gates or ()]
         return gates.index(operators.PLACEMENT_GATE) if operators.PLACEMENT_GATE in gates else None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether only the operators bind it."""
+        return self.spec.scheduler_name == operators.SCHEDULER_NAME
+
+    @property
+    def waits_for_us(self) -> bool:
+        waits = not self.spec.node_name and self.status.phase not in _ENDED
+        return self.gate is not None or (self.is_ours and waits)
+
+    def foresee(self) -> str:
+        """Return what becomes of it without the operators, once the gate is off."""
+        foreign = [one.name for one in self.spec.scheduling_gates or ()]
+        foreign = [one for one in foreign if one != operators.PLACEMENT_GATE]
+        if self.is_ours:
+            owners = self.metadata.owner_references or ()
+            owner = next((f"{one.kind} {one.name}" for one in owners if one.controller), "")
+            remedy = f"give the template of {owner} another" if owner else "create it with another"
+            return f"waits for ever, nobody else serves {operators.SCHEDULER_NAME}: {remedy} name"
+        if foreign:
+            return f"waits for the gate {foreign[0]}, which is not ours"
+        return f"{self.spec.scheduler_name or 'default-scheduler'} places it, without its gang"
 
     @property
     def names(self) -> dict[str, str]:
@@ -83,25 +115,37 @@ class Wanted:
     everywhere: bool
 
 
-def release_pods(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How: without asking, or only saying what would become of the pods."""
+
+    yes: bool = False
+    dry_run: bool = False
+
+
+def release_pods(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> None:
     try:
-        asyncio.run(_release(wanted, kubeconfig, context, yes=yes))
+        asyncio.run(_release(wanted, kubeconfig, context, way))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
 
 
-async def _release(wanted: Wanted, kubeconfig: str, context: str, *, yes: bool) -> None:
+async def _release(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> None:
     async with open_client(kubeconfig, context) as (client, access):
         path = PODS.path
         if not wanted.everywhere:
             path = path_in(path, wanted.namespace or access.namespace)
         every = await _list(client, path, wanted.selector)
-        pods = [pod for pod in _choose(every, wanted) if pod.gate is not None]
+        waiting = [pod for pod in _choose(every, wanted) if pod.waits_for_us]
+        _describe(waiting, len(waiting) if way.dry_run else _MAX_SHOWN)
+        pods = [pod for pod in waiting if pod.gate is not None]
         if not pods:
             typer.echo("No pod with our gate is there; nothing to do.")
             return
-        _describe(pods)
-        if not yes and not typer.confirm(f"Take the gate off {count_of(len(pods), 'pod')}?"):
+        if way.dry_run:
+            typer.echo(f"{count_of(len(pods), 'pod')} would be released.")
+            return
+        if not way.yes and not typer.confirm(f"Take the gate off {count_of(len(pods), 'pod')}?"):
             raise typer.Exit(ExitCode.NOT_WELL)
         await _patch_all(client, pods)
 
@@ -133,12 +177,12 @@ async def _list(client: Client, path: str, selector: str) -> list[_Pod]:
         params["continue"] = page.metadata.continue_
 
 
-def _describe(pods: Sequence[_Pod]) -> None:
-    for pod in pods[:_MAX_SHOWN]:
-        typer.echo(f"pod {pod.key} ({pod.spec.scheduler_name})")
-    if len(pods) > _MAX_SHOWN:
-        typer.echo(f"… and {len(pods) - _MAX_SHOWN} more")
-    ours = sum(pod.spec.scheduler_name == operators.SCHEDULER_NAME for pod in pods)
+def _describe(waiting: Sequence[_Pod], shown: int) -> None:
+    for pod in waiting[:shown]:
+        typer.echo(f"pod {pod.key}: {pod.foresee()}")
+    if len(waiting) > shown:
+        typer.echo(f"… and {len(waiting) - shown} more; --dry-run lists all")
+    ours = sum(pod.is_ours for pod in waiting)
     if ours:
         warn(
             f"{count_of(ours, 'pod')} of them name {operators.SCHEDULER_NAME}, which only the "
