@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.operators.test_devices import DEVICES, make_device
+from tests.operators.test_everyday import ask, koord
 from tests.operators.test_quotas import GPU, Quotas
+from tests.operators.test_reservations import Reservations, reservations
 
 from koord.sandbox.devices import set_health
 from koord.sandbox.errors import SandboxApiError
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.operators.conftest import Cluster
+
+__all__ = ["reservations"]
 
 CORE = "koordinator.sh/gpu-core"
 SHARES = {CORE: "800", "koordinator.sh/gpu-memory-ratio": "800"}
@@ -90,3 +94,35 @@ def test_a_device_fails_while_it_is_used(cluster: Cluster, quotas: Quotas) -> No
     finally:
         for name in nodes:
             cluster.box.client.delete(f"{DEVICES}/{name}")
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_reservation_and_the_pods_in_it_count_once(
+    cluster: Cluster,
+    quotas: Quotas,
+    reservations: Reservations,
+    members: int,
+) -> None:
+    """Of 16 GPUs 8 are held, and used by one pod or by a gang: 8 are used, wherever one looks."""
+    cluster.add_nodes(2)
+    quotas.create("team", 16, 16)
+    label = quotas.label("team")
+    reservations.create("r", 8, label)
+    reservations.expect("r")
+    owner = {"labels": {"app": "a", **label}, "gpus": 8 // members}
+    cluster.gang("in", members, **owner)
+    cluster.expect_bound(*(f"in-{at}" for at in range(members)))
+    reservations.expect_owners("r", *(f"in-{at}" for at in range(members)))
+    cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "8"}, "the status says 8")
+    name = quotas.name("team")
+    (shown,) = [one for one in ask(cluster, "quota", "tree")["quotas"] if one["name"] == name]
+    assert (shown["used"], shown["over"]) == ({GPU: "8"}, {})
+    explained = ask(cluster, "quota", "explain", name)
+    assert explained["used"] == {GPU: "8"}
+    assert [one["used"] for one in explained["users"] if one["used"].get(GPU)] == [{GPU: "8"}]
+    (top,) = [one for one in ask(cluster, "top", "quotas")["quotas"] if one["name"] == name]
+    assert top["used"] == {GPU: "8"}
+    nodes = ask(cluster, "top", "nodes")["nodes"]
+    assert sorted(one["used"].get(GPU, "0") for one in nodes) == ["0", "8"]
+    edit = koord(cluster, "quota", "what-if", name, "--pods", "1", "--request", f"{GPU}=8")
+    assert "would start now" in edit.output

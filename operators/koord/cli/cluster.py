@@ -243,6 +243,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     state.volumes.is_known = not any(gap.kind in VOLUME_KINDS for gap in reader.gaps)
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
+    # As the operators do before they look: a view of it would count pods in reservations twice.
+    state.refresh()
     return Reading(
         state,
         reader.sighting,

@@ -166,7 +166,8 @@ class ClusterState:
         return Cycle(self.table, plugins, find_place=self._find_place, pending=pending)
 
     def open_ledger(self) -> Ledger:
-        """Return the limits and usage of every quota."""
+        """Return the limits and usage of every quota; what pods use of reservations counts once."""
+        self._refresh_plugin(self.plugin(Reservations))
         plugin = self.plugin(Quotas)
         self._refresh_plugin(plugin)
         return plugin.open_ledger()
