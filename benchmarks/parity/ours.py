@@ -17,13 +17,11 @@ from koord.kube.translate.cluster_objects import (
 )
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import (
-    WireClaim,
     WireNamespace,
     WireNode,
     WirePod,
-    WireStorageClass,
-    WireVolume,
 )
+from koord.kube.wire_volumes import WireClaim, WireStorageClass, WireVolume
 from koord.sandbox.client import AdminClient
 
 W = TypeVar("W")

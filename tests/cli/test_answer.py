@@ -15,6 +15,7 @@ from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
 from koord.core.gang.status import ConditionType
 from koord.core.gang_model import Phase
 from koord.core.pods import OwnerReference, Pod, PodPhase
+from koord.core.reasons import RefusedByScheduler
 from koord.kube.kinds import NODES, POD_GROUPS, PODS
 
 A, B = "default/a", "default/b"
@@ -49,6 +50,24 @@ def test_a_member_names_the_gang_it_waits_for() -> None:
     assert isinstance(answer.reason.reason, InsufficientNodes)
     assert answer.reason.message.endswith(" This pod only starts together with default/w-2.")
     assert [(offer.pods, offer.fit) for offer in answer.offers] == [(1, 2)]
+
+
+def test_what_its_own_scheduler_says_of_a_released_pod_is_shown() -> None:
+    said = "0/2 nodes are available: 1 node(s) had volume node affinity conflict."
+    left = make_pod("w-0").gang(A).released("n-0", "p1", A, 2).not_ours().pinned()
+    left = left._set(is_unschedulable=True, scheduler_message=said)
+    runs = make_pod("w-1").gang(A).released("n-1", "p1", A, 2).running("n-1")
+    reading = make_reading(make_pod_group(A, 2).build(), left.build(), runs.build())
+    reason = RefusedByScheduler("default/w-0", "n-0", said)
+    answer = ask_pod(reading)
+    assert (answer.standing, answer.advice) == (WAITING, reason.advice())
+    assert answer.reason is not None
+    assert answer.reason.message.endswith(f"does not bind it: {said}")
+    gang = ask_gang(reading)
+    assert (gang.standing, gang.advice) == (PlacementState.DEGRADED, reason.advice())
+    assert gang.reason is not None
+    assert said in gang.reason.message
+    assert not gang.add
 
 
 def test_all_gangs_of_the_group_are_counted() -> None:

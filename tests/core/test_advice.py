@@ -24,8 +24,10 @@ from koord.core.plugins.causes import NodeRefusal
 from koord.core.reasons import (
     MAX_SENTENCES,
     BindFailed,
+    LateClaim,
     NeedsKubeScheduler,
     PinnedNodeUnfit,
+    PlacementUnknown,
     Planned,
     Reason,
     WaitingForForeignGate,
@@ -133,6 +135,23 @@ EXPECTED = [
                 "Or set spec.schedulerName to default-scheduler and keep the gate: the "
                 "operators then plan the pod, and kube-scheduler binds it."
             ),
+        ),
+    ),
+    (
+        PlacementUnknown("default/w-0", ("f",), (LateClaim("default/c", "s"),), 2),
+        (
+            (
+                "Let a pod of its own use default/c once, which binds the volume; or use a "
+                "StorageClass with volumeBindingMode Immediate."
+            ),
+            "Or set the minimum of the gang to 1, if its members may start one by one.",
+        ),
+    ),
+    (
+        PlacementUnknown("default/w-0", ("spec.resourceClaims",), members=2),
+        (
+            "Remove spec.resourceClaims from default/w-0, or from all that starts with it.",
+            "Or set the minimum of the gang to 1, if its members may start one by one.",
         ),
     ),
     (

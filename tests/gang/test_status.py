@@ -28,7 +28,7 @@ from koord.core.gang.start import BindRecord, make_bind_record, make_start_id
 from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
 from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
 from koord.core.pods import PodPhase
-from koord.core.reasons import Planned
+from koord.core.reasons import Planned, RefusedByScheduler
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
@@ -165,9 +165,12 @@ def test_member_that_kube_scheduler_cannot_bind_is_lost() -> None:
     book = make_book(pods, [make_pod_group(A, 2).build()])
     status = observe(book, A, 0.0)
     assert condition(status, ConditionType.DEGRADED) == (False, AtStrength(has_minimum=True))
-    book.upsert_pod(left._set(is_unschedulable=True).build())
+    said = "0/2 nodes are available"
+    book.upsert_pod(left._set(is_unschedulable=True, scheduler_message=said).build())
     status = observe(book, A, 0.0)
-    assert condition(status, ConditionType.DEGRADED) == (True, BelowMin(1, 2))
+    refused = RefusedByScheduler("default/a-1", "n1", said)
+    assert condition(status, ConditionType.DEGRADED) == (True, BelowMin(1, 2, refused=refused))
+    assert f"does not bind it: {said}; " in BelowMin(1, 2, refused=refused).text()
     assert condition(status, ConditionType.PLACED) is None
 
 

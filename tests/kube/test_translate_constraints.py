@@ -15,7 +15,8 @@ from koord.core.constraints import (
     WeightedTerm,
 )
 from koord.core.device.model import DeviceClaim
-from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
+from koord.core.plugins.late_volumes import Offer, StorageClass, Wanted
+from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.pods import Handling, Pod
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.kube.plan_keys import AnySignature
@@ -26,7 +27,8 @@ from koord.kube.translate.cluster_objects import (
 )
 from koord.kube.translate.devices import translate_resource_claim
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireClaim, WirePod, WireResourceClaim, WireStorageClass, WireVolume
+from koord.kube.wire import WirePod, WireResourceClaim
+from koord.kube.wire_volumes import WireClaim, WireStorageClass, WireVolume
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -197,6 +199,48 @@ def test_volumes_and_classes() -> None:
     )
     now = {"metadata": {"name": "s"}, "volumeBindingMode": "Immediate"}
     assert translate_storage_class(read(WireStorageClass, now)) == StorageClass("s")
+
+
+def test_what_claims_want_and_volumes_offer() -> None:
+    asked = {
+        "storageClassName": "s",
+        "accessModes": ["ReadWriteOnce"],
+        "volumeMode": "Block",
+        "resources": {"requests": {"storage": "5Gi"}},
+        "selector": {"matchLabels": {"app": "web"}},
+    }
+    meta = {"name": "data", "namespace": "ns"}
+    claim = translate_claim(read(WireClaim, {"metadata": meta, "spec": asked}))
+    assert claim.wanted == Wanted(5 << 30, ("ReadWriteOnce",), "Block", WEB)
+    modes = ["ReadWriteOnce", "ReadOnlyMany"]
+    spec = {"storageClassName": "s", "accessModes": modes, "capacity": {"storage": "9Gi"}}
+    wire = {"metadata": {"name": "v", "labels": {"app": "web"}}, "spec": spec}
+    assert translate_volume(read(WireVolume, wire)).offer is None
+    free = {**wire, "status": {"phase": "Available"}}
+    offer = Offer("s", 9 << 30, ("ReadOnlyMany", "ReadWriteOnce"), labels=(("app", "web"),))
+    assert translate_volume(read(WireVolume, free)).offer == offer
+    assert not offer.serves(claim.wanted)
+    kept = {**free, "spec": {**spec, "claimRef": {"namespace": "ns", "name": "data"}}}
+    found = translate_volume(read(WireVolume, kept)).offer
+    assert found is not None
+    assert found.claim == "ns/data"
+    gone = {**free, "metadata": {"name": "v", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert translate_volume(read(WireVolume, gone)).offer is None
+
+
+def test_where_a_class_makes_volumes() -> None:
+    zones = {"key": "zone", "values": ["a", "b"]}
+    wire = {
+        "metadata": {"name": "s"},
+        "provisioner": "example.com/csi",
+        "allowedTopologies": [{"matchLabelExpressions": [zones]}],
+    }
+    terms = (SelectorTerm((Requirement("zone", Operator.IN, ("a", "b")),)),)
+    assert translate_storage_class(read(WireStorageClass, wire)) == StorageClass("s", terms=terms)
+    static = {"metadata": {"name": "s"}, "provisioner": "kubernetes.io/no-provisioner"}
+    assert translate_storage_class(read(WireStorageClass, static)) == StorageClass(
+        "s", is_static=True
+    )
 
 
 def claimed(driver: str = "gpu.nvidia.com", **more: object) -> dict[str, object]:

@@ -7,8 +7,9 @@ from tests.cluster import FakeCluster, make_cluster, make_unit
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.plan import Plan
 from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
-from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
+from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.pods import Handling
 from koord.core.reasons import NeedsKubeScheduler
 from koord.core.selectors import SelectorTerm

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, select_labels, select_pods
 
-from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
+from koord.core.plugins.late_volumes import StorageClass
+from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.selectors import SelectorTerm
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer

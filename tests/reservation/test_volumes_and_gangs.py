@@ -10,7 +10,8 @@ from tests.reservation.make import make_reservation
 from tests.reservation.test_planning import cluster, plan, plan_queue, reasons, web
 
 from koord.core.constraints import ClaimUse
-from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
+from koord.core.plugins.late_volumes import StorageClass
+from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import Reservation, Status
 from koord.core.reservation.plugin import upsert_reservation

@@ -242,6 +242,8 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
     was_evicted = find_eviction(episodes) is not None
     if is_evicted or (was_evicted and isinstance(waits or reason, MissingMembers)):
         advice = _AFTER_EVICTION
+    elif isinstance(below, BelowMin) and below.refused is not None:
+        advice = below.advice()
     elif isinstance(below, BelowMin) and (waits is None or isinstance(waits, MissingMembers)):
         advice = find_owner_hints(state, target.key, below)
     return Explanation(

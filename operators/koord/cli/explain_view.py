@@ -53,6 +53,7 @@ from koord.core.gang.reasons import InvalidAnnotation
 from koord.core.gang_history import Episode, find_eviction
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.node_diagnosis import NodeOffer
+from koord.core.reasons import RefusedByScheduler
 from koord.core.text import named
 from koord.core.units import format_amount
 from koord.kube.client import Client
@@ -273,7 +274,8 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
         yield "There is room for it, and no operators run to place it."
     elif answer.standing in _SENTENCES and answer.target.kind is not TargetKind.JOB:
         yield _SENTENCES[answer.standing]
-    if answer.place is not None:
+    is_refused = answer.reason and isinstance(answer.reason.reason, RefusedByScheduler)
+    if answer.place is not None and not is_refused:
         yield _describe_place(answer.place, answer.target)
     if answer.standing in _TO_COME and answer.is_reported_on:
         yield from _compare_report(answer, now)

@@ -22,6 +22,7 @@ from koord.core.framework.scoring import Scoring
 from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum, has_succeeded
 from koord.core.gang.reasons import Reached
+from koord.core.gang.tally import find_refused
 from koord.core.gang_model import GangKey, GangSpec
 from koord.core.nodes import Node, Taint
 from koord.core.plan import ObservedTopology, Plan, Unit
@@ -125,6 +126,9 @@ def explain_pod(
     state: ClusterState, pod: Pod, scoring: Scoring, reclaim: ReclaimSetting = UNKNOWN
 ) -> PodExplanation:
     settled = _find_settled(pod)
+    refused = find_refused((pod,))
+    if refused is not None:
+        return PodExplanation(pod, PlacementState.WAITING, refused)
     if settled is not None:
         return PodExplanation(pod, settled, None)
     made = Ready((unit_of(pod),)) if pod.gang is None else demands(state.gangs, pod.gang.key)

@@ -289,6 +289,8 @@ class Pod:
     is_gated: bool = False
     is_unschedulable: bool = False
     """Released to kube-scheduler, which reports it as unschedulable."""
+    scheduler_message: str = ""
+    """What kube-scheduler says of it then."""
     quota: str = ""
     """The quota that the pod names by label."""
     is_non_preemptible: bool = False

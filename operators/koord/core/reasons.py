@@ -164,8 +164,8 @@ class NeedsKubeScheduler(PodReason):
     def _text(self) -> str:
         return (
             f"{self.pod} uses {listed(self.fields)}, which only kube-scheduler supports; set "
-            "spec.schedulerName to default-scheduler and keep our gate: the pod is then released "
-            "to kube-scheduler, pinned to the node planned for it"
+            "spec.schedulerName to default-scheduler and keep our gate: a pod that starts alone is "
+            "then released to kube-scheduler, pinned to the node planned for it"
         )
 
     def _advice(self) -> Iterable[str]:
@@ -174,6 +174,50 @@ class NeedsKubeScheduler(PodReason):
             "Or set spec.schedulerName to default-scheduler and keep the gate: the operators then "
             "plan the pod, and kube-scheduler binds it."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LateClaim:
+    """A volume claim (``namespace/name``) that is bound with its first pod, and its class."""
+
+    claim: str
+    storage_class: str
+
+    def __str__(self) -> str:
+        return f"{self.claim} of StorageClass {self.storage_class}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementUnknown(PodReason):
+    """Only kube-scheduler knows which nodes serve a pod, so pods that start with it may not.
+
+    ``fields`` of its spec are the cause, ``claims`` those among them that are bound late;
+    ``members`` have to start together.
+    """
+
+    code: ClassVar = "PlacementUnknown"
+    fields: tuple[str, ...]
+    claims: tuple[LateClaim, ...] = ()
+    members: int = 0
+
+    def _text(self) -> str:
+        late = f": {listed(map(str, self.claims))}, bound with its first pod" if self.claims else ""
+        return (
+            f"only kube-scheduler knows which nodes can serve {listed(self.fields)} of {self.pod}"
+            f"{late}; {plural(self.members, 'member')} have to start together, and a pod that is "
+            "released cannot be held again, so none is released"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        if self.claims:
+            claims = named([one.claim for one in self.claims])
+            yield (
+                f"Let a pod of its own use {claims} once, which binds the volume; or use a "
+                "StorageClass with volumeBindingMode Immediate."
+            )
+        else:
+            yield f"Remove {named(self.fields)} from {self.pod}, or from all that starts with it."
+        yield "Or set the minimum of the gang to 1, if its members may start one by one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +329,29 @@ class PinnedNodeUnfit(PodReason):
     def _advice(self) -> Iterable[str]:
         yield f"Delete {self.pod}; its replacement may run on another node."
         yield f"Or restore on node {self.node} the room it had when the pod was released to it."
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedByScheduler(PodReason):
+    """A pod was released to ``node`` for its own scheduler to bind, which does not."""
+
+    code: ClassVar = "RefusedByScheduler"
+    node: str
+    message: str
+
+    def _text(self) -> str:
+        says = f": {self.message}" if self.message else ""
+        return (
+            f"{self.pod} was released and pinned to node {self.node}, and its scheduler does not "
+            f"bind it{says}"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield f"Mend on node {self.node} what the message names: the scheduler tries again."
+        yield (
+            f"Or delete {self.pod}: the node of a released pod cannot be changed, and its "
+            "replacement may get another one."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,11 @@ from koord.core.gang_model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
 from koord.core.plugins.inter_pod import InterPod
+from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.nominations import Nominations
 from koord.core.plugins.pod_index import NOWHERE
 from koord.core.plugins.rejections import Rejections
-from koord.core.plugins.volumes import StorageClass, Volume, VolumeCache, VolumeClaim, Volumes
+from koord.core.plugins.volumes import Volume, VolumeCache, VolumeClaim, Volumes
 from koord.core.pod_charge import PodCharge, charge_of
 from koord.core.pods import Allocation, Handling, Pod, PodShape
 from koord.core.preemption.protection import is_evictable
@@ -383,12 +384,14 @@ class ClusterState:
 
     def upsert_volume(self, volume: Volume) -> None:
         if self.volumes.volumes.get(volume.name) != volume:
-            self.volumes.volumes[volume.name] = volume
+            self._changes.claims |= self.volumes.claims_of(volume.name)
+            self.volumes.upsert_volume(volume)
             self._changes.claims |= self.volumes.claims_of(volume.name)
 
     def remove_volume(self, name: str) -> None:
-        if self.volumes.volumes.pop(name, None) is not None:
-            self._changes.claims |= self.volumes.claims_of(name)
+        claims = self.volumes.claims_of(name)
+        if self.volumes.remove_volume(name):
+            self._changes.claims |= claims
 
     def upsert_storage_class(self, storage_class: StorageClass) -> None:
         if self.volumes.classes.get(storage_class.name) != storage_class:

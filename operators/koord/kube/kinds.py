@@ -20,7 +20,8 @@ from koord.core.gang_model import PodGroup
 from koord.core.nodes import Namespace, Node
 from koord.core.numa.model import NumaReport
 from koord.core.numa.plugin import remove_numa, upsert_numa
-from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
+from koord.core.plugins.late_volumes import StorageClass
+from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.pods import Pod
 from koord.core.quota.catalog import key_of
 from koord.core.quota.model import QuotaSpec
@@ -58,7 +59,6 @@ from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.wire import (
-    WireClaim,
     WireDevice,
     WireElasticQuota,
     WireNamespace,
@@ -71,10 +71,9 @@ from koord.kube.wire import (
     WireQuotaProfile,
     WireReservation,
     WireResourceClaim,
-    WireStorageClass,
     WireTopology,
-    WireVolume,
 )
+from koord.kube.wire_volumes import WireClaim, WireStorageClass, WireVolume
 
 W = TypeVar("W", bound=HasMeta)
 W_contra = TypeVar("W_contra", bound=HasMeta, contravariant=True)

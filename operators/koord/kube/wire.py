@@ -183,28 +183,6 @@ class WireNamespace(Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
-class ClaimSpec(Struct, rename="camel", gc=False):
-    """``spec`` of a PersistentVolumeClaim."""
-
-    volume_name: str = ""
-    storage_class_name: str | None = None
-    access_modes: list[str] | None = None
-
-
-class ClaimStatus(Struct, gc=False):
-    """``status`` of a PersistentVolumeClaim."""
-
-    phase: str = ""
-
-
-class WireClaim(Struct, gc=False):
-    """A PersistentVolumeClaim."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
-    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
-
-
 class ClaimedDevice(Struct, rename="camel", gc=False):
     """A device that a ResourceClaim was given; with ``adminAccess`` others may use it, too."""
 
@@ -236,37 +214,6 @@ class WireResourceClaim(Struct, gc=False):
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
-
-
-class VolumeNodeAffinity(Struct, gc=False):
-    """``nodeAffinity`` of a PersistentVolume."""
-
-    required: Raw = Raw()
-
-
-class VolumeSpec(Struct, rename="camel", gc=False):
-    """``spec`` of a PersistentVolume: its place, and whether its type has moved to CSI."""
-
-    node_affinity: VolumeNodeAffinity | None = None
-    gce_persistent_disk: Raw = Raw()
-    aws_elastic_block_store: Raw = Raw()
-    azure_disk: Raw = Raw()
-    cinder: Raw = Raw()
-    portworx_volume: Raw = Raw()
-
-
-class WireVolume(Struct, gc=False):
-    """A PersistentVolume."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
-
-
-class WireStorageClass(Struct, rename="camel", gc=False):
-    """A StorageClass."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    volume_binding_mode: str | None = None
 
 
 class WirePriorityClass(Struct, rename="camel", gc=False):

@@ -27,7 +27,14 @@ from koord.core.framework.steps import TooManySteps, budget_of
 from koord.core.framework.undo_log import Mark
 from koord.core.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason, TooExpensive, TooLarge
+from koord.core.reasons import (
+    NeedsKubeScheduler,
+    PinnedNodeUnfit,
+    PlacementUnknown,
+    Reason,
+    TooExpensive,
+    TooLarge,
+)
 
 _recorded_of: Final = attrgetter("recorded")
 
@@ -124,7 +131,7 @@ class _Attempt:
 
     def decide(self, unit: Unit) -> Placement | Refusal:
         pods = unit.pods
-        obstacle = _obstacle(pods, self._cycle)
+        obstacle = _obstacle(unit, self._cycle)
         if obstacle is not None:
             return Refusal(unit.key, pods, obstacle)
         share = None
@@ -358,20 +365,31 @@ def _keep_recorded(cycle: Cycle, pod: Pod) -> Assignment | None:
     return Assignment(pod, node)
 
 
-def _obstacle(pods: Sequence[Pod], cycle: Cycle) -> Reason | None:
-    """Return why the operators cannot place these pods on any node."""
-    reasons = cycle.obstacles(pods)
-    for pod in pods:
+def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
+    """Return why the operators cannot place the pods of a unit on any node."""
+    reasons = cycle.obstacles(unit.pods)
+    for pod in unit.pods:
         if pod.excess is not None:
             return TooLarge("pod", pod.key, pod.excess.what, pod.excess.count, pod.excess.most)
-        if pod.shape.needs_kube_scheduler and not _is_bound_by_others(pod):
-            return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
+        unsupported = pod.shape.needs_kube_scheduler
+        if unsupported and not _is_bound_by_others(pod):
+            return NeedsKubeScheduler(pod.key, unsupported)
         if pod.pinned and pod.recorded and not cycle.can_keep(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
         reason = reasons.get(pod.uid) if reasons else None
-        if reason and not (isinstance(reason, NeedsKubeScheduler) and _is_bound_by_others(pod)):
+        if unsupported and (reason is None or isinstance(reason, PlacementUnknown)):
+            reason = PlacementUnknown(pod.key, unsupported)
+        if isinstance(reason, PlacementUnknown):
+            reason = _unless_alone(reason, unit)
+        if reason is not None:
             return reason
     return None
+
+
+def _unless_alone(reason: PlacementUnknown, unit: Unit) -> PlacementUnknown | None:
+    """Refuse what may be served nowhere only if other pods start with it: they cannot be held."""
+    members = max(unit.required, *(demand.least for demand in unit.demands))
+    return replace(reason, members=members) if members > 1 else None
 
 
 def _is_bound_by_others(pod: Pod) -> bool:

@@ -314,7 +314,7 @@ class _Part:
             present,
             state.min_member,
             waiting_only=waiting_only,
-            strangers=tally.alive - tally.present,
+            strangers=tally.alive - tally.present - tally.refused,
         )
 
     def _make_units(self) -> tuple[Unit, ...]:

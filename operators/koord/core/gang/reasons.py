@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangKey, OnMemberFailure
-from koord.core.reasons import Reason
+from koord.core.reasons import Reason, RefusedByScheduler
 from koord.core.text import MAX_LISTED, MAX_TEXT, cut, listed, named, plural
 
 _POD_GROUPS: Final = frozenset({"podgroups"})
@@ -280,11 +280,14 @@ class BelowMin(Reason):
     bound: int
     min_member: int
     policy: OnMemberFailure = OnMemberFailure.REPLACE
+    refused: RefusedByScheduler | None = None
+    """The first member that was released, and that its scheduler does not bind."""
 
     def _text(self) -> str:
+        refused = "" if self.refused is None else f"{self.refused.text()}; "
         return (
             f"the started gang has {self.bound} of {plural(self.min_member, 'required member')} "
-            f"left; {_NEXT[self.policy]}"
+            f"left; {refused}{_NEXT[self.policy]}"
         )
 
     @property
@@ -292,6 +295,9 @@ class BelowMin(Reason):
         return self.min_member - self.bound
 
     def _advice(self) -> Iterable[str]:
+        if self.refused is not None:
+            yield from self.refused.advice()
+            return
         lacking = plural(self.lacking, "member")
         yield f"The owner of the pods, such as a Job, is expected to create {lacking} again."
         yield "If it does not, its events say why; pods without an owner are created by hand."

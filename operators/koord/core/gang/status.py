@@ -30,7 +30,7 @@ from koord.core.gang.reasons import (
     SpecValid,
     WithinTime,
 )
-from koord.core.gang.tally import Tally
+from koord.core.gang.tally import Tally, find_refused
 from koord.core.gang_model import GangKey, GangSpec, Phase
 from koord.core.reasons import Planned, Reason
 
@@ -240,11 +240,9 @@ def _bound(view: _View) -> Condition:
 def _degraded(view: _View) -> Condition:
     needed = needed_strength(view.cache, view.key)
     if view.has_started and view.strength + view.tally.planned < needed:
-        return (
-            ConditionType.DEGRADED,
-            True,
-            BelowMin(view.strength, needed, view.spec.on_member_failure),
-        )
+        refused = find_refused(view.cache.members(view.key).values())
+        below = BelowMin(view.strength, needed, view.spec.on_member_failure, refused)
+        return ConditionType.DEGRADED, True, below
     return ConditionType.DEGRADED, False, AtStrength(view.has_place)
 
 

@@ -1,11 +1,13 @@
 """Running counts of the members of one gang, updated by each change without rescanning."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from koord.caches import cached_by_text
 from koord.core.gang.group import GROUP_SEPARATOR
 from koord.core.pods import Handling, Pod, PodPhase
+from koord.core.reasons import RefusedByScheduler
 
 
 def is_placed(pod: Pod) -> bool:
@@ -25,6 +27,15 @@ def is_present(pod: Pod) -> bool:
     Members that another scheduler places count once they have a node.
     """
     return is_placed(pod) or (pod.is_alive and pod.handling is not Handling.NOT_OURS)
+
+
+def find_refused(members: Iterable[Pod]) -> RefusedByScheduler | None:
+    """Return the first pod that was released, and that its own scheduler does not bind."""
+    refused = (pod for pod in members if pod.is_waiting and pod.is_unschedulable)
+    first = min(refused, key=lambda pod: pod.key, default=None)
+    if first is None or first.recorded is None:
+        return None
+    return RefusedByScheduler(first.key, first.recorded.node, first.scheduler_message)
 
 
 Release: TypeAlias = tuple[str, int]
@@ -69,6 +80,8 @@ class Tally:
     """Alive behind the gate."""
     planned: int = 0
     """Alive and released, without a node, and not unschedulable since."""
+    refused: int = 0
+    """Alive and released, without a node, and unschedulable for their own scheduler."""
     label_claims: int = 0
     """Members that name a PodGroup object by label."""
     plannable: dict[str, Pod] = field(default_factory=dict)
@@ -115,6 +128,7 @@ class Tally:
         else:
             self.held += one * pod.is_gated
             self.planned += one * (pod.recorded is not None and not pod.is_unschedulable)
+            self.refused += one * pod.is_unschedulable
 
     def _count_release(self, release: Release | None, one: int) -> None:
         if release is None:

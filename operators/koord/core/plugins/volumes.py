@@ -4,7 +4,7 @@ The rules are those of kube-scheduler's plugins VolumeBinding, VolumeZone and Vo
 for claims that are bound: the node must match the volume's node affinity and its zone labels, and a
 claim with ``ReadWriteOncePod`` may be used by one pod only. A claim that is bound when its first
 pod is placed (``WaitForFirstConsumer``) is bound by kube-scheduler, which chooses or orders the
-volume together with the node; pods with such claims are left to it.
+volume together with the node; pods with such claims are left to it, on nodes that may serve them.
 """
 
 from collections import Counter
@@ -23,10 +23,11 @@ from koord.core.framework.cycle import Cycle
 from koord.core.framework.labels import LabelColumns
 from koord.core.framework.plugin import Plugin, Reach, Session
 from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.late_volumes import NOTHING_WANTED, FreeVolumes, Offer, StorageClass, Wanted
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 from koord.core.pod_charge import PodCharge
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import NeedsKubeScheduler, Reason
+from koord.core.reasons import LateClaim, NeedsKubeScheduler, PlacementUnknown, Reason
 from koord.core.selectors import SelectorTerm
 
 _BETA: Final = {
@@ -52,6 +53,7 @@ class VolumeClaim:
     is_exclusive: bool = False
     storage_class: str = ""
     owner: str = ""
+    wanted: Wanted = NOTHING_WANTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +68,8 @@ class Volume:
     terms: tuple[SelectorTerm, ...] | None = None
     zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
     is_in_tree: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StorageClass:
-    """A StorageClass; ``is_delayed``: its claims are bound when their first pod is placed."""
-
-    name: str
-    is_delayed: bool = False
+    offer: Offer | None = None
+    """None if a claim has it."""
 
 
 _UNKNOWN: Final = VolumeClaim("")
@@ -91,24 +87,37 @@ class VolumeCache:
         self.classes: dict[str, StorageClass] = {}
         self.in_use: Counter[str] = Counter()
         self.is_known = True
-        self._claims_of: dict[str, set[str]] = {}
+        self.free = FreeVolumes()
+        self._claims_of: dict[tuple[str, str], set[str]] = {}
+        """The volume of claims, or the class of those without one -> their keys."""
 
     def upsert_claim(self, claim: VolumeClaim) -> None:
         self.remove_claim(claim.key)
         self.claims[claim.key] = claim
-        if claim.volume:
-            self._claims_of.setdefault(claim.volume, set()).add(claim.key)
+        self._claims_of.setdefault(_index_of(claim), set()).add(claim.key)
 
     def remove_claim(self, key: str) -> None:
         claim = self.claims.pop(key, None)
-        if claim is not None and claim.volume:
-            claims = self._claims_of[claim.volume]
+        if claim is not None:
+            claims = self._claims_of[_index_of(claim)]
             claims.discard(key)
             if not claims:
-                del self._claims_of[claim.volume]
+                del self._claims_of[_index_of(claim)]
+
+    def upsert_volume(self, volume: Volume) -> None:
+        self.volumes[volume.name] = volume
+        self.free.upsert(volume.name, volume.offer, volume.terms)
+
+    def remove_volume(self, name: str) -> bool:
+        """Return whether there was such a volume."""
+        self.free.remove(name)
+        return self.volumes.pop(name, None) is not None
 
     def claims_of(self, volume: str) -> frozenset[str]:
-        return frozenset(self._claims_of.get(volume, ()))
+        """Return the claims that have a volume, or may get it."""
+        found = frozenset(self._claims_of.get((volume, ""), ()))
+        storage_class = self.free.class_of(volume)
+        return found.union(self._claims_of.get(("", storage_class), ()) if storage_class else ())
 
     def claims_in(self, storage_class: str) -> frozenset[str]:
         found = (one.key for one in self.claims.values() if one.storage_class == storage_class)
@@ -131,15 +140,19 @@ class VolumeCache:
                 yield claim, volume
 
     def constraints(self, pod: Pod) -> VolumeConstraints | None:
-        """Return the constraints of the bound volumes of a pod; None if there are none."""
+        """Return what the claims of a pod ask of its node; None for nothing."""
         terms: set[tuple[SelectorTerm, ...]] = set()
         zones: set[tuple[str, tuple[str, ...]]] = set()
         exclusive: set[str] = set()
         for use in pod.claims:
             claim = self.claims.get(use.key, _UNKNOWN)
             volume = self.volumes.get(claim.volume) if claim.is_bound else None
+            late = None if claim.is_bound else self._late(pod, claim)
             if volume is not None and volume.terms is not None:
                 terms.add(volume.terms)
+            elif late is not None:
+                may_serve = self.free.terms_for(claim.key, claim.wanted, late)
+                terms.update(() if may_serve is None else (may_serve,))
             if volume is not None and not use.is_own:
                 zones.update(volume.zones)
             if claim.is_exclusive and not use.is_own:
@@ -150,11 +163,15 @@ class VolumeCache:
             tuple(sorted(terms, key=repr)), tuple(sorted(zones)), tuple(sorted(exclusive))
         )
 
-    def obstacle(self, pod: Pod) -> VolumeNotReady | NeedsKubeScheduler | None:
-        """Return why the volumes of a pod prevent its placement on any node."""
+    def obstacle(self, pod: Pod) -> VolumeNotReady | NeedsKubeScheduler | PlacementUnknown | None:
+        """Return why the volumes of a pod prevent its placement on any node.
+
+        Of a pod that kube-scheduler binds: why it may refuse every node that is planned.
+        """
         if not self.is_known:
             return None
-        unsupported = []
+        unsupported: list[str] = []
+        late: list[LateClaim] = []
         for use in pod.claims:
             claim = self.claims.get(use.key)
             problem = self._problem_of(use, claim, pod)
@@ -163,10 +180,19 @@ class VolumeCache:
                 return VolumeNotReady(pod.key, use.key, problem, volume)
             if claim is not None and not self._is_usable(claim):
                 unsupported.append(use.field)
+                late += () if claim.is_bound else (LateClaim(claim.key, claim.storage_class),)
         # A reservation binds no claim: kube-scheduler binds it with the pod that uses it.
         if not unsupported or pod.handling is Handling.RESERVE:
             return None
+        if pod.handling is Handling.RELEASE_PINNED:
+            return PlacementUnknown(pod.key, tuple(unsupported), tuple(late))
         return NeedsKubeScheduler(pod.key, tuple(unsupported))
+
+    def _late(self, pod: Pod, claim: VolumeClaim) -> StorageClass | None:
+        """Return the class of a claim that kube-scheduler binds with this pod; None for others."""
+        storage_class = self.classes.get(claim.storage_class)
+        is_late = storage_class is not None and storage_class.is_delayed and not claim.volume
+        return storage_class if is_late and pod.handling is not Handling.RESERVE else None
 
     def _problem_of(
         self, use: ClaimUse, claim: VolumeClaim | None, pod: Pod
@@ -188,6 +214,10 @@ class VolumeCache:
     def _is_usable(self, claim: VolumeClaim) -> bool:
         """Whether we know on which nodes a claim is available."""
         return claim.is_bound and not self.volumes[claim.volume].is_in_tree
+
+
+def _index_of(claim: VolumeClaim) -> tuple[str, str]:
+    return (claim.volume, "") if claim.volume else ("", claim.storage_class)
 
 
 class Volumes(Plugin):

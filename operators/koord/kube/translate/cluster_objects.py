@@ -8,27 +8,32 @@ from koord.api.keys import operators
 from koord.api.preemption import PreemptionPolicy
 from koord.caches import cached_by_text
 from koord.core.nodes import Namespace, Node, Taint
-from koord.core.plugins.volumes import ZONE_LABELS, StorageClass, Volume, VolumeClaim
+from koord.core.plugins.late_volumes import FILESYSTEM, NOTHING_WANTED, Offer, StorageClass, Wanted
+from koord.core.plugins.volumes import ZONE_LABELS, Volume, VolumeClaim
 from koord.core.reservation.priority import PriorityClass
-from koord.core.selectors import SelectorTerm
-from koord.kube.translate.amounts import parse_amounts
+from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
+from koord.kube.translate.amounts import parse_amounts, parse_requests
 from koord.kube.translate.node_affinity import parse_node_selector
 from koord.kube.translate.numa import read_amplification, read_reserved
+from koord.kube.translate.pod_constraints import WireSelector
+from koord.kube.translate.pod_constraints import parse_selector as parse_label_selector
+from koord.kube.translate.shapes import MAX_REQUIREMENTS
 from koord.kube.wire import (
     ObjectMeta,
-    WireClaim,
     WireNamespace,
     WireNode,
     WirePriorityClass,
-    WireStorageClass,
-    WireVolume,
 )
+from koord.kube.wire_volumes import ClaimSpec, WireClaim, WireStorageClass, WireVolume
 
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _ONE_POD: Final = "ReadWriteOncePod"
 _DELAYED: Final = "WaitForFirstConsumer"
 _BETWEEN_ZONES: Final = "__"
+_STORAGE: Final = "storage"
+_AVAILABLE: Final = "Available"
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
 class _WireTaint(msgspec.Struct, gc=False):
@@ -37,6 +42,17 @@ class _WireTaint(msgspec.Struct, gc=False):
     effect: str = ""
 
 
+class _TopologyLabel(msgspec.Struct, gc=False):
+    key: str = ""
+    values: list[str] | None = None
+
+
+class _TopologyTerm(msgspec.Struct, gc=False):
+    labels: list[_TopologyLabel] | None = msgspec.field(default=None, name="matchLabelExpressions")
+
+
+_selector_decoder = msgspec.json.Decoder(WireSelector | None)
+_topologies_decoder = msgspec.json.Decoder(list[_TopologyTerm] | None)
 _taints_decoder = msgspec.json.Decoder(list[_WireTaint] | None)
 
 
@@ -86,7 +102,25 @@ def translate_claim(wire: WireClaim) -> VolumeClaim:
         # The legacy annotation still takes precedence over the field.
         storage_class=annotations.get(_CLASS, spec.storage_class_name or ""),
         owner=_owner_of(meta),
+        wanted=NOTHING_WANTED if spec.volume_name else _wanted(spec),
     )
+
+
+def _wanted(spec: ClaimSpec) -> Wanted:
+    return Wanted(
+        size=parse_requests(bytes(spec.resources)).get(_STORAGE, 0),
+        access_modes=tuple(sorted(spec.access_modes or ())),
+        volume_mode=spec.volume_mode or FILESYSTEM,
+        selector=_read_selector(bytes(spec.selector)),
+    )
+
+
+@cached_by_text()
+def _read_selector(raw: bytes) -> LabelSelector:
+    """No selector selects every volume, one that is too long none."""
+    wire = _selector_decoder.decode(raw) if raw else None
+    selector = () if wire is None else parse_label_selector(wire)
+    return None if selector is not None and len(selector) > MAX_REQUIREMENTS else selector
 
 
 def translate_volume(wire: WireVolume) -> Volume:
@@ -104,11 +138,44 @@ def translate_volume(wire: WireVolume) -> Volume:
         terms=_terms_of(bytes(spec.node_affinity.required)) if spec.node_affinity else None,
         zones=tuple(_zones(key, labels[key]) for key in ZONE_LABELS if _is_zone(labels.get(key))),
         is_in_tree=any(map(bool, disks)),
+        offer=_offer(wire),
+    )
+
+
+def _offer(wire: WireVolume) -> Offer | None:
+    """Return what a volume offers to claims; kube-scheduler takes available ones only."""
+    meta, spec = wire.metadata, wire.spec
+    claim = spec.claim_ref
+    if wire.status.phase != _AVAILABLE or meta.deletion_timestamp is not None:
+        return None
+    return Offer(
+        storage_class=(meta.annotations or {}).get(_CLASS, spec.storage_class_name),
+        size=parse_amounts(bytes(spec.capacity)).get(_STORAGE, 0),
+        access_modes=tuple(sorted(spec.access_modes or ())),
+        volume_mode=spec.volume_mode or FILESYSTEM,
+        labels=tuple(sorted((meta.labels or {}).items())),
+        claim="" if claim is None else f"{claim.namespace}/{claim.name}",
     )
 
 
 def translate_storage_class(wire: WireStorageClass) -> StorageClass:
-    return StorageClass(wire.metadata.name, wire.volume_binding_mode == _DELAYED)
+    return StorageClass(
+        wire.metadata.name,
+        is_delayed=wire.volume_binding_mode == _DELAYED,
+        is_static=wire.provisioner == _NO_PROVISIONER,
+        terms=_parse_topologies(bytes(wire.allowed_topologies)),
+    )
+
+
+@cached_by_text()
+def _parse_topologies(raw: bytes) -> tuple[SelectorTerm, ...] | None:
+    """Return ``allowedTopologies`` as terms of which one must hold; None: any node."""
+    wire = _topologies_decoder.decode(raw) if raw else None
+    return tuple(SelectorTerm(tuple(map(_one_of, one.labels or ()))) for one in wire or ()) or None
+
+
+def _one_of(label: _TopologyLabel) -> Requirement:
+    return Requirement(label.key, Operator.IN, tuple(label.values or ()))
 
 
 def translate_priority_class(wire: WirePriorityClass) -> PriorityClass:

@@ -44,6 +44,7 @@ from koord.core.pods import (
 from koord.core.reservation.model import ALLOCATED as RESERVED
 from koord.core.reservation.model import NAME as RESERVATION
 from koord.core.reservation.model import NO_WISHES as NO_RESERVATION_WISHES
+from koord.core.text import cut
 from koord.core.units import CPU
 from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
@@ -55,11 +56,13 @@ from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.numa import read_numa_wishes, read_status
 from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
 from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, claims_of
-from koord.kube.wire import ObjectMeta, PodSpec, PodStatus, WirePod
+from koord.kube.wire import Condition, ObjectMeta, PodSpec, PodStatus, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 
+MAX_MESSAGE: Final = 512
+"""What is kept of a message of kube-scheduler: it names causes by number of nodes, most first."""
 MAX_IGNORED: Final = 1 << 10
 """Pods with plans that are not ours, and with misspelled keys, to be reported."""
 _NOT_A_PLAN: Final = MisspelledKey(
@@ -150,6 +153,7 @@ class PodTranslator:
         wishes = _read_wishes(meta) if shaped.has_devices else NO_WISHES
         numa = read_numa_wishes(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
         allocations = _allocations(meta, shaped.shape, recorded, wishes, numa)
+        unschedulable = _find_unschedulable(wire) if is_foreign and recorded is not None else None
         pod = _make_pod(
             uid=meta.uid,
             namespace=self._intern(meta.namespace),
@@ -173,7 +177,8 @@ class PodTranslator:
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
-            is_unschedulable=is_foreign and recorded is not None and _is_unschedulable(wire),
+            is_unschedulable=unschedulable is not None,
+            scheduler_message=cut(unschedulable.message, MAX_MESSAGE) if unschedulable else "",
             quota=self._intern(labels.get(quota_keys.NAME, "")),
             is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
             never_preempts=PreemptionPolicy.NEVER in {spec.preemption_policy, read_policy(labels)},
@@ -403,11 +408,10 @@ def _index(meta: ObjectMeta) -> int:
     return index if isinstance(index, int) else NO_INDEX
 
 
-def _is_unschedulable(wire: WirePod) -> bool:
-    return not wire.spec.node_name and any(
-        condition.type == POD_SCHEDULED and condition.reason == UNSCHEDULABLE
-        for condition in wire.status.conditions or ()
-    )
+def _find_unschedulable(wire: WirePod) -> Condition | None:
+    conditions = () if wire.spec.node_name else wire.status.conditions or ()
+    found = (one for one in conditions if one.type == POD_SCHEDULED)
+    return next((one for one in found if one.reason == UNSCHEDULABLE), None)
 
 
 def _has_condition(wire: WirePod, kind: str) -> bool:

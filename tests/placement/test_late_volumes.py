@@ -1,0 +1,193 @@
+"""Claims that are bound with their first pod: nodes that may serve them, and what starts with them.
+
+The law: nothing is released for a unit that may then start in part. A pod that only kube-scheduler
+can place is planned where kube-scheduler may accept it, and never together with others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import make_node, make_pod, select_labels
+from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of
+
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.late_volumes import Offer, StorageClass, Wanted
+from koord.core.plugins.volumes import Volume, VolumeClaim
+from koord.core.pods import Handling
+from koord.core.reasons import LateClaim, PlacementUnknown
+from koord.core.selectors import SelectorTerm
+
+if TYPE_CHECKING:
+    from tests.builders import PodBuilder
+
+RWO = "ReadWriteOnce"
+FIELD = "spec.volumes[0].persistentVolumeClaim"
+NODES = tuple(f"n{at}" for at in range(4))
+
+
+def make_nodes() -> FakeCluster:
+    cluster = make_cluster()
+    for at, name in enumerate(NODES):
+        cluster.nodes(make_node(name).label("zone", "ab"[at % 2]))
+    return cluster
+
+
+def on(*names: str) -> tuple[SelectorTerm, ...]:
+    return tuple(SelectorTerm(select_labels(**{"kubernetes.io/hostname": name})) for name in names)
+
+
+def add_class(cluster: FakeCluster, **fields: object) -> None:
+    made = StorageClass("late", is_delayed=True, **fields)  # type: ignore[arg-type]
+    cluster.state.upsert_storage_class(made)
+
+
+def add_claim(cluster: FakeCluster, name: str = "c", size: int = 5, **fields: object) -> None:
+    wanted = Wanted(size, (RWO,), **fields)  # type: ignore[arg-type]
+    claim = VolumeClaim(f"default/{name}", storage_class="late", wanted=wanted)
+    cluster.state.upsert_claim(claim)
+
+
+def add_volume(
+    cluster: FakeCluster, name: str, *nodes: str, size: int = 10, claim: str = ""
+) -> None:
+    offer = Offer("late", size, (RWO,), claim=claim and f"default/{claim}")
+    cluster.state.upsert_volume(Volume(name, on(*nodes) if nodes else None, offer=offer))
+
+
+def theirs(name: str = "p", *claims: str) -> PodBuilder:
+    return make_pod(name).handling(Handling.RELEASE_PINNED).claims(*claims or ("c",))
+
+
+def test_a_claim_may_be_served_where_a_volume_is() -> None:
+    cluster = make_nodes()
+    add_class(cluster, is_static=True)
+    add_claim(cluster)
+    assert cluster.feasible(theirs()) == ""
+    add_volume(cluster, "v3", "n3")
+    assert cluster.feasible(theirs()) == "n3"
+    add_volume(cluster, "small", "n1", size=1)
+    add_volume(cluster, "v0", "n0")
+    assert cluster.feasible(theirs()) == "n0 n3"
+    cluster.state.remove_volume("v3")
+    assert cluster.feasible(theirs()) == "n0"
+    assert nodes_of(cluster.plan(make_unit("u", (theirs(),)))) == {"p": "n0"}
+    add_volume(cluster, "net")
+    assert cluster.feasible(theirs()) == " ".join(NODES)
+    add_volume(cluster, "kept", "n2", claim="c")
+    assert cluster.feasible(theirs()) == "n2"
+
+
+def test_a_claim_may_be_served_where_a_volume_can_be_made() -> None:
+    cluster = make_nodes()
+    add_claim(cluster)
+    add_class(cluster)
+    assert cluster.feasible(theirs()) == " ".join(NODES)
+    add_class(cluster, terms=(SelectorTerm(select_labels(zone="a")),))
+    assert cluster.feasible(theirs()) == "n0 n2"
+    add_volume(cluster, "v3", "n3")
+    assert cluster.feasible(theirs()) == "n0 n2 n3"
+    add_class(cluster, terms=(SelectorTerm(),))
+    assert cluster.feasible(theirs()) == "n3"
+
+
+def test_a_pod_without_a_node_for_its_claim_says_so() -> None:
+    cluster = make_nodes()
+    add_class(cluster, is_static=True)
+    add_claim(cluster)
+    reason = cluster.plan(make_unit("u", (theirs(),))).refusals[0].reason
+    assert isinstance(reason, InsufficientNodes)
+    assert [(one.refusal, one.nodes) for one in reason.refused] == [
+        (NodeRefusal.VOLUME_AFFINITY, 4),
+    ]
+
+
+def test_a_volume_that_appears_is_a_change_of_the_claims_that_may_get_it() -> None:
+    cluster = make_nodes()
+    add_class(cluster, is_static=True)
+    add_claim(cluster)
+    feed = cluster.state.feed()
+    feed.drain()
+    add_volume(cluster, "v", "n0")
+    assert feed.drain().claims == {"default/c"}
+    cluster.state.remove_volume("v")
+    assert feed.drain().claims == {"default/c"}
+
+
+@pytest.mark.parametrize("has_volume", [False, True])
+def test_nothing_starts_together_with_a_claim_that_is_bound_late(*, has_volume: bool) -> None:
+    cluster = make_nodes()
+    add_class(cluster, is_static=True)
+    add_claim(cluster)
+    if has_volume:
+        add_volume(cluster, "v3", "n3")
+    pods = (theirs("p0"), make_pod("p1").handling(Handling.RELEASE_PINNED))
+    outcome = cluster.plan(make_unit("g", pods))
+    assert not outcome.placements
+    claim = LateClaim("default/c", "late")
+    assert outcome.refusals[0].reason == PlacementUnknown("default/p0", (FIELD,), (claim,), 2)
+    cluster.state.upsert_claim(VolumeClaim("default/c", "v3", is_bound=True))
+    cluster.state.upsert_volume(Volume("v3", on("n3")))
+    assert nodes_of(cluster.plan(make_unit("g", pods)))["p0"] == "n3"
+
+
+def test_nothing_starts_together_with_a_resource_claim() -> None:
+    field = "spec.resourceClaims"
+    pods = (
+        make_pod("p0").handling(Handling.RELEASE_PINNED).needs_kube_scheduler(field),
+        make_pod("p1"),
+    )
+    cluster = make_nodes()
+    outcome = cluster.plan(make_unit("g", pods))
+    assert [one.reason for one in outcome.refusals] == [
+        PlacementUnknown("default/p0", (field,), members=2)
+    ]
+    assert cluster.plan(make_unit("g", pods, required=1)).placements
+    text = outcome.refusals[0].reason.text()
+    assert "spec.resourceClaims of default/p0" in text
+    assert "2 members" in text
+
+
+SORTS = st.sampled_from(("plain", "bound", "static", "made", "resource"))
+
+
+@given(
+    sorts=st.lists(SORTS, min_size=1, max_size=4),
+    minimum=st.integers(1, 4),
+    volumes=st.lists(st.sampled_from(NODES), max_size=3),
+)
+def test_no_unit_is_released_that_may_start_in_part(
+    sorts: list[str], minimum: int, volumes: list[str]
+) -> None:
+    cluster = make_nodes()
+    add_class(cluster, is_static=True)
+    cluster.state.upsert_storage_class(StorageClass("made", is_delayed=True))
+    cluster.state.upsert_volume(Volume("bound", on("n1")))
+    pods = []
+    for at, sort in enumerate(sorts):
+        pod = make_pod(f"p{at}").handling(Handling.RELEASE_PINNED)
+        key = f"default/c{at}"
+        if sort == "bound":
+            cluster.state.upsert_claim(VolumeClaim(key, "bound", is_bound=True))
+        elif sort == "static":
+            add_claim(cluster, f"c{at}")
+        elif sort == "made":
+            cluster.state.upsert_claim(VolumeClaim(key, storage_class="made"))
+        is_plain = sort in {"plain", "resource"}
+        pod = pod if is_plain else pod.claims(f"c{at}")
+        pods.append(pod.needs_kube_scheduler("x") if sort == "resource" else pod)
+    for at, node in enumerate(volumes):
+        add_volume(cluster, f"v{at}", node)
+    required = min(minimum, len(pods))
+    outcome = cluster.plan(make_unit("g", tuple(pods), required=required))
+    placed = nodes_of(outcome) if outcome.placements else {}
+    unknown = [f"p{at}" for at, sort in enumerate(sorts) if sort in {"static", "made", "resource"}]
+    if required > 1:
+        assert bool(placed) is not bool(unknown)
+    for at, sort in enumerate(sorts):
+        if sort == "static" and f"p{at}" in placed:
+            assert placed[f"p{at}"] in volumes
