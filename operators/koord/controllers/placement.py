@@ -165,6 +165,9 @@ class PlacementController:
                 return self.preempting(key) or self.claims.add(blocked.unit, blocked.reason)
             if key in self.queue.waiting:
                 return self.queue.waiting[key]
+        left_out = self.queue.why_left_out(pod)
+        if left_out is not None:
+            return left_out
         if pod.handling is Handling.FOREIGN_GATE:
             # Its gang is planned without it.
             return WaitingForForeignGate(pod.key, pod.foreign_gates)

@@ -19,7 +19,7 @@ from koord.core.device.consumption import remark_on
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
 from koord.core.gang.cache import order_of
-from koord.core.gang.quorum import has_minimum
+from koord.core.gang.quorum import find_first_to_start, has_minimum
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Unit
 from koord.core.pods import Handling, OwnerReference, Pod
@@ -288,7 +288,6 @@ class WaitReports:
             return None
         if held_up:
             return held_up[0]
-        tally = self.state.gangs.tally(gang)
-        pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
+        pod = find_first_to_start(self.state.gangs, gang)
         reason = None if pod is None else planner.reason_for(pod)
         return None if reason is not None and reason.is_incomplete else reason

@@ -138,7 +138,9 @@ def explain_pod(
         gate = WaitingForForeignGate(pod.key, pod.foreign_gates)
         return PodExplanation(pod, PlacementState.WAITING, gate)
     unit = next((unit for unit in made.units if pod in unit.pods), None)
-    reason = None if unit is None else _plan_alone(state, unit, scoring, reclaim)
+    reason = next((one.reason for one in made.left_out if pod in one.pods), None)
+    if unit is not None:
+        reason = _plan_alone(state, unit, scoring, reclaim)
     is_placed = reason is not None and reason.is_placed
     standing = PlacementState.PLACEABLE if is_placed else PlacementState.WAITING
     return PodExplanation(pod, standing, reason, _offers(state, (pod,)))
@@ -177,6 +179,8 @@ def explain_gang(
         reason = first_refusal(state, made.units, outcome, reclaim)
         standing = PlacementState.PLACEABLE if reason.is_placed else PlacementState.WAITING
         where = next((one for p in outcome.placements for one in p.topologies), where)
+    elif left_out := [one.reason for one in made.left_out if one.gang == key]:
+        reason, standing = left_out[0], PlacementState.WAITING
     return GangExplanation(
         key=key,
         spec=book.spec(key),

@@ -39,8 +39,6 @@ class Demand:
     sub_groups: SubGroupTree | None = None
     sub_group: str = ""
     """Of a gang with sub-groups: the one that these members are in."""
-    least: int = 0
-    """If any of them is placed, at least this many are; 0 means 1."""
 
     def first_required(self) -> Sequence[Pod]:
         """Return the first pods in order, as many as are required."""
@@ -54,8 +52,12 @@ class Demand:
         return by_size[: self.required]
 
     def strength_with(self, placed: int) -> int:
-        """Return how much of its minimum the gang has with ``placed`` more members."""
-        return min(self.min_member, self.placed + placed)
+        """Return how much of its minimum the gang has with ``placed`` more members.
+
+        With sub-groups it is all members: each of them has a minimum of its own.
+        """
+        members = self.placed + placed
+        return members if self.sub_groups is not None else min(self.min_member, members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,16 @@ class Refusal:
     """A unit, or the surplus of a placed one, that was not placed, and why."""
 
     unit: UnitKey
+    pods: tuple[Pod, ...]
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Members of a sub-group that are not planned now, and why. ``name`` includes their gang."""
+
+    gang: str
+    name: str
     pods: tuple[Pod, ...]
     reason: Reason
 

@@ -6,7 +6,7 @@ clock, plans or writes.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,7 +16,7 @@ from koord.core.framework.plugin import Plugin, QueueingHint
 from koord.core.framework.steps import MOST_PER_UNIT
 from koord.core.gang.quorum import Ready, demands, has_succeeded
 from koord.core.gang.tally import gangs_of
-from koord.core.plan import Demand, Refusal, Unit, UnitKey
+from koord.core.plan import Demand, LeftOut, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.queueing_hints import QueueingHints
 from koord.core.reasons import Reason, WaitingForForeignGate, WakesOn
@@ -68,6 +68,8 @@ class Queue:
         self.blocked: dict[UnitKey, Blocked] = {}
         self.waiting: dict[str, Reason] = {}
         """Gang key or uid of a single pod -> why no unit can be made from it."""
+        self.left_out: dict[str, tuple[LeftOut, ...]] = {}
+        """Gang -> members that are in none of its units, because their sub-group cannot start."""
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
@@ -155,6 +157,17 @@ class Queue:
     def knows(self, key: UnitKey) -> bool:
         """Whether a unit with this key is ready or blocked."""
         return key in self._ready or key in self.blocked
+
+    def incomplete(self) -> Iterator[tuple[str, Reason]]:
+        """Yield what no unit can be made of, and why: gangs, single pods, and sub-groups."""
+        yield from self.waiting.items()
+        yield from ((one.name, one.reason) for parts in self.left_out.values() for one in parts)
+
+    def why_left_out(self, pod: Pod) -> Reason | None:
+        """Return why a pod is in none of the units of its gang; None if it is in one."""
+        parts = () if pod.gang is None else self.left_out.get(pod.gang.key, ())
+        found = (one.reason for one in parts if any(pod.uid == other.uid for other in one.pods))
+        return next(found, None)
 
     def find(self, key: UnitKey) -> Unit | None:
         """Return a unit that is ready or blocked."""
@@ -254,23 +267,26 @@ class Queue:
             if key in self.blocked:
                 blocked.append((key, self.blocked.pop(key)))
         self.waiting.pop(source, None)
+        self.left_out.pop(source, None)
         return blocked
 
     def _make(
         self,
         source: str,
-        made: tuple[Unit, ...] | Reason | None,
+        made: Ready | Reason | None,
         blocked: Mapping[UnitKey, Blocked],
     ) -> None:
         """Add the units of a source; unchanged blocked units stay blocked."""
         if made is None:
             return
-        if not isinstance(made, tuple):
+        if not isinstance(made, Ready):
             self.waiting[source] = made
             return
-        if made:
-            self._units_of[source] = tuple(unit.key for unit in made)
-        for unit in made:
+        if made.units:
+            self._units_of[source] = tuple(unit.key for unit in made.units)
+        if left_out := tuple(one for one in made.left_out if one.gang == source):
+            self.left_out[source] = left_out
+        for unit in made.units:
             before = blocked.get(unit.key)
             if before is not None and before.unit == unit:
                 self.blocked[unit.key] = before
@@ -278,21 +294,20 @@ class Queue:
             else:
                 self._ready[unit.key] = unit
 
-    def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
+    def _units_of_gang(self, gang: str, state: ClusterState) -> Ready | Reason | None:
         if gang not in state.gangs or self.is_committing(gang):
             return None
         if has_succeeded(state.gangs, gang):
             return None  # it lacks members, and waits for none
-        verdict = demands(state.gangs, gang)
-        return verdict.units if isinstance(verdict, Ready) else verdict
+        return demands(state.gangs, gang)
 
-    def _units_of_single(self, uid: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
+    def _units_of_single(self, uid: str, state: ClusterState) -> Ready | Reason | None:
         pod = state.pods.get(uid)
         if pod is None or pod.gang is not None or not pod.is_waiting:
             return None
         if pod.handling is Handling.FOREIGN_GATE:
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
-        return (unit_of(pod),) if pod.is_plannable else None
+        return Ready((unit_of(pod),)) if pod.is_plannable else None
 
     def pending(self, *taken: Unit) -> list[Unit]:
         """Return all waiting units in order, including those taken for this cycle."""

@@ -4,7 +4,7 @@ Nothing is decided here: units and their order are those of the queue, and reaso
 plan of all of them, on the state as it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from koord.core.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
@@ -103,17 +103,29 @@ def _view_units(
 def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[Waiting]:
     for source, reason in sorted(queue.waiting.items()):
         single = state.pods.get(source)
-        members = state.gangs.members(source).values() if single is None else (single,)
-        waiting = tuple(pod for pod in members if pod.is_waiting)
-        if not waiting:
+        if single is not None:
+            yield from _view_source(state, ("pod", single.key), (single,), 1, reason)
             continue
-        spec = None if single is not None else state.gangs.spec(source)
+        spec, members = state.gangs.spec(source), state.gangs.members(source).values()
+        needs = 1 if spec is None else spec.min_member
+        yield from _view_source(state, ("podgroup", source), members, needs, reason)
+    for gang in sorted(queue.left_out):
+        for one in queue.left_out[gang]:
+            yield from _view_source(state, ("podgroup", gang), one.pods, len(one.pods), one.reason)
+
+
+def _view_source(
+    state: ClusterState, source: tuple[str, str], pods: Iterable[Pod], required: int, reason: Reason
+) -> Iterator[Waiting]:
+    """Show pods of which no unit can be made, if any of them waits."""
+    waiting = tuple(pod for pod in pods if pod.is_waiting)
+    if waiting:
         yield Waiting(
             position=0,
-            kind="podgroup" if single is None else "pod",
-            names=(source if single is None else single.key,),
+            kind=source[0],
+            names=source[1:],
             pods=len(waiting),
-            required=1 if spec is None else spec.min_member,
+            required=required,
             reason=reason,
             since=min(pod.created for pod in waiting),
             quotas=_quotas_of(state, waiting),

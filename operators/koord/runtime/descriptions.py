@@ -44,7 +44,7 @@ _NAMES: Final[Mapping[str, str]] = {
 def count_by_reason(placement: PlacementController) -> dict[str, int]:
     queue = placement.queue
     counts = Counter(str(blocked.reason.code) for blocked in queue.blocked.values())
-    counts.update(str(reason.code) for reason in queue.waiting.values())
+    counts.update(str(reason.code) for _, reason in queue.incomplete())
     return dict(counts)
 
 
@@ -56,7 +56,7 @@ def describe_placement(parts: "Parts") -> dict[str, object]:
     return {
         "ready": len(queue),
         "blocked": {key: one.reason.code for key, one in queue.blocked.items()},
-        "waiting": {key: reason.code for key, reason in queue.waiting.items()},
+        "waiting": {key: reason.code for key, reason in queue.incomplete()},
         "kept": placement.holds.reserved_pods(),
         "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},
     }
@@ -71,7 +71,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
     return {
         "ready": len(placement.queue),
         "blocked": len(placement.queue.blocked),
-        "incomplete": len(placement.queue.waiting),
+        "incomplete": sum(1 for _ in placement.queue.incomplete()),
         "reasons": dict(Counter(count_by_reason(placement)).most_common(_MOST_REASONS)),
         "reclaim_after": settings.elastic_quota.reclaims_after,
         "preemption": PreemptionReport(

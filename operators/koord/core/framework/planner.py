@@ -188,9 +188,6 @@ class _Attempt:
         placed = self._assign(pods)
         if len(placed) == len(pods):
             return placed
-        if not unit.required and any(one.least > 1 for one in unit.demands):
-            self._cycle.rollback(mark)
-            placed = self._assign_surplus(unit, frozenset())
         if placed and not unit.required:
             return placed
         if unit.required in {0, len(pods)}:
@@ -211,24 +208,8 @@ class _Attempt:
         return self._refuse(unit, required, placed, mark)
 
     def _assign_surplus(self, unit: Unit, chosen: Collection[str]) -> list[Assignment]:
-        """Place as many other pods as fit; of each sub-group at least ``least`` or none.
-
-        The rest of a chosen sub-group comes pod by pod, after the whole sub-groups.
-        """
-        placed: list[Assignment] = []
-        loose: list[Pod] = []
-        for demand in unit.demands:
-            rest = [pod for pod in demand.pods if pod.uid not in chosen]
-            if demand.required or demand.least < 2:
-                loose += rest
-                continue
-            mark = self._cycle.checkpoint()
-            found = self._assign(rest)
-            if len(found) < demand.least:
-                self._cycle.rollback(mark)
-            else:
-                placed += found
-        return placed + self._assign(loose)
+        """Place as many other pods as fit."""
+        return self._assign([pod for pod in unit.pods if pod.uid not in chosen])
 
     def _refuse(
         self,

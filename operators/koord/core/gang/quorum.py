@@ -31,12 +31,21 @@ from koord.core.gang.reasons import (
     Reached,
 )
 from koord.core.gang.start import Permit, PermitState, find_unbound, permit_member
-from koord.core.gang.sub_group_members import divide_demand, divide_started, find_missing
+from koord.core.gang.sub_group_members import (
+    Part,
+    blame_gates,
+    count_useless,
+    divide_start,
+    divide_started,
+    find_missing,
+    is_kept_by_gates,
+    is_placed_whole,
+)
 from koord.core.gang.tally import gangs_of, is_present
 from koord.core.gang_model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
-from koord.core.plan import Demand, Unit
+from koord.core.plan import Demand, LeftOut, Unit
 from koord.core.pods import Pod
-from koord.core.reasons import Reason, TooLarge, WaitingForForeignGate
+from koord.core.reasons import Reason, TooLarge
 from koord.core.topology_constraint import TopologyConstraint
 
 _NO_SETTINGS = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)
@@ -44,9 +53,13 @@ _NO_SETTINGS = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, wait
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The units to plan now, none if no member waits; without members behind foreign gates."""
+    """The units to plan now, none if no member waits; without members behind foreign gates.
+
+    ``left_out``: members that cannot be planned now, because their sub-group cannot start.
+    """
 
     units: tuple[Unit, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 NotReady: TypeAlias = (
@@ -139,6 +152,15 @@ def demands(cache: GangCache, key: GangKey) -> Ready | Reason:
     return _part_of(cache, key).demands
 
 
+def find_first_to_start(cache: GangCache, key: GangKey) -> Pod | None:
+    """Return a waiting member that speaks for its gang: not one that is left out of its start."""
+    tally, ready = cache.tally(key), demands(cache, key)
+    left_out = ready.left_out if isinstance(ready, Ready) else ()
+    uids = {pod.uid for one in left_out for pod in one.pods}
+    waiting = (pod for pods in (tally.plannable, tally.foreign) for pod in pods.values())
+    return next((pod for pod in waiting if pod.uid not in uids), None)
+
+
 def _part_of(cache: GangCache, key: GangKey) -> "_Part":
     return cache.recall(key, _make_parts)[key]
 
@@ -184,10 +206,11 @@ class _Part:
         members = sum(len(self._cache.tally(gang).plannable) for gang in self._gangs)
         if members > MAX_MEMBERS:
             return TooLarge("gang", self._gangs[0], "waiting members", members, MAX_MEMBERS)
-        if not self._is_permitted(self._plannable):
+        is_kept = any(is_kept_by_gates(self._cache, gang) for gang in self._gangs_to_start())
+        if is_kept or not self._is_permitted(self._plannable):
             tallies = map(self._cache.tally, self._gangs)
-            return _blame_gates(_sort_members(p for one in tallies for p in one.foreign.values()))
-        return Ready(self._make_units())
+            return blame_gates(pod for one in tallies for pod in one.foreign.values())
+        return self._make_units()
 
     @cached_property
     def quorum(self) -> Reached | NotReady:
@@ -209,12 +232,12 @@ class _Part:
 
     @cached_property
     def count(self) -> Reached | MissingMembers:
+        starting = self._gangs_to_start()
+        short = {one.gang: one for gang in starting for one in find_missing(self._cache, gang)}
         if self._is_permitted(self._present):
-            by_gang = () if self.is_satisfied else self._gangs
-            short = tuple(one for gang in by_gang for one in find_missing(self._cache, gang))
-            return MissingMembers(short) if short else Reached(self.members)
-        below = (count for count in self.members if count.present < count.min_member)
-        return MissingMembers(tuple(below))
+            return MissingMembers(tuple(short.values())) if short else Reached(self.members)
+        below = {one.gang: one for one in self.members if one.present < one.min_member}
+        return MissingMembers(tuple((below | short).values()))
 
     @cached_property
     def members(self) -> tuple[GangCount, ...]:
@@ -223,6 +246,16 @@ class _Part:
     @cached_property
     def completed_at(self) -> float:
         return max(_completed_at(self._cache, gang) for gang in self._gangs)
+
+    def _gangs_to_start(self) -> tuple[GangKey, ...]:
+        """Return the gangs of which all that they need starts together."""
+        return tuple(gang for gang in self._gangs if self._starts(gang))
+
+    def _starts(self, gang: GangKey) -> bool:
+        state = self._present(gang)
+        if state is None or state.required(compat=self._compat):
+            return True
+        return not self.is_satisfied and not is_placed_whole(self._cache, gang)
 
     def _present(self, gang: GangKey) -> PermitState | None:
         """Return the state with every waiting member of ours, behind foreign gates or not."""
@@ -308,6 +341,8 @@ class _Part:
         state = self._present(gang) or _NO_SETTINGS
         waiting_only = state.policy is MatchPolicy.ONLY_WAITING
         present = state.waiting + (0 if waiting_only else state.bound)
+        if self._starts(gang):
+            present = max(0, present - count_useless(self._cache, gang))
         tally = self._cache.tally(gang)
         return GangCount(
             gang,
@@ -317,29 +352,45 @@ class _Part:
             strangers=tally.alive - tally.present - tally.refused,
         )
 
-    def _make_units(self) -> tuple[Unit, ...]:
+    def _make_units(self) -> Ready:
         made = [self._make_demand(gang) for gang in self._gangs]
         made = [demand for demand in made if demand.pods]
-        if not any(demand.required or self._has_multiples(demand.gang) for demand in made):
-            parts = (one for demand in made for one in divide_started(self._cache, demand))
-            return tuple(map(self._make_part, parts))
-        made = [one for demand in made for one in divide_demand(self._cache, demand)]
-        return (
-            Unit(
-                key=self._id,
-                demands=tuple(made),
-                group=self._id,
-                priority=max(pod.priority for demand in made for pod in demand.pods),
-                since=self.completed_at,
-                is_repair=any(count_to_replace(self._cache, gang) for gang in self._gangs),
-                lease_seconds=self._lease_seconds,
-            ),
+        starting = self._gangs_to_start()
+        is_one = any(one.gang in starting or self._has_multiples(one.gang) for one in made)
+        together: list[Demand] = []
+        parts: list[Part] = []
+        left_out: list[LeftOut] = []
+        for demand in made:
+            is_apart = self.is_satisfied and demand.sub_groups is not None
+            if is_one and (demand.gang in starting or not is_apart):
+                division = divide_start(self._cache, demand)
+                first, rest = division.parts[:1], division.parts[1:]
+                together += (one for part in first for one in part.demands)
+            else:
+                division = divide_started(self._cache, demand)
+                rest = division.parts
+            parts += rest
+            left_out += division.left_out
+        units = [self._make_unit_together(together)] if together else []
+        return Ready((*units, *map(self._make_part, parts)), tuple(left_out))
+
+    def _make_unit_together(self, demands: Sequence[Demand]) -> Unit:
+        return Unit(
+            key=self._id,
+            demands=tuple(demands),
+            group=self._id,
+            priority=max(pod.priority for demand in demands for pod in demand.pods),
+            since=self.completed_at,
+            is_repair=any(count_to_replace(self._cache, gang) for gang in self._gangs),
+            lease_seconds=self._lease_seconds,
         )
 
     def _has_multiples(self, gang: GangKey) -> bool:
-        """Whether starting members one by one may violate a multiple."""
+        """Whether starting members one by one may violate a multiple of the whole gang."""
         spec = self._cache.spec(gang)
-        return spec is not None and spec.topology is not None and bool(spec.topology.multiples)
+        if spec is None or spec.topology is None or spec.sub_groups is not None:
+            return False
+        return bool(spec.topology.multiples)
 
     @cached_property
     def _id(self) -> str:
@@ -386,22 +437,19 @@ class _Part:
                 found.setdefault(spec.topology, []).append(gang)
         return {constraint: tuple(gangs) for constraint, gangs in found.items()}
 
-    def _make_part(self, demand: Demand) -> Unit:
+    def _make_part(self, part: Part) -> Unit:
         """Make a unit of one pod, or of a sub-group that starts later than the gang."""
-        is_whole = len(demand.pods) > 1 or demand.required > 1
+        pods = [pod for demand in part.demands for pod in demand.pods]
+        gang = part.demands[0].gang
+        is_whole = len(pods) > 1 or part.demands[0].required > 1
         return Unit(
-            key=f"{demand.gang}/{demand.sub_group}" if is_whole else demand.pods[0].uid,
-            demands=(demand,),
+            key=f"{gang}/{part.name}" if is_whole else pods[0].uid,
+            demands=part.demands,
             group=self._id,
-            priority=max(pod.priority for pod in demand.pods),
-            since=max(pod.created for pod in demand.pods),
-            is_repair=count_to_replace(self._cache, demand.gang) > 0,
+            priority=max(pod.priority for pod in pods),
+            since=max(pod.created for pod in pods),
+            is_repair=count_to_replace(self._cache, gang) > 0,
         )
-
-
-def _blame_gates(behind: Sequence[Pod]) -> WaitingForForeignGate:
-    gates = sorted({gate for pod in behind for gate in pod.foreign_gates})
-    return WaitingForForeignGate(pod=behind[0].key, gates=tuple(gates), pods=len(behind))
 
 
 def _sort_members(pods: Iterable[Pod]) -> list[Pod]:

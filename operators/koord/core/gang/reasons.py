@@ -91,6 +91,21 @@ class MissingMembers(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class GangNotStarted(Reason):
+    """A complete sub-group is not needed for the start of what it belongs to, and follows it."""
+
+    code: ClassVar = "GangNotStarted"
+    sub_group: str
+    parent: str
+
+    def _text(self) -> str:
+        return f"{self.sub_group} is placed after {self.parent}, which has not started yet"
+
+    def _advice(self) -> Iterable[str]:
+        yield f"See why {self.parent} waits."
+
+
+@dataclass(frozen=True, slots=True)
 class MissingPodGroup(Reason):
     """Pods name a PodGroup that does not exist."""
 

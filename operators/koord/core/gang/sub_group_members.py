@@ -1,74 +1,121 @@
 """The members of gangs with sub-groups: which are missing, and which must be placed together.
 
-Before the gang has started, all of it is one unit: sub-groups that are needed must get their
-members, the others are placed whole or not at all. Afterwards each sub-group is decided separately:
-one without members on nodes starts whole, one that runs is repaired and grows pod by pod.
+The rules of the whole gang are those of its parts. A sub-group that has no placed member starts as
+a whole, with everything that it needs at and below it, once all of that is there; one that has
+started is repaired, and grows, pod by pod. Members whose sub-group cannot start now are left out,
+with the reason. Before the gang has started, all that it needs is one unit; the rest follows.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from koord.core.gang.cache import GangCache
-from koord.core.gang.reasons import GangCount
+from koord.core.gang.cache import GangCache, order_of
+from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers
 from koord.core.gang.tally import is_placed, is_present
-from koord.core.gang_model import ROOT, GangKey, SubGroup, SubGroupTree
-from koord.core.plan import Demand
+from koord.core.gang_model import ROOT, GangKey, MatchPolicy, SubGroup, SubGroupTree
+from koord.core.plan import Demand, LeftOut
 from koord.core.pods import Pod
+from koord.core.reasons import Reason, WaitingForForeignGate
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Demands that are decided together, and the sub-group that they are all of."""
+
+    name: str
+    demands: tuple[Demand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What is planned of the waiting members of a gang, and what is left out."""
+
+    parts: Sequence[Part]
+    left_out: Sequence[LeftOut] = ()
 
 
 def find_missing(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
-    """Count the members of the sub-groups that keep a gang from starting; empty if it can."""
+    """Count the members of the sub-groups that keep a gang from starting; empty if it can.
+
+    If it is the gang itself that lacks members, its incomplete sub-groups are named as well: those
+    with members, whose members are of no use, or else all of them.
+    """
     tree = _tree_of(cache, key)
     if tree is None:
         return ()
     members = _count(tree, filter(is_present, cache.members(key).values()))
     short = tree.find_short(ROOT, members)
+    if tree.root in short:
+        below = [one for child in tree.below[ROOT] for one in tree.find_short(child.name, members)]
+        begun = [one for one in below if tree.count(one.name, members)]
+        short = (*short, *(begun or below))
+    return _count_short(tree, key, short, members)
+
+
+def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
+    """Count the members of each sub-group of a gang, those below it included."""
+    tree = _tree_of(cache, key)
+    if tree is None:
+        return ()
+    members = _count(tree, filter(is_present, cache.members(key).values()))
     return tuple(
-        GangCount(_full_name(key, one), tree.count_useful(one.name, members), one.min_member)
-        for one in short
+        GangCount(_full_name(key, one), tree.count(one.name, members), one.min_member)
+        for one in tree.groups
     )
 
 
-def divide_demand(cache: GangCache, demand: Demand) -> list[Demand]:
-    """Divide the demand of a gang that has not started by sub-groups, if it has some."""
-    tree = _tree_of(cache, demand.gang)
+def count_useless(cache: GangCache, key: GangKey) -> int:
+    """Count the members that are in incomplete sub-groups, and so do not count for the gang."""
+    tree = _tree_of(cache, key)
     if tree is None:
-        return [demand]
-    placed = _count(tree, filter(is_placed, cache.members(demand.gang).values()))
-    waiting = _by_sub_group(tree, demand.pods)
-    sizes = Counter({name: len(pods) for name, pods in waiting.items()})
-    required = _Requirement(tree, sizes, placed, tree.choose(ROOT, sizes + placed))
-    required.settle(ROOT)
-    required.take_more(ROOT, demand.required - required.counts.total())
-    return [
-        replace(
-            demand,
-            pods=tuple(waiting[name]),
-            required=required.counts[name],
-            sub_group=name,
-            least=max(tree.by_name[name].min_member - placed[name], 0),
-        )
-        for name in tree.by_name
-        if waiting[name]
-    ]
+        return 0
+    members = _count(tree, filter(is_present, cache.members(key).values()))
+    return members.total() - tree.count_useful(ROOT, members)
 
 
-def divide_started(cache: GangCache, demand: Demand) -> Iterator[Demand]:
-    """Divide the demand of a gang that has started into demands that are decided separately."""
+def is_placed_whole(cache: GangCache, key: GangKey) -> bool:
+    """Whether members with a place make the gang complete; also without sub-groups."""
+    tree = _tree_of(cache, key)
+    members = cache.members(key).values()
+    return tree is None or not tree.find_short(ROOT, _count(tree, filter(is_placed, members)))
+
+
+def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
+    """Whether sub-groups that a gang needs are complete only with members behind foreign gates."""
+    tree = _tree_of(cache, key)
+    if tree is None or not cache.tally(key).foreign:
+        return False
+    able = (pod for pod in cache.members(key).values() if is_placed(pod) or pod.is_plannable)
+    return bool(tree.find_short(ROOT, _count(tree, able)))
+
+
+def divide_start(cache: GangCache, demand: Demand) -> Division:
+    """Divide the demand of a gang that starts: its first part is all that starts together."""
     tree = _tree_of(cache, demand.gang)
     if tree is None:
-        yield from (replace(demand, pods=(pod,), required=1) for pod in demand.pods)
-        return
-    placed = _count(tree, filter(is_placed, cache.members(demand.gang).values()))
-    for name, pods in _by_sub_group(tree, demand.pods).items():
-        least = tree.by_name[name].min_member
-        if not placed[name] and least > 1 and pods:
-            whole = replace(demand, pods=tuple(pods), required=least, sub_group=name, least=least)
-            yield whole
-            continue
-        for pod in pods:
-            yield replace(demand, pods=(pod,), required=1, sub_group=name)
+        return Division((Part(ROOT, (demand,)),))
+    divider = _make_divider(cache, demand, tree)
+    divider.start(ROOT, demand.required)
+    return divider.division
+
+
+def divide_started(cache: GangCache, demand: Demand) -> Division:
+    """Divide the demand of a gang that has started into parts that are decided separately."""
+    tree = _tree_of(cache, demand.gang)
+    if tree is None:
+        singles = (replace(demand, pods=(pod,), required=1) for pod in demand.pods)
+        return Division([Part(ROOT, (one,)) for one in singles])
+    divider = _make_divider(cache, demand, tree)
+    divider.go_on(ROOT)
+    return divider.division
+
+
+def blame_gates(behind: Iterable[Pod]) -> WaitingForForeignGate:
+    """Say which gates keep members from being planned."""
+    pods = sorted(behind, key=lambda pod: (-pod.priority, *order_of(pod)))
+    gates = sorted({gate for pod in pods for gate in pod.foreign_gates})
+    return WaitingForForeignGate(pod=pods[0].key, gates=tuple(gates), pods=len(pods))
 
 
 def _tree_of(cache: GangCache, key: GangKey) -> SubGroupTree | None:
@@ -87,11 +134,152 @@ def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> Counter[str]:
     return Counter(tree.find(pod.sub_group) for pod in pods)
 
 
+def _count_short(
+    tree: SubGroupTree, key: GangKey, short: Iterable[SubGroup], members: Mapping[str, int]
+) -> tuple[GangCount, ...]:
+    return tuple(
+        GangCount(_full_name(key, one), tree.count_useful(one.name, members), one.min_member)
+        for one in short
+    )
+
+
 def _by_sub_group(tree: SubGroupTree, pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     found: dict[str, list[Pod]] = {name: [] for name in tree.by_name}
     for pod in pods:
         found[tree.find(pod.sub_group)].append(pod)
     return found
+
+
+def _make_divider(cache: GangCache, demand: Demand, tree: SubGroupTree) -> "_Divider":
+    spec, members = cache.spec(demand.gang), cache.members(demand.gang).values()
+    placed = list(filter(is_placed, members))
+    return _Divider(
+        demand=demand,
+        tree=tree,
+        waiting=_by_sub_group(tree, demand.pods),
+        behind=_by_sub_group(tree, cache.tally(demand.gang).foreign.values()),
+        placed=_count(tree, placed),
+        released=_count(tree, (pod for pod in placed if pod.recorded is not None)),
+        waits_for_all=spec is not None and spec.match_policy is not MatchPolicy.ONCE_SATISFIED,
+        has_multiples=demand.constraint is not None and bool(demand.constraint.multiples),
+    )
+
+
+@dataclass(slots=True)
+class _Divider:
+    """Divides the waiting members of one gang."""
+
+    demand: Demand
+    tree: SubGroupTree
+    waiting: Mapping[str, Sequence[Pod]]
+    behind: Mapping[str, Sequence[Pod]]
+    """Members behind foreign gates."""
+    placed: Counter[str]
+    released: Counter[str]
+    """Placed by us, which proves that the sub-group was complete."""
+    waits_for_all: bool
+    """Whether replacements of lost members wait until their sub-group is complete again."""
+    has_multiples: bool
+    """Whether members of one sub-group that are placed one by one may violate a multiple."""
+    _sizes: Counter[str] = field(init=False)
+    _able: Counter[str] = field(init=False)
+    """Members that are placed or could be, by sub-group."""
+    _order: Mapping[str, int] = field(init=False)
+    _parts: list[Part] = field(default_factory=list)
+    _left_out: list[LeftOut] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._sizes = Counter({name: len(pods) for name, pods in self.waiting.items()})
+        self._able = self._sizes + self.placed
+        self._order = {name: at for at, name in enumerate(self.tree.by_name)}
+
+    @property
+    def division(self) -> Division:
+        return Division(tuple(self._parts), tuple(self._left_out))
+
+    def start(self, name: str, least: int = 0) -> None:
+        """Start a sub-group as a whole, with at least so many members, or leave it out."""
+        tree = self.tree
+        if tree.find_short(name, self._able):
+            self._leave_out(name)
+            return
+        chosen = sorted(tree.choose(name, self._able), key=self._order.__getitem__)
+        required = _Requirement(tree, self._sizes, self.placed, frozenset(chosen))
+        required.settle(name)
+        required.take_more(name, least - required.counts.total())
+        needs = required.counts.total()
+        if name != ROOT and (not needs or (needs == 1 and not tree.below[name])):
+            self.go_on(name)
+            return
+        demands = tuple(
+            replace(
+                self.demand,
+                pods=tuple(self.waiting[one]),
+                required=required.counts[one],
+                sub_group=one,
+            )
+            for one in chosen
+            if self.waiting[one]
+        )
+        self._parts.append(Part(name, demands))
+        for one in (child.name for parent in chosen for child in tree.below[parent]):
+            if one in required.chosen or not self._has_waiting(one):
+                continue
+            if self._runs(one):
+                self.go_on(one)
+            else:
+                self._leave_out(one)
+
+    def go_on(self, name: str) -> None:
+        """Repair a sub-group that has started, and let it grow."""
+        own = self.waiting[name]
+        sizes = [len(own)] if self.has_multiples and own else [1] * len(own)
+        lacking = max(self.tree.by_name[name].min_member - self.placed[name], 0)
+        for size in sizes:
+            pods, own = tuple(own[:size]), own[size:]
+            needs = min(lacking, size) if self.has_multiples else 1
+            one = replace(self.demand, pods=pods, required=needs, sub_group=name)
+            self._parts.append(Part(name, (one,)))
+        for child in self.tree.below[name]:
+            if not self._has_waiting(child.name):
+                continue
+            if self._runs(child.name):
+                self.go_on(child.name)
+            else:
+                self.start(child.name)
+
+    def _runs(self, name: str) -> bool:
+        """Whether a sub-group has started, and its members may come one by one."""
+        if not self.tree.count(name, self.released):
+            return False
+        return not (self.waits_for_all and self.tree.find_short(name, self.placed))
+
+    def _leave_out(self, name: str) -> None:
+        """Leave out a sub-group that is incomplete, or starts only after what it belongs to."""
+        tree, gang = self.tree, self.demand.gang
+        names = list(self._names_in(name))
+        pods = tuple(pod for one in names for pod in self.waiting[one])
+        behind = [pod for one in names for pod in self.behind[one]]
+        present = self._able + Counter({one: len(pods) for one, pods in self.behind.items()})
+        full_name = _full_name(gang, tree.by_name[name])
+        reason: Reason
+        if short := tree.find_short(name, present):
+            reason = MissingMembers(_count_short(tree, gang, short, present))
+        elif tree.find_short(name, self._able):
+            reason = blame_gates(behind)
+        else:
+            parent = tree.by_name[tree.by_name[name].parent]
+            reason = GangNotStarted(full_name, _full_name(gang, parent))
+        if pods:
+            self._left_out.append(LeftOut(gang, full_name, pods, reason))
+
+    def _has_waiting(self, name: str) -> bool:
+        return any(self.waiting[one] for one in self._names_in(name))
+
+    def _names_in(self, name: str) -> Iterator[str]:
+        yield name
+        for one in self.tree.below[name]:
+            yield from self._names_in(one.name)
 
 
 @dataclass(slots=True)

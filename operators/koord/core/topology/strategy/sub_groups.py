@@ -70,7 +70,7 @@ class SubGroupPlacer:
     _failed: int = 0
 
     def place(self, demands: Sequence[Demand]) -> list[Assignment] | Reason:
-        """Place what is required of all; then the surplus, each sub-group as a whole."""
+        """Place what is required of all, then the surplus."""
         for demand in demands:
             if demand.required > len(demand.pods):
                 return _missing_members(demand)
@@ -89,18 +89,13 @@ class SubGroupPlacer:
     def _place_surplus(
         self, demand: Demand, everywhere: Mask, placed: set[str]
     ) -> list[Assignment]:
-        """Place members that are not required, at least as many as are useful."""
+        """Place members that are not required."""
         rest = tuple(pod for pod in demand.pods if pod.uid not in placed)
         if not rest:
             return []
-        least = 1 if demand.required else max(demand.least, 1)
-        wanted = replace(demand, pods=rest, required=least)
+        wanted = replace(demand, pods=rest, required=1)
         mark = self.cycle.checkpoint()
-        found: list[Assignment] | Reason = (
-            _missing_members(wanted)
-            if least > len(rest)
-            else self._place_group(ROOT, everywhere, {demand.sub_group: wanted})
-        )
+        found = self._place_group(ROOT, everywhere, {demand.sub_group: wanted})
         if isinstance(found, list):
             return found
         self.cycle.rollback(mark)
