@@ -369,8 +369,7 @@ def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
 
 def _unless_alone(reason: PlacementUnknown, unit: Unit) -> PlacementUnknown | None:
     """Refuse what may be served nowhere only if other pods start with it: they cannot be held."""
-    members = max(unit.required, *(demand.least for demand in unit.demands))
-    return replace(reason, members=members) if members > 1 else None
+    return replace(reason, members=unit.required) if unit.required > 1 else None
 
 
 def _is_bound_by_others(pod: Pod) -> bool:
