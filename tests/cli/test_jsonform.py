@@ -83,7 +83,7 @@ def test_a_gang() -> None:
     document = load(ask_gang(make_reading(group, make_pod("w-0").gang(A).build())))
     assert (document["kind"], document["since"]) == ("PodGroup", None)
     assert document["gang"]["group"] == [
-        {"gang": A, "present": 1, "minMember": 2, "waitingOnly": False, "strangers": 0}
+        {"gang": A, "present": 1, "minMember": 2, "waitingOnly": False, "strangers": 0, "done": 0}
     ]
     assert document["gang"]["members"]["held"] == 1
     assert document["gang"]["ignored"] == []

@@ -35,7 +35,14 @@ def failed(name: str) -> Pod:
 
 
 def done(name: str) -> Pod:
-    return make_pod(name).gang(A).released("n", "p", A, 3, 3).phase(PodPhase.SUCCEEDED).build()
+    return (
+        make_pod(name)
+        .gang(A)
+        .released("n", "p", A, 3, 3)
+        .bound("n")
+        .phase(PodPhase.SUCCEEDED)
+        .build()
+    )
 
 
 def make_book(

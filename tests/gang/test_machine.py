@@ -6,6 +6,7 @@ The rules are stated here a second time, from the pods alone, without the code u
 
 from __future__ import annotations
 
+import math
 import os
 from copy import deepcopy
 from dataclasses import replace
@@ -262,7 +263,24 @@ class Gangs(RuleBasedStateMachine):
                 if self.has_started(key):
                     continue
                 bound = [pod for pod in self.alive(other) if pod.node or pod.uid in placed]
-                assert len(bound) >= self.groups[other].spec.min_member, (key, other, placement)
+                needed = self.groups[other].spec.min_member - self.count_done(other)
+                assert len(bound) >= needed, (key, other, placement)
+
+    def count_done(self, key: str) -> int:
+        """Count the members that have succeeded, of an earlier run only if it is not complete."""
+        group = self.state.gangs.group(key).gangs
+        if not all(len(self.succeeded(one)) >= self.min_of(one) for one in group):
+            return len(self.succeeded(key))
+        living = [pod.recorded for one in group for pod in self.alive(one) if pod.recorded]
+        starts = {one.plan_id for one in living if one.member_count > 1}
+        return sum(bool(p.recorded) and p.recorded.plan_id in starts for p in self.succeeded(key))
+
+    def succeeded(self, key: str) -> list[Pod]:
+        pods = (pod for pod in self.state.pods.values() if pod.gang and pod.gang.key == key)
+        return [pod for pod in pods if pod.phase is PodPhase.SUCCEEDED and pod.node]
+
+    def min_of(self, key: str) -> float:
+        return self.groups[key].spec.min_member if key in self.groups else math.inf
 
     def check_order(self, units: list[Unit]) -> None:
         """The plan does not depend on the order of arrival."""

@@ -42,8 +42,13 @@ def count(pods: str) -> Tally:
     return tally
 
 
+def make_input(min_member: int, pods: str, *, compat: bool = False) -> PhaseInput:
+    tally = count(pods)
+    return PhaseInput(min_member, tally, tally.done, compat=compat)
+
+
 def settle(before: str, min_member: int, pods: str) -> str:
-    return settle_phase(Phase(before), PhaseInput(min_member, count(pods)))[-1]
+    return settle_phase(Phase(before), make_input(min_member, pods))[-1]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def test_group_starts_over_with_new_pods(
     ],
 )
 def test_compat_phases(before: str, pods: str, after: str) -> None:
-    counts = PhaseInput(2, count(pods), compat=True)
+    counts = make_input(2, pods, compat=True)
     assert step_phase(Phase(before), counts) == after
 
 
@@ -128,15 +133,18 @@ def test_when_koordinator_looks_at_a_group_no_more(
     st.sampled_from(list(Phase)),
     st.integers(0, 4),
     st.text("pLPRSF", max_size=6),
+    st.integers(0, 6),
     st.booleans(),
 )
 def test_every_phase_settles(
     before: Phase,
     min_member: int,
     pods: str,
+    done: int,
     compat: bool,  # noqa: FBT001 - drawn
 ) -> None:
-    counts = PhaseInput(min_member, count(pods), compat=compat)
+    tally = count(pods)
+    counts = PhaseInput(min_member, tally, min(done, tally.done), compat=compat)
     path = settle_phase(before, counts)
     assert len(path) <= len(Phase)
     assert step_phase(path[-1], counts) is path[-1]

@@ -148,7 +148,7 @@ def test_members_that_have_succeeded_are_not_missing() -> None:
     ended = make_member("a-0").bound("n1").phase(PodPhase.SUCCEEDED).build()
     pods = [ended, make_member("a-1").running("n1").build()]
     status = observe(make_book(pods, [make_pod_group(A, 2).build()]), A, now=9.0)
-    quorum = Reached((GangCount(A, 2, 2),))
+    quorum = Reached((GangCount(A, 2, 2, done=1),))
     assert condition(status, ConditionType.QUORUM_REACHED) == (True, quorum)
 
 

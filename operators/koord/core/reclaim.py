@@ -16,6 +16,7 @@ from typing import Final
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.group import Group
+from koord.core.gang.quorum import count_strength
 from koord.core.plan import UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.preemption.candidates import (
@@ -104,8 +105,8 @@ def can_keep_running(gangs: GangCache, pods: Collection[Pod]) -> bool:
     """Whether gangs have their minimum if these pods, marked for eviction, are not evicted."""
     alive = Counter(pod.gang.key for pod in pods if pod.gang is not None)
     for gang, left in alive.items():
-        spec, tally = gangs.spec(gang), gangs.tally(gang)
-        if spec is not None and left + tally.placed + tally.succeeded < spec.min_member:
+        spec = gangs.spec(gang)
+        if spec is not None and left + count_strength(gangs, gang) < spec.min_member:
             return False
     return True
 

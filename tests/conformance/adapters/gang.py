@@ -304,7 +304,7 @@ def count_phases(case: Fields) -> PhaseInput:
     for number, phase in enumerate(case["podPhases"]):
         pod = make_pod(f"p-{number}").phase(PodPhase(phase))
         tally.add((pod.bound("n1") if number < case["boundPods"] else pod).build())
-    return PhaseInput(case["minMember"], tally, compat=True)
+    return PhaseInput(case["minMember"], tally, tally.succeeded, compat=True)
 
 
 def podgroup_phase_settled(case: Fields) -> Fields:

@@ -16,22 +16,23 @@ from koord.core.gang_model import Phase
 
 @dataclass(frozen=True, slots=True)
 class PhaseInput:
-    """The minimum of a gang and the counts of its members."""
+    """The minimum of a gang and the counts of its members; ``done`` ones have succeeded."""
 
     min_member: int
     tally: Tally
+    done: int
     compat: bool = False
 
     @property
     def at_work(self) -> int:
-        """Members that are placed or have succeeded; with ``compat`` all that have a node."""
-        return self.tally.bound if self.compat else self.tally.bound_alive + self.tally.succeeded
+        """Members that are placed or done; with ``compat`` all that have a node."""
+        return self.tally.bound if self.compat else self.tally.bound_alive + self.done
 
     @property
     def has_quorum(self) -> bool:
         """Enough members exist to start, or enough have ended to tell that the group failed."""
         tally = self.tally
-        count = tally.total if self.compat else tally.present + tally.succeeded
+        count = tally.total if self.compat else tally.present + self.done
         return self.min_member > 0 and (count >= self.min_member or self.has_failed)
 
     @property
@@ -40,20 +41,20 @@ class PhaseInput:
 
     @property
     def has_finished(self) -> bool:
-        return self.tally.succeeded >= self.min_member
+        return self.done >= self.min_member
 
     @property
     def has_failed(self) -> bool:
         """A member failed, the minimum has run, and too few are left to run again."""
         tally = self.tally
-        ended = tally.failed + tally.running + tally.succeeded
-        can_run = 0 if self.compat else tally.alive + tally.succeeded
+        ended = tally.failed + tally.running + self.done
+        can_run = 0 if self.compat else tally.alive + self.done
         return tally.failed > 0 and ended >= self.min_member > can_run
 
     @property
     def runs(self) -> bool:
         tally = self.tally
-        return self.is_scheduled and tally.running + tally.succeeded >= self.min_member
+        return self.is_scheduled and tally.running + self.done >= self.min_member
 
     @property
     def is_scheduled(self) -> bool:

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from koord.core.gang.cache import GangCache, order_of
+from koord.core.gang.done import count_done, find_done
 from koord.core.gang.group import MAX_GANGS, make_group_id
 from koord.core.gang.reasons import (
     GangCount,
@@ -81,8 +82,8 @@ def is_satisfied(cache: GangCache, key: GangKey) -> bool:
 
 def has_succeeded(cache: GangCache, key: GangKey) -> bool:
     """Whether nothing lives of a gang of which enough members have done their work."""
-    spec, tally = cache.spec(key), cache.tally(key)
-    return spec is not None and not tally.alive and tally.succeeded >= max(spec.min_member, 1)
+    spec, done = cache.spec(key), count_done(cache, key)
+    return spec is not None and not cache.tally(key).alive and done >= max(spec.min_member, 1)
 
 
 def find_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
@@ -91,7 +92,7 @@ def find_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
 
 
 def report_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
-    """Return the quorum as statuses report it: including succeeded members."""
+    """Return the quorum as statuses report it; one-sided lists are reported with the settings."""
     return _part_of(cache, key).reported
 
 
@@ -107,21 +108,25 @@ def needed_strength(cache: GangCache, key: GangKey) -> int:
     return min(spec.min_member, had) if had else spec.min_member
 
 
+def count_strength(cache: GangCache, key: GangKey) -> int:
+    """Count the members that are placed for good or done."""
+    return cache.tally(key).placed + count_done(cache, key)
+
+
 def has_minimum(cache: GangCache, key: GangKey, *, without: int = 0) -> bool:
-    """Whether the minimum of a gang is placed for good or has succeeded.
+    """Whether the minimum of a gang is placed for good or done.
 
     ``without`` is the number of placed members that do not count.
     """
-    spec, tally = cache.spec(key), cache.tally(key)
-    return spec is None or tally.placed + tally.succeeded - without >= spec.min_member
+    spec = cache.spec(key)
+    return spec is None or count_strength(cache, key) - without >= spec.min_member
 
 
 def count_lost(cache: GangCache, key: GangKey) -> int:
     """Count the members that a started gang has lost and needs; 0 if it never started."""
     if not is_satisfied(cache, key):
         return 0
-    tally = cache.tally(key)
-    return max(0, needed_strength(cache, key) - tally.placed - tally.succeeded)
+    return max(0, needed_strength(cache, key) - count_strength(cache, key))
 
 
 def count_to_replace(cache: GangCache, key: GangKey) -> int:
@@ -220,10 +225,14 @@ class _Part:
     def reported(self) -> Reached | NotReady:
         # One-sided lists are reported with the settings; the members may be complete.
         found = self.count if isinstance(self.quorum, InconsistentGroup) else self.quorum
+        return found if not self._compat else self._add_succeeded(found)
+
+    def _add_succeeded(self, found: Reached | NotReady) -> Reached | NotReady:
+        """Add the members that Koordinator counts in its statuses, and does not in its decision."""
         if not isinstance(found, MissingMembers | Reached):
             return found
         counts = tuple(
-            replace(count, present=count.present + self._cache.tally(count.gang).succeeded)
+            replace(count, present=count.present + count_done(self._cache, count.gang))
             for count in found.gangs
         )
         is_complete = all(count.present >= count.min_member for count in counts)
@@ -282,6 +291,7 @@ class _Part:
             policy=policy,
             waiting=waiting,
             bound=self._cache.tally(gang).placed,
+            done=len(find_done(self._cache, gang)),
             is_satisfied=self.is_satisfied,
         )
 
@@ -340,7 +350,7 @@ class _Part:
     def _count(self, gang: GangKey) -> GangCount:
         state = self._present(gang) or _NO_SETTINGS
         waiting_only = state.policy is MatchPolicy.ONLY_WAITING
-        present = state.waiting + (0 if waiting_only else state.bound)
+        present = state.waiting + state.done + (0 if waiting_only else state.bound)
         if self._starts(gang):
             present = max(0, present - count_useless(self._cache, gang))
         tally = self._cache.tally(gang)
@@ -350,6 +360,7 @@ class _Part:
             state.min_member,
             waiting_only=waiting_only,
             strangers=tally.alive - tally.present - tally.refused,
+            done=state.done,
         )
 
     def _make_units(self) -> Ready:
@@ -415,7 +426,7 @@ class _Part:
             pods=tuple(_sort_members(tally.plannable.values())),
             required=state.required(compat=self._compat),
             min_member=state.min_member,
-            placed=tally.placed + tally.succeeded,
+            placed=count_strength(self._cache, gang),
             constraint=None if spec is None else spec.topology,
             placed_with=placed_with,
             placed_there=sum(self._cache.tally(one).placed for one in placed_with),
@@ -457,8 +468,9 @@ def _sort_members(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _completed_at(cache: GangCache, gang: GangKey) -> float:
-    spec = cache.spec(gang)
-    created = sorted(pod.created for pod in cache.members(gang).values() if is_present(pod))
+    spec, done = cache.spec(gang), find_done(cache, gang)
+    present = filter(is_present, cache.members(gang).values())
+    created = sorted(pod.created for pod in (*done, *present))
     if spec is None or not created:
         return 0.0
     return created[min(max(spec.min_member, 1), len(created)) - 1]

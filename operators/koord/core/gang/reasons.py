@@ -15,8 +15,9 @@ _POD_GROUPS: Final = frozenset({"podgroups"})
 class GangCount:
     """Members present and required of one gang.
 
-    ``waiting_only`` says that members with a node do not count (match policy ``only-waiting``).
-    ``strangers`` are live pods of other schedulers without a node: they do not count yet.
+    ``present`` includes the ``done`` ones, which have succeeded. ``waiting_only`` says that members
+    with a node do not count (match policy ``only-waiting``). ``strangers`` are live pods of other
+    schedulers without a node: they do not count yet.
     """
 
     gang: GangKey
@@ -24,6 +25,7 @@ class GangCount:
     min_member: int
     waiting_only: bool = False
     strangers: int = 0
+    done: int = 0
 
     def text(self, *, is_first: bool) -> str:
         """Return ``3 of 4 members of default/a present``, or shorter: ``default/b: 1 of 2``."""
@@ -33,6 +35,8 @@ class GangCount:
             members = "member" if self.min_member == 1 else "members"
             state = "waiting" if self.waiting_only else "present"
             text = f"{numbers} {members} of {self.gang} {state}"
+        if self.done:
+            text += f" ({self.done} succeeded)"
         if self.waiting_only:
             text += " (only-waiting: bound members do not count)"
         return text

@@ -1,18 +1,18 @@
 """When gangs start, what a release records on members, and which ones an interrupted start missed.
 
-With ``w`` waiting members (those that would start together), ``b`` bound and alive ones, and the
-minimum ``m``, a gang is ready:
+With ``w`` waiting members (those that would start together), ``b`` bound and alive ones, ``d``
+done ones, and the minimum ``m``, a gang is ready:
 
 ===================  ==========================================================================
-once-satisfied       ``w + b >= m``, or the gang was satisfied before and lives
-waiting-and-running  ``w + b >= m``
-only-waiting         ``w >= m``
+once-satisfied       ``w + b + d >= m``, or the gang was satisfied before and lives
+waiting-and-running  ``w + b + d >= m``
+only-waiting         ``w + d >= m``
 ===================  ==========================================================================
 
 Koordinator takes any member with a node as proof that the group was satisfied, and so never adds
 ``b`` under once-satisfied. Here a member with a node proves that only if *we* released it; one that
 somebody else placed (a launcher without our gate) counts as one member more. With ``compat`` the
-rule is Koordinator's.
+rules are Koordinator's, where members that are done do not count.
 
 The record of the first release is kept: a member whose binding failed and that is placed again
 later keeps the group, the count and the id of its first start. A member that started alone has
@@ -43,18 +43,21 @@ class PermitState:
     policy: MatchPolicy
     waiting: int
     bound: int
+    done: int = 0
+    """Members that have succeeded: so many fewer have to wait or run."""
     is_satisfied: bool = False
     """Whether it has started before, and has living members."""
 
     def required(self, *, compat: bool = False) -> int:
         """Return how many waiting members must start together for the gang to be ready."""
+        needed = max(0, self.min_member - (0 if compat else self.done))
         if self.policy is MatchPolicy.ONLY_WAITING:
-            return self.min_member
+            return needed
         if self.policy is MatchPolicy.WAITING_AND_RUNNING:
-            return max(0, self.min_member - self.bound)
+            return max(0, needed - self.bound)
         if self.is_satisfied:
             return 0
-        return max(0, self.min_member - (0 if compat else self.bound))
+        return max(0, needed - (0 if compat else self.bound))
 
     def is_ready(self, *, compat: bool = False) -> bool:
         return self.waiting >= self.required(compat=compat)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from koord.core.gang.cache import GangCache, order_of
+from koord.core.gang.done import count_done
 from koord.core.gang.group import Group
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
 from koord.core.gang.quorum import (
@@ -105,8 +106,12 @@ class _View:
     now: float
 
     @property
+    def done(self) -> int:
+        return count_done(self.cache, self.key)
+
+    @property
     def strength(self) -> int:
-        return self.tally.bound_alive + self.tally.succeeded
+        return self.tally.bound_alive + self.done
 
     @property
     def has_place(self) -> bool:
@@ -133,7 +138,7 @@ def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
     view = _View(cache, key, spec, cache.tally(key), now)
     pod_group = cache.pod_group(key)
     before = pod_group.phase if pod_group is not None else Phase.UNSET
-    counts = PhaseInput(spec.min_member, view.tally, compat=cache.compat)
+    counts = PhaseInput(spec.min_member, view.tally, view.done, compat=cache.compat)
     is_settled = cache.compat and pod_group is not None and pod_group.is_settled
     path = (before,) if is_settled else settle_phase(before, counts)
     start = pod_group.schedule_start if pod_group is not None else None
@@ -230,7 +235,7 @@ def _own_first(group: Group, key: GangKey) -> InconsistentGroup:
 
 
 def _bound(view: _View) -> Condition:
-    present = view.tally.present + view.tally.succeeded
+    present = view.tally.present + view.done
     if view.strength >= view.spec.min_member and not view.tally.waiting:
         return ConditionType.BOUND, True, AllBound(view.strength, present)
     wanted = max(present, view.spec.min_member)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from koord.core.gang.cache import GangCache, order_of
+from koord.core.gang.done import find_done
 from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers
 from koord.core.gang.tally import is_placed, is_present
 from koord.core.gang_model import ROOT, GangKey, MatchPolicy, SubGroup, SubGroupTree
@@ -44,7 +45,7 @@ def find_missing(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
     tree = _tree_of(cache, key)
     if tree is None:
         return ()
-    members = _count(tree, filter(is_present, cache.members(key).values()))
+    members = _count(tree, _find_present(cache, key))
     short = tree.find_short(ROOT, members)
     if tree.root in short:
         below = [one for child in tree.below[ROOT] for one in tree.find_short(child.name, members)]
@@ -58,7 +59,7 @@ def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
     tree = _tree_of(cache, key)
     if tree is None:
         return ()
-    members = _count(tree, filter(is_present, cache.members(key).values()))
+    members = _count(tree, _find_present(cache, key))
     return tuple(
         GangCount(_full_name(key, one), tree.count(one.name, members), one.min_member)
         for one in tree.groups
@@ -70,15 +71,14 @@ def count_useless(cache: GangCache, key: GangKey) -> int:
     tree = _tree_of(cache, key)
     if tree is None:
         return 0
-    members = _count(tree, filter(is_present, cache.members(key).values()))
+    members = _count(tree, _find_present(cache, key))
     return members.total() - tree.count_useful(ROOT, members)
 
 
 def is_placed_whole(cache: GangCache, key: GangKey) -> bool:
     """Whether members with a place make the gang complete; also without sub-groups."""
     tree = _tree_of(cache, key)
-    members = cache.members(key).values()
-    return tree is None or not tree.find_short(ROOT, _count(tree, filter(is_placed, members)))
+    return tree is None or not tree.find_short(ROOT, _count(tree, _find_placed(cache, key)))
 
 
 def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
@@ -86,7 +86,7 @@ def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
     tree = _tree_of(cache, key)
     if tree is None or not cache.tally(key).foreign:
         return False
-    able = (pod for pod in cache.members(key).values() if is_placed(pod) or pod.is_plannable)
+    able = (*_find_placed(cache, key), *cache.tally(key).plannable.values())
     return bool(tree.find_short(ROOT, _count(tree, able)))
 
 
@@ -126,6 +126,16 @@ def _tree_of(cache: GangCache, key: GangKey) -> SubGroupTree | None:
     return replace(spec.sub_groups, root=replace(spec.sub_groups.root, min_member=spec.min_member))
 
 
+def _find_present(cache: GangCache, key: GangKey) -> list[Pod]:
+    """Return the members that count towards minima: the present ones, and those that are done."""
+    return [*find_done(cache, key), *filter(is_present, cache.members(key).values())]
+
+
+def _find_placed(cache: GangCache, key: GangKey) -> list[Pod]:
+    """Return the members that need no place: they have one, or are done."""
+    return [*find_done(cache, key), *filter(is_placed, cache.members(key).values())]
+
+
 def _full_name(key: GangKey, group: SubGroup) -> str:
     return f"{key}/{group.name}" if group.name else key
 
@@ -151,15 +161,14 @@ def _by_sub_group(tree: SubGroupTree, pods: Iterable[Pod]) -> dict[str, list[Pod
 
 
 def _make_divider(cache: GangCache, demand: Demand, tree: SubGroupTree) -> "_Divider":
-    spec, members = cache.spec(demand.gang), cache.members(demand.gang).values()
-    placed = list(filter(is_placed, members))
+    spec, placed = cache.spec(demand.gang), _find_placed(cache, demand.gang)
     return _Divider(
         demand=demand,
         tree=tree,
         waiting=_by_sub_group(tree, demand.pods),
         behind=_by_sub_group(tree, cache.tally(demand.gang).foreign.values()),
         placed=_count(tree, placed),
-        released=_count(tree, (pod for pod in placed if pod.recorded is not None)),
+        released=_count(tree, (pod for pod in placed if pod.is_alive and pod.recorded is not None)),
         waits_for_all=spec is not None and spec.match_policy is not MatchPolicy.ONCE_SATISFIED,
         has_multiples=demand.constraint is not None and bool(demand.constraint.multiples),
     )

@@ -38,6 +38,11 @@ def find_refused(members: Iterable[Pod]) -> RefusedByScheduler | None:
     return RefusedByScheduler(first.key, first.recorded.node, first.scheduler_message)
 
 
+def is_done(pod: Pod) -> bool:
+    """Whether a member has succeeded on a node; see ``done`` for when it counts."""
+    return pod.phase is PodPhase.SUCCEEDED and bool(pod.node)
+
+
 Release: TypeAlias = tuple[str, int]
 """The group released, and how much of its minimum the gang had with that release (0: unknown)."""
 
@@ -64,6 +69,8 @@ class Tally:
     terminating: int = 0
     running: int = 0
     succeeded: int = 0
+    done: int = 0
+    """Succeeded on a node, in whichever run."""
     failed: int = 0
     bound: int = 0
     """Members with a node, terminated ones included."""
@@ -112,6 +119,7 @@ class Tally:
         self.terminating += one * pod.is_terminating
         self.running += one * (pod.phase is PodPhase.RUNNING)
         self.succeeded += one * (pod.phase is PodPhase.SUCCEEDED)
+        self.done += one * is_done(pod)
         self.failed += one * (pod.phase is PodPhase.FAILED)
         self.bound += one * bool(pod.node)
         if pod.is_alive:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from koord.core.device_names import CARDS, GPU_CORE, GPU_MEMORY_RATIO, KOORD_GPU, WHOLE
+from koord.core.gang.done import count_done
 from koord.core.gang.group import Group
 from koord.core.gang_history import count_losses, count_preemptions
 from koord.core.plan import Unit
@@ -59,7 +60,7 @@ def find_surplus(
         return []
     tally, members = state.gangs.tally(gang), state.gangs.members(gang)
     leaving = sum(uid in terminating for uid in members)
-    count = tally.placed - leaving + tally.succeeded - spec.min_member
+    count = tally.placed - leaving + count_done(state.gangs, gang) - spec.min_member
     if count <= 0:
         return []
     return sorted(evictable, key=rank_of, reverse=True)[:count]

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.cache import GangCache
+from koord.core.gang.done import count_done
 from koord.core.gang_model import GangKey
 from koord.core.plan import Assignment, Unit, UnitKey
 from koord.core.plugins.nominations import Nomination
@@ -55,7 +56,7 @@ def breaks_gangs(gangs: GangCache, victims: Collection[Pod]) -> bool:
 
     for gang in {pod.gang.key for pod in victims if pod.gang is not None}:
         spec, alive = gangs.spec(gang), sum(map(count, gangs.group(gang).gangs))
-        enough = count(gang) + gangs.tally(gang).succeeded
+        enough = count(gang) + count_done(gangs, gang)
         if spec is not None and alive and enough < spec.min_member:
             return True
     return False

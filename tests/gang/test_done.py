@@ -1,0 +1,293 @@
+"""Members that have succeeded count the same in the decision, the status, repairs and advice."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.builders import PodBuilder, make_pod, make_pod_group
+from tests.gang.test_quorum import make_book, ready
+
+from koord.core.gang.done import count_done, find_done
+from koord.core.gang.failure import find_restart
+from koord.core.gang.quorum import (
+    Ready,
+    count_lost,
+    count_members,
+    count_strength,
+    demands,
+    find_quorum,
+    has_minimum,
+    has_succeeded,
+    is_satisfied,
+    needed_strength,
+)
+from koord.core.gang.reasons import GangCount, MissingMembers, Reached
+from koord.core.gang.status import ConditionType, observe
+from koord.core.gang_model import MatchPolicy, OnMemberFailure, Phase, SubGroup, SubGroupTree
+from koord.core.pods import OwnerReference, Pod, PodPhase
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from koord.core.gang.cache import GangCache
+
+A, B = "default/a", "default/b"
+SUCCEEDED, FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED
+
+
+def owned(pod: PodBuilder, owner: str) -> PodBuilder:
+    """Give a pod a controller; ``""``: none."""
+    return (
+        pod._set(owners=(OwnerReference(owner, uid=owner, is_controller=True),)) if owner else pod
+    )
+
+
+def make_member(
+    name: str, phase: PodPhase = SUCCEEDED, *, owner: str = "job", gang: str = A, start: int = 3
+) -> PodBuilder:
+    """Make a member that was released with others; the group is that of its start."""
+    pod = make_pod(name).gang(gang).released("n", f"plan-{owner}", gang, start, 3, start_id=owner)
+    return owned(pod.running("n").phase(phase), owner)
+
+
+def make_waiting(name: str, *, owner: str = "job", gang: str = A) -> PodBuilder:
+    return owned(make_pod(name).gang(gang).created(50.0), owner)
+
+
+def build(*pods: PodBuilder) -> list[Pod]:
+    return [pod.build() for pod in pods]
+
+
+def test_retried_member_starts_beside_members_that_are_done() -> None:
+    pods = build(
+        make_member("0"), make_member("1"), make_member("2", FAILED), make_waiting("retry")
+    )
+    book = make_book(pods, [make_pod_group(A, 3).build()])
+    (unit,) = ready(book).units
+    assert [pod.name for pod in unit.pods] == ["retry"]
+    assert find_quorum(book, A) == Reached((GangCount(A, 3, 3, done=2),))
+
+
+def test_last_wave_may_be_smaller_than_the_minimum() -> None:
+    pods = build(*(make_member(f"{i}", start=4) for i in range(4)), make_waiting("4"))
+    book = make_book(pods, [make_pod_group(A, 4).build()])
+    assert [pod.name for unit in ready(book).units for pod in unit.pods] == ["4"]
+
+
+@pytest.mark.parametrize("policy", list(MatchPolicy))
+def test_gang_restarts_as_far_as_its_members_are_not_done(policy: MatchPolicy) -> None:
+    """One of three is done, one has failed and waits again, one still runs."""
+    group = make_pod_group(A, 3).match_policy(policy)
+    group = group.on_member_failure(OnMemberFailure.RESTART_GANG)
+    running = make_member("2", PodPhase.RUNNING)
+    ended = [make_member("0"), make_member("1", FAILED), make_waiting("1-again")]
+    restart = find_restart(make_book(build(*ended, running), [group.build()]), A)
+    assert restart is not None
+    assert [pod.name for pod in restart.pods] == ["2"]
+    book = make_book(build(*ended, make_waiting("2-again")), [group.build()])
+    (unit,) = ready(book).units
+    assert (unit.required, len(unit.pods)) == (2, 2), "the other one is done"
+
+
+@pytest.mark.parametrize(
+    ("policy", "required"),
+    [
+        (MatchPolicy.ONCE_SATISFIED, 0),
+        (MatchPolicy.WAITING_AND_RUNNING, 0),
+        (MatchPolicy.ONLY_WAITING, None),
+    ],
+)
+def test_replacement_beside_done_and_running_members(
+    policy: MatchPolicy, required: int | None
+) -> None:
+    group = make_pod_group(A, 3).match_policy(policy).build()
+    pods = build(make_member("0"), make_member("2", PodPhase.RUNNING), make_waiting("1-again"))
+    verdict = demands(make_book(pods, [group]), A)
+    assert isinstance(verdict, Ready) is (required is not None)
+
+
+def test_member_that_succeeded_without_a_node_is_not_done() -> None:
+    """Who may write a status could start a gang below its minimum otherwise."""
+    liar = make_waiting("liar").phase(SUCCEEDED)
+    pods = build(liar, make_waiting("0"), make_waiting("1"))
+    book = make_book(pods, [make_pod_group(A, 3).build()])
+    assert count_done(book, A) == 0
+    assert demands(book, A) == MissingMembers((GangCount(A, 2, 3),))
+
+
+@pytest.mark.parametrize(
+    ("ended", "why"),
+    [
+        ([SUCCEEDED] * 3, "it has finished"),
+        ([SUCCEEDED, SUCCEEDED, FAILED], "it has failed, and its pods are still there"),
+    ],
+)
+def test_another_job_under_the_same_group_needs_its_whole_minimum(
+    ended: list[PodPhase], why: str
+) -> None:
+    old = [make_member(f"old-{i}", phase, owner="old") for i, phase in enumerate(ended)]
+    new = [make_waiting(f"new-{i}", owner="new") for i in range(2)]
+    book = make_book(build(*old, *new), [make_pod_group(A, 3).build()])
+    assert demands(book, A) == MissingMembers((GangCount(A, 2, 3),)), why
+    assert observe(book, A, 0.0).phase is Phase.PENDING
+    book.upsert_pod(make_waiting("new-2", owner="new").build())
+    (unit,) = ready(book).units
+    assert unit.required == 3, why
+
+
+def test_members_of_several_owners_that_started_together_are_of_one_run() -> None:
+    driver = make_member("driver", owner="one")
+    worker = owned(make_member("worker", FAILED, owner="one"), "two")
+    again = make_waiting("again", owner="two")
+    group = make_pod_group(A, 2).build()
+    assert isinstance(demands(make_book(build(driver, worker, again), [group]), A), Ready)
+    # The worker was evicted, so nothing of it is left.
+    assert isinstance(demands(make_book(build(driver, again), [group]), A), Ready)
+
+
+def test_members_without_owner_are_of_one_run_until_it_is_complete() -> None:
+    done = [make_member(f"{i}", owner="") for i in range(2)]
+    again = make_waiting("again", owner="")
+    group = make_pod_group(A, 3).build()
+    assert isinstance(demands(make_book(build(*done, again), [group]), A), Ready)
+    done.append(make_member("2", owner=""))
+    assert demands(make_book(build(*done, again), [group]), A) == MissingMembers(
+        (GangCount(A, 1, 3),)
+    )
+
+
+def test_group_does_not_wait_for_a_gang_that_is_done() -> None:
+    """Gang a is done. All members of b were evicted, and its Job has made them again."""
+    groups = [make_pod_group(key, 2).group(A, B).build() for key in (A, B)]
+    done = [make_member(f"a-{i}", start=4, owner="job-a") for i in range(2)]
+    again = [make_waiting(f"b-{i}", owner="job-b", gang=B) for i in range(2)]
+    book = make_book(build(*done, *again), groups)
+    (unit,) = ready(book, B).units
+    assert [(one.gang, one.required) for one in unit.demands] == [(B, 2)]
+    assert has_minimum(book, A)
+
+
+def test_group_that_starts_again_waits_for_all_of_its_gangs() -> None:
+    groups = [make_pod_group(key, 1).group(A, B).build() for key in (A, B)]
+    done = [owned(make_member(f"{key}-0", gang=key, owner="start", start=2), key) for key in (A, B)]
+    book = make_book(build(*done, make_waiting("b-1", owner="new", gang=B)), groups)
+    assert demands(book, B) == MissingMembers((GangCount(A, 0, 1),))
+
+
+def test_sub_groups_count_members_that_are_done() -> None:
+    tree = SubGroupTree(SubGroup(""), (SubGroup("x", 2), SubGroup("y", 2)))
+    group = make_pod_group(A, 4)._set_spec(sub_groups=tree).build()
+    ended = [make_member(f"{name}-0", start=4)._set(sub_group=name) for name in "xy"]
+    ended.append(make_member("y-1", start=4)._set(sub_group="y"))
+    again = make_waiting("x-1")._set(sub_group="x")
+    book = make_book(build(*ended, again), [group])
+    assert [pod.name for unit in ready(book).units for pod in unit.pods] == ["x-1"]
+
+
+def test_koordinator_counts_them_in_its_statuses_only() -> None:
+    pods = build(make_member("0"), make_member("1"), make_waiting("again"))
+    book = make_book(pods, [make_pod_group(A, 3).build()], compat=True)
+    assert demands(book, A) == MissingMembers((GangCount(A, 1, 3),))
+    assert find_done(book, A) == ()
+    assert count_done(book, A) == 2
+
+
+_STATES = ("waiting", "released", "running", "done", "claims to be done", "failed", "leaving")
+
+
+@st.composite
+def draw_members(draw: st.DrawFn) -> list[Pod]:
+    pods = []
+    for index in range(draw(st.integers(0, 6))):
+        name, state = f"p-{index}", draw(st.sampled_from(_STATES))
+        owner = draw(st.sampled_from(["", "one", "two"]))
+        gang, start = draw(st.sampled_from([A, B])), draw(st.sampled_from(["s", "t"]))
+        pod = owned(make_pod(name).gang(gang), owner)
+        if state not in {"waiting", "claims to be done"}:
+            size = draw(st.integers(1, 4))
+            pod = pod.released("n", start, f"{A},{B}", size, size, start_id=start)
+        if state in {"running", "done", "failed", "leaving"}:
+            pod = pod.running("n")
+        if state in {"done", "claims to be done", "failed"}:
+            pod = pod.phase(FAILED if state == "failed" else SUCCEEDED)
+        pods.append((pod.terminating() if state == "leaving" else pod).build())
+    return pods
+
+
+@st.composite
+def draw_books(draw: st.DrawFn) -> GangCache:
+    grouped = draw(st.booleans())
+    groups = [
+        make_pod_group(key, draw(st.integers(0, 4)))
+        .match_policy(draw(st.sampled_from(list(MatchPolicy))))
+        .on_member_failure(draw(st.sampled_from(list(OnMemberFailure))))
+        for key in (A, B)
+    ]
+    made = [(one.group(A, B) if grouped else one).build() for one in groups]
+    return make_book(draw(st.permutations(draw(draw_members()))), made)
+
+
+@given(draw_books())
+def test_decision_status_repair_and_advice_count_the_same_members(book: GangCache) -> None:
+    for key in (A, B):
+        done, tally, spec = count_done(book, key), book.tally(key), book.spec(key)
+        assert spec is not None
+        assert done == len({pod.uid for pod in find_done(book, key)}) <= tally.done
+        status = observe(book, key, 0.0)
+        conditions = {kind: (is_true, why) for kind, is_true, why in status.conditions}
+        quorum, verdict = find_quorum(book, key), demands(book, key)
+        # Status and decision: the same answer with the same numbers.
+        assert conditions[ConditionType.QUORUM_REACHED] == (isinstance(quorum, Reached), quorum)
+        if isinstance(verdict, MissingMembers):
+            assert verdict == quorum
+        # Advice: who follows it gets a gang that can start.
+        for count in (one for one in count_members(book, key) if one.gang == key):
+            assert count.done == done
+            lacking = max(0, count.min_member - count.present)
+            if isinstance(quorum, MissingMembers) and count in quorum.gangs:
+                assert lacking
+        # Repair: nothing is lost of a gang that has its minimum.
+        assert count_strength(book, key) == tally.placed + done
+        lost = count_lost(book, key)
+        assert not (lost and has_minimum(book, key)), "a loss beside a whole gang"
+        if is_satisfied(book, key):
+            assert lost == max(0, needed_strength(book, key) - tally.placed - done)
+        restart = find_restart(book, key)
+        assert restart is None or lost
+        if has_succeeded(book, key):
+            assert status.phase is Phase.PENDING or done >= spec.min_member
+
+
+@given(draw_books())
+def test_a_gang_starts_when_the_advice_was_followed(book: GangCache) -> None:
+    living = [pod for key in (A, B) for pod in book.members(key).values() if pod.is_alive]
+    assume(living)
+    owner = living[0].owners[0].uid if living[0].owners else ""
+    # Twice: under only-waiting, running members do not count any more once somebody waits.
+    for key, attempt in itertools.product((A, B), "12"):
+        quorum = find_quorum(book, key)
+        for count in quorum.gangs if isinstance(quorum, MissingMembers) else ():
+            for index in range(count.min_member - count.present):
+                more = make_waiting(
+                    f"{count.gang[-1]}-{attempt}-{index}", owner=owner, gang=count.gang
+                )
+                book.upsert_pod(more.build())
+    assert all(isinstance(find_quorum(book, key), Reached) for key in (A, B))
+
+
+@given(draw_books(), st.randoms())
+def test_what_is_done_does_not_depend_on_the_order_of_arrival(
+    book: GangCache, random: Random
+) -> None:
+    pods = [pod for key in (A, B) for pod in book.members(key).values()]
+    groups = [group for key in (A, B) if (group := book.pod_group(key)) is not None]
+    random.shuffle(pods)
+    again = make_book(pods, groups)
+    for key in (A, B):
+        assert {pod.uid for pod in find_done(again, key)} == {
+            pod.uid for pod in find_done(book, key)
+        }
