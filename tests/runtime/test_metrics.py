@@ -40,6 +40,7 @@ def value_of(metrics, name, /, **labels):
     [
         (lambda m: m.observe_cycle(0.2), "koord_cycle_seconds_sum", {}, 0.2),
         (lambda m: m.observe_bind_latency(3), "koord_bind_latency_seconds_count", {}, 1),
+        (lambda m: m.count_futile_plan(), "koord_futile_plans_total", {}, 1),
         (lambda m: m.count_bind("bound"), "koord_binds_total", {"outcome": "bound"}, 1),
         (lambda m: m.count_release("gone"), "koord_releases_total", {"outcome": "gone"}, 1),
         (

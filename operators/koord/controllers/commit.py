@@ -5,7 +5,8 @@
 2. *Bind*: each member is bound.
 
 A gang is released as a whole before its first member is bound. If members are lost in between and a
-gang would start below its minimum, no member is bound. After a crash the next leader can repeat
+gang would start below its minimum, no member is bound. A plan that has too few members from the
+start is an error of the planner: nothing of it is written. After a crash the next leader can repeat
 every step, because the pods record what it needs.
 """
 
@@ -50,14 +51,22 @@ class Commit:
     ``left_to_others`` were released for kube-scheduler to bind. ``not_bound`` hold no resources any
     more, unless they are ``pinned``, which means released for one node only. ``failures`` and
     ``outdated``, whose cached state is older than the server's, are subsets of ``not_bound``.
+    ``released`` lost their gate.
     """
 
     bound: set[str] = field(default_factory=set)
+    released: set[str] = field(default_factory=set)
     left_to_others: set[str] = field(default_factory=set)
     not_bound: set[str] = field(default_factory=set)
     pinned: set[str] = field(default_factory=set)
     outdated: set[str] = field(default_factory=set)
     failures: dict[str, CommitFailure] = field(default_factory=dict)
+
+    @property
+    def is_futile(self) -> bool:
+        """Whether it changed nothing and met no obstacle, so the same plan would follow."""
+        changed = self.bound or self.released or self.left_to_others
+        return bool(self.not_bound) and not (changed or self.failures or self.outdated)
 
 
 class WriteObserver(Protocol):
@@ -108,9 +117,13 @@ async def commit(
     """Write a placement; returns when the outcome of every member is known."""
     result = Commit()
     members = list(placement.assignments)
+    if not _has_quorum(unit, members):
+        result.not_bound = {one.pod.uid for one in members}
+        return result
     gated = [one for one in members if one.pod.is_gated]
     release = _Step(binder.release, observer.count_release, unknown)
     await _run(release, gated, placement, result)
+    result.released = {one.pod.uid for one in gated} - result.not_bound
     members = [one for one in members if one.pod.uid not in result.not_bound]
     result.pinned = {m.pod.uid for m in members if m.pod.handling is Handling.RELEASE_PINNED}
     if not _has_quorum(unit, members):

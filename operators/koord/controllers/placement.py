@@ -31,7 +31,13 @@ from koord.core.queue import News, Queue
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota_claims import QuotaClaims
-from koord.core.reasons import BindFailed, Reason, TooExpensive, WaitingForForeignGate
+from koord.core.reasons import (
+    BindFailed,
+    InternalError,
+    Reason,
+    TooExpensive,
+    WaitingForForeignGate,
+)
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 
@@ -55,6 +61,9 @@ class PlacementObserver(WriteObserver, Protocol):
 
     def observe_cycle(self, seconds: float) -> None: ...
     def count_planned(self, *, placed: int, refused: int) -> None: ...
+
+    def count_futile_plan(self) -> None:
+        """Count a unit that was planned, and written without any effect."""
 
     def observe_bind_latency(self, seconds: float) -> None:
         """Observe the time from the completion of a unit to the binding of one of its pods."""
@@ -98,9 +107,9 @@ class PlacementController:
     claims: QuotaClaims = field(init=False)
     attempts: AttemptCounter = field(init=False)
     flights: WritesInFlight = field(init=False)
-    failures: dict[str, BindFailed] = field(default_factory=dict)
-    """Pod uid -> the rejected write that keeps it pending, its own or another member's; until the
-    next attempt."""
+    failures: dict[str, BindFailed | InternalError] = field(default_factory=dict)
+    """Pod uid -> the rejected write that keeps it pending, its own or another member's, or an error
+    of the planner; until the next attempt."""
     _kept: dict[GangKey, tuple[str, ...]] = field(default_factory=dict)
     """Nodes with room reserved for lost members in the last cycle."""
     _failures: FailureLog = field(default_factory=FailureLog)
@@ -290,6 +299,8 @@ class PlacementController:
             self.attempts.succeed(unit)
         # Without a backoff an outdated pod would be written again until the watch catches up.
         self.queue.penalise(outcome.failures.keys() | outcome.outdated, self.clock())
+        if outcome.is_futile:
+            self._note_futile(unit, outcome)
         self.queue.forgive(outcome.bound)
         for uid in outcome.bound:
             self.failures.pop(uid, None)
@@ -322,6 +333,15 @@ class PlacementController:
         if first is not None:
             held_up = outcome.not_bound - outcome.failures.keys()
             self.failures |= dict.fromkeys(held_up & self.state.pods.keys(), first)
+
+    def _note_futile(self, unit: Unit, outcome: Commit) -> None:
+        """Back off a unit that would be planned in the same way again: a defect of the planner."""
+        self.observer.count_futile_plan()
+        if not outcome.not_bound <= self.failures.keys():
+            log.error("A plan was written without effect", extra={"unit": unit.key})
+        found = outcome.not_bound & self.state.pods.keys()
+        self.failures |= dict.fromkeys(found, InternalError("plan without effect"))
+        self.queue.penalise(outcome.not_bound, self.clock())
 
     def _note_failure(self, uid: str, failure: CommitFailure) -> None:
         pod = self.state.pods.get(uid)

@@ -55,6 +55,9 @@ class Metrics:
         self._planning.pods.labels("placed").inc(placed)
         self._planning.pods.labels("refused").inc(refused)
 
+    def count_futile_plan(self) -> None:
+        self._planning.futile.inc()
+
     def count_release(self, outcome: str) -> None:
         self._writing.releases.labels(outcome).inc()
 
@@ -109,6 +112,9 @@ class _PlanningSeries:
         )
         for result in ("placed", "refused"):
             self.pods.labels(result)
+        self.futile = Counter(
+            "koord_futile_plans", "Plans written without any effect.", registry=registry
+        )
 
 
 class _WritingSeries:
