@@ -89,3 +89,36 @@ def test_the_others_keep_their_gpus_when_one_is_taken_out(cluster: Cluster, node
     assert len(set(ids(cluster).values())) == 7
     (left,) = set(others) - cluster.bound().keys()
     cluster.expect_pod(left, "InsufficientNodes")
+
+
+def test_a_deleted_device_binds_nobody_without_a_device(cluster: Cluster, node: str) -> None:
+    """Not while the node still offers its resources, nor afterwards; all go on when it is back."""
+    memory = {"koordinator.sh/gpu-memory": "50Gi"}
+    first = [f"m{at}" for at in range(8)]
+    for name in first:
+        cluster.pod(name, resources=memory)
+    cluster.expect_bound(*first)
+    for name in ("m8", "m9"):
+        cluster.pod(name, resources=memory)
+        cluster.expect_pod(name, "InsufficientNodes")
+    device = cluster.box.client.get(f"{DEVICES}/{node}")
+    cluster.box.client.delete(f"{DEVICES}/{node}")
+    cluster.pod("whole", gpus=1)
+
+    def offers() -> bool:
+        found = cluster.box.client.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
+        return "koordinator.sh/gpu-memory" in found
+
+    cluster.expect(lambda: not offers(), "the node offers no parts of GPUs")
+    cluster.expect(
+        lambda: "without a Device" in message(cluster, "whole"), "which are free is not known"
+    )
+    cluster.delete_pod("whole")
+    cluster.box.client.create(DEVICES, {**make_device(node), "spec": device["spec"]})
+    cluster.delete_pod("m0")
+    cluster.expect(lambda: len(cluster.bound()) == 8, "one of both takes its place")
+    assert set(ids(cluster).values()) == {f"GPU-{node}-{at}" for at in range(8)}
+
+
+def message(cluster: Cluster, pod: str) -> str:
+    return cluster.condition(cluster.get_pod(pod), "operators.koordinator.sh/Placed")[2]

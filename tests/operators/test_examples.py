@@ -6,6 +6,7 @@ import shlex
 import pytest
 import yaml
 from tests.operators.conftest import ROOT, Cluster
+from tests.operators.test_devices import DEVICES, make_device
 
 from koord.sandbox.errors import KubectlError, SandboxApiError
 
@@ -21,6 +22,8 @@ NAMES = (
     "reservation",
     "training-job",
 )
+OF_DEVICES = {"gpu-quota"}
+"""Their nodes report devices."""
 PAGES = [EXAMPLES / name / "README.md" for name in NAMES]
 COMMAND = re.compile(r"^\$ kubectl (.*)$", re.MULTILINE)
 GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces"
@@ -35,17 +38,11 @@ def run(cluster: Cluster, command: str) -> None:
     cluster.box.kubectl(*words, *own, *timeout)
 
 
-def offer_shares(cluster: Cluster, node: str) -> None:
-    """Let a node offer GPU shares, as Koordinator's node agent does."""
-    shares = {"koordinator.sh/gpu-core": "800", "koordinator.sh/gpu-memory": "640Gi"}
-    body = {"status": {"capacity": shares, "allocatable": shares}}
-    cluster.box.client.patch(f"/api/v1/nodes/{node}/status", body)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_example_works_as_documented(cluster: Cluster, page) -> None:
-    for node in cluster.add_nodes(2):
-        offer_shares(cluster, node)
+    nodes = cluster.add_nodes(2)
+    for node in nodes if page.parent.name in OF_DEVICES else ():
+        cluster.box.client.create(DEVICES, make_device(node))
     commands = COMMAND.findall(page.read_text(encoding="utf-8"))
     assert len(commands) > 1, "it applies something and waits for it"
     try:
@@ -53,6 +50,8 @@ def test_example_works_as_documented(cluster: Cluster, page) -> None:
             run(cluster, command)
     finally:
         run(cluster, commands[0].replace("apply", "delete --wait=false"))
+        for node in nodes if page.parent.name in OF_DEVICES else ():
+            cluster.box.client.delete(f"{DEVICES}/{node}")
 
 
 def test_single_worker_does_not_start(cluster: Cluster) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.operators.conftest import SETTINGS, Cluster, Operators, install, open_cluster
+from tests.operators.test_devices import DEVICES, make_device
 from tests.support.job_controllers import JobControllers, install_definitions
 
 from koord.sandbox import Sandbox
@@ -11,11 +12,6 @@ from koord.sandbox import Sandbox
 LABELS = ("example.com/topology-block", "example.com/topology-rack")
 PATIENCE_SECONDS = 150.0
 """Pods are made by way of several controllers, which may have to share the processors."""
-SHARES = {
-    "koordinator.sh/gpu-core": "800",
-    "koordinator.sh/gpu-memory": "640Gi",
-    "koordinator.sh/gpu-memory-ratio": "800",
-}
 
 
 @pytest.fixture(scope="session")
@@ -39,13 +35,15 @@ def cluster(frameworks, running) -> Iterator[Cluster]:
     """A namespace, and eight nodes in two racks that offer whole GPUs and parts of GPUs."""
     with open_cluster(frameworks, running) as view:
         view.patience = PATIENCE_SECONDS
-        for at, name in enumerate(view.add_nodes(8)):
+        names = view.add_nodes(8)
+        for at, name in enumerate(names):
             path = f"/api/v1/nodes/{name}"
             labels = dict.fromkeys(LABELS, f"{view.namespace}-{at // 4}")
             frameworks.client.patch(path, {"metadata": {"labels": labels}})
-            status = {"status": {"capacity": SHARES, "allocatable": SHARES}}
-            frameworks.client.patch(f"{path}/status", status)
+            frameworks.client.create(DEVICES, make_device(name))
         yield view
+        for name in names:
+            frameworks.client.delete(f"{DEVICES}/{name}")
 
 
 @pytest.fixture

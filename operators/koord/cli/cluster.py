@@ -20,6 +20,7 @@ from koord.cli.common import ExitCode, fail, suggest, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.leases import Leader, parse_time, read_leader
 from koord.cli.reported import Reported, make_report
+from koord.core.device.plugin import Devices
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.pods import Pod
 from koord.core.preemption.progress import find_nominations
@@ -40,6 +41,7 @@ from koord.kube.errors import (
 )
 from koord.kube.kinds import (
     CLAIMS,
+    DEVICES,
     KINDS,
     NAMESPACES,
     PLACEMENT,
@@ -241,6 +243,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         raise _first_of(errors) from None
     state.advance(time.time())
     state.volumes.is_known = not any(gap.kind in VOLUME_KINDS for gap in reader.gaps)
+    state.plugin(Devices).is_known = Gap(DEVICES, Extent.NOTHING) not in reader.gaps
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
     # As the operators do before they look: a view of it would count pods in reservations twice.

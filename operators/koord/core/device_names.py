@@ -59,6 +59,11 @@ TYPE_OF: Final[Mapping[str, DeviceType]] = MappingProxyType(
 )
 """Resource -> the type of device that it asks for."""
 
+REPORTED: Final = frozenset(
+    {KOORD_GPU, GPU_SHARED, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA_SHARE, FPGA_SHARE}
+)
+"""Resources that nodes have by their Device alone: no device plugin gives such devices out."""
+
 CURRENT_NAME: Final[Mapping[str, str]] = MappingProxyType(
     {
         name.replace(PREFIX, OLD_PREFIX): name
@@ -77,6 +82,11 @@ def rename(amounts: Amounts) -> Amounts:
         if old in amounts:
             renamed.setdefault(name, amounts[old])
     return renamed
+
+
+def needs_device_object(amounts: Amounts) -> bool:
+    """Whether requests can be met only where it is known which devices there are."""
+    return any(amount and CURRENT_NAME.get(key, key) in REPORTED for key, amount in amounts.items())
 
 
 def group_by_type(amounts: Amounts) -> dict[DeviceType, dict[str, int]]:

@@ -12,6 +12,12 @@ from koord.core.framework.cause import Cause
 _RANK: Final = 50
 """After all that kube-scheduler checks first."""
 
+NO_DEVICE_OBJECT: Final = Cause(
+    "DeviceAbsent",
+    _RANK,
+    "node(s) without a Device: unknown which devices are free",
+    "Have the devices of {nodes} reported as a Device, as the device agent does.",
+)
 NO_SUCH_DEVICE: Final = Cause(
     "NoSuchDeviceType",
     _RANK,
@@ -113,6 +119,7 @@ JOINT: Final = Cause(
 
 _FINAL: Final = frozenset(
     {
+        NO_DEVICE_OBJECT,
         NO_SUCH_DEVICE,
         NO_FUNCTIONS,
         NO_PARTITION_TABLE,

@@ -259,6 +259,8 @@ class DeviceRequest:
     """The provider that must be installed where GPUs are shared."""
     plugins: frozenset[str] = frozenset()
     """Vendors whose device plugins the pod needs."""
+    needs_device_object: bool = False
+    """It can be met only where it is known which devices there are."""
 
     @property
     def lacks_isolation(self) -> bool:

@@ -1,7 +1,8 @@
 """Joins devices to the planner: keeps the ledgers of nodes current, opens sessions.
 
-A node without a Device object has no ledger: its devices are plain resources that the kubelet gives
-out. Elsewhere a pod that asks for devices gets certain ones, which its annotations record.
+A node without a Device object has no ledger: its whole cards are plain resources that the kubelet
+gives out, and it takes no pods that ask for parts. Elsewhere a pod that asks for devices gets
+certain ones, which its annotations record.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -34,17 +35,29 @@ from koord.core.device.old_names import OldNames
 from koord.core.device.request import InvalidRequest, Wishes, read_request
 from koord.core.device.scoring import DEFAULT_WEIGHTS
 from koord.core.device.session import NAME, DeviceSession, wishes_of
-from koord.core.device.states import NO_DEVICES, Asked, LedgerStates
+from koord.core.device.states import (
+    FIXED_STATES,
+    NO_DEVICES,
+    UNKNOWN_DEVICES,
+    Asked,
+    LedgerStates,
+    StateId,
+    knows_devices,
+)
 from koord.core.device.vendors import index_templates
 from koord.core.device_names import (
     CARDS,
+    GPU,
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
     KOORD_GPU,
     NPU_CORE,
+    REPORTED,
+    TYPE_OF,
     WHOLE,
+    rename,
 )
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Plugin
@@ -76,6 +89,8 @@ class Devices(Plugin):
         self.states = LedgerStates(settings)
         self.reports: dict[str, DeviceReport] = {}
         """Node -> what it reports; devices that recover count as unhealthy."""
+        self.is_known = True
+        """False if Devices could not be read: then nothing is said about them."""
         self.options = options
         self.recoveries = Recoveries(options.recovery_seconds)
         self._reported: dict[str, DeviceReport] = {}
@@ -83,6 +98,8 @@ class Devices(Plugin):
         """Node -> its devices by name."""
         self.state_of: Ints = np.zeros(0, dtype=np.int64)
         """Row -> the state of its devices."""
+        self.unknown: set[int] = set()
+        """Rows without a Device where pods hold parts of GPUs."""
         self.old_names = OldNames()
         self.changes_of_nodes = ChangeLog()
         """Nodes with devices or with something published, or whose devices changed."""
@@ -187,7 +204,7 @@ class Devices(Plugin):
         self._nodes.pop(row, None)
         self._row_of.pop(name, None)
         self._pods.pop(row, None)
-        self.state_of[row] = NO_DEVICES
+        self._set_bare(row, NO_DEVICES)
         self.changes_of_nodes.drop(name)
         self._note_use(name)
 
@@ -228,9 +245,9 @@ class Devices(Plugin):
             pods.pop(charge.uid, None)
         self._note_use(charge.load.node)
         state = int(self.state_of[row])
-        if state == NO_DEVICES:
-            return
-        if self._given[charge.uid]:
+        if not knows_devices(state):
+            self._set_bare(row, self._bare_state(row))
+        elif self._given[charge.uid]:
             shares = self.shares_of[charge.uid]
             self.state_of[row] = self.states.after(state, shares, count)
         else:
@@ -275,8 +292,9 @@ class Devices(Plugin):
         if row is None:
             return
         if report is None:
-            self.state_of[row] = NO_DEVICES
+            self._set_bare(row, self._bare_state(row))
             return
+        self.unknown.discard(row)
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
         ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
         ledger = ledger.with_foreign(sum(one.gpus for one in self.claims_on(name)))
@@ -286,6 +304,17 @@ class Devices(Plugin):
             if not self._given[charge.uid]:
                 ledger = ledger.with_foreign(ledger.foreign + _count_gpus(charge.shape.requests))
         self.state_of[row] = self.states.number(ledger)
+
+    def _bare_state(self, row: int) -> StateId:
+        """Return the state of a node without a Device."""
+        pods = self._pods.get(row, {}).values()
+        return (
+            UNKNOWN_DEVICES if any(_holds_parts(one.shape.requests) for one in pods) else NO_DEVICES
+        )
+
+    def _set_bare(self, row: int, state: StateId) -> None:
+        self.state_of[row] = state
+        (self.unknown.add if state == UNKNOWN_DEVICES else self.unknown.discard)(row)
 
     def _note_use(self, node: str) -> None:
         if node in self.reports:
@@ -299,7 +328,7 @@ class Devices(Plugin):
         """Return what is used of the devices of a node; None if either is unknown."""
         row = self._row_of.get(node)
         state = NO_DEVICES if row is None else int(self.state_of[row])
-        return None if state == NO_DEVICES else self.states.ledger(state)
+        return self.states.ledger(state) if knows_devices(state) else None
 
     def pods_on(self, node: str) -> Mapping[str, tuple[Share, ...]]:
         """Return the pods of a node that use devices; () if nobody knows which ones."""
@@ -328,9 +357,7 @@ class Devices(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> "DeviceSession | None":
-        if not self.reports:
-            return None
-        return DeviceSession(self, cycle)
+        return DeviceSession(self, cycle) if self.is_known else None
 
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
@@ -342,9 +369,9 @@ class Devices(Plugin):
         self._discharged.clear()
         if not self.states.is_full:
             return
-        used = sorted(set(self.state_of.tolist()) - {NO_DEVICES})
+        used = sorted(filter(knows_devices, set(self.state_of.tolist())))
         self.states.compact([self.states.ledger(state) for state in used])
-        renumbered = {state: number for number, state in enumerate([NO_DEVICES, *used])}
+        renumbered = {state: number for number, state in enumerate([*FIXED_STATES, *used])}
         self.state_of = np.array([renumbered[state] for state in self.state_of.tolist()])
 
     def record(self, pod: Pod, row: int, shares: Sequence[Share]) -> DeviceAllocation:
@@ -358,10 +385,20 @@ class Devices(Plugin):
 
 
 @cached_by_text()
+def _holds_parts(asked: tuple[tuple[str, int], ...]) -> bool:
+    """Whether a pod uses GPUs that are not counted as cards of their vendor."""
+    requests = rename(dict(asked))
+    is_counted = any(requests.get(card) for card in CARDS)
+    return not is_counted and any(
+        amount and name in REPORTED and TYPE_OF[name] == GPU for name, amount in requests.items()
+    )
+
+
+@cached_by_text()
 def _count_gpus(asked: tuple[tuple[str, int], ...]) -> int:
     """Return how many GPUs a pod may use if nobody says which: parts count as whole ones."""
     requests = dict(asked)
     cards = sum(requests.get(name, 0) for name in CARDS)
     shares = max(requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
-    some = 1 if GPU_MEMORY in requests or NPU_CORE in requests else 0
+    some = 1 if GPU_MEMORY in requests or NPU_CORE in requests else NO_DEVICES
     return max(cards, -(-shares // WHOLE), requests.get(GPU_SHARED, 0), some)

@@ -42,6 +42,7 @@ from koord.core.device_names import (
     WHOLE,
     DeviceType,
     group_by_type,
+    needs_device_object,
 )
 from koord.core.units import Amounts
 
@@ -227,8 +228,10 @@ def read_request(
             return normal
         groups[kind] = normal
     read = read_normal(groups, wishes, rules) if groups else None
-    plugins = find_plugins(requests)
-    return replace(read, plugins=plugins) if plugins and isinstance(read, DeviceRequest) else read
+    if not isinstance(read, DeviceRequest):
+        return read
+    needs = needs_device_object(requests)
+    return replace(read, plugins=find_plugins(requests), needs_device_object=needs)
 
 
 def read_normal(

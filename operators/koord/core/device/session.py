@@ -14,8 +14,16 @@ from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import Share
 from koord.core.device.reasons import InvalidDeviceAnnotation, InvalidDeviceRequest, IsolationAbsent
 from koord.core.device.request import NO_WISHES, InvalidRequest, Wishes
-from koord.core.device.states import NO_DEVICES, Asked, Fit, Move, StateId
-from koord.core.device_names import GPU
+from koord.core.device.states import (
+    NOTHING_KNOWN,
+    Asked,
+    Fit,
+    Move,
+    StateId,
+    is_refused,
+    knows_devices,
+)
+from koord.core.device_names import GPU, needs_device_object
 from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
 from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
@@ -42,6 +50,7 @@ class DeviceSession(Session):
         self._plugin = plugin
         self._states = plugin.states
         self._cycle = cycle
+        self._is_used = bool(plugin.reports or plugin.unknown)
         self._state_of = plugin.state_of
         self._is_copy = False
         self._given: dict[str, tuple[Share, ...]] = {}
@@ -58,14 +67,18 @@ class DeviceSession(Session):
 
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
-        asked = self._plugin.request_of(pod)
+        asked = self._plugin.request_of(pod) if self._may_refuse(pod) else None
         return None if isinstance(asked, InvalidRequest) else asked
+
+    def _may_refuse(self, pod: Pod) -> bool:
+        """Whether devices matter to a pod: where none is known, whole cards are resources."""
+        return self._is_used or needs_device_object(dict(pod.shape.requests))
 
     @override
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         found: dict[str, Reason] = {}
         waits = self._plugin.options.waits_for_isolation
-        for pod in pods:
+        for pod in filter(self._may_refuse, pods):
             asked, said = self._plugin.request_of(pod), wishes_of(pod)
             if asked is not None and said.problems:
                 found[pod.uid] = InvalidDeviceAnnotation(pod.key, said.problems)
@@ -82,13 +95,7 @@ class DeviceSession(Session):
             return
         states, at = _distinct(self._numbers(rows))
         fits = [self._fit(state, asked) for state in states]
-        counts = np.array(
-            [
-                NO_LIMIT if state == NO_DEVICES else one.count
-                for state, one in zip(states, fits, strict=True)
-            ],
-            dtype=np.int64,
-        )
+        counts = np.array([one.count for one in fits], dtype=np.int64)
         causes = [one.lacking.cause for one in fits]
         for cause in dict.fromkeys(causes):
             mine = np.array([one is cause for one in causes])
@@ -107,10 +114,12 @@ class DeviceSession(Session):
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
         asked, state = shape.asked(NAME), int(self._state_of[row])
-        if not isinstance(asked, Asked) or state == NO_DEVICES:
+        if not isinstance(asked, Asked):
             return ""
         if self._states.fit(state, asked).lacking.cause is not cause:
             return ""
+        if not knows_devices(state):
+            return f"there is no Device {self._cycle.table.node_at(row).name}"
         return explain_devices(self._states.ledger(state), asked.request)
 
     @override
@@ -129,7 +138,7 @@ class DeviceSession(Session):
     @override
     def hints(self, shape: PodShape, row: int) -> Mapping[str, Hints]:
         asked, state = shape.asked(NAME), int(self._state_of[row])
-        if not isinstance(asked, Asked) or state == NO_DEVICES:
+        if not isinstance(asked, Asked) or not knows_devices(state):
             return {}
         return self._states.hints(state, asked, self._terms(row))
 
@@ -137,8 +146,10 @@ class DeviceSession(Session):
     def reserve(self, draft: Draft) -> Allocation | Short | None:
         asked = draft.shape.asked(NAME)
         state = int(self._state_of[draft.row])
-        if not isinstance(asked, Asked) or state == NO_DEVICES:
+        if not isinstance(asked, Asked):
             return None
+        if not knows_devices(state):
+            return Short(NOTHING_KNOWN) if is_refused(state, asked.request) else None
         if any(one.is_user for one in draft.holders):
             return self._reserve_around(draft, asked, state)
         move = self._states.move(state, asked, draft.zones, self._terms(draft.row))
@@ -156,7 +167,7 @@ class DeviceSession(Session):
         held, holder = self._plugin.held_by(node, allocations), holder_of(allocations)
         shares = held.left
         state = int(self._state_of[row])
-        if not held.shares or state == NO_DEVICES:
+        if not held.shares or not knows_devices(state):
             return None
         if pod.handling is Handling.RESERVE:
             self._change(self._held, pod.uid, held)
@@ -180,7 +191,7 @@ class DeviceSession(Session):
         shares = self._given.get(pod.uid, self._plugin.shares_of.get(pod.uid, ()))
         if own is not None:
             shares = own.left
-        if not (shares or own) or state == NO_DEVICES:
+        if not (shares or own) or not knows_devices(state):
             return ()
         before = state
         holder = self._holders.get(pod.uid) or self._plugin.holders.get(pod.uid, "")
@@ -258,7 +269,7 @@ class DeviceSession(Session):
         every = range(self._state_of.size)[rows] if isinstance(rows, slice) else rows.tolist()
         states = states.copy()
         for index, row in enumerate(every):
-            terms = self._terms(row) if row in lifted and states[index] != NO_DEVICES else None
+            terms = self._terms(row) if row in lifted and knows_devices(states[index]) else None
             if terms is not None:
                 states[index] = self._number((int(states[index]), terms))
         return states

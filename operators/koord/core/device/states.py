@@ -10,7 +10,7 @@ from itertools import count as count_from
 from typing import Final, TypeAlias
 
 from koord.core.device.allocate import Settings, allocate
-from koord.core.device.causes import Lacking
+from koord.core.device.causes import NO_DEVICE_OBJECT, Lacking
 from koord.core.device.explain import find_largest
 from koord.core.device.held import HeldTerms
 from koord.core.device.ledger import DeviceLedger
@@ -18,11 +18,15 @@ from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share, T
 from koord.core.device.numa_hints import find_hints, limit_to
 from koord.core.device.scoring import score_node
 from koord.core.device_names import DeviceType
+from koord.core.framework.arrays import NO_LIMIT
 from koord.core.zone_hints import Hints, NumaNodes
 
 StateId: TypeAlias = int
 NO_DEVICES: Final[StateId] = 0
-"""The state of nodes of which no devices are known."""
+"""The state of nodes without a Device: whole cards are counted there like any resource."""
+UNKNOWN_DEVICES: Final[StateId] = 1
+"""The same where pods hold parts of GPUs: what the count says to be free may be theirs."""
+FIXED_STATES: Final = (NO_DEVICES, UNKNOWN_DEVICES)
 
 MOST_STATES: Final = 50_000
 MOST_ANSWERS: Final = 200_000
@@ -53,6 +57,7 @@ class Fit:
     lacking: Lacking
 
 
+NOTHING_KNOWN: Final = Lacking(NO_DEVICE_OBJECT)
 _Question: TypeAlias = tuple[StateId, Asked, NumaNodes | None, HeldTerms | None]
 
 
@@ -75,7 +80,7 @@ class LedgerStates:
         """Forget all states but these, which get new numbers in this order, and all answers."""
         kept = list(used)
         empty = DeviceLedger(Inventory(()), is_exact=self.settings.rules.is_memory_exact)
-        self._ledgers, self._number_of, self._inventories = [empty], {}, {}
+        self._ledgers, self._number_of, self._inventories = [empty for _ in FIXED_STATES], {}, {}
         answered = (self._moves, self._hints, self._fits, self._points, self._largest)
         for answers in answered:
             answers.clear()
@@ -166,6 +171,8 @@ class LedgerStates:
 
     def fit(self, state: StateId, asked: Asked) -> Fit:
         """Return how many pods fit one after the other."""
+        if not knows_devices(state):
+            return Fit(0 if is_refused(state, asked.request) else NO_LIMIT, NOTHING_KNOWN)
         path: list[StateId] = []
         known = self._fits.get((state, asked))
         while known is None:
@@ -200,6 +207,16 @@ class LedgerStates:
     def after(self, state: StateId, shares: Iterable[Share], count: int) -> StateId:
         """Return the state with shares given (1) or taken back (-1)."""
         return self.number(self._ledgers[state].with_shares(shares, count))
+
+
+def knows_devices(state: StateId) -> bool:
+    """Whether there is a Device: certain devices are given out then."""
+    return state not in FIXED_STATES
+
+
+def is_refused(state: StateId, request: DeviceRequest) -> bool:
+    """Whether a node without a Device refuses a request: what is free there is not known."""
+    return request.needs_device_object or state == UNKNOWN_DEVICES
 
 
 def _terms(lifted: DeviceLedger, asked: Asked, held: HeldTerms | None) -> Iterable[Terms]:
