@@ -39,7 +39,7 @@ from koord.kube.translate.devices import DeviceTranslator, read_wishes
 from koord.kube.wire import WireDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 Fields = dict[str, Any]
 
@@ -78,14 +78,22 @@ def read_report(device: Mapping[str, Any], labels: Mapping[str, str]) -> DeviceR
             "annotations": meta.get("annotations"),
             "labels": {**(meta.get("labels") or {}), **labels},
         },
-        "spec": {
-            "devices": [one | {"minor": one.get("minor", 0)} for one in device["spec"]["devices"]]
-        },
+        "spec": {"devices": list(with_own_ids(device["spec"]["devices"]))},
     }
     wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
     report = DeviceTranslator().translate(wire)
     assert not report.problems
     return report
+
+
+def with_own_ids(entries: Iterable[Fields]) -> Iterator[Fields]:
+    """Give devices of one id ids of their own: Koordinator does not compare them, and we do."""
+    seen: set[tuple[str, str]] = set()
+    for one in entries:
+        own = (one["type"], one.get("id", ""))
+        name = f"{own[1]}-{len(seen)}" if own in seen else own[1]
+        seen.add(own)
+        yield one | {"minor": one.get("minor", 0), "id": name}
 
 
 def shares_of(allocations: Mapping[str, Any], report: DeviceReport) -> list[Share]:
