@@ -89,11 +89,11 @@ def read_report(device: Mapping[str, Any], labels: Mapping[str, str]) -> DeviceR
 def with_own_ids(entries: Iterable[Fields]) -> Iterator[Fields]:
     """Give devices of one id ids of their own: Koordinator does not compare them, and we do."""
     seen: set[tuple[str, str]] = set()
-    for one in entries:
-        own = (one["type"], one.get("id", ""))
-        name = f"{own[1]}-{len(seen)}" if own in seen else own[1]
-        seen.add(own)
-        yield one | {"minor": one.get("minor", 0), "id": name}
+    for at, one in enumerate(entries):
+        name = one.get("id", "")
+        is_known = bool(name) and (one["type"], name) in seen
+        seen.add((one["type"], name))
+        yield one | {"minor": one.get("minor", 0), "id": f"{name}-{at}" if is_known else name}
 
 
 def shares_of(allocations: Mapping[str, Any], report: DeviceReport) -> list[Share]:
