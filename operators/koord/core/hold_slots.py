@@ -1,11 +1,21 @@
-"""Slots: room for one pod each, of which holds are made. Where they are charged, holds decide."""
+"""Slots: room for one pod each, of which holds are made. Where they are charged, holds decide.
 
-from collections.abc import Sequence
+Room that a reservation holds for pods like that of a slot is kept already. The slot then counts as
+one of its users, so that it is neither kept twice nor given to others, and the reservation goes on
+paying for it.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from koord.core.framework.arrays import Mask
+from koord.core.framework.cycle import Cycle, Place
 from koord.core.gang.cache import order_of
 from koord.core.gang_model import GangKey
-from koord.core.pods import Pod, PodPhase
+from koord.core.pods import Pod, PodPhase, holder_of
+from koord.core.reservation.session import ReservationSession
 from koord.core.state import ClusterState
 
 
@@ -17,6 +27,71 @@ class Slot:
     node: str = ""
     row: int | None = None
     """Where it is charged in the current cycle; None: not charged."""
+    user: Pod | None = None
+    """What uses a reservation for it in the current cycle; None: it has room of its own."""
+    paid: Pod | None = None
+    """What quotas are charged for it then: what the reservation does not hold."""
+
+    def charge(self, cycle: Cycle, row: int) -> bool:
+        """Charge it to a row and to quotas, if both have room."""
+        if not cycle.has_room(self.pod.shape, row) or not cycle.keep(self.pod, 1):
+            return False
+        cycle.place(self.pod.shape, row)
+        self.row = row
+        return True
+
+    def charge_reserved(self, cycle: Cycle, uid: str, domain: Mask | None) -> bool:
+        """Charge it to a reservation with room for such a pod: on its own node, or the first one.
+
+        ``uid`` is one that no pod has; ``domain`` None: any node will do.
+        """
+        session = cycle.find_session(ReservationSession)
+        if session is None:
+            return False
+        user = replace(self.pod, uid=uid, node="", recorded=None, pinned=False, allocations=())
+        if not session.concerns(cycle.shape_of(user)):
+            return False
+        for row in self._rows(cycle, session, user):
+            mark = cycle.checkpoint()
+            if (domain is None or domain[row]) and self._use(cycle, session, user, row):
+                self.row, self.node, self.user = row, cycle.table.node_at(row).name, user
+                return True
+            cycle.rollback(mark)
+        return False
+
+    def _rows(self, cycle: Cycle, session: ReservationSession, user: Pod) -> Iterator[int]:
+        """Yield the rows with room that is held for such a pod, that of its own node first."""
+        shape, table = cycle.shape_of(user), cycle.table
+        own = table.row_of.get(self.node)
+        if own is not None:
+            yield from session.holders(shape, np.array([own]))
+        rows = session.holders(shape, np.arange(len(table.nodes)))
+        yield from sorted(rows.keys() - {own}, key=lambda row: int(table.name_rank[row]))
+
+    def _use(self, cycle: Cycle, session: ReservationSession, user: Pod, row: int) -> bool:
+        place = cycle.reserve(user, cycle.shape_of(user), row)
+        if not isinstance(place, Place) or not holder_of(place.allocations):
+            return False
+        held = session.let_reservation_pay(user)
+        rest = ((name, n - held.get(name, 0)) for name, n in user.shape.requests)
+        shape = replace(user.shape, requests=tuple((name, n) for name, n in rest if n > 0))
+        self.paid = replace(self.pod, shape=shape, counted=() if held else self.pod.counted)
+        return cycle.keep(self.paid, 1)
+
+    def discharge(self, cycle: Cycle) -> None:
+        """Undo what the slot was charged with; it still has its row, for a rollback."""
+        if self.row is None:
+            return
+        if self.user is None:
+            cycle.place(self.pod.shape, self.row, -1)
+            cycle.keep(self.pod, -1)
+        else:
+            cycle.remove((self.user,))
+            cycle.keep(self.paid or self.pod, -1)
+
+    def forget(self) -> None:
+        """Take note that it is charged nowhere."""
+        self.row = self.user = self.paid = None
 
 
 def make_slots(

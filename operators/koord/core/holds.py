@@ -158,7 +158,7 @@ class Holds:
         planner = _HoldPlanner(cycle, _plan_nothing, scoring, 0.0, {}, {}, self._open)
         for hold in others:
             for slot in hold.slots:
-                slot.row = None
+                slot.forget()
         for hold in others:
             planner.reserve(hold)
 
@@ -232,7 +232,7 @@ class _HoldPlanner:
     def plan(self, units: Sequence[Unit]) -> Plan:
         for hold in (*self.replacements.values(), *self.partial.values()):
             for slot in hold.slots:
-                slot.row = None
+                slot.forget()
         # Slots on their own node come before slots that may go to any node.
         for hold in self.replacements.values():
             self._reserve_on_nodes(hold)
@@ -279,9 +279,7 @@ class _HoldPlanner:
             return frozenset()
         mark = self.cycle.checkpoint()
         for slot in (slot for hold in charged for slot in hold.slots):
-            if slot.row is not None:
-                self.cycle.place(slot.pod.shape, slot.row, -1)
-                self.cycle.keep(slot.pod, -1)
+            slot.discharge(self.cycle)
         found = frozenset(placement.unit for placement in self.run(self.cycle, units).placements)
         self.cycle.rollback(mark)
         return found
@@ -405,15 +403,15 @@ class _HoldPlanner:
         domains = {
             group: find_replacement_domain(self.cycle, view, hold.gang, group) for group in groups
         }
-        for slot in hold.slots:
-            row = self.cycle.table.row_of.get(slot.node)
-            if slot.row is not None or row is None:
+        for at, slot in enumerate(hold.slots):
+            if slot.row is not None:
                 continue
-            shape, domain = slot.pod.shape, self._domain_of(slot, domains)
-            is_in = domain is None or domain[row]
-            if is_in and self.cycle.has_room(shape, row) and self.cycle.keep(slot.pod, 1):
-                self.cycle.place(shape, row)
-                slot.row = row
+            domain, row = self._domain_of(slot, domains), self.cycle.table.row_of.get(slot.node)
+            is_replaced = bool(hold.gang)
+            if is_replaced and slot.charge_reserved(self.cycle, f"{hold.gang}/{at}", domain):
+                continue
+            if row is not None and (domain is None or domain[row]):
+                slot.charge(self.cycle, row)
         return domains
 
     def _domain_of(self, slot: Slot, domains: Mapping[str, Mask | None]) -> Mask | None:
@@ -424,7 +422,5 @@ class _HoldPlanner:
 
     def _release(self, hold: _Hold) -> None:
         for slot in hold.slots:
-            if slot.row is not None:
-                self.cycle.place(slot.pod.shape, slot.row, -1)
-                self.cycle.keep(slot.pod, -1)
-                slot.row = None
+            slot.discharge(self.cycle)
+            slot.forget()

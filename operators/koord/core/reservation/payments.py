@@ -63,6 +63,14 @@ class Payments:
         self._set(pod.uid, (uid, given_back) if given_back else None)
         return True
 
+    def take_back(self, pod: Pod) -> Amounts:
+        """Take back what was left to a pod, and return it: what the reservation pays for."""
+        paid = self._paid.get(pod.uid)
+        if paid is None or not self._charge(*paid, 1):
+            return {}
+        self._set(pod.uid, None)
+        return paid[1]
+
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
         """Take back what was left to pods that were not placed."""
         if not self._paid:

@@ -346,6 +346,13 @@ class ReservationSession(Session):
         self._note(pod.uid, use)
         return None
 
+    def let_reservation_pay(self, pod: Pod) -> Amounts:
+        """Charge what a pod took of a reservation to that one's quota again; return it.
+
+        For room that is kept, by the reservation for as long as nobody else uses it.
+        """
+        return self._payments.take_back(pod)
+
     def _is_port_held(self, draft: Draft, account: ReservationAccount) -> bool:
         """Whether another reservation of the node holds a host port of a pod."""
         wanted = set(draft.shape.host_ports)

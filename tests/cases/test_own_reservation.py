@@ -1,0 +1,37 @@
+"""Gangs and the reservations that their members may use: what is held is held once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.operators.test_reservations import allocated, reservations
+
+if TYPE_CHECKING:
+    from tests.operators.conftest import Cluster
+    from tests.operators.test_reservations import Reservations
+
+__all__ = ["reservations"]
+OWNER = {"app": "a"}
+
+
+def test_room_of_a_lost_member_is_kept_by_its_reservation_alone(
+    cluster: Cluster, reservations: Reservations
+) -> None:
+    first = cluster.add_nodes(4)[0]
+    reservations.create("r", 8)
+    node = reservations.expect("r")["nodeName"]
+    assert node == first
+    cluster.gang("x", 2, labels=OWNER)
+    cluster.expect_bound("x-0", "x-1")
+    inside = next(name for name in ("x-0", "x-1") if allocated(cluster, name))
+    cluster.delete_pod(inside)
+    cluster.pod("by-0")
+    cluster.pod("by-1")
+    cluster.expect_bound("by-0", "by-1")
+    assert node not in {cluster.bound()[name] for name in ("by-0", "by-1")}
+    # It is kept for the replacement all the same.
+    cluster.pod("other-owner", labels=OWNER)
+    cluster.expect_pod("other-owner", "KeptForReplacements")
+    cluster.pod("x-2", group="x", labels=OWNER)
+    cluster.expect_bound("x-2")
+    assert cluster.bound()["x-2"] == node
