@@ -45,7 +45,8 @@ def test_valid_arguments(typed: str, question: Question, monkeypatch) -> None:
     [
         ("nude x", "there is no kind 'nude'; did you mean node"),
         ("jobset x", "of other workloads name the PodGroup or a pod: pg/NAME or pod/NAME"),
-        ("train", "if it is a name, write job/train or pod/train"),
+        ("a/b/c", "give a NAME, NAMESPACE/NAME or KIND/NAME"),
+        ("a/x -n b", "a/x is not in namespace b"),
         ("pod", "give a NAME"),
         ("pod/", "give a NAME"),
         ("pod a/b/c", "give a NAME"),

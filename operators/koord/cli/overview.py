@@ -65,7 +65,8 @@ def queue(
     """Show what waits, in the order in which it is planned.
 
     Positions count everything that waits in the cluster, also with a namespace. What is not
-    complete yet has none. AHEAD are the GPUs that all before it ask for.
+    complete yet has none. AHEAD are the GPUs that all before it ask for. Jobs that suspend holds
+    come last, if their pods would opt in.
 
     For example:
 

@@ -94,7 +94,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         typer.Argument(
             metavar="KIND",
             help="pod (po), podgroup (pg), job, statefulset (sts), deployment, replicaset (rs), "
-            "reservation (rsv), elasticquota (eq) or node; or KIND/NAME.",
+            "reservation (rsv), elasticquota (eq) or node; or KIND/NAME, or a NAME alone.",
             autocompletion=_complete_kind,
             show_default=False,
         ),
@@ -124,6 +124,8 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
     For example:
 
+      koord explain train
+
       koord explain pod team-a/train-0
 
       koord explain podgroup train --namespace team-a --output json
@@ -132,7 +134,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
       kubectl koord explain eq/team-a
     """
-    kind, namespace, name = parse_target(kind, namespace, name)
+    kind, namespace, name = _find_meant(kind, namespace, name, kubeconfig, context)
     if kind in {"quota", "node"}:
         if kind == "quota":
             from koord.cli.quota_view import show_quota
@@ -151,6 +153,23 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         Question(kinds[kind], namespace, name, kubeconfig, context, compat),
         Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code),
     )
+
+
+def _find_meant(
+    kind: str, namespace: str, name: str, kubeconfig: str, context: str
+) -> tuple[str, str, str]:
+    """Parse as ``parse_target`` does, and look up NAME and NAMESPACE/NAME without a kind."""
+    first, slash, rest = kind.partition("/")
+    if name or first.lower() in _KINDS:
+        return parse_target(kind, namespace, name)
+    if rest.count("/") or (slash and not (first and rest)) or not kind:
+        raise typer.BadParameter("give a NAME, NAMESPACE/NAME or KIND/NAME", param_hint="KIND")
+    if slash and namespace not in {"", first}:
+        raise typer.BadParameter(f"{kind} is not in namespace {namespace}", param_hint="KIND")
+    from koord.cli.find_by_name import find_named
+
+    found = find_named(first if slash else namespace, rest or first, kubeconfig, context)
+    return found.kind, found.namespace, found.name
 
 
 def parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:

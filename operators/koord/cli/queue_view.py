@@ -1,5 +1,6 @@
 """Reads the cluster and prints what waits: ``koord queue``. Not imported for ``--help``."""
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,23 +16,29 @@ from koord.cli.cluster import (
     refuse_without_pods,
 )
 from koord.cli.common import Output, warn
+from koord.cli.connection import open_client
 from koord.cli.missing_rights import is_unknown, keep_known, list_warnings
 from koord.cli.output import format_age, make_table, print_in
 from koord.cli.reported import Reports
+from koord.cli.suspended_jobs import HeldJob, list_held, view_held
 from koord.core.framework.scoring import Scoring
 from koord.core.queue_view import Waiting, view_queue
 from koord.core.text import format_time, named
+from koord.kube.errors import KubeError
 from koord.kube.kinds import POD_GROUPS, PODS
+
+_JOBS_UNKNOWN = "you may not list jobs.batch: suspended Jobs are left out"
 
 
 def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading, target = read_without_target(kubeconfig, context, namespace)
     refuse_without_pods(reading, target)
     refuse_unknown_namespace(reading, namespace)
-    warnings = list_warnings(reading, target)
+    held = read_held(kubeconfig, context, target.namespace)
+    warnings = list_warnings(reading, target) + (() if held is not None else (_JOBS_UNKNOWN,))
     for warning in warnings:
         warn(warning)
-    every = find_waiting(reading, target)
+    every = (*find_waiting(reading, target), *view_held(reading.state, held or []))
     shown = [one for one in every if not namespace or namespace in one.namespaces]
     now = time.time()
     print_in(
@@ -43,6 +50,19 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
         names=lambda: (f"{one.kind}/{name}" for one in shown for name in one.names),
         text=lambda: draw(shown, now, is_wide=output is Output.WIDE),
     )
+
+
+def read_held(kubeconfig: str, context: str, namespace: str) -> list[HeldJob] | None:
+    """Return Jobs that ``suspend`` holds; None if they cannot be read."""
+
+    async def read() -> list[HeldJob] | None:
+        async with open_client(kubeconfig, context) as (client, _):
+            return await list_held(client, namespace)
+
+    try:
+        return asyncio.run(read())
+    except KubeError:
+        return None
 
 
 def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:

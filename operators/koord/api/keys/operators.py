@@ -51,6 +51,8 @@ SHARED_WITH: Final = f"{PREFIX}shared-with"
 MAX_PRIORITY: Final = f"{PREFIX}max-priority"
 """Quota annotation, a whole number: pods of the quota and of those below it that have a higher
 priority wait."""
+INJECT: Final = f"{PREFIX}inject"
+"""Namespace label: which of its new pods the policy `inject` makes opt in."""
 IN_USE: Final = f"{PREFIX}in-use"
 """Finalizer: of a quota that has pods or children."""
 DELETION_POLICY: Final = f"{PREFIX}deletion-policy"
