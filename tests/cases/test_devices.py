@@ -11,10 +11,11 @@ from tests.operators.test_devices import (
     add_node,
     find_holders,
     make_device,
+    minors,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.operators.conftest import Cluster
 
@@ -122,3 +123,55 @@ def test_a_deleted_device_binds_nobody_without_a_device(cluster: Cluster, node: 
 
 def message(cluster: Cluster, pod: str) -> str:
     return cluster.condition(cluster.get_pod(pod), "operators.koordinator.sh/Placed")[2]
+
+
+RESERVATIONS = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
+
+
+@pytest.fixture
+def reserve(cluster: Cluster) -> Iterator[Callable[[int], str]]:
+    """Make a reservation of GPUs for pods with the label app: x, and wait until it is available."""
+    name = f"{cluster.namespace}-rd"
+    path = f"{RESERVATIONS}/{name}"
+
+    def make(gpus: int) -> str:
+        requests = {"resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}
+        pod = {
+            "nodeSelector": {"test": cluster.namespace},
+            "containers": [{"name": "c", "image": "x", **requests}],
+        }
+        template = {"metadata": {"namespace": cluster.namespace}, "spec": pod}
+        owners = [{"labelSelector": {"matchLabels": {"app": "x"}}}]
+        spec = {"owners": owners, "template": template, "allocateOnce": False}
+        body = {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Reservation",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        cluster.box.client.create(RESERVATIONS, body)
+
+        def is_available() -> bool:
+            status: dict[str, Any] = cluster.box.client.get(path).get("status", {})
+            return status.get("phase") == "Available"
+
+        cluster.expect(is_available, "the reservation is available")
+        return name
+
+    yield make
+    cluster.box.client.delete(path)
+
+
+def test_an_owner_gets_the_gpus_that_are_held_for_it(
+    cluster: Cluster, node: str, reserve: Callable[[int], str]
+) -> None:
+    """What is held comes first, so that 8 - 1 - 4 are left for others."""
+    assert node
+    cluster.pod("one", gpus=1)
+    cluster.expect_bound("one")
+    reserve(2)
+    cluster.pod("own", gpus=4, labels={"app": "x"})
+    cluster.expect_bound("own")
+    assert {2, 3} < set(minors(cluster, "own"))
+    cluster.pod("by", gpus=3)
+    cluster.expect_bound("by")

@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.cluster import FakeCluster, make_unit
-from tests.device.nodes import report
+from tests.device.nodes import a100x8, gpu, report, whole, wish
+from tests.device.nodes import make_node as make_inventory
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
 from koord.core.device.allocation import DeviceAllocation
-from koord.core.device.plugin import Devices
+from koord.core.device.held import HeldTerms
+from koord.core.device.inventory import HOPPER_PARTITIONS
+from koord.core.device.ledger import DeviceLedger
+from koord.core.device.model import PartitionTable
+from koord.core.device.plugin import PACKED, Devices
 from koord.core.device.session import DeviceSession
+from koord.core.device.states import Asked, LedgerStates, Move
 from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, NVIDIA_GPU, RDMA, RDMA_SHARE
 from koord.core.framework.cycle import Place
 from koord.core.pods import Handling
@@ -129,6 +137,41 @@ def test_an_owner_gets_a_held_gpu_on_a_full_node_and_others_do_not() -> None:
     assert made.held() == [0, 1]
     assert made.put(other("c")) == {}
     assert made.put(owner("z")) == {"z": "r: 0"}
+
+
+def test_an_owner_of_more_than_is_held_gets_what_is_held_and_others_besides() -> None:
+    made = GpuCluster()
+    made.put(other("one"))
+    made.reserve(reserved={NVIDIA_GPU: 2}, is_once=False)
+    assert made.held() == [2, 3]
+    assert made.put(owner("w", 4)) == {"w": "r: 1 2 3 4"}
+    assert made.held() == []
+    assert made.put(other("by", 3)) == {"by": "-: 5 6 7"}
+
+
+@given(
+    data=st.data(),
+    held=st.sets(st.integers(0, 7), min_size=1),
+    gpus=st.sampled_from(["a100x8", "no places", "table"]),
+)
+def test_held_devices_come_first(data: st.DataObject, held: set[int], gpus: str) -> None:
+    """As many of them as are asked for, wherever they are: the others may be anywhere."""
+    used = data.draw(st.sets(st.sampled_from([n for n in range(8) if n not in held] or [8])))
+    inventory = a100x8()
+    if gpus == "table":
+        inventory = replace(inventory, table=PartitionTable(HOPPER_PARTITIONS))
+    elif gpus == "no places":
+        inventory = make_inventory(map(gpu, range(8)))
+    ledger = DeviceLedger(inventory).with_shares(whole(n) for n in used | held)
+    asked = data.draw(st.integers(1, 8 - len(used - {8})))
+    state = LedgerStates(PACKED)
+    terms = HeldTerms(tuple(whole(n) for n in sorted(held)))
+    request = wish({NVIDIA_GPU: asked})
+    move = state.move(state.number(ledger), Asked(request), held=terms)
+    assert isinstance(move, Move)
+    given = {share.minor for share in move.shares}
+    assert len(given & held) == min(asked, len(held))
+    assert not given & used
 
 
 def test_owners_of_one_unit_share_what_is_held() -> None:

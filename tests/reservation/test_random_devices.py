@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.builders import make_pod
 from tests.cluster import make_unit
-from tests.device.nodes import GPU_TOTAL
+from tests.device.nodes import GPU_TOTAL, report
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 from tests.reservation.test_devices import HALF, GpuCluster
 
 from koord.core.device.audit import find_drift as find_device_drift
 from koord.core.device.session import DeviceSession
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, NVIDIA_GPU, RDMA_SHARE
+from koord.core.device_names import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY_RATIO,
+    NVIDIA_GPU,
+    RDMA,
+    RDMA_SHARE,
+)
 from koord.core.pods import Handling, PodPhase
 from koord.core.reservation.audit import find_drift
 from koord.core.reservation.lifecycle import expire
@@ -24,6 +32,7 @@ from koord.core.reservation.model import AllocatePolicy
 from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
 
 if TYPE_CHECKING:
+    from koord.core.device.model import DeviceReport
     from koord.core.pods import Pod
     from koord.core.reservation.model import Reservation
 
@@ -44,6 +53,7 @@ asks: st.SearchStrategy[dict[str, int]] = st.sampled_from(
 )
 policies = st.sampled_from([RESTRICTED, ALIGNED, AllocatePolicy.DEFAULT])
 TOTAL = dict(GPU_TOTAL)
+PERCENT = {GPU_CORE, RDMA_SHARE}
 
 
 class DeviceHistories(RuleBasedStateMachine):
@@ -55,9 +65,13 @@ class DeviceHistories(RuleBasedStateMachine):
         self.pods: dict[str, Pod] = {}
         self.reservations: dict[str, Reservation] = {}
         self.cluster = GpuCluster(NODES)
+        self.reports: dict[str, DeviceReport] = {}
+        """Node -> what it reports since its devices were numbered anew."""
 
     def start(self) -> GpuCluster:
         made = GpuCluster(NODES)
+        for one in self.reports.values():
+            made.state.upsert_devices(one)
         for pod in self.pods.values():
             made.pods(pod)
         for one in self.reservations.values():
@@ -98,6 +112,16 @@ class DeviceHistories(RuleBasedStateMachine):
             bound = replace(one.pod, node=one.node, allocations=one.allocations)
             self.pods[bound.uid] = replace(bound, handling=Handling.BIND, is_gated=False)
             self.cluster.pods(self.pods[bound.uid])
+
+    @rule(pick=picks, gpus=st.permutations(range(8)), nics=st.permutations(range(1, 5)))
+    def renumber(self, pick: int, gpus: list[int], nics: list[int]) -> None:
+        """A node starts anew, and its driver counts otherwise."""
+        first = report(f"n{1 + pick % NODES}")
+        was = {(GPU, now): (GPU, then) for now, then in enumerate(gpus)}
+        was |= {(RDMA, now): (RDMA, then) for now, then in enumerate(nics, 1)}
+        names = {key: first.names[was[key]] for key in first.names}
+        self.reports[first.node] = replace(first, names=names)
+        self.cluster.state.upsert_devices(self.reports[first.node])
 
     @precondition(lambda self: self.pods)
     @rule(pick=picks)
@@ -168,6 +192,17 @@ class DeviceHistories(RuleBasedStateMachine):
                     assert amount <= (TOTAL[name] if kind == GPU else 100), (kind, minor)
 
     @invariant()
+    def no_id_is_given_twice(self) -> None:
+        sums: Counter[tuple[str, str]] = Counter()
+        for pod in self.pods.values():
+            for one in pod.allocations if pod.phase is not PodPhase.SUCCEEDED else ():
+                for share, name in zip(
+                    getattr(one, "shares", ()), getattr(one, "names", ()), strict=True
+                ):
+                    sums[pod.node, name.id] += max(n for key, n in share.part if key in PERCENT)
+        assert all(n <= 100 for n in sums.values()), sums
+
+    @invariant()
     def a_pod_uses_what_its_reservation_lets_it(self) -> None:
         plugin = self.cluster.state.plugin(Reservations)
         for uid, one in self.reservations.items():
@@ -181,11 +216,11 @@ class DeviceHistories(RuleBasedStateMachine):
                 assert {key for key in theirs if key[0] in {kind for kind, _ in mine}} <= set(mine)
 
 
-def held(allocations: Any) -> dict[tuple[str, int], Any]:
+def held(allocations: Any) -> dict[tuple[str, str], Any]:
     return {
-        (share.kind, share.minor): share.part
+        (share.kind, name.id): share.part
         for one in allocations
-        for share in getattr(one, "shares", ())
+        for share, name in zip(getattr(one, "shares", ()), getattr(one, "names", ()), strict=True)
     }
 
 

@@ -21,7 +21,14 @@ from koord.core.device.causes import (
     TEMPLATE,
     Lacking,
 )
-from koord.core.device.choice import Candidate, Picked, find_candidates, in_order, pick
+from koord.core.device.choice import (
+    Candidate,
+    Picked,
+    count_preferred,
+    find_candidates,
+    in_order,
+    pick,
+)
 from koord.core.device.device_plugins import DEVICE_PLUGINS, AdapterRejected, AllocatedGpu
 from koord.core.device.joint import rank_switches
 from koord.core.device.ledger import DeviceLedger, complete
@@ -199,12 +206,15 @@ class _Attempt:
         self, request: TypeRequest, candidates: Sequence[Candidate]
     ) -> list[Picked] | Lacking | None:
         """Return GPUs by partition, then by place; None if neither is known."""
-        rules = self.settings.rules
+        rules, tables = self.settings.rules, None
         if not request.is_shared:
-            ways = choose_by_partition(self.ledger, self.request, request, candidates, rules)
-            if not isinstance(ways, Lacking) or must_honor(self.ledger, self.request):
-                return ways
+            tables = choose_by_partition(self.ledger, self.request, request, candidates, rules)
+            is_known = not isinstance(tables, Lacking) and not self.terms.preferred
+            if is_known or must_honor(self.ledger, self.request):
+                return tables
         ways = choose_by_scope(self.ledger, request, candidates, rules)
+        if tables and not isinstance(tables, Lacking) and _is_as_good(tables, ways):
+            return tables
         if isinstance(ways, Lacking) and not ways.is_resolvable and request.hint.scope is None:
             return None
         return ways
@@ -287,3 +297,10 @@ class _Attempt:
                 template,
                 is_exclusive=keeps and hint.exclusive is Exclusive.PCIE,
             )
+
+
+def _is_as_good(tables: Sequence[Picked], ways: Sequence[Picked] | Lacking) -> bool:
+    """Whether a partition has as many of the preferred devices as there can be together."""
+    if isinstance(ways, Lacking):
+        return True
+    return count_preferred(tables[0]) >= count_preferred(ways[0])

@@ -49,6 +49,10 @@ Picked: TypeAlias = list[tuple[Candidate, Part]]
 """Devices, and what is taken of each."""
 
 
+def count_preferred(picked: Picked) -> int:
+    return sum(one.is_preferred for one, _ in picked)
+
+
 def find_candidates(
     ledger: DeviceLedger,
     request: TypeRequest,

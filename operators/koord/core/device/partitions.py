@@ -1,7 +1,8 @@
 """Chooses GPUs by the partition table of a node (NVSwitch, HCCS).
 
-Partitions of a higher score are preferred. Among equals the one is chosen that leaves the most
-partitions whole, large ones first; then the one listed first.
+Partitions with most of the preferred devices come first, then those of a higher score. Among
+equals the one is chosen that leaves the most partitions whole, large ones first; then the one that
+is listed first.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from koord.core.device.causes import (
     PARTITION_SIZE,
     Lacking,
 )
-from koord.core.device.choice import Candidate, Picked
+from koord.core.device.choice import Candidate, Picked, count_preferred
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     DeviceRequest,
@@ -69,10 +70,11 @@ def choose_by_partition(
     if not ways:
         return Lacking(INSUFFICIENT_PARTITION, GPU, count, free.bit_count())
     by_minor = {one.device.minor: one for one in candidates}
-    return [
+    found = [
         [(one, gpus.parts[0]) for minor, one in by_minor.items() if way.minors >> minor & 1]
         for way in ways
     ]
+    return sorted(found, key=lambda one: -count_preferred(one))
 
 
 def _is_feasible(partition: Partition, free: Minors, bandwidth: int | None) -> bool:

@@ -1,6 +1,7 @@
 """Chooses GPUs that are close to each other: on one PCIe switch, NUMA node, socket, or node.
 
-The smallest scope that holds the whole request is the best; among equals the one whose path has
+Where most of the preferred devices are is the best. Then the smallest scope that holds the whole
+request; among equals the one whose path has
 the most parts in use, so that unused switches and NUMA nodes stay whole; then the first one. Inside
 a scope the lowest minors are taken. Source of the order: Koordinator; sockets and GPUs of unknown
 place are ours.
@@ -17,7 +18,7 @@ from koord.core.device.causes import (
     SHARES_IN_SCOPE,
     Lacking,
 )
-from koord.core.device.choice import Candidate, Picked, in_order, pick
+from koord.core.device.choice import Candidate, Picked, count_preferred, in_order, pick
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     Device,
@@ -48,7 +49,7 @@ class _Found:
     """A scope that holds a request, and how it compares with others: greater is better."""
 
     picked: Picked
-    rank: tuple[int, int, int]
+    rank: tuple[int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -71,10 +72,13 @@ class _Search:
         inside = [one for minor, one in self.candidates.items() if node.minors >> minor & 1]
         if self.request.is_shared:
             inside = in_order(inside)
+        else:
+            inside.sort(key=lambda one: not one.is_preferred)
         picked = pick(inside, self.request)
         if picked is not None:
             points = picked[0][0].points if self.request.is_shared else 0
-            self.found.append(_Found(picked, (depth, in_use, points)))
+            rank = (count_preferred(picked), depth, in_use, points)
+            self.found.append(_Found(picked, rank))
 
 
 def _is_within(scope: Scope, wanted: Scope, count: int) -> bool:
