@@ -47,7 +47,7 @@ class FakeEvictor:
             self.spared.append(pod.name)
         return self._set(pod, is_eviction_pending=False)
 
-    async def evict(self, pod: Pod) -> Eviction:
+    async def reclaim(self, pod: Pod) -> Eviction:
         self.asked[pod.name] += 1
         answer = self.answers.get(pod.name, Eviction.EVICTED)
         if answer is Eviction.EVICTED:

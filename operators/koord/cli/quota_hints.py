@@ -17,6 +17,7 @@ from koord.core.quota.reasons import (
 )
 from koord.core.quota.reclaim import Overuse, find_entitlement, find_overuse
 from koord.core.quota_users import find_users, largest_first
+from koord.core.reclaim import find_reach
 from koord.core.state import ClusterState
 from koord.core.text import named
 from koord.core.units import format_amount
@@ -48,7 +49,11 @@ def hint_at_quota(
         wanted = next((over[one.spec.name] for one in others if one.spec.name in over), None)
         most = find_entitlement(ledger, reason.quota).get(key, 0)
         is_claim = used + short.asked <= most
-        when = _tell_when(wanted, reclaim) if is_claim else _tell_no_claim(wanted, account, most)
+        when = (
+            _tell_when(state, ledger, wanted, reclaim)
+            if is_claim
+            else _tell_no_claim(wanted, account, most)
+        )
         yield f"{_tell_others(state, ledger, others, key)} {when}"
 
 
@@ -94,11 +99,16 @@ def _tell_quota(state: ClusterState, account: Account, key: str, ledger: Ledger)
     )
 
 
-def _tell_when(over: Overuse | None, reclaim: ReclaimSetting) -> str:
+def _tell_when(
+    state: ClusterState, ledger: Ledger, over: Overuse | None, reclaim: ReclaimSetting
+) -> str:
     """Say when a quota gets what it is entitled to."""
     if over is None:
         return _ENTITLED
     text = _tell_overuse(over)
+    reach = find_reach(state, ledger, over.quota, over.resource)
+    if not reach.movable and not (reclaim.is_known and reclaim.after is None):
+        return f"{text} {reach.text(over.resource)}"
     if not reclaim.is_known:
         return text
     return f"{text} {tell_reclaim(reclaim.after, reclaim.due_in(over.quota))}"

@@ -19,7 +19,7 @@ from koord.controllers.unit_eviction import UnitEvictions
 from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
 from koord.core.plan import UnitKey
-from koord.core.pods import Pod
+from koord.core.pods import Handling, Pod
 from koord.core.preemption.model import Exempt, Moment
 from koord.core.queue import Blocked
 from koord.core.quota.model import QuotaName, QuotaSpec
@@ -96,7 +96,7 @@ class RevokeController:
     """Version of the quotas at the last check."""
 
     def __post_init__(self) -> None:
-        self.evictions = UnitEvictions(self.state, self.evictor.evict)
+        self.evictions = UnitEvictions(self.state, self.evictor.reclaim)
         self._asked = AskedUnits(self.state, self.options.soft_eviction_limit)
         self._patience = OveruseTimer(self.options.delay)
 
@@ -202,7 +202,7 @@ class RevokeController:
 
     def _name_of(self, beneficiary: UnitKey) -> str:
         by = self.state.pods.get(beneficiary)
-        return by.key if by is not None else beneficiary
+        return by.title if by is not None else beneficiary
 
     def _choose(self, name: QuotaName, exempt: Exempt) -> tuple[Reclaim, ...]:
         try:
@@ -217,6 +217,8 @@ class RevokeController:
 
     async def _evict_unit(self, unit: Reclaim, *, waits: bool) -> bool:
         """Mark a unit and evict it; one that ``waits`` is evicted when its plan's time is over."""
+        # Nobody ends a reservation by himself, and it has no mark by which to find it later.
+        waits = waits and any(pod.handling is not Handling.RESERVE for pod in unit.pods)
         is_marked = await self._mark(unit)
         if not is_marked or not (waits or await self.evictions.evict_all(unit.pods)):
             await asyncio.gather(*map(self.evictor.unmark, unit.pods))

@@ -235,7 +235,7 @@ def first_refusal(
         if preempting is not None:
             return preempting
         unit = next(unit for unit in units if unit.key == refusal.unit)
-        return QuotaClaims(state, reclaim).add(unit, refusal.reason)
+        return QuotaClaims(state, reclaim, tries=1).add(unit, refusal.reason)
     assignments = [one for placement in outcome.placements for one in placement.assignments]
     return Planned(len(assignments), len({one.node for one in assignments}))
 

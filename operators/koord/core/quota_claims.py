@@ -13,6 +13,7 @@ from typing import Final
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.plan import Unit
 from koord.core.pods import Pod
+from koord.core.queue import Blocked
 from koord.core.quota.claims import UNKNOWN, Borrower, QuotaClaim, ReclaimSetting
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName
@@ -21,6 +22,7 @@ from koord.core.quota.reclaim import Overuse, find_entitlement, find_overuse
 from koord.core.quota.share_terms import find_scaled
 from koord.core.quota_users import find_users, largest_first
 from koord.core.reasons import Reason
+from koord.core.reclaim import find_reach, plan_reclaim
 from koord.core.state import ClusterState
 from koord.core.text import cut
 
@@ -29,14 +31,21 @@ MAX_REMEMBERED: Final = 1024
 
 
 class QuotaClaims:
-    """Adds claims to reasons; what is found is kept until quotas or their use change."""
+    """Adds claims to reasons; what is found is kept until quotas or their use change.
 
-    def __init__(self, state: ClusterState, reclaim: ReclaimSetting = UNKNOWN) -> None:
+    With ``tries`` it looks whether reclaim would find victims, for this many units: that costs as
+    much as what the operators do then.
+    """
+
+    def __init__(
+        self, state: ClusterState, reclaim: ReclaimSetting = UNKNOWN, tries: int = 0
+    ) -> None:
         self.reclaim = reclaim
+        self._tries = tries
         self._state = state
         self._version: Hashable = None
         self._over: tuple[Overuse, ...] = ()
-        self._users: dict[tuple[QuotaName, str], tuple[str, ...]] = {}
+        self._borrowers: dict[tuple[QuotaName, str], Borrower] = {}
         self._known: dict[str, tuple[Reason, Reason]] = {}
         """Unit -> its reason without and with the claim."""
 
@@ -78,7 +87,7 @@ class QuotaClaims:
         version = self._state.quotas.version, len(self._state.reclaimed)
         if version != self._version:
             self._version, self._over = version, find_overuse(ledger)
-            self._users.clear()
+            self._borrowers.clear()
             self._known.clear()
         return ledger
 
@@ -97,6 +106,7 @@ class QuotaClaims:
                 continue
             borrowers = tuple(self._find_borrowers(ledger, account.path, key))
             if borrowers:
+                reached = [one.quota for one in borrowers if one.reach.movable]
                 return QuotaClaim(
                     quota=name,
                     resource=key,
@@ -107,11 +117,22 @@ class QuotaClaims:
                     borrowers=borrowers,
                     is_known=self.reclaim.is_known,
                     after=self.reclaim.after,
-                    due_in=self.reclaim.due_in(borrowers[0].quota),
+                    due_in=self.reclaim.due_in((*reached, borrowers[0].quota)[0]),
                     leaving=self._find_leaving({one.quota for one in borrowers}),
                     scaled=find_scaled(ledger.solution(name), account.spec, key),
+                    frees_room=self._frees_room(ledger, unit, reason, reached),
                 )
         return None
+
+    def _frees_room(
+        self, ledger: Ledger, unit: Unit, reason: Reason, quotas: Sequence[QuotaName]
+    ) -> bool | None:
+        """Whether the operators would find victims in one of these quotas for a unit."""
+        if self.reclaim.after is None or not self._tries:
+            return None
+        self._tries -= 1
+        blocked = (Blocked(unit, unit.pods, reason),)
+        return any(plan_reclaim(self._state, ledger, name, blocked) for name in quotas)
 
     def _ask(self, unit: Unit, name: QuotaName, key: str) -> int:
         quotas = self._state.quotas
@@ -134,7 +155,11 @@ class QuotaClaims:
             and not ledger.account(one.quota).spec.is_parent
         ]
         for one in sorted(found, key=lambda one: (-one.over, one.quota)):
-            yield Borrower(one.quota, one.over, self._users_of(one.quota, key))
+            if (one.quota, key) not in self._borrowers:
+                users = self._find_users(one.quota, key)
+                reach = find_reach(self._state, ledger, one.quota, key)
+                self._borrowers[one.quota, key] = Borrower(one.quota, one.over, users, reach)
+            yield self._borrowers[one.quota, key]
 
     def _find_leaving(self, quotas: Collection[QuotaName]) -> tuple[str, ...]:
         """Return the evicted pods of these quotas that still use their nodes, by name."""
@@ -142,15 +167,10 @@ class QuotaClaims:
         pods = (pod for pod in every if pod.is_being_evicted)
         return tuple(sorted(pod.key for pod in pods if self._state.quotas.quota_of(pod) in quotas))
 
-    def _users_of(self, quota: QuotaName, key: str) -> tuple[str, ...]:
+    def _find_users(self, quota: QuotaName, key: str) -> tuple[str, ...]:
         """Return the gangs and pods that use most of a resource in a quota."""
-        if (quota, key) not in self._users:
-            staying = [
-                one for one in find_users(self._state, {quota}) if one.terminating < one.pods
-            ]
-            most = largest_first(staying, key)[:MOST_USERS]
-            self._users[quota, key] = tuple(one.title for one in most)
-        return self._users[quota, key]
+        staying = [one for one in find_users(self._state, {quota}) if one.terminating < one.pods]
+        return tuple(one.title for one in largest_first(staying, key)[:MOST_USERS])
 
 
 def _scarce(reason: InsufficientNodes | QuotaExceeded) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ entitled to start, lack the resources that are over-used, and fit on nodes witho
 (``reclaim_need``); then no more goes than they need. Or the quota, or one above it, exceeds its
 max. So evictions come to an end: victims are not entitled to start again, and get no leftovers
 while the first beneficiary waits. Victims are pods that we placed, because other schedulers would
-place theirs again: the surplus of a gang, or the whole gang with its group.
+place theirs again: the surplus of a gang, or the whole gang with its group. So are reservations
+that no pod uses: they lose their room, and wait for another.
 """
 
 from collections import Counter
@@ -26,8 +27,10 @@ from koord.core.preemption.candidates import (
     moment_of,
 )
 from koord.core.preemption.model import NOBODY, Exempt, Moment
+from koord.core.preemption.reasons import Protection, tell_protection
 from koord.core.queue import Blocked
 from koord.core.quota.capacity import add_up, subtract
+from koord.core.quota.claims import Reach
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import QuotaName
 from koord.core.quota.reclaim import (
@@ -42,6 +45,8 @@ from koord.core.quota.reclaim import (
 )
 from koord.core.quota.usage import count_devices
 from koord.core.reclaim_need import ReclaimUnit, Selection, find_need, without_parts
+from koord.core.reservation.plugin import Reservations
+from koord.core.reservation.priority import HIGHEST
 from koord.core.state import ClusterState
 from koord.core.text import named, plural
 from koord.core.units import Amounts
@@ -85,8 +90,10 @@ def plan_reclaim(
 def write_plan(chosen: Sequence[Reclaim], beneficiary: str, *, is_dry: bool, compat: bool) -> str:
     """Say who is to be evicted of one quota, for whom, and why."""
     groups = {pod.gang.key for one in chosen for pod in one.pods if pod.gang is not None}
-    names = sorted(groups | {pod.key for one in chosen for pod in one.pods if pod.gang is None})
-    count = plural(sum(len(one.pods) for one in chosen), "pod")
+    names = sorted(groups | {pod.title for one in chosen for pod in one.pods if pod.gang is None})
+    held = sum(pod.handling is Handling.RESERVE for one in chosen for pod in one.pods)
+    counts = {"pod": sum(len(one.pods) for one in chosen) - held, "reservation": held}
+    count = " and ".join(plural(n, what) for what, n in counts.items() if n)
     whom = f" for {beneficiary}" if beneficiary else ""
     does = "would evict (dry run)" if is_dry else "evicting"
     why = write_overuse(chosen[0].over, compat=compat)
@@ -99,6 +106,37 @@ def _choose_others(
     """Return the victims of all other over-used quotas."""
     names = {one.quota for one in find_overuse(ledger)} - {name}
     return tuple(_choose(state, ledger, one, Exempt(moment=moment)) for one in sorted(names))
+
+
+def find_reach(state: ClusterState, ledger: Ledger, name: QuotaName, key: str) -> Reach:
+    """Return how much of a resource reclaim may take from a quota at some time, and what stays."""
+    selection = _choose(state, ledger, name, NOBODY)
+    if not any(one.resource == key for one in selection.over):
+        return Reach()
+    movable = sum(one.unit.request.get(key, 0) for one in selection.running)
+    kept: Counter[Protection] = Counter()
+    view = _QuotaPods(state, ledger.account(name), NOBODY)
+    for one in view.list_units():
+        if one.unit.is_non_preemptible:
+            kept[view.find_protection(one.pods)] += one.unit.request.get(key, 0)
+    for pod in view.pods:
+        if view.is_inside(pod):
+            kept[Protection.USED] += view.ask_all(pod).get(key, 0)
+    told = ((tell_protection(why), kept[why]) for why in Protection if kept[why])
+    return Reach(movable, tuple(told))
+
+
+def find_hold_protection(state: ClusterState, pod: Pod) -> Protection | None:
+    """Return why the room of a reservation is not reclaimed; None if it may be.
+
+    Its priority does not count here: nobody checks the class that a template names.
+    """
+    if pod.is_protected or pod.is_non_preemptible:
+        return Protection.LABEL
+    account = state.plugin(Reservations).accounts.get(pod.uid)
+    if account is None or account.pods:
+        return Protection.USED
+    return Protection.STARTING if pod.uid in state.assumed else None
 
 
 def can_keep_running(gangs: GangCache, pods: Collection[Pod]) -> bool:
@@ -136,23 +174,24 @@ class _QuotaPods:
         self._moment = exempt.moment
         self._moments: dict[str, Moment] = {}
         """Group -> the moment with what its gangs have lost already."""
-        self._mine = [
+        self._reservations = state.plugin(Reservations)
+        self.pods = [
             pod
             for pod in state.pods.values()
             if is_placed(pod) and state.quotas.quota_of(pod) == account.spec.name
         ]
-        self.terminating = tuple(pod for pod in self._mine if self._is_terminating(pod))
+        self.terminating = tuple(pod for pod in self.pods if self._is_terminating(pod))
         terminating = add_up(map(self._ask, self.terminating))
         self.used = {key: amount - terminating.get(key, 0) for key, amount in account.used.items()}
 
     def list_units(self) -> Iterator[ReclaimUnit]:
         """Yield all running units of the quota, evictable or not."""
         groups: dict[str, Group] = {}
-        for pod in self._mine:
+        for pod in self.pods:
             if self._is_terminating(pod):
                 continue
             if pod.gang is None:
-                unit = RunningUnit(pod.uid, {}, pod.priority, _start(pod))
+                unit = RunningUnit(pod.uid, {}, _priority(pod), _start(pod))
                 yield self._make(unit, (pod,))
             else:
                 group = self._state.gangs.group(pod.gang.key)
@@ -170,7 +209,7 @@ class _QuotaPods:
         )
         if any(pod.uid in self._state.assumed for pod in members):
             return  # being started or repaired
-        rank = (max(pod.priority for pod in members), min(map(_start, members)))
+        rank = (max(map(_priority, members)), min(map(_start, members)))
         surplus = [pod for gang in group.gangs for pod in self._surplus_of(gang)]
         for part, pod in enumerate(reversed(surplus), start=1):
             unit = RunningUnit(pod.uid, {}, *rank, gang=group.id, part=part)
@@ -199,16 +238,33 @@ class _QuotaPods:
         )
 
     def _ask(self, pod: Pod) -> Amounts:
+        """Return what the quota uses less without a pod: nothing if a reservation keeps it."""
+        return {} if self.is_inside(pod) else self.ask_all(pod)
+
+    def is_inside(self, pod: Pod) -> bool:
+        """Whether a reservation holds the room of a pod once that has gone."""
+        use = self._reservations.given_to(pod.uid)
+        return use is not None and use.uid in self._reservations.accounts
+
+    def ask_all(self, pod: Pod) -> Amounts:
+        """Return what the quota counts for a pod."""
         asked = count_devices(dict(self._state.quotas.requests_of(pod)), self._state.quotas.rules)
         return mask(asked, self.account)
 
     def _is_evictable(self, pod: Pod) -> bool:
         """Whether a pod of this quota itself may be evicted."""
-        return (
-            self._state.quotas.quota_of(pod) == self.account.spec.name
-            and find_protection(self._state, pod, self._moment_of(pod)) is None
-            and pod.handling is not Handling.RESERVE
-        )
+        is_own = self._state.quotas.quota_of(pod) == self.account.spec.name
+        return is_own and self._find_protection(pod) is None
+
+    def find_protection(self, pods: Sequence[Pod]) -> Protection:
+        """Return why a unit that may not be evicted stays."""
+        whys = {why for pod in pods if (why := self._find_protection(pod)) is not None}
+        return next((why for why in Protection if why in whys), Protection.GANG)
+
+    def _find_protection(self, pod: Pod) -> Protection | None:
+        if pod.handling is Handling.RESERVE:
+            return find_hold_protection(self._state, pod)
+        return find_protection(self._state, pod, self._moment_of(pod))
 
     def _moment_of(self, pod: Pod) -> Moment:
         if pod.gang is None:
@@ -237,6 +293,11 @@ def _exceeds_max(ledger: Ledger, over: Overuse) -> bool:
         for one in accounts
         if over.resource in one.used
     )
+
+
+def _priority(pod: Pod) -> int:
+    """Return the priority of a pod within its quota; a reservation without class has none."""
+    return 0 if pod.handling is Handling.RESERVE and pod.priority == HIGHEST else pod.priority
 
 
 def _start(pod: Pod) -> float:

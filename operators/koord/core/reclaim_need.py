@@ -16,7 +16,7 @@ from koord.core.framework.cycle import Cycle
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Unit, UnitKey
-from koord.core.pods import Pod
+from koord.core.pods import Handling, Pod
 from koord.core.preemption.candidates import Candidates
 from koord.core.preemption.cost import Costs
 from koord.core.preemption.model import Preemption, VictimKind, VictimUnit
@@ -217,10 +217,9 @@ class _Trials:
                 work = int(newest - unit.started) * len(pods) + parts - unit.part
                 gangs = {pod.gang.key for pod in pods if pod.gang is not None}
                 is_core = bool(unit.gang) and not unit.part
-                kind = VictimKind.SURPLUS if unit.part else VictimKind.POD
                 yield VictimUnit(
                     unit.key,
-                    VictimKind.GANG if is_core else kind,
+                    _kind_of(one),
                     pods,
                     unit.priority,
                     work,
@@ -282,6 +281,15 @@ class _Trials:
     def _terminating(self) -> list[Pod]:
         """Pods of over-used quotas that are going already."""
         return [pod for one in (self._selection, *self._other_quotas) for pod in one.terminating]
+
+
+def _kind_of(one: ReclaimUnit) -> VictimKind:
+    if one.unit.part:
+        return VictimKind.SURPLUS
+    if one.unit.gang:
+        return VictimKind.GANG
+    is_hold = one.pods[0].handling is Handling.RESERVE
+    return VictimKind.RESERVATION if is_hold else VictimKind.POD
 
 
 class _TreeCapacity:

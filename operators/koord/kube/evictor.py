@@ -4,8 +4,8 @@ An eviction names the uid of its pod: a recreated pod of the same name is never 
 are evicted together are all *marked* with a condition before. The mark survives a crash, so that
 the next process completes the eviction. Callers decide which pods to evict.
 
-A pod that stands for a reservation has no mark. Evicting it takes its node away, in one write: it
-waits for another.
+A pod that stands for a reservation has no mark, and no budget. Evicting it takes its node away, in
+one write: it waits for another.
 """
 
 import logging
@@ -100,7 +100,12 @@ _PREEMPTED: Final = "Preempted"
 _SPARED: Final = "NotPreempted"
 _MANAGER: Final = "koord-placement"
 """Owns the node of a reservation that it placed, so that not applying it takes it away."""
-_ROOM_LOST: Final = "its room was given to a unit of higher priority: see the event Preempted"
+_LOST_TO: Final = {
+    _PREEMPTED: "its room was given to a unit of higher priority: see the event Preempted",
+    _REASON: "its room was given to a unit whose quota is entitled to it: see the event "
+    "OverEntitlement",
+}
+"""Why a reservation has lost its node, by reason."""
 _BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 
 
@@ -113,6 +118,7 @@ class Evictor:
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
         """Whether all pods could be evicted now, by dry run and by their budgets together."""
+        pods = tuple(pod for pod in pods if pod.handling is not Handling.RESERVE)
         # The cheaper check first: it may be repeated often.
         if len(pods) > 1 and not await self._is_allowed(pods):
             return False
@@ -123,11 +129,15 @@ class Evictor:
 
     async def mark(self, pod: Pod, text: str, *, seconds: float) -> bool:
         """Mark a pod; if it has any ``seconds`` to end by itself, an annotation says so."""
+        if pod.handling is Handling.RESERVE:
+            return True
         condition = ConditionPatch(operators.OVER_ENTITLEMENT, True, _REASON, text)
         return await self._set_conditions(pod, (condition,), self._ask(text, seconds))
 
     async def unmark(self, pod: Pod, cancelled: str = "") -> bool:
         """Take a mark back, because eviction is not allowed or, with a text, was ``cancelled``."""
+        if pod.handling is Handling.RESERVE:
+            return True
         reason, text = (_CANCELLED, cancelled) if cancelled else (_KEPT, _NOT_ALLOWED)
         condition = ConditionPatch(operators.OVER_ENTITLEMENT, False, reason, text)
         return await self._set_conditions(pod, (condition,), _unasked(pod))
@@ -157,20 +167,28 @@ class Evictor:
         return await self._set_conditions(pod, conditions, written)
 
     async def evict(self, pod: Pod) -> Eviction:
+        """Evict a pod for a unit of higher priority."""
+        return await self._evict(pod, _PREEMPTED)
+
+    async def reclaim(self, pod: Pod) -> Eviction:
+        """Evict a pod because its quota uses too much."""
+        return await self._evict(pod, _REASON)
+
+    async def _evict(self, pod: Pod, reason: str) -> Eviction:
         if pod.handling is Handling.RESERVE:
-            return await self._release(pod)
+            return await self._release(pod, reason)
         return await self._post(pod, is_dry=False)
 
     async def delete(self, pod: Pod) -> Eviction:
         """Delete a pod with its grace period, whatever its PodDisruptionBudgets say."""
         if pod.handling is Handling.RESERVE:
-            return await self._release(pod)
+            return await self._release(pod, _PREEMPTED)
         return await _outcome_of(self._client.delete(_path_of(pod), uid=pod.uid))
 
-    async def _release(self, pod: Pod) -> Eviction:
+    async def _release(self, pod: Pod, reason: str) -> Eviction:
         """Take the node of a reservation away; refused if another scheduler gave it."""
         ref, moment = ref_of_pod(pod), format_time(self._wall_clock())
-        lost = {"status": "False", "reason": _PREEMPTED, "message": _ROOM_LOST}
+        lost = {"status": "False", "reason": reason, "message": _LOST_TO[reason]}
         times = {"lastProbeTime": moment, "lastTransitionTime": moment}
         conditions = [{"type": one, **lost, **times} for one in (SCHEDULED, READY)]
         body = {

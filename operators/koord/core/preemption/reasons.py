@@ -32,6 +32,8 @@ class Protection(StrEnum):
     """Its quota is within its guarantee."""
     GANG = "Gang"
     """Its gang needs it, and another member may not be evicted."""
+    USED = "Used"
+    """A reservation that pods use: its room was promised to them."""
     BUDGET = "Budget"
     """A PodDisruptionBudget does not allow it."""
 
@@ -47,8 +49,15 @@ _WHY: Final[Mapping[Protection, str]] = {
     Protection.OFTEN: "members of gangs that were preempted as often as allowed",
     Protection.QUOTA: "within the guarantee of their quota",
     Protection.GANG: "members of gangs that cannot be evicted as a whole",
+    Protection.USED: "in reservations that pods use",
     Protection.BUDGET: "protected by PodDisruptionBudgets",
 }
+
+
+def tell_protection(why: Protection) -> str:
+    """Return the words to put behind how much is protected."""
+    return _WHY[why]
+
 
 Counts = tuple[tuple[Protection, int], ...]
 

@@ -35,6 +35,7 @@ class ReclaimSetting:
 
 
 UNKNOWN: Final = ReclaimSetting()
+_NO_ROOM: Final = "What can be reclaimed does not make room for it."
 
 
 def tell_reclaim(after: float | None, due_in: float | None) -> str:
@@ -44,6 +45,24 @@ def tell_reclaim(after: float | None, due_in: float | None) -> str:
     if due_in is None:
         return f"Reclaim acts after {after:g} s of over-use."
     return "Reclaim is due." if due_in <= 0 else f"Reclaim starts in {due_in:.0f} s."
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How much of the use of a quota that is over reclaim can take, and why not the rest.
+
+    ``kept`` are words with the amounts that they are about.
+    """
+
+    movable: int = 0
+    kept: tuple[tuple[str, int], ...] = ()
+
+    def text(self, resource: str) -> str:
+        """Say that nothing can be taken."""
+        if not self.kept:
+            return "It is over by rounding alone, which is not reclaimed."
+        parts = (f"{format_amount(resource, amount)} {why}" for why, amount in self.kept)
+        return f"Nothing of it can be reclaimed: it uses {', '.join(parts)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +91,15 @@ class ScaledMin:
 
 @dataclass(frozen=True, slots=True)
 class Borrower:
-    """A quota that uses ``over`` more than its share; ``users`` are its largest gangs and pods."""
+    """A quota that uses ``over`` more than its share; ``users`` are its largest gangs and pods.
+
+    ``reach`` is what reclaim can take from it.
+    """
 
     quota: QuotaName
     over: int
     users: tuple[str, ...]
+    reach: Reach
 
     def text(self) -> str:
         using = f" ({named(self.users, 3)})" if self.users else ""
@@ -89,7 +112,8 @@ class QuotaClaim(Remark):
 
     ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.
     ``leaving`` are pods of the borrowers that are evicted for that and not gone yet.
-    ``scaled`` says why less than the min is guaranteed; None if it is not.
+    ``scaled`` says why less than the min is guaranteed; None if it is not. ``frees_room`` says
+    whether reclaim finds victims for this unit; None: nobody has looked.
     """
 
     quota: QuotaName
@@ -104,6 +128,7 @@ class QuotaClaim(Remark):
     due_in: float | None = None
     leaving: tuple[str, ...] = ()
     scaled: ScaledMin | None = None
+    frees_room: bool | None = None
 
     def text(self) -> str:
         amount, uses = self._write(self.guaranteed), self._write(self.used)
@@ -119,7 +144,10 @@ class QuotaClaim(Remark):
         if self.leaving:
             return ("Wait until the evicted pods are gone.",)
         users = [user for one in self.borrowers for user in one.users]
-        free = f"Or have {named(users, 2)} end or shrink." if users else ""
+        ends = f"ave {named(users, 2)} end or shrink." if users else ""
+        if self._keeps_all():
+            return (f"H{ends}",) if ends else ()
+        free = ends and f"Or h{ends}"
         if self.is_known and self.after is None:
             turn_on = "Have elasticQuota.monitorAllQuotas turned on, so that over-use is reclaimed."
             return tuple(filter(None, (turn_on, free)))
@@ -131,7 +159,17 @@ class QuotaClaim(Remark):
             terminate = "terminates" if len(self.leaving) == 1 else "terminate"
             evicted = f"{plural(len(self.leaving), 'evicted pod')} still {terminate}"
             return f"Reclaim is under way: {evicted} ({named(self.leaving, 3)})."
+        if self._keeps_all():
+            largest = self.borrowers[0].reach
+            is_none = not any(one.reach.movable for one in self.borrowers)
+            return largest.text(self.resource) if is_none else _NO_ROOM
         return tell_reclaim(self.after, self.due_in) if self.is_known else ""
+
+    def _keeps_all(self) -> bool:
+        """Whether reclaim, if it is on, is of no use to the unit."""
+        if self.is_known and self.after is None:
+            return False
+        return self.frees_room is False or not any(one.reach.movable for one in self.borrowers)
 
     def _write(self, amount: int) -> str:
         return format_amount(self.resource, amount)

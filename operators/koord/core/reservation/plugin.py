@@ -248,6 +248,7 @@ class Reservations(Plugin):
             node=reservation.status.node,
             phase=PodPhase.RUNNING,
             is_terminating=False,
+            soft_eviction=0.0,
             said=(),
             counted=() if account.pods else pod.counted,
             excess=None,

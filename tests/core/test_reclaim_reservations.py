@@ -1,0 +1,122 @@
+"""Over-use that reservations hold comes back as well, as long as no pod uses them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.builders import GPU, make_pod, make_quota
+from tests.core.test_reclaim import Scene
+from tests.reservation.make import make_reservation
+
+from koord.core.reclaim import find_reach, plan_reclaim, write_plan
+from koord.core.reservation.model import ReservationUse
+from koord.core.reservation.plugin import Reservations
+from koord.core.reservation.priority import PriorityClass
+
+
+class HeldScene(Scene):
+    """Reservations of quota ``a`` hold 8 GPUs each, one on each node."""
+
+    def hold(self, name: str, node: str, priority_class: str = "", **fields: Any) -> None:
+        one = make_reservation(name, node, reserved={GPU: 8}, priority_class=priority_class)
+        assert one.pod is not None
+        self.reservations.upsert(replace(one, pod=replace(one.pod, quota="a", **fields)))
+        self.reservations.show(self.state, one.uid)
+
+    def use(self, name: str, node: str, gpus: int = 4) -> None:
+        pod = make_pod(f"in-{name}").gpu(gpus).quota("a").running(node).build()
+        use = ReservationUse(pod.uid, name, f"uid-{name}")
+        self.state.upsert_pod(replace(pod, allocations=(use,)))
+
+    @property
+    def reservations(self) -> Reservations:
+        return self.state.plugin(Reservations)
+
+
+def test_a_reservation_that_nobody_uses_gives_its_room_up() -> None:
+    scene = HeldScene()
+    scene.hold("r1", "n1")
+    scene.hold("r2", "n2")
+    scene.want(8)
+    assert scene.chosen() == [["reservation:r1"]]
+
+
+def test_one_that_pods_use_stays() -> None:
+    scene = HeldScene()
+    scene.hold("r1", "n1")
+    scene.use("r1", "n1")
+    scene.hold("r2", "n2")
+    scene.want(8)
+    assert scene.chosen() == [["reservation:r2"]]
+    scene.use("r2", "n2")
+    assert scene.chosen() == []
+
+
+@pytest.mark.parametrize("label", ["is_protected", "is_non_preemptible"])
+def test_labels_protect_as_they_protect_pods(label: str) -> None:
+    scene = HeldScene()
+    scene.hold("r1", "n1", **{label: True})
+    scene.hold("r2", "n2", **{label: True})
+    scene.want(8)
+    assert scene.chosen() == []
+
+
+def test_a_class_of_the_system_in_a_template_protects_nothing() -> None:
+    scene = HeldScene()
+    scene.reservations.classes["system-node-critical"] = PriorityClass("s", 2_000_001_000)
+    for at in (1, 2):
+        scene.hold(f"r{at}", f"n{at}", "system-node-critical")
+    scene.want(8)
+    assert len(scene.chosen()) == 1
+
+
+def test_what_nobody_uses_goes_before_what_runs() -> None:
+    scene = HeldScene()
+    scene.started = 100.0
+    scene.single("w-a", gpus=8)
+    scene.hold("r2", "n2")
+    scene.want(8)
+    assert scene.chosen() == [["reservation:r2"]]
+
+
+def test_it_is_called_by_its_name() -> None:
+    scene = HeldScene()
+    scene.hold("r1", "n1")
+    scene.hold("r2", "n2")
+    scene.want(8)
+    chosen = plan_reclaim(scene.state, scene.state.open_ledger(), "a", scene.blocked)
+    told = write_plan(chosen, "", is_dry=True, compat=False)
+    assert told.startswith("would evict (dry run) reservation/r1 (1 reservation): quota a uses 16")
+
+
+def test_nobody_is_evicted_out_of_a_reservation_that_keeps_the_room() -> None:
+    scene = HeldScene(a=0, b=16)
+    scene.hold("r1", "n1")
+    scene.use("r1", "n1", 8)
+    scene.hold("r2", "n2")
+    scene.use("r2", "n2", 8)
+    scene.want(8)
+    ledger = scene.state.open_ledger()
+    assert scene.chosen() == []
+    assert find_reach(scene.state, ledger, "a", GPU).text(GPU) == (
+        "Nothing of it can be reclaimed: it uses 16 in reservations that pods use."
+    )
+    scene.state.upsert_quota(make_quota("a", max={GPU: 8}))
+    assert scene.chosen() == [], "not even above its max: it would not use less"
+
+
+def test_what_can_be_reclaimed_is_told_apart_from_what_stays() -> None:
+    scene = HeldScene()
+    scene.single("w-a", gpus=4, is_non_preemptible=True)
+    scene.single("w-b", gpus=4)
+    scene.hold("r2", "n2")
+    scene.use("r2", "n2", 2)
+    scene.want(8)
+    ledger = scene.state.open_ledger()
+    found = find_reach(scene.state, ledger, "a", GPU)
+    assert (found.movable, dict(found.kept)) == (
+        4,
+        {"labelled as not preemptible": 4, "in reservations that pods use": 8},
+    )
