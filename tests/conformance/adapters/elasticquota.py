@@ -56,7 +56,7 @@ from koord.core.quota.profile import (
     restrict_terms,
 )
 from koord.core.quota.reclaim import RunningUnit, choose_victims
-from koord.core.quota.registry import ActiveQuotas, Facts, find_quota, takes_pods
+from koord.core.quota.registry import ActiveQuotas, Claim, Facts, find_quota, takes_pods
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import Summary, is_current, measure, recorded, summarise
@@ -338,7 +338,8 @@ def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
             fault = check(filled, registry, facts, KOORDINATOR)
             if fault is None:
                 registry.put(filled)
-        results.append({**say(fault), "namespaceMap": Exact(registry.owner_of)})
+        owner_of = {namespace: owner for namespace, (owner,) in registry.owners.items()}
+        results.append({**say(fault), "namespaceMap": Exact(owner_of)})
     return {"results": results}
 
 
@@ -354,7 +355,7 @@ def delete_quota(name: str, registry: ActiveQuotas, facts: Facts) -> InvalidQuot
 def adapt_validation_pod(case: Mapping[str, Any]) -> Fields:
     registry = ActiveQuotas(make_spec(quota) for quota in case["quotas"])
     rules = replace(KOORDINATOR, parents_take_pods=case["supportParentQuotaSubmitPod"])
-    found = find_quota(case.get("newQuotaLabel") or "", "", registry, rules)
+    found = find_quota(Claim(case.get("newQuotaLabel") or "", ""), registry, rules)
     allowed = found is None or takes_pods(registry.get(found[0]), rules)
     return {"allowed": allowed, "errorKind": None if allowed else "PodOnParentQuota"}
 
@@ -365,7 +366,7 @@ def adapt_quota_resolution(case: Mapping[str, Any]) -> Fields:
     registry = ActiveQuotas(make_spec(quota) for quota in case["quotas"])
     pod = case["pod"]
     rules = make_rules(case.get("options"))
-    found = find_quota(pod.get("quotaLabel") or "", pod["namespace"], registry, rules)
+    found = find_quota(Claim(pod.get("quotaLabel") or "", pod["namespace"]), registry, rules)
     return {"quotaName": found[0] if found else None, "counted": found is not None}
 
 
@@ -675,7 +676,7 @@ def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
     label = case["podQuotaLabel"] or DEFAULT
     if not is_checked or label in BUILT_IN:
         return {"allowed": True, "childRequestAfter": before}
-    found = find_quota(label, spec.namespace, ActiveQuotas([spec]), QuotaRules())
+    found = find_quota(Claim(label, spec.namespace), ActiveQuotas([spec]), QuotaRules())
     unknown = found and found.refusal
     refusal = unknown or check_submission(spec, before, request)
     if refusal is not None:
@@ -817,7 +818,7 @@ def adapt_tree_affinity(case: Mapping[str, Any]) -> Fields:
         SelectorTerm(tuple(make_requirement(one) for one in term))
         for term in pod["requiredNodeSelectorTerms"]
     ]
-    found = find_quota(pod.get("quotaLabel") or "", pod["namespace"], registry, KOORDINATOR)
+    found = find_quota(Claim(pod.get("quotaLabel") or "", pod["namespace"]), registry, KOORDINATOR)
     spec = registry.get(found[0]) if found and case["multiQuotaTree"] else None
     selectors = [
         make_selector(profile["nodeSelector"])

@@ -24,8 +24,9 @@ from koord.core.quota.model import (
     TreeId,
     Usage,
 )
+from koord.core.quota.pools import wish_of
 from koord.core.quota.reasons import QuotaReason
-from koord.core.quota.registry import OUTSIDE, Binding, Facts, find_quota
+from koord.core.quota.registry import OUTSIDE, Binding, Claim, Facts, find_quota
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.supply import Supply
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
     from koord.core.plan import Unit, UnitKey
     from koord.core.quota.leftovers import PendingUnit
     from koord.core.quota.reasons import SubmissionExceeded
-
-
-Claim: TypeAlias = tuple[str, str]
-"""What decides on the quota of a pod: its label, and its namespace."""
 
 
 MOST_STALE: Final = 1024
@@ -138,7 +135,13 @@ class QuotaCache:
             name = recorded or self.charged.get(pod.uid, "")
             if name in self.catalog.known:
                 return name
-        return self._find(claim_of(pod)).quota
+        return self._find(self.claim_of(pod)).quota
+
+    def claim_of(self, pod: Pod) -> Claim:
+        """Return what decides on the quota of a pod."""
+        if self.catalog.registry.is_shared(pod.namespace):
+            return Claim(pod.quota, pod.namespace, wish_of(pod.shape))
+        return Claim(pod.quota, pod.namespace)
 
     def find_use(self, name: QuotaName) -> InvalidQuota | None:
         """Return what a quota is kept for after its deletion; None if it is not used."""
@@ -155,7 +158,7 @@ class QuotaCache:
         """Return why a pod may not start in the quota that it names."""
         if not self.has_refusals or is_used(pod):
             return None
-        return self._find(claim_of(pod)).refusal
+        return self._find(self.claim_of(pod)).refusal
 
     def _find(self, claim: Claim) -> Binding:
         found = self._found.get(claim)
@@ -165,17 +168,13 @@ class QuotaCache:
 
     def _resolve(self, claim: Claim) -> Binding:
         book = self.catalog
-        found = find_quota(*claim, book.registry, self.rules, book.inactive) or OUTSIDE
+        found = find_quota(claim, book.registry, self.rules, book.inactive) or OUTSIDE
         self.has_refusals |= found.refusal is not None
         return found
 
     def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
         """Return where pods may go, of each tree that is confined to some nodes."""
-        found: dict[TreeId, tuple[LabelSelector, ...]] = {}
-        for spec in self.catalog.registry.specs.values():
-            if spec.is_tree_root and spec.tree_id != DEFAULT_TREE:
-                found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
-        return {tree: selectors for tree, selectors in found.items() if all(selectors)}
+        return self.catalog.registry.pools()
 
     def settle(self) -> list[Pod]:
         """Bring quotas into force; return the pods that now count for another quota."""
@@ -194,12 +193,13 @@ class QuotaCache:
         self._found = {claim: self._resolve(claim) for claim in before}
         self.asked.clear()
         moved = {claim for claim in before if before[claim] != self._found[claim]}
+        moved |= {self.claim_of(pod) for pod, _ in self._seen.values()} - before.keys()
         if not moved and known == self._known:
             return []
         pods = [
             pod
             for uid, (pod, _) in self._seen.items()
-            if claim_of(pod) in moved or self._is_charged_elsewhere(uid, pod)
+            if self.claim_of(pod) in moved or self._is_charged_elsewhere(uid, pod)
         ]
         for pod in pods:  # otherwise they would not be recounted
             del self._seen[pod.uid]
@@ -215,7 +215,7 @@ class QuotaCache:
         if len(self.charged) > most:
             self.charged = {uid: self.charged[uid] for uid in self.charged.keys() & self._seen}
         if len(self._found) > most:
-            claims = {claim_of(pod) for pod, _ in self._seen.values()}
+            claims = {self.claim_of(pod) for pod, _ in self._seen.values()}
             self._found = {claim: self._found[claim] for claim in self._found.keys() & claims}
         specs = self.catalog.registry.specs
         if len(self.leftovers_given) > 2 * len(specs) + MOST_STALE:
@@ -406,11 +406,6 @@ class QuotaCache:
 def is_used(pod: Pod) -> bool:
     """Whether a pod uses a share of its quota: it has a node, or is about to get it."""
     return bool(pod.node) or (pod.recorded is not None and not pod.is_gated)
-
-
-def claim_of(pod: Pod) -> Claim:
-    """Return what decides on the quota of a pod."""
-    return pod.quota, pod.namespace
 
 
 def _are_same(limited: _Limited, before: _Limited) -> bool:

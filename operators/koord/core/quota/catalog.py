@@ -283,8 +283,7 @@ class QuotaCatalog:
         return fault
 
     def _put(self, before: QuotaSpec | None, spec: QuotaSpec) -> None:
-        names = (spec.namespaces, spec.shared_with)
-        if before is None or (before.namespaces, before.shared_with) != names:
+        if before is None or _binds(before) != _binds(spec):
             self.bindings += 1
         self.registry.put(spec)
         tree = self._trees.get(spec.tree_id)
@@ -310,6 +309,12 @@ class QuotaCatalog:
 
     def _age(self, key: QuotaKey) -> tuple[float, QuotaKey]:
         return (self._written[key].created, key)
+
+
+def _binds(spec: QuotaSpec) -> tuple[object, ...]:
+    """Return what of a quota decides which pods belong to it."""
+    pool = (spec.tree_id, spec.is_tree_root, spec.selector, tuple(spec.max))
+    return spec.namespaces, spec.shared_with, pool
 
 
 def key_of(spec: QuotaSpec) -> QuotaKey:

@@ -345,6 +345,22 @@ class QuotaUnknown(QuotaReason):
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaAmbiguous(QuotaReason):
+    """Quotas of several node pools list the namespace, and the pods do not say which they mean."""
+
+    code: ClassVar = "QuotaAmbiguous"
+    namespace: str
+    quotas: tuple[str, ...]
+
+    def _text(self) -> str:
+        return (
+            f"namespace {self.namespace} has several quotas, and these pods could be of "
+            f"{listed(self.quotas)}; add a nodeSelector with the labels of the node pool to the "
+            "pods, or name the quota in the label quota.scheduling.koordinator.sh/name"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PriorityNotAllowed(QuotaReason):
     """Pods have a higher priority than their quota, or one above it, allows."""
 

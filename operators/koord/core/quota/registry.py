@@ -3,7 +3,8 @@
 Holds valid quotas only, so children, namespaces and trees never contradict each other; nothing is
 checked here (see ``validation``). A pod belongs to the quota of its label
 ``quota.scheduling.koordinator.sh/name``, else to the quota named like its namespace, else to the
-quota that lists the namespace, else to the default quota (source: Koordinator).
+quota that lists the namespace, else to the default quota (source: Koordinator). Quotas of different
+node pools may list the same namespace: then the pod says which pool it means (``pools``).
 
 A label is written by the owner of the pod, so it only chooses among the quotas that the pod's
 namespace may use; that is decided by the quota. A label that names another one is refused, and the
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 from koord.core.quota.model import (
     BUILT_IN,
     DEFAULT,
+    DEFAULT_TREE,
     EVERYONE,
     ROOT,
     SYSTEM,
@@ -26,7 +28,9 @@ from koord.core.quota.model import (
     QuotaSpec,
     TreeId,
 )
-from koord.core.quota.reasons import QuotaNotAllowed, QuotaReason, QuotaUnknown
+from koord.core.quota.pools import PoolWish, choose_quotas
+from koord.core.quota.reasons import QuotaAmbiguous, QuotaNotAllowed, QuotaReason, QuotaUnknown
+from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
 
 
@@ -58,8 +62,8 @@ class ActiveQuotas:
 
     def __init__(self, specs: Iterable[QuotaSpec] = ()) -> None:
         self.specs: dict[QuotaName, QuotaSpec] = {}
-        self.owner_of: dict[str, QuotaName] = {}
-        """Namespace -> the quota whose annotation lists it."""
+        self.owners: dict[str, tuple[QuotaName, ...]] = {}
+        """Namespace -> the quotas whose annotation lists it: one, or of different node pools."""
         self._children: dict[QuotaName, set[QuotaName]] = {}
         """Parent -> its children in force; the parent itself may be no quota in force."""
         self._usable: dict[str, list[QuotaName]] | None = None
@@ -96,6 +100,18 @@ class ActiveQuotas:
     def trees(self) -> set[TreeId]:
         return {spec.tree_id for spec in self.specs.values()}
 
+    def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
+        """Return where pods may go, of each tree that is confined to some nodes."""
+        found: dict[TreeId, tuple[LabelSelector, ...]] = {}
+        for spec in self.specs.values():
+            if spec.is_tree_root and spec.tree_id != DEFAULT_TREE:
+                found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
+        return {tree: selectors for tree, selectors in found.items() if all(selectors)}
+
+    def is_shared(self, namespace: str) -> bool:
+        """Whether several quotas list a namespace, so that more of a pod decides on its quota."""
+        return len(self.owners.get(namespace, ())) > 1
+
     def usable_in(self, namespace: str) -> tuple[QuotaName, ...]:
         """Return the quotas that name a namespace for their pods and take pods, by name."""
         if self._usable is None:
@@ -125,7 +141,7 @@ class ActiveQuotas:
         self.specs[spec.name] = spec
         self._children.setdefault(spec.parent, set()).add(spec.name)
         for namespace in spec.namespaces:
-            self.owner_of[namespace] = spec.name
+            self.owners[namespace] = tuple(sorted({*self.owners.get(namespace, ()), spec.name}))
 
     def drop(self, name: QuotaName) -> None:
         """Take a quota out of force; its children stay, as orphans."""
@@ -138,8 +154,17 @@ class ActiveQuotas:
         if not siblings:
             del self._children[spec.parent]
         for namespace in spec.namespaces:
-            if self.owner_of.get(namespace) == name:
-                del self.owner_of[namespace]
+            left = tuple(one for one in self.owners.pop(namespace, ()) if one != name)
+            if left:
+                self.owners[namespace] = left
+
+
+class Claim(NamedTuple):
+    """What decides on the quota of a pod; ``wish`` where quotas of several pools may have it."""
+
+    label: str
+    namespace: str
+    wish: PoolWish = PoolWish()
 
 
 class QuotaSource(StrEnum):
@@ -188,8 +213,7 @@ def find_inactive(specs: Iterable[QuotaSpec]) -> InactiveQuotas:
 
 
 def find_quota(
-    label: str,
-    namespace: str,
+    claim: Claim,
     registry: ActiveQuotas,
     rules: QuotaRules,
     inactive: InactiveQuotas = NO_INACTIVE,
@@ -199,6 +223,7 @@ def find_quota(
     A quota that exists but is not in force (``inactive``) keeps its pods: they stay pending instead
     of starting without a limit.
     """
+    label, namespace, wish = claim
     if rules.restricts_use:
         refusal = _refuse_label(label, namespace, registry, rules, inactive) if label else None
         label = "" if refusal else label
@@ -210,7 +235,8 @@ def find_quota(
         return OUTSIDE if rules.has_default_quota else None
     if not rules.has_default_quota:
         return OUTSIDE._replace(refusal=refusal) if refusal else None
-    return _find_owner(namespace, registry, inactive)._replace(refusal=refusal)
+    owner = _find_owner(namespace, registry, inactive, wish)
+    return owner._replace(refusal=refusal or owner.refusal)
 
 
 def may_use(spec: QuotaSpec, namespace: str) -> bool:
@@ -228,12 +254,21 @@ def takes_pods(spec: QuotaSpec | None, rules: QuotaRules) -> bool:
     return spec is None or not spec.is_parent or spec.name == DEFAULT or rules.parents_take_pods
 
 
-def _find_owner(namespace: str, registry: ActiveQuotas, inactive: InactiveQuotas) -> Binding:
+def _find_owner(
+    namespace: str, registry: ActiveQuotas, inactive: InactiveQuotas, wish: PoolWish
+) -> Binding:
     like = registry.get(namespace)
     if like is not None and like.namespace == namespace:
         return Binding(namespace, QuotaSource.NAMESPACE_NAME)
-    if namespace in registry.owner_of:
-        return Binding(registry.owner_of[namespace], QuotaSource.NAMESPACES)
+    owners = registry.owners.get(namespace, ())
+    if len(owners) == 1:
+        return Binding(owners[0], QuotaSource.NAMESPACES)
+    if owners:
+        specs = [registry.specs[name] for name in owners]
+        chosen = choose_quotas(wish, specs, registry.pools())
+        if len(chosen) == 1:
+            return Binding(chosen[0], QuotaSource.NAMESPACES)
+        return OUTSIDE._replace(refusal=QuotaAmbiguous(namespace, chosen or owners))
     return inactive.owner_of.get(namespace, OUTSIDE)
 
 
@@ -254,5 +289,5 @@ def _refuse_label(
         allowed = tuple(dict.fromkeys((spec.namespace, *spec.namespaces, *spec.shared_with)))
         return QuotaNotAllowed(label, spec.namespace, namespace, allowed, spec.shared_with)
     usable = registry.usable_in(namespace)
-    is_covered = usable or _find_owner(namespace, registry, inactive) is not OUTSIDE
+    is_covered = usable or _find_owner(namespace, registry, inactive, PoolWish()) is not OUTSIDE
     return QuotaUnknown(label, namespace, usable) if is_covered else None

@@ -89,7 +89,7 @@ _FAULTS: Final[Mapping[QuotaFault, str]] = {
     QuotaFault.ALREADY_EXISTS: "another ElasticQuota has the name {quota}; names are unique in "
     "the cluster: rename one",
     QuotaFault.NAMESPACE_BOUND: "annotation namespaces: {key} already belongs to quota {other}; "
-    "remove it from one of the two",
+    "remove it from one of the two, or put each of them into a tree with its own node selector",
     QuotaFault.PROTECTED: "{quota} is built in and cannot be changed",
     QuotaFault.NOT_FOUND: "there is no quota {quota}",
     QuotaFault.NEGATIVE_MAX: "max of {key} is {value}; it must not be negative",

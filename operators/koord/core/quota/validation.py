@@ -243,11 +243,20 @@ def _guaranteed(edit: QuotaEdit, name: QuotaName) -> Amounts:
 
 
 def _check_namespaces(edit: QuotaEdit) -> InvalidQuota | None:
-    for namespace in edit.spec.namespaces:
-        owner = edit.registry.owner_of.get(namespace, edit.spec.name)
-        if owner != edit.spec.name:
-            return edit.fault(QuotaFault.NAMESPACE_BOUND, other=owner, key=namespace)
+    """Refuse a namespace of another quota, unless each of the two has a node pool of its own."""
+    spec = edit.spec
+    for namespace in spec.namespaces:
+        for owner in edit.registry.owners.get(namespace, ()):
+            if owner != spec.name and not _are_of_different_pools(edit, owner):
+                return edit.fault(QuotaFault.NAMESPACE_BOUND, other=owner, key=namespace)
     return None
+
+
+def _are_of_different_pools(edit: QuotaEdit, other: QuotaName) -> bool:
+    if not edit.rules.restricts_use:
+        return False
+    trees = {edit.spec.tree_id, edit.registry.specs[other].tree_id}
+    return len(trees) > 1 and trees <= edit.registry.pools().keys()
 
 
 _SHAPE: Final[tuple[Rule, ...]] = (check_tree_id, check_parent, check_keys)

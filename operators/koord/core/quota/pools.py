@@ -1,0 +1,110 @@
+"""Which of several quotas a pod belongs to that share a namespace, each in a node pool of its own.
+
+A team can have a quota of A100s and one of H100s. The pod says which it means without a label of
+ours: by its required node labels, or by the devices that it requests. Nodes are not looked at, so
+the answer does not change with them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from koord.core.pods import PodShape
+from koord.core.quota.model import QuotaName, QuotaSpec, TreeId
+from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWish:
+    """What of a pod tells the pool that it means."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[SelectorTerm, ...] | None = None
+    resources: tuple[str, ...] = ()
+
+    def alternatives(self) -> tuple[tuple[Requirement, ...], ...]:
+        """Return its requirements on labels of nodes; it goes where one set of them holds."""
+        own = tuple(Requirement(key, Operator.IN, (value,)) for key, value in self.node_selector)
+        terms = (SelectorTerm(),) if self.terms is None else self.terms
+        return tuple((*own, *term.expressions) for term in terms)
+
+
+def wish_of(shape: PodShape) -> PoolWish:
+    """Return what of a pod tells the pool that it means."""
+    resources = tuple(name for name, amount in shape.requests if amount)
+    return PoolWish(shape.node_selector, shape.terms, resources)
+
+
+def choose_quotas(
+    wish: PoolWish,
+    quotas: Sequence[QuotaSpec],
+    pools: Mapping[TreeId, tuple[LabelSelector, ...]],
+) -> tuple[QuotaName, ...]:
+    """Return the quotas that a pod can mean; one if it says enough.
+
+    A pool that the pod's required labels name counts more than one that they only allow. Then those
+    count that have all devices of the pod that any of the quotas has.
+    """
+    alternatives = wish.alternatives()
+    named = [one for one in quotas if _names(alternatives, pools.get(one.tree_id, ()))]
+    open_to = named or [one for one in quotas if _allows(alternatives, pools.get(one.tree_id, ()))]
+    asked = {key for key in wish.resources if any(key in one.max for one in open_to)}
+    fitting = [one for one in open_to if asked <= one.max.keys()]
+    return tuple(sorted(one.name for one in fitting))
+
+
+def _names(
+    alternatives: Sequence[tuple[Requirement, ...]], selectors: Iterable[LabelSelector]
+) -> bool:
+    """Whether wherever a pod goes is in a pool."""
+    return bool(alternatives) and all(
+        any(_implies(mine, selector) for selector in selectors if selector) for mine in alternatives
+    )
+
+
+def _allows(
+    alternatives: Sequence[tuple[Requirement, ...]], selectors: Iterable[LabelSelector]
+) -> bool:
+    """Whether nothing keeps a pod from all nodes of a pool."""
+    return any(
+        not any(_contradict(one, other) for one in mine for other in selector)
+        for mine in alternatives
+        for selector in selectors
+        if selector
+    )
+
+
+def _implies(mine: Sequence[Requirement], selector: Sequence[Requirement]) -> bool:
+    """Whether every requirement of a selector follows from one of the pod's."""
+    return all(any(_follows(one, wanted) for one in mine) for wanted in selector)
+
+
+def _follows(one: Requirement, wanted: Requirement) -> bool:
+    if one.key != wanted.key:
+        return False
+    if one.operator is not Operator.IN:
+        return one == wanted
+    values = set(one.values)
+    match wanted.operator:
+        case Operator.IN:
+            return values <= set(wanted.values)
+        case Operator.NOT_IN:
+            return not values & set(wanted.values)
+        case Operator.EXISTS:
+            return True
+        case _:
+            return False
+
+
+def _contradict(one: Requirement, other: Requirement) -> bool:
+    """Whether no label can meet both; bounds (``Gt``, ``Lt``) are not compared."""
+    if one.key != other.key:
+        return False
+    kinds = {one.operator: one, other.operator: other}
+    absent = kinds.get(Operator.DOES_NOT_EXIST)
+    if absent is not None:
+        return Operator.IN in kinds or Operator.EXISTS in kinds
+    if one.operator is other.operator is Operator.IN:
+        return not set(one.values) & set(other.values)
+    if kinds.keys() == {Operator.IN, Operator.NOT_IN}:
+        return set(kinds[Operator.IN].values) <= set(kinds[Operator.NOT_IN].values)
+    return False
