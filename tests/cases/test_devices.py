@@ -169,7 +169,11 @@ def test_an_owner_gets_the_gpus_that_are_held_for_it(
     assert node
     cluster.pod("one", gpus=1)
     cluster.expect_bound("one")
-    reserve(2)
+    name = reserve(2)
+    cluster.pod("most", gpus=6)
+    cluster.expect_pod("most", "InsufficientNodes")
+    assert f"lacks 6 free nvidia.com/gpu (reservation {name}, " in message(cluster, "most")
+    cluster.delete_pod("most")
     cluster.pod("own", gpus=4, labels={"app": "x"})
     cluster.expect_bound("own")
     assert {2, 3} < set(minors(cluster, "own"))

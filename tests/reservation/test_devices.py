@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_node, make_pod
-from tests.cluster import FakeCluster, make_unit
+from tests.cluster import SCORING, FakeCluster, make_unit
 from tests.device.nodes import a100x8, gpu, report, whole, wish
 from tests.device.nodes import make_node as make_inventory
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
@@ -22,6 +22,7 @@ from koord.core.device.plugin import PACKED, Devices
 from koord.core.device.session import DeviceSession
 from koord.core.device.states import Asked, LedgerStates, Move
 from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, NVIDIA_GPU, RDMA, RDMA_SHARE
+from koord.core.explain import explain_pod
 from koord.core.framework.cycle import Place
 from koord.core.pods import Handling
 from koord.core.reservation.lifecycle import set_available, succeed
@@ -172,6 +173,23 @@ def test_held_devices_come_first(data: st.DataObject, held: set[int], gpus: str)
     given = {share.minor for share in move.shares}
     assert len(given & held) == min(asked, len(held))
     assert not given & used
+
+
+def test_a_refusal_names_the_reservation_that_holds_the_devices() -> None:
+    made = GpuCluster()
+    made.put(other("one"), other("two"))
+    made.reserve(reserved={GPU_CORE: 200, GPU_MEMORY_RATIO: 200})
+    made.pods(other("by", 5))
+    reason = explain_pod(made.state, made.pod("by"), SCORING).reason
+    text = reason.text()
+    refused = "The node refuses: Insufficient GPU Devices (reservation r, default/one and 1 more)"
+    assert refused in text
+    (asked,) = explain_pod(made.state, made.pod("by"), SCORING).offers
+    assert asked.nodes[0].detail.endswith("; reservation r holds gpu 2, 3")
+    made.reserve("s", {NVIDIA_GPU: 4})
+    made.pods(other("last"))
+    reason = explain_pod(made.state, made.pod("last"), SCORING).reason
+    assert "reservation s" in reason.text()
 
 
 def test_owners_of_one_unit_share_what_is_held() -> None:

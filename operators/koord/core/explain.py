@@ -6,12 +6,13 @@ current state; the explanation is its refusal, together with a diagnosis of ever
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
+from koord.core.device_holders import describe_reserved, find_holdings
 from koord.core.framework.arrays import Mask
 from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
@@ -254,10 +255,20 @@ def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ..
         alike.setdefault(cycle.shape_of(pod), []).append(pod)
     others = tuple(state.pods_on_nodes())
     return tuple(
-        ShapeOffers(len(equal), shape.requests, tuple(offers(asked)))
+        ShapeOffers(
+            len(equal), shape.requests, tuple(_name_reserved(state, one) for one in offers(asked))
+        )
         for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
         for asked in (NodeDiagnosis(cycle, equal[0], others),)
     )
+
+
+def _name_reserved(state: ClusterState, offer: NodeOffer) -> NodeOffer:
+    """Say which reservations hold devices that a node lacks."""
+    if offer.refusal is None or not offer.refusal.is_held:
+        return offer
+    held = describe_reserved(find_holdings(state, offer.node))
+    return replace(offer, detail="; ".join(filter(None, (offer.detail, held)))) if held else offer
 
 
 def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:

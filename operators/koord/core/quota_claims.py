@@ -10,9 +10,10 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 
+from koord.core.device_holders import find_holdings
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.plan import Unit
-from koord.core.pods import Pod
+from koord.core.pods import Handling, Pod
 from koord.core.queue import Blocked
 from koord.core.quota.claims import UNKNOWN, Borrower, QuotaClaim, ReclaimSetting
 from koord.core.quota.ledger import Ledger
@@ -23,6 +24,7 @@ from koord.core.quota.share_terms import find_scaled
 from koord.core.quota_users import find_users, largest_first
 from koord.core.reasons import Reason
 from koord.core.reclaim import find_reach, plan_reclaim
+from koord.core.reservation.model import POD_PREFIX
 from koord.core.state import ClusterState
 from koord.core.text import cut
 
@@ -68,19 +70,25 @@ class QuotaClaims:
         """Say who uses most of the scarcest resource on the nodes that lack it."""
         if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
             return reason
-        pods: dict[str, list[Pod]] = {}
-        amounts: Counter[str] = Counter()
-        for node in reason.elsewhere.short:
-            for pod in self._state.pods_on(node):
-                amount = dict(self._state.quotas.requests_of(pod)).get(reason.resource, 0)
-                if amount:
-                    owner = pod.owners[0].uid if pod.owners else pod.key
-                    group = owner if pod.gang is None else pod.gang.key
-                    pods.setdefault(group, []).append(pod)
-                    amounts[group] += amount
-        most = sorted(pods, key=lambda group: (-amounts[group], group))
-        users = tuple(_abbreviate(pods[group]) for group in most)
-        return replace(reason, elsewhere=replace(reason.elsewhere, users=users))
+        users = self._users_on(reason.resource, reason.elsewhere.short)
+        holders = self._find_holders(reason.elsewhere.held)
+        return replace(reason, elsewhere=replace(reason.elsewhere, users=users, holders=holders))
+
+    def _find_holders(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Return who holds devices: reservations first, of which no pod uses what they hold."""
+        holdings = [one for node in nodes for one in find_holdings(self._state, node)]
+        reserved = [f"reservation {one.reservation}" for one in holdings if one.reservation]
+        return tuple(dict.fromkeys(reserved)) + _by_group(
+            (one.pod, len(one.minors)) for one in holdings if not one.reservation
+        )
+
+    def _users_on(self, resource: str, nodes: Iterable[str]) -> tuple[str, ...]:
+        return _by_group(
+            (pod, amount)
+            for node in nodes
+            for pod in self._state.pods_on(node)
+            if (amount := dict(self._state.quotas.requests_of(pod)).get(resource, 0))
+        )
 
     def _look(self) -> Ledger:
         ledger = self._state.open_ledger()
@@ -179,8 +187,23 @@ def _scarce(reason: InsufficientNodes | QuotaExceeded) -> tuple[str, ...]:
     return tuple(one.resource for one in reason.shortages)
 
 
+def _by_group(every: Iterable[tuple[Pod, int]]) -> tuple[str, ...]:
+    """Return the gangs, owners and pods of these pods with their amounts, most first."""
+    pods: dict[str, list[Pod]] = {}
+    amounts: Counter[str] = Counter()
+    for pod, amount in every:
+        owner = pod.owners[0].uid if pod.owners else pod.key
+        group = owner if pod.gang is None else pod.gang.key
+        pods.setdefault(group, []).append(pod)
+        amounts[group] += amount
+    most = sorted(pods, key=lambda group: (-amounts[group], group))
+    return tuple(_abbreviate(pods[group]) for group in most)
+
+
 def _abbreviate(pods: Sequence[Pod]) -> str:
     """Write ``team-a/bert-*`` for several pods of one gang or owner."""
+    if pods[0].handling is Handling.RESERVE and pods[0].name.startswith(POD_PREFIX):
+        return cut(f"reservation {pods[0].name.removeprefix(POD_PREFIX)}", 80)
     first, last = (choose(pod.name for pod in pods) for choose in (min, max))
     if first == last:
         return cut(pods[0].key, 80)

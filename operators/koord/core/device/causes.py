@@ -31,12 +31,14 @@ INSUFFICIENT: Final = Cause(
     "Insufficient {detail} devices",
     "Free devices on {nodes}, or request fewer.",
     by_detail=True,
+    is_held=True,
 )
 INSUFFICIENT_GPUS: Final = Cause(
     "InsufficientGPUs",
     _RANK + 9,
     "Insufficient GPU Devices",
     "Free GPUs on {nodes}, or request fewer.",
+    is_held=True,
 )
 NO_FUNCTIONS: Final = Cause(
     "NoVirtualFunctions",
@@ -62,6 +64,7 @@ INSUFFICIENT_PARTITION: Final = Cause(
     _RANK + 8,
     "Insufficient Partitioned GPU Devices",
     "Free a whole partition of GPUs on {nodes}.",
+    is_held=True,
 )
 NO_TOPOLOGY: Final = Cause(
     "TopologyMissing",
@@ -77,6 +80,7 @@ INSUFFICIENT_SCOPE: Final = Cause(
     _RANK + 8,
     "Insufficient Topology Scoped GPU Devices",
     "Free GPUs that are close to each other on {nodes}, or ask for a wider scope.",
+    is_held=True,
 )
 TEMPLATE: Final = Cause(
     "TemplateMismatch",
@@ -109,12 +113,14 @@ PRIMARY: Final = Cause(
     _RANK + 8,
     "node(s) Insufficient primary device",
     "Free devices on {nodes}.",
+    is_held=True,
 )
 JOINT: Final = Cause(
     "JointAllocateViolation",
     _RANK + 8,
     "node(s) Device Joint-Allocate rules violation",
     "Free devices that share a PCIe switch on {nodes}, or drop requiredScope.",
+    is_held=True,
 )
 
 _FINAL: Final = frozenset(

@@ -16,16 +16,18 @@ class Cause(str):
     ``rank`` orders checks as kube-scheduler runs them; a node is reported under the first check it
     fails. ``text`` is the message of kube-scheduler with ``{resource}`` or ``{detail}``; ``advice``
     says how to make the ``{nodes}`` feasible. An ``is_transient`` cause may end when other pods of
-    the same unit are placed. With ``by_detail``, nodes are counted per detail.
+    the same unit are placed. With ``by_detail``, nodes are counted per detail; with ``is_held``,
+    what is lacking is held by others, who are named.
     """
 
-    __slots__ = ("advice", "by_detail", "is_transient", "rank", "text")
+    __slots__ = ("advice", "by_detail", "is_held", "is_transient", "rank", "text")
 
     rank: int
     text: str
     advice: str
     is_transient: bool
     by_detail: bool
+    is_held: bool
 
     def __new__(  # noqa: PLR0913 - a cause is declared once, by name
         cls,
@@ -36,10 +38,11 @@ class Cause(str):
         *,
         is_transient: bool = False,
         by_detail: bool = False,
+        is_held: bool = False,
     ) -> Self:
         cause = super().__new__(cls, code)
         cause.rank, cause.text, cause.advice = rank, text or code, advice
-        cause.is_transient, cause.by_detail = is_transient, by_detail
+        cause.is_transient, cause.by_detail, cause.is_held = is_transient, by_detail, is_held
         return cause
 
     def __str__(self) -> str:

@@ -31,8 +31,13 @@ class RefusedNodes:
         """Return the cause with its count, as kube-scheduler does: ``3 Insufficient cpu``."""
         return f"{self.nodes} {self.refusal.describe(self.resource, self.detail)}"
 
-    def clause(self, resource: str, amount: str, users: Sequence[str]) -> str:
-        """Return the cause as a predicate; ``users`` have the ``amount`` of ``resource``."""
+    def clause(
+        self, resource: str, amount: str, users: Sequence[str], holders: Sequence[str] = ()
+    ) -> str:
+        """Return the cause as a predicate; ``users`` have the ``amount`` of ``resource``.
+
+        ``holders`` have what else is held.
+        """
         is_one = self.nodes == 1
         if self.resource == PODS:
             return "takes no more pods" if is_one else "take no more pods"
@@ -42,6 +47,8 @@ class RefusedNodes:
             who = f" ({named(users, _MOST_USERS)})" if users and is_asked else ""
             return f"{lacks} {self.resource}{who}"
         text = self.refusal.describe(detail=self.detail).removeprefix(_OF_NODES)
+        if holders and self.refusal.is_held:
+            text += f" ({named(holders, _MOST_USERS)})"
         if not text.startswith(_VERBS):
             return f"{'refuses' if is_one else 'refuse'}: {text}"
         return f"was {text.removeprefix('were ')}" if is_one and text.startswith("were ") else text
@@ -58,6 +65,9 @@ class Elsewhere:
     refused: tuple[RefusedNodes, ...]
     short: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    """The first of those that lack something else that others hold, and who holds it."""
+    holders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +157,8 @@ class InsufficientNodes(Reason):
         other = "" if there.nodes == self.nodes else "other "
         nodes = f"{other}node" if there.nodes == 1 else f"{other or 'all '}{there.nodes} nodes"
         causes = sorted(there.refused, key=lambda one: -one.nodes)
-        asked = self.resource, format_amount(self.resource, self.request), there.users
+        amount = format_amount(self.resource, self.request)
+        asked = self.resource, amount, there.users, there.holders
         if len(causes) == 1 and causes[0].nodes == there.nodes:
             subject = nodes if nodes.startswith("all") else f"the {nodes}"
             subject = (

@@ -10,9 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.framework.arrays import Mask
+from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.cause import RESOURCE, Cause
 from koord.core.framework.cycle import Cycle
+from koord.core.framework.node_table import NodeTable
 from koord.core.framework.reasons import Elsewhere, InsufficientNodes, RefusedNodes
 from koord.core.pods import Pod, PodShape
 
@@ -89,6 +90,7 @@ def _look_elsewhere(
     left = table.is_live.copy()
     left[[table.row_of[node] for node in set(placed)]] = False
     nodes, short = int(left.sum()), np.empty(0, dtype=np.int64)
+    held = short
     refused: list[RefusedNodes] = []
     for cause, resource, passed in sorted(
         checks, key=lambda one: (one[0].rank, one[1] != scarcest)
@@ -96,13 +98,19 @@ def _look_elsewhere(
         failing = left & ~passed
         if cause is not RESOURCE:
             refused += _by_detail(cycle, shape, cause, failing)
+            if cause.is_held and not held.size:
+                held = np.flatnonzero(failing)
         elif failing.any():
             refused.append(RefusedNodes(cause, int(failing.sum()), resource))
             if resource == scarcest:
                 short = np.flatnonzero(failing)
         left &= passed
-    short = short[np.argsort(table.name_rank[short])[:_MOST_SHORT]]
-    return Elsewhere(nodes, tuple(refused), tuple(table.node_at(int(row)).name for row in short))
+    return Elsewhere(nodes, tuple(refused), _name(table, short), held=_name(table, held))
+
+
+def _name(table: NodeTable, rows: Ints) -> tuple[str, ...]:
+    first = rows[np.argsort(table.name_rank[rows])[:_MOST_SHORT]]
+    return tuple(table.node_at(int(row)).name for row in first)
 
 
 def _by_detail(cycle: Cycle, shape: PodShape, cause: Cause, failing: Mask) -> list[RefusedNodes]:
