@@ -147,3 +147,40 @@ def test_gang_that_lacks_members_names_its_incomplete_sub_groups(cluster: Cluste
     gang, a, b = ask(cluster, "explain", "pg/s", "-n", cluster.namespace)["gang"]["group"]
     assert (gang["present"], gang["minMember"]) == (2, 3)
     assert (a["present"], a["minMember"], b["present"], b["minMember"]) == (2, 2, 1, 2)
+
+
+def test_sub_group_below_its_minimum_is_degraded_and_its_room_is_kept(
+    cluster: Cluster, operators: Operators
+) -> None:
+    cluster.add_nodes(4)
+    make_gang(cluster, PAIRS)
+    add(cluster, "a-0", "a-1", "b-0", "b-1")
+    cluster.expect_bound("a-0", "a-1", "b-0", "b-1")
+    cluster.delete_pod("b-1")
+    cluster.expect_group("s", "BelowMin", "Degraded")
+    text = f"{cluster.namespace}/s/b has 1 of 2 required members left"
+    assert text in cluster.group_message("s", "Degraded")
+    cluster.pod("other")
+    cluster.expect_pod("other", "KeptForReplacements")
+    operators.kill()
+    operators.start()
+    cluster.pod("another")
+    cluster.expect_pod("another", "KeptForReplacements")
+    assert text in explain(cluster, "pg/s").replace("\n", " ")
+    add(cluster, "b-2")
+    cluster.expect_bound("b-2")
+    cluster.expect_group("s", "AtStrength", "Degraded")
+
+
+def test_needed_sub_group_is_degraded_although_another_has_a_spare_member(
+    cluster: Cluster,
+) -> None:
+    cluster.add_nodes(5)
+    make_gang(cluster, {"groups": PAIRS["groups"]}, minimum=4)
+    add(cluster, "a-0", "a-1", "a-2", "b-0", "b-1", gpus=1)
+    cluster.expect_bound("a-0", "a-1", "a-2", "b-0", "b-1")
+    cluster.delete_pod("b-1")
+    cluster.expect_group("s", "BelowMin", "Degraded")
+    add(cluster, "b-2", gpus=1)
+    cluster.expect_bound("b-2")
+    cluster.expect_group("s", "AtStrength", "Degraded")

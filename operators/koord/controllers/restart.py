@@ -127,7 +127,10 @@ class GangRestarts:
 
     async def _may_go(self, restart: Restart) -> bool:
         """Whether all of a gang may be evicted now; reported to users."""
-        gang, counts = restart.gang, (restart.lost, restart.unbound, len(restart.pods))
+        gang, counts = (
+            restart.gang,
+            (restart.lost, restart.unbound, len(restart.pods), restart.what),
+        )
         is_allowed = await self.evictor.may_go(restart.pods)
         reason = RestartingGang(*counts) if is_allowed else RestartProtected(*counts)
         if is_allowed or gang not in self._held_up:

@@ -18,8 +18,8 @@ from koord.controllers.wait_events import MOST_PER_GANG, WaitEvents
 from koord.core.device.consumption import remark_on
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
-from koord.core.gang.cache import order_of
-from koord.core.gang.quorum import find_first_to_start, has_minimum
+from koord.core.gang.cache import GangCache, order_of
+from koord.core.gang.quorum import Ready, demands, has_minimum
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Unit
 from koord.core.pods import Handling, OwnerReference, Pod
@@ -288,6 +288,15 @@ class WaitReports:
             return None
         if held_up:
             return held_up[0]
-        pod = find_first_to_start(self.state.gangs, gang)
+        pod = _find_first_to_start(self.state.gangs, gang)
         reason = None if pod is None else planner.reason_for(pod)
         return None if reason is not None and reason.is_incomplete else reason
+
+
+def _find_first_to_start(cache: GangCache, key: GangKey) -> Pod | None:
+    """Return a waiting member that speaks for its gang: not one that is left out of its start."""
+    tally, ready = cache.tally(key), demands(cache, key)
+    left_out = ready.left_out if isinstance(ready, Ready) else ()
+    uids = {pod.uid for one in left_out for pod in one.pods}
+    waiting = (pod for pods in (tally.plannable, tally.foreign) for pod in pods.values())
+    return next((pod for pod in waiting if pod.uid not in uids), None)

@@ -13,7 +13,7 @@ import numpy as np
 from koord.core.framework.arrays import Mask
 from koord.core.framework.cycle import Cycle, Place
 from koord.core.gang.cache import order_of
-from koord.core.gang_model import GangKey
+from koord.core.gang_model import ROOT, GangKey
 from koord.core.pods import Pod, PodPhase, holder_of
 from koord.core.reservation.session import ReservationSession
 from koord.core.state import ClusterState
@@ -27,6 +27,8 @@ class Slot:
     node: str = ""
     row: int | None = None
     """Where it is charged in the current cycle; None: not charged."""
+    lost_by: str = ROOT
+    """The sub-group that has lost the member."""
     user: Pod | None = None
     """What uses a reservation for it in the current cycle; None: it has room of its own."""
     paid: Pod | None = None
@@ -95,24 +97,37 @@ class Slot:
 
 
 def make_slots(
-    gang: GangKey, state: ClusterState, departed: Sequence[Pod], size: int
+    gang: GangKey,
+    state: ClusterState,
+    departed: Sequence[Pod],
+    size: int,
+    lost_by: str = ROOT,
 ) -> list[Slot]:
     """Return slots for the planned nodes of waiting members, then for the nodes lost last.
 
-    The rest has the shape of a running member and no node.
+    The rest has the shape of a running member and no node. Only members of the sub-group that has
+    lost some count.
     """
-    members = state.gangs.members(gang).values()
+    spec = state.gangs.spec(gang)
+    tree = None if spec is None else spec.sub_groups
+
+    def is_in(pod: Pod) -> bool:
+        return tree is None or tree.is_in(pod.sub_group, lost_by)
+
+    members = list(filter(is_in, state.gangs.members(gang).values()))
     planned = [
         Slot(pod, pod.recorded.node)
         for pod in sorted(members, key=order_of)
         if pod.is_waiting and pod.recorded is not None
     ]
     failed = [pod for pod in members if pod.phase is PodPhase.FAILED and pod.node]
-    lost = [*reversed(departed), *sorted(failed, key=order_of, reverse=True)]
+    lost = [*filter(is_in, reversed(departed)), *sorted(failed, key=order_of, reverse=True)]
     slots = [*planned, *(Slot(pod, pod.node) for pod in lost)][:size]
     running = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
     if running is not None:
         # It pays for its own room; a pod like it has to pay as well.
-        like = replace(running, uid="", sub_group="")
+        like = replace(running, uid="", sub_group=lost_by)
         slots += [Slot(like) for _ in range(size - len(slots))]
+    for slot in slots:
+        slot.lost_by = lost_by
     return slots

@@ -25,11 +25,12 @@ from koord.core.framework.allocator import Allocator
 from koord.core.framework.arrays import Mask
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
-from koord.core.gang.quorum import count_to_replace
+from koord.core.gang.lost_members import Lost, serves
+from koord.core.gang.quorum import find_to_replace
 from koord.core.gang.reasons import KeptForReplacements
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, GangKey
 from koord.core.hold_slots import Slot, make_slots
-from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
+from koord.core.plan import Demand, Placement, Plan, Refusal, Unit, UnitKey
 from koord.core.plugins.rejections import RejectionsSession
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
@@ -50,13 +51,25 @@ class _Hold:
     until: float
     began: float
     """When it began, less the time that is not earned back yet."""
-    size: int = 0
-    """Number of slots that were requested, expired or not."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sub-group that has lost members -> number of slots requested for it, expired or not."""
     gang: GangKey = ""
     """The gang to be repaired; empty for the hold of a NonStrict unit."""
 
     def nodes(self) -> set[str]:
         return {slot.node for slot in self.slots if slot.node}
+
+    def serves(self, demand: Demand) -> bool:
+        """Whether members of a demand may use the room."""
+        return any(serves(demand.sub_groups, demand.sub_group, one) for one in self.sizes)
+
+    def use(self, demand: Demand, node: str) -> None:
+        """Drop the slot of a member that was placed on a node."""
+        fitting = [
+            one for one in self.slots if serves(demand.sub_groups, demand.sub_group, one.lost_by)
+        ]
+        used = next((one for one in fitting if one.node == node), fitting[-1] if fitting else None)
+        self.slots = [one for one in self.slots if one is not used]
 
 
 @dataclass(slots=True)
@@ -185,28 +198,41 @@ class Holds:
         return hold.nodes()
 
     def _update(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
-        lost = 0 if state.gangs.compat else count_to_replace(state.gangs, gang)
-        # Terminating members still use their room.
-        terminating = sum(
-            pod.is_terminating and bool(pod.node) and not pod.phase.is_terminal
-            for pod in (state.gangs.members(gang).values() if lost else ())
-        )
-        size = max(0, lost - terminating)
-        hold, spec = self._replacements.get(gang), state.gangs.spec(gang)
-        if not size or spec is None or not spec.keeps_room:
+        lost = () if state.gangs.compat else find_to_replace(state.gangs, gang)
+        spec = state.gangs.spec(gang)
+        sizes = _count_slots(state, gang, lost)
+        if not sizes or spec is None or not spec.keeps_room:
             if not lost:
                 self._departed.pop(gang, None)
             return self._close(self._replacements, gang, now)
+        hold = self._replacements.get(gang)
         if hold is None:
             hold = self._replacements[gang] = self._open(gang, spec.wait_seconds, now)
             hold.gang = gang
         before = hold.nodes()
-        if size < hold.size:
-            del hold.slots[size:]
-        elif size > hold.size and hold.until > now:
-            hold.slots = make_slots(gang, state, self._departed.get(gang, ()), size)
-        hold.size = size
+        departed, slots = self._departed.get(gang, ()), list[Slot]()
+        for lost_by, size in sizes.items():
+            kept = [slot for slot in hold.slots if slot.lost_by == lost_by]
+            if size > hold.sizes.get(lost_by, 0) and hold.until > now:
+                kept = make_slots(gang, state, departed, size, lost_by)
+            slots += kept[:size]
+        hold.slots, hold.sizes = slots, sizes
         return before - hold.nodes()
+
+
+def _count_slots(state: ClusterState, gang: GangKey, lost: Sequence[Lost]) -> dict[str, int]:
+    """Return sub-group -> slots to keep for it. Terminating members still use their room."""
+    spec, sizes = state.gangs.spec(gang), dict[str, int]()
+    tree = None if spec is None else spec.sub_groups
+    members = state.gangs.members(gang).values() if lost else ()
+    ending = [p for p in members if p.is_terminating and p.node and not p.phase.is_terminal]
+    for one in lost:
+        inside = [pod for pod in ending if tree is None or tree.is_in(pod.sub_group, one.sub_group)]
+        using = {pod.uid for pod in inside[: one.missing]}
+        ending = [pod for pod in ending if pod.uid not in using]
+        if one.missing > len(using):
+            sizes[one.sub_group] = one.missing - len(using)
+    return sizes
 
 
 def _plan_nothing(cycle: Cycle, units: Sequence[Unit]) -> Plan:  # noqa: ARG001 - a ``PlanUnits``
@@ -255,8 +281,13 @@ class _HoldPlanner:
         return not can_preempt and not unit.lease_seconds and not self._holds_of(unit)
 
     def _holds_of(self, unit: Unit) -> list[_Hold]:
-        holds = [self.replacements.get(demand.gang) for demand in unit.demands if demand.gang]
-        return [hold for hold in (*holds, self.partial.get(unit.key)) if hold is not None]
+        found = {
+            demand.gang: hold
+            for demand in unit.demands
+            if (hold := self.replacements.get(demand.gang)) is not None and hold.serves(demand)
+        }
+        partial = self.partial.get(unit.key)
+        return [*found.values(), *(() if partial is None else (partial,))]
 
     def _plan_plain(self, units: Sequence[Unit]) -> None:
         if not units:
@@ -343,10 +374,8 @@ class _HoldPlanner:
         for demand in unit.demands:
             hold = self.replacements.get(demand.gang)
             for pod in demand.pods if hold is not None else ():
-                if hold is not None and hold.slots and pod.uid in nodes:
-                    at = [slot.node for slot in hold.slots]
-                    node = nodes[pod.uid]
-                    del hold.slots[at.index(node) if node in at else -1]
+                if hold is not None and pod.uid in nodes:
+                    hold.use(demand, nodes[pod.uid])
 
     def _hold_partial(self, unit: Unit) -> None:
         """Hold the room of the members of a NonStrict unit that fit now."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.quorum import count_lost, is_satisfied
 from koord.core.gang.start import find_unbound
+from koord.core.gang.sub_group_members import find_incomplete, is_placed_whole
 from koord.core.gang_model import GangKey, OnBindFailure, OnMemberFailure
 from koord.core.pods import Pod
 
@@ -18,13 +19,15 @@ from koord.core.pods import Pod
 class Restart:
     """A gang to restart: the remaining members of its incarnation, all to be evicted.
 
-    ``lost`` members are gone. If none is, ``unbound`` ones were released and have no node.
+    ``lost`` members are gone. If none is, ``unbound`` ones were released and have no node. If the
+    gang itself is complete, only sub-groups that are not restart; ``what`` says which it is.
     """
 
     gang: GangKey
     pods: tuple[Pod, ...]
     lost: int
     unbound: int
+    what: str = "gang"
 
 
 def find_restart(cache: GangCache, key: GangKey) -> Restart | None:
@@ -46,7 +49,14 @@ def find_restart(cache: GangCache, key: GangKey) -> Restart | None:
     if not lost and spec.on_bind_failure is not OnBindFailure.RESTART_GANG:
         return None
     pods = _find_incarnation(cache, key)
-    return Restart(key, pods, lost, unbound) if pods else None
+    tree = spec.sub_groups
+    if tree is None or not is_placed_whole(cache, key):
+        return Restart(key, pods, lost, unbound) if pods else None
+    broken = find_incomplete(cache, key)
+    own, parts = cache.members(key), {pod.sub_group for pod in pods}
+    parts = {part for part in parts if any(tree.is_in(part, one) for one in broken)}
+    pods = tuple(pod for pod in pods if pod.uid in own and pod.sub_group in parts)
+    return Restart(key, pods, lost, unbound, "sub-group") if pods else None
 
 
 def _count_unbound(cache: GangCache, key: GangKey) -> int:

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.done import count_done, find_done
 from koord.core.gang.group import MAX_GANGS, make_group_id
+from koord.core.gang.lost_members import Lost, find_lost_members, serves
 from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
@@ -39,11 +40,12 @@ from koord.core.gang.sub_group_members import (
     divide_start,
     divide_started,
     find_missing,
+    find_placed,
     is_kept_by_gates,
     is_placed_whole,
 )
-from koord.core.gang.tally import gangs_of, is_present
-from koord.core.gang_model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
+from koord.core.gang.tally import gangs_of, is_placed, is_planned, is_present
+from koord.core.gang_model import ROOT, GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.plan import Demand, LeftOut, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import Reason, TooLarge
@@ -122,19 +124,39 @@ def has_minimum(cache: GangCache, key: GangKey, *, without: int = 0) -> bool:
     return spec is None or count_strength(cache, key) - without >= spec.min_member
 
 
+def find_lost(cache: GangCache, key: GangKey, *, with_planned: bool = False) -> tuple[Lost, ...]:
+    """Return what a started gang and its sub-groups have lost and need; empty if nothing.
+
+    ``with_planned``: members that are released, and not bound yet, are left as well.
+    """
+    spec, tally = cache.spec(key), cache.tally(key)
+    if spec is None or not is_satisfied(cache, key):
+        return ()
+    members = cache.members(key).values() if with_planned else ()
+    planned = [pod for pod in members if is_planned(pod) and not is_placed(pod)]
+    if spec.sub_groups is not None:
+        had = max((strength for _, strength in tally.releases), default=0)
+        return find_lost_members(cache, key, had, (*find_placed(cache, key), *planned))
+    needed, left = needed_strength(cache, key), count_strength(cache, key) + len(planned)
+    return (Lost(ROOT, left, needed, needed - left),) if left < needed else ()
+
+
 def count_lost(cache: GangCache, key: GangKey) -> int:
     """Count the members that a started gang has lost and needs; 0 if it never started."""
-    if not is_satisfied(cache, key):
-        return 0
-    return max(0, needed_strength(cache, key) - count_strength(cache, key))
+    return sum(one.missing for one in find_lost(cache, key))
+
+
+def find_to_replace(cache: GangCache, key: GangKey) -> tuple[Lost, ...]:
+    """Return lost members whose replacements go first, and whose room is kept for them."""
+    spec = cache.spec(key)
+    if spec is None or spec.on_member_failure is not OnMemberFailure.REPLACE:
+        return ()
+    return find_lost(cache, key)
 
 
 def count_to_replace(cache: GangCache, key: GangKey) -> int:
     """Count lost members whose replacements go first, and whose room is kept for them."""
-    spec = cache.spec(key)
-    if spec is None or spec.on_member_failure is not OnMemberFailure.REPLACE:
-        return 0
-    return count_lost(cache, key)
+    return sum(one.missing for one in find_to_replace(cache, key))
 
 
 def count_quorum(cache: GangCache, key: GangKey) -> Reached | MissingMembers:
@@ -155,15 +177,6 @@ def completed_at(cache: GangCache, key: GangKey) -> float:
 def demands(cache: GangCache, key: GangKey) -> Ready | Reason:
     """Return the units of the group of a gang to plan now, or the first obstacle."""
     return _part_of(cache, key).demands
-
-
-def find_first_to_start(cache: GangCache, key: GangKey) -> Pod | None:
-    """Return a waiting member that speaks for its gang: not one that is left out of its start."""
-    tally, ready = cache.tally(key), demands(cache, key)
-    left_out = ready.left_out if isinstance(ready, Ready) else ()
-    uids = {pod.uid for one in left_out for pod in one.pods}
-    waiting = (pod for pods in (tally.plannable, tally.foreign) for pod in pods.values())
-    return next((pod for pod in waiting if pod.uid not in uids), None)
 
 
 def _part_of(cache: GangCache, key: GangKey) -> "_Part":
@@ -459,7 +472,10 @@ class _Part:
             group=self._id,
             priority=max(pod.priority for pod in pods),
             since=max(pod.created for pod in pods),
-            is_repair=count_to_replace(self._cache, gang) > 0,
+            is_repair=any(
+                serves(part.demands[0].sub_groups, part.name, one.sub_group)
+                for one in find_to_replace(self._cache, gang)
+            ),
         )
 
 

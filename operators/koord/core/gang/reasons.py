@@ -291,9 +291,13 @@ _NEXT: Final = {
 }
 
 
+def _required(members: int) -> str:
+    return plural(members, "required member")
+
+
 @dataclass(frozen=True, slots=True)
 class BelowMin(Reason):
-    """A gang that had started has lost members and runs below its minimum."""
+    """A gang that had started has lost members: it, or a sub-group, is below its minimum."""
 
     code: ClassVar = "BelowMin"
     bound: int
@@ -301,13 +305,16 @@ class BelowMin(Reason):
     policy: OnMemberFailure = OnMemberFailure.REPLACE
     refused: RefusedByScheduler | None = None
     """The first member that was released, and that its scheduler does not bind."""
+    sub_groups: tuple[GangCount, ...] = ()
+    """Those of it that lack members."""
 
     def _text(self) -> str:
         refused = "" if self.refused is None else f"{self.refused.text()}; "
-        return (
-            f"the started gang has {self.bound} of {plural(self.min_member, 'required member')} "
-            f"left; {refused}{_NEXT[self.policy]}"
-        )
+        left = [f"the started gang has {self.bound} of {_required(self.min_member)}"]
+        if self.sub_groups:
+            parts = self.sub_groups
+            left = [f"{one.gang} has {one.present} of {_required(one.min_member)}" for one in parts]
+        return f"{listed(left)} left; {refused}{_NEXT[self.policy]}"
 
     @property
     def lacking(self) -> int:
@@ -343,6 +350,7 @@ class _Restart(Reason):
     lost: int
     unbound: int
     pods: int
+    what: str = "gang"
 
     @property
     def _cause(self) -> str:
@@ -359,7 +367,8 @@ class RestartingGang(_Restart):
 
     def _text(self) -> str:
         return (
-            f"{self._cause}: the remaining {self.pods} are evicted so that the whole gang restarts"
+            f"{self._cause}: the remaining {self.pods} are evicted so that the whole {self.what} "
+            "restarts"
         )
 
 
@@ -371,9 +380,9 @@ class RestartProtected(_Restart):
 
     def _text(self) -> str:
         return (
-            f"{self._cause}: the remaining {self.pods} should be evicted so that the whole gang "
-            "restarts, but a disruption budget or the API server does not allow it for all of "
-            "them; relax the budget, or delete them"
+            f"{self._cause}: the remaining {self.pods} should be evicted so that the whole "
+            f"{self.what} restarts, but a disruption budget or the API server does not allow it "
+            "for all of them; relax the budget, or delete them"
         )
 
 

@@ -14,6 +14,7 @@ from koord.core.gang.group import Group
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
 from koord.core.gang.quorum import (
     completed_at,
+    find_lost,
     has_minimum,
     is_satisfied,
     needed_strength,
@@ -23,6 +24,7 @@ from koord.core.gang.reasons import (
     AllBound,
     AtStrength,
     BelowMin,
+    GangCount,
     InconsistentGroup,
     InvalidAnnotation,
     PartiallyBound,
@@ -243,12 +245,20 @@ def _bound(view: _View) -> Condition:
 
 
 def _degraded(view: _View) -> Condition:
+    lost = find_lost(view.cache, view.key, with_planned=True)
+    if not lost:
+        return ConditionType.DEGRADED, False, AtStrength(view.has_place)
     needed = needed_strength(view.cache, view.key)
-    if view.has_started and view.strength + view.tally.planned < needed:
-        refused = find_refused(view.cache.members(view.key).values())
-        below = BelowMin(view.strength, needed, view.spec.on_member_failure, refused)
-        return ConditionType.DEGRADED, True, below
-    return ConditionType.DEGRADED, False, AtStrength(view.has_place)
+    if view.spec.sub_groups is not None:
+        needed = view.strength + sum(one.missing for one in lost)
+    sub_groups = tuple(
+        GangCount(f"{view.key}/{one.sub_group}", one.left, one.needed)
+        for one in lost
+        if one.sub_group
+    )
+    refused = find_refused(view.cache.members(view.key).values())
+    below = BelowMin(view.strength, needed, view.spec.on_member_failure, refused, sub_groups)
+    return ConditionType.DEGRADED, True, below
 
 
 def _timeout(view: _View, *, is_pending: bool) -> Condition:

@@ -78,7 +78,16 @@ def count_useless(cache: GangCache, key: GangKey) -> int:
 def is_placed_whole(cache: GangCache, key: GangKey) -> bool:
     """Whether members with a place make the gang complete; also without sub-groups."""
     tree = _tree_of(cache, key)
-    return tree is None or not tree.find_short(ROOT, _count(tree, _find_placed(cache, key)))
+    return tree is None or not tree.find_short(ROOT, _count(tree, find_placed(cache, key)))
+
+
+def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
+    """Return the sub-groups that are not complete with the members that have a place."""
+    tree = _tree_of(cache, key)
+    if tree is None:
+        return frozenset()
+    placed = _count(tree, find_placed(cache, key))
+    return frozenset(one.name for one in tree.groups if tree.find_short(one.name, placed))
 
 
 def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
@@ -86,7 +95,7 @@ def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
     tree = _tree_of(cache, key)
     if tree is None or not cache.tally(key).foreign:
         return False
-    able = (*_find_placed(cache, key), *cache.tally(key).plannable.values())
+    able = (*find_placed(cache, key), *cache.tally(key).plannable.values())
     return bool(tree.find_short(ROOT, _count(tree, able)))
 
 
@@ -131,7 +140,7 @@ def _find_present(cache: GangCache, key: GangKey) -> list[Pod]:
     return [*find_done(cache, key), *filter(is_present, cache.members(key).values())]
 
 
-def _find_placed(cache: GangCache, key: GangKey) -> list[Pod]:
+def find_placed(cache: GangCache, key: GangKey) -> list[Pod]:
     """Return the members that need no place: they have one, or are done."""
     return [*find_done(cache, key), *filter(is_placed, cache.members(key).values())]
 
@@ -161,7 +170,7 @@ def _by_sub_group(tree: SubGroupTree, pods: Iterable[Pod]) -> dict[str, list[Pod
 
 
 def _make_divider(cache: GangCache, demand: Demand, tree: SubGroupTree) -> "_Divider":
-    spec, placed = cache.spec(demand.gang), _find_placed(cache, demand.gang)
+    spec, placed = cache.spec(demand.gang), find_placed(cache, demand.gang)
     return _Divider(
         demand=demand,
         tree=tree,

@@ -29,6 +29,11 @@ def is_present(pod: Pod) -> bool:
     return is_placed(pod) or (pod.is_alive and pod.handling is not Handling.NOT_OURS)
 
 
+def is_planned(pod: Pod) -> bool:
+    """Whether a member was released, has no node yet, and may still get it."""
+    return pod.is_waiting and pod.recorded is not None and not pod.is_unschedulable
+
+
 def find_refused(members: Iterable[Pod]) -> RefusedByScheduler | None:
     """Return the first pod that was released, and that its own scheduler does not bind."""
     refused = (pod for pod in members if pod.is_waiting and pod.is_unschedulable)
@@ -135,7 +140,7 @@ class Tally:
             self.bound_alive += one
         else:
             self.held += one * pod.is_gated
-            self.planned += one * (pod.recorded is not None and not pod.is_unschedulable)
+            self.planned += one * is_planned(pod)
             self.refused += one * pod.is_unschedulable
 
     def _count_release(self, release: Release | None, one: int) -> None:

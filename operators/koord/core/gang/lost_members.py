@@ -1,0 +1,115 @@
+"""Which members a started gang has lost and needs: of the whole gang, and of each sub-group.
+
+Sub-groups that have started must stay complete, whether the gang needs them or not; of the others
+as many are lost as the gang has too few. A minimum that is raised after the start is no loss: no
+sub-group needs more members than the gang ever had.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from koord.core.gang.cache import GangCache
+from koord.core.gang.tally import is_placed
+from koord.core.gang_model import ROOT, GangKey, GangSpec, SubGroup, SubGroupTree
+from koord.core.pods import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A sub-group, or ``ROOT`` for the gang itself, that has lost ``missing`` members it needs.
+
+    ``left`` of the ``needed`` ones are there. Members missing below it are not counted again.
+    """
+
+    sub_group: str
+    left: int
+    needed: int
+    missing: int
+
+
+def find_lost_members(
+    cache: GangCache, key: GangKey, had: int, left: Iterable[Pod]
+) -> tuple[Lost, ...]:
+    """Return what a started gang with sub-groups lacks, if it has the members ``left``.
+
+    ``had`` is how many members it has had at once, as far as is known; 0: unknown.
+    """
+    spec = cache.spec(key)
+    if spec is None or spec.sub_groups is None:
+        return ()
+    tree, members = _cap(spec, had), cache.members(key).values()
+    placed = (pod for pod in members if pod.recorded is not None and is_placed(pod))
+    search = _Search(tree, _count(tree, left), _count(tree, placed))
+    return tuple(_limit(search.find(ROOT), had))
+
+
+def serves(sub_groups: SubGroupTree | None, sub_group: str, lost: str) -> bool:
+    """Whether members of one sub-group may replace those that another one has lost."""
+    if sub_groups is None:
+        return True
+    return sub_groups.is_in(sub_group, lost) or sub_groups.is_in(lost, sub_group)
+
+
+def _cap(spec: GangSpec, had: int) -> SubGroupTree:
+    """Return the sub-groups of a gang, with minima that it has reached before."""
+    most = had or 1 << 62
+    tree = spec.sub_groups or SubGroupTree(SubGroup(ROOT), ())
+    return SubGroupTree(
+        replace(tree.root, min_member=min(spec.min_member, most)),
+        tuple(replace(one, min_member=min(one.min_member, most)) for one in tree.groups),
+    )
+
+
+def _limit(found: Iterable[Lost], had: int) -> Iterator[Lost]:
+    """Cut what is missing: no gang has lost more members than it had."""
+    left = had or 1 << 62
+    for one in found:
+        missing = min(one.missing, left)
+        left -= missing
+        if missing:
+            yield replace(one, missing=missing)
+
+
+def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> Counter[str]:
+    return Counter(tree.find(pod.sub_group) for pod in pods)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    tree: SubGroupTree
+    left: Mapping[str, int]
+    placed: Mapping[str, int]
+    """Placed by us, which proves that the sub-group was complete."""
+
+    def find(self, name: str) -> list[Lost]:
+        """Return what is lost in a sub-group that has started."""
+        group, found = self.tree.by_name[name], list[Lost]()
+        complete, empty = 0, list[SubGroup]()
+        for child in self.tree.below[name]:
+            if self.tree.count(child.name, self.placed):
+                lost = self.find(child.name)
+                found += lost
+                complete += 1  # with what is to be replaced
+            elif self.tree.find_short(child.name, self.left):
+                empty.append(child)
+            else:
+                complete += 1
+        found += map(self._lose_all, empty[: max(0, self._wanted(group) - complete)])
+        left = self.tree.count(name, self.left)
+        missing = group.min_member - left - sum(one.missing for one in found)
+        if missing > 0:
+            found.append(Lost(name, left, group.min_member, missing))
+        return found
+
+    def _lose_all(self, group: SubGroup) -> Lost:
+        left, needed = self.tree.count(group.name, self.left), max(1, self._needed(group))
+        return Lost(group.name, left, needed, max(1, needed - left))
+
+    def _needed(self, group: SubGroup) -> int:
+        below = self.tree.below[group.name][: self._wanted(group)]
+        return max(group.min_member, sum(map(self._needed, below)))
+
+    def _wanted(self, group: SubGroup) -> int:
+        most = len(self.tree.below[group.name])
+        return most if group.min_sub_groups is None else group.min_sub_groups
