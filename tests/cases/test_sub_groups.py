@@ -131,7 +131,7 @@ def test_incomplete_sub_group_does_not_start_with_the_gang(cluster: Cluster) -> 
     add(cluster, "a-0", "a-1", gpus=1)
     cluster.expect_bound("a-0", "a-1")
     expect_left_out(cluster, "b-0", f"1 of 2 members of {cluster.namespace}/s/b present")
-    assert cluster.group_reason("s") == "Planned"
+    cluster.expect_group("s", "Planned")
 
 
 def test_gang_that_lacks_members_names_its_incomplete_sub_groups(cluster: Cluster) -> None:
@@ -163,6 +163,7 @@ def test_sub_group_below_its_minimum_is_degraded_and_its_room_is_kept(
     cluster.pod("other")
     cluster.expect_pod("other", "KeptForReplacements")
     operators.kill()
+    cluster.delete_pod("other")
     operators.start()
     cluster.pod("another")
     cluster.expect_pod("another", "KeptForReplacements")
