@@ -169,7 +169,7 @@ def make_parts(
         (name, "bold"),
         f" (priority {unit.priority}) would preempt {count_of(len(found.pods), 'pod')} "
         f"and start on {count_of(len(nodes), 'node')} (plan {found.placement.plan_id}); "
-        f"{write_whether_on(said)}.",
+        f"{write_whether_on(said, found.pods)}.",
     )
     table = make_table("VICTIM", "KIND", "PRIORITY", "PODS", "NODES", right=("PRIORITY", "PODS"))
     for victim in found.victims:

@@ -4,13 +4,15 @@ A waiting unit may be preempting already, or would preempt, or others are evicte
 is entitled to their room; a victim makes room for somebody.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.output import format_age
 from koord.core.budgets import Budget
+from koord.core.framework.scoring import Scoring
+from koord.core.holds import assume_holds
 from koord.core.plan import Unit
 from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt, Preemption
@@ -83,7 +85,13 @@ def find_plan(
     if preempting is not None:
         return preempting
     leaving = {pod.uid for one in state.nominations for pod in one.victims}
-    context = Context(now, budgets, pending=lambda: find_pending(state))
+    holds = assume_holds(state, now)
+    context = Context(
+        now,
+        budgets,
+        prepare=lambda cycle: holds.reserve(cycle, unit, Scoring()),
+        pending=lambda: find_pending(state),
+    )
     said = said or PreemptionReport()
     options = PreemptionOptions(said.min_runtime, said.max_per_day)
     return plan_preemption(state, unit, options, Exempt(terminating=leaving), context)
@@ -125,8 +133,10 @@ def _describe_end(reading: Reading, pod: Pod, now: float) -> str:
     return f"{time}; {plural(len(held), 'finalizer')} {named(held)}" if held else time
 
 
-def write_whether_on(said: PreemptionReport | None) -> str:
+def write_whether_on(said: PreemptionReport | None, victims: Collection[Pod]) -> str:
     """Say whether the operators do what is planned here."""
+    if not victims:
+        return "there is room for it by now, so the operators place it in any case"
     if said is None:
         return "the operators do so unless preemption.enabled is off"
     return "the operators do so" if said.enabled else "they do not: preemption.enabled is false"
@@ -147,7 +157,7 @@ def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) ->
         kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()
         yield (
             f"Preempting {write_victims(found.victims)} ({plural(len(found.pods), 'pod')}) frees "
-            f"{nodes}; {write_whether_on(said)}. "
+            f"{nodes}; {write_whether_on(said, found.pods)}. "
             f"koord preempt {kind}/{target.name} --dry-run shows the plan."
         )
     elif not isinstance(found, NobodyLower):

@@ -13,8 +13,10 @@ import numpy as np
 from koord.core.framework.arrays import Mask
 from koord.core.framework.cycle import Cycle, Place
 from koord.core.gang.cache import order_of
+from koord.core.gang.lost_members import Lost
 from koord.core.gang_model import ROOT, GangKey
 from koord.core.pods import Pod, PodPhase, holder_of
+from koord.core.preemption.protection import find_lasting_protection
 from koord.core.reservation.session import ReservationSession
 from koord.core.state import ClusterState
 
@@ -131,3 +133,26 @@ def make_slots(
     for slot in slots:
         slot.lost_by = lost_by
     return slots
+
+
+def priority_of(gang: GangKey, state: ClusterState) -> float:
+    """Return the highest priority of the living members; infinite if one must not be evicted."""
+    living = [pod for pod in state.gangs.members(gang).values() if pod.is_alive]
+    if any(find_lasting_protection(pod) for pod in living):
+        return float("inf")
+    return max((pod.priority for pod in living), default=0)
+
+
+def count_slots(state: ClusterState, gang: GangKey, lost: Sequence[Lost]) -> dict[str, int]:
+    """Return sub-group -> slots to keep for it. Terminating members still use their room."""
+    spec, sizes = state.gangs.spec(gang), dict[str, int]()
+    tree = None if spec is None else spec.sub_groups
+    members = state.gangs.members(gang).values() if lost else ()
+    ending = [p for p in members if p.is_terminating and p.node and not p.phase.is_terminal]
+    for one in lost:
+        inside = [pod for pod in ending if tree is None or tree.is_in(pod.sub_group, one.sub_group)]
+        using = {pod.uid for pod in inside[: one.missing]}
+        ending = [pod for pod in ending if pod.uid not in using]
+        if one.missing > len(using):
+            sizes[one.sub_group] = one.missing - len(using)
+    return sizes

@@ -6,8 +6,10 @@ time that a gang has used up is earned back second for second while it holds not
 keeps room from others for ever by losing members again and again.
 
 * *Replacements*. A started gang that lost members holds their room, on the same node if it still
-  exists, until they are replaced. No other pod may use it, whatever its priority: a gang below its
-  minimum does no work, and it had this room before.
+  exists, until they are replaced: a gang below its minimum does no work, and it had this room
+  before. It holds it with its own priority. A unit of higher priority that fits in no other way
+  takes the room, before anybody is preempted for it: it could evict the gang itself. Gangs that
+  must not be evicted keep their room from everybody.
 * *NonStrict gangs*. The room of those members that fit is held while the gang waits for room for
   the others. A unit that fits as a whole when it uses this room takes it, so two gangs cannot block
   each other. Surplus pods and holds of other NonStrict gangs may not use it.
@@ -17,7 +19,7 @@ the shape of a running member. Nothing here writes or reads a clock.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -25,11 +27,12 @@ from koord.core.framework.allocator import Allocator
 from koord.core.framework.arrays import Mask
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
-from koord.core.gang.lost_members import Lost, serves
+from koord.core.gang.lost_members import serves
 from koord.core.gang.quorum import find_to_replace
 from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang_history import Happened
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, GangKey
-from koord.core.hold_slots import Slot, make_slots
+from koord.core.hold_slots import Slot, count_slots, make_slots, priority_of
 from koord.core.plan import Demand, Placement, Plan, Refusal, Unit, UnitKey
 from koord.core.plugins.rejections import RejectionsSession
 from koord.core.pods import Pod
@@ -55,6 +58,8 @@ class _Hold:
     """Sub-group that has lost members -> number of slots requested for it, expired or not."""
     gang: GangKey = ""
     """The gang to be repaired; empty for the hold of a NonStrict unit."""
+    priority: float = 0.0
+    """The highest of the gang to be repaired; infinite if it must not be evicted."""
 
     def nodes(self) -> set[str]:
         return {slot.node for slot in self.slots if slot.node}
@@ -62,6 +67,11 @@ class _Hold:
     def serves(self, demand: Demand) -> bool:
         """Whether members of a demand may use the room."""
         return any(serves(demand.sub_groups, demand.sub_group, one) for one in self.sizes)
+
+    def yields_to(self, unit: Unit) -> bool:
+        """Whether a unit may take the room if it fits in no other way."""
+        lowest = min((pod.priority for pod in unit.pods), default=0)
+        return not self.gang or lowest > self.priority
 
     def use(self, demand: Demand, node: str) -> None:
         """Drop the slot of a member that was placed on a node."""
@@ -165,9 +175,13 @@ class Holds:
         return outcome
 
     def reserve(self, cycle: Cycle, unit: Unit, scoring: Scoring) -> None:
-        """Charge the room reserved for replacements of gangs that are not in ``unit``."""
+        """Charge the room for replacements of other gangs that does not yield to ``unit``."""
         own = {demand.gang for demand in unit.demands}
-        others = [hold for gang, hold in self._replacements.items() if gang not in own]
+        others = [
+            hold
+            for gang, hold in self._replacements.items()
+            if gang not in own and not hold.yields_to(unit)
+        ]
         planner = _HoldPlanner(cycle, _plan_nothing, scoring, 0.0, {}, {}, self._open)
         for hold in others:
             for slot in hold.slots:
@@ -200,7 +214,7 @@ class Holds:
     def _update(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
         lost = () if state.gangs.compat else find_to_replace(state.gangs, gang)
         spec = state.gangs.spec(gang)
-        sizes = _count_slots(state, gang, lost)
+        sizes = count_slots(state, gang, lost)
         if not sizes or spec is None or not spec.keeps_room:
             if not lost:
                 self._departed.pop(gang, None)
@@ -216,23 +230,20 @@ class Holds:
             if size > hold.sizes.get(lost_by, 0) and hold.until > now:
                 kept = make_slots(gang, state, departed, size, lost_by)
             slots += kept[:size]
-        hold.slots, hold.sizes = slots, sizes
+        hold.slots, hold.sizes, hold.priority = slots, sizes, priority_of(gang, state)
         return before - hold.nodes()
 
 
-def _count_slots(state: ClusterState, gang: GangKey, lost: Sequence[Lost]) -> dict[str, int]:
-    """Return sub-group -> slots to keep for it. Terminating members still use their room."""
-    spec, sizes = state.gangs.spec(gang), dict[str, int]()
-    tree = None if spec is None else spec.sub_groups
-    members = state.gangs.members(gang).values() if lost else ()
-    ending = [p for p in members if p.is_terminating and p.node and not p.phase.is_terminal]
-    for one in lost:
-        inside = [pod for pod in ending if tree is None or tree.is_in(pod.sub_group, one.sub_group)]
-        using = {pod.uid for pod in inside[: one.missing]}
-        ending = [pod for pod in ending if pod.uid not in using]
-        if one.missing > len(using):
-            sizes[one.sub_group] = one.missing - len(using)
-    return sizes
+def assume_holds(state: ClusterState, now: float) -> Holds:
+    """Return the holds that the operators have as far as objects tell, and not longer than that."""
+    holds, gangs = Holds(), state.gangs.keys()
+    for gang in gangs:
+        pod_group = state.gangs.pod_group(gang)
+        history = () if pod_group is None else pod_group.history
+        lost_at = max((one.time for one in history if one.what == Happened.DEGRADED), default=now)
+        holds.absorb((gang,), state, min(float(lost_at), now) if now else 0.0)
+    holds.expire(now)
+    return holds
 
 
 def _plan_nothing(cycle: Cycle, units: Sequence[Unit]) -> Plan:  # noqa: ARG001 - a ``PlanUnits``
@@ -276,9 +287,17 @@ class _HoldPlanner:
         return Plan(tuple(self.placements), tuple(self.refusals))
 
     def _is_plain(self, unit: Unit) -> bool:
-        """Whether a unit has no hold, will get none, and may not use holds of NonStrict gangs."""
-        can_preempt = any(hold.slots for hold in self.partial.values())
-        return not can_preempt and not unit.lease_seconds and not self._holds_of(unit)
+        """Whether a unit has no hold, will get none, and may not use those of others."""
+        if unit.lease_seconds or any(hold.slots for hold in self.partial.values()):
+            return False
+        return not self._holds_of(unit) and not self._yielding(unit)
+
+    def _yielding(self, unit: Unit) -> list[_Hold]:
+        """Return the holds of others that a unit may take, of the highest priority first."""
+        own = set(map(id, self._holds_of(unit)))
+        holds = (*self.replacements.values(), *self.partial.values())
+        found = [one for one in holds if one.slots and id(one) not in own and one.yields_to(unit)]
+        return sorted(found, key=lambda one: (not one.gang, -one.priority))
 
     def _holds_of(self, unit: Unit) -> list[_Hold]:
         found = {
@@ -296,8 +315,9 @@ class _HoldPlanner:
         self.placements += outcome.placements
         placed = {placement.unit for placement in outcome.placements}
         refused = {refusal.unit for refusal in outcome.refusals} - placed
-        blocked = self._blocked_by_holds([unit for unit in units if unit.key in refused])
-        self.refusals += [self._attribute(refusal, blocked) for refusal in outcome.refusals]
+        self.refusals += self._attribute(
+            outcome.refusals, [unit for unit in units if unit.key in refused]
+        )
 
     def _blocked_by_holds(self, units: Sequence[Unit]) -> frozenset[UnitKey]:
         """Return the units that would be placed without the holds for replacements."""
@@ -315,39 +335,47 @@ class _HoldPlanner:
         self.cycle.rollback(mark)
         return found
 
-    def _attribute(self, refusal: Refusal, blocked: frozenset[UnitKey]) -> Refusal:
-        if refusal.unit not in blocked:
-            return refusal
-        holds = {gang: hold for gang, hold in sorted(self.replacements.items()) if hold.slots}
-        pods = sum(len(hold.slots) for hold in holds.values())
-        seconds = max(0, int(max(hold.until for hold in holds.values()) - self.now))
-        gangs = tuple(holds)
-        return replace(refusal, reason=KeptForReplacements(gangs, pods, seconds))
+    def _attribute(self, refusals: Sequence[Refusal], units: Sequence[Unit]) -> Iterator[Refusal]:
+        """Name the holds that keep units from starting as the reason for that."""
+        blocked, by_key = self._blocked_by_holds(units), {unit.key: unit for unit in units}
+        for refusal in refusals:
+            unit = by_key.get(refusal.unit)
+            holds = [
+                hold
+                for _, hold in sorted(self.replacements.items())
+                if hold.slots and unit is not None and not hold.yields_to(unit)
+            ]
+            if refusal.unit not in blocked or not holds:
+                yield refusal
+                continue
+            pods = sum(len(hold.slots) for hold in holds)
+            seconds = max(0, int(max(hold.until for hold in holds) - self.now))
+            gangs = tuple(hold.gang for hold in holds)
+            yield replace(refusal, reason=KeptForReplacements(gangs, pods, seconds))
 
     def _plan_special(self, unit: Unit) -> None:
         for hold in self._holds_of(unit):
             self._release(hold)
         outcome = self.run(self.cycle, (unit,))
         if not outcome.placements:
-            outcome = self._plan_over_partial(unit, outcome)
+            outcome = self._plan_over_others(unit, outcome)
         self.placements += outcome.placements
         if outcome.placements:
             self._release_used(unit, outcome.placements[0])
             self.refusals += outcome.refusals
         else:
-            blocked = self._blocked_by_holds([unit])
-            self.refusals += [self._attribute(refusal, blocked) for refusal in outcome.refusals]
+            self.refusals += self._attribute(outcome.refusals, [unit])
             self._hold_partial(unit)
         # Replacements first: they have precedence, and a partial hold may want the same room.
         for hold in self._holds_of(unit):
             self.reserve(hold, elsewhere=hold is not self.partial.get(unit.key))
 
-    def _plan_over_partial(self, unit: Unit, before: Plan) -> Plan:
-        """Plan the required pods of a unit without the holds of other NonStrict gangs.
+    def _plan_over_others(self, unit: Unit, before: Plan) -> Plan:
+        """Plan the required pods of a unit without the holds that yield to it.
 
         Those of their slots that still fit are reserved again.
         """
-        others = [hold for key, hold in self.partial.items() if hold.slots and key != unit.key]
+        others = self._yielding(unit)
         if not others:
             return before
         for hold in others:
@@ -359,7 +387,7 @@ class _HoldPlanner:
         )
         outcome = self.run(self.cycle, (replace(unit, demands=demands),)) if demands else before
         for hold in others:
-            self.reserve(hold, elsewhere=False)
+            self.reserve(hold, elsewhere=bool(hold.gang))
         if outcome.placements or not outcome.refusals:
             return outcome
         reason = outcome.refusals[0].reason

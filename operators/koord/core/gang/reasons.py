@@ -243,6 +243,7 @@ class KeptForReplacements(Reason):
     """Room is reserved for replacements of lost members of running gangs, for a limited time."""
 
     code: ClassVar = "KeptForReplacements"
+    is_capacity: ClassVar = True
     gangs: tuple[GangKey, ...]
     pods: int
     seconds: int
