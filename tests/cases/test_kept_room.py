@@ -1,4 +1,4 @@
-"""A gang of low priority that has lost a member does not keep its room from one of high priority."""
+"""A low-priority gang that has lost a member does not keep its room from one of high priority."""
 
 from __future__ import annotations
 
