@@ -4,13 +4,14 @@ import asyncio
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 from tests.model.clock import virtual_time
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
-from koord.controllers.wait_events import EVENT_SECONDS, MOST_PER_GANG, MOST_PER_SECOND
+from koord.controllers.wait_events import EVENT_SECONDS, MOST_PER_SECOND
 from koord.controllers.wait_reports import (
     GANG_NUMBERS_SECONDS,
     POD_NUMBERS_SECONDS,
@@ -21,8 +22,8 @@ from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Demand, Unit
-from koord.core.pods import OwnerReference, Pod
-from koord.core.reasons import BindFailed, Reason
+from koord.core.pods import Pod
+from koord.core.reasons import BindFailed, Reason, TooLarge
 
 G = "default/g"
 
@@ -57,9 +58,6 @@ class Announcements:
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
         self.events.append(f"{pod.name}: {reason.code}")
-
-    def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None:
-        self.events.append(f"{owner.kind}/{owner.name}: {reason.code}")
 
 
 class Waiting:
@@ -249,10 +247,10 @@ def test_the_oldest_member_of_a_gang_without_pod_group_gets_its_event_at_once() 
     pods = [make_pod(f"x-{i}").annotation_gang("default/x", 3).created(float(i)) for i in range(2)]
     waiting = Waiting(*(pod.build() for pod in reversed(pods)))
     waiting.reports.note({"default/x"}, set())
-    for expected in (["x-0: MissingMembers"], ["x-0: MissingMembers", "x-1: MissingMembers"]):
+    for _ in range(3):
         waiting.reason, waiting.now = MissingMembers(()), waiting.now + 5
         waiting.reports.report(waiting, waiting.now)
-        assert waiting.said.events == expected
+        assert waiting.said.events == ["x-0: MissingMembers"]
 
 
 def test_single_pod_gets_one_event_per_reason_and_one_when_placed() -> None:
@@ -309,11 +307,8 @@ def test_gang_with_its_minimum_is_not_held_up_by_surplus() -> None:
     assert waiting.said.gangs == []
 
 
-JOB = OwnerReference("job", "Job", "batch/v1", "uid-job", is_controller=True)
-
-
 def make_members(count: int) -> list[Pod]:
-    return [make_pod(f"g-{at:02}").gang(G)._set(owners=(JOB,)).build() for at in range(count)]
+    return [make_pod(f"g-{at:02}").gang(G).build() for at in range(count)]
 
 
 def look(waiting: Waiting, seconds: float) -> None:
@@ -321,46 +316,55 @@ def look(waiting: Waiting, seconds: float) -> None:
     waiting.reports.report(waiting, waiting.now)
 
 
-def test_members_and_their_job_get_an_event_when_a_reason_has_lasted() -> None:
-    waiting = Waiting(*make_members(2))
+@pytest.mark.parametrize("count", [2, 12])
+def test_there_is_one_event_per_reason_and_gang(count: int) -> None:
+    waiting = Waiting(*make_members(count))
     waiting.hear(no_room(0))
-    assert waiting.said.events == ["InsufficientNodes"]  # of the PodGroup
     look(waiting, EVENT_SECONDS)
-    assert set(waiting.said.events[1:]) == {
-        "g-00: InsufficientNodes",
-        "g-01: InsufficientNodes",
-        "Job/job: InsufficientNodes",
-    }
+    look(waiting, EVENT_SECONDS)
+    assert waiting.said.events == ["InsufficientNodes"]  # of the PodGroup
+    waiting.hear(TooLarge("gang", G, "groups", 2, 1))
+    look(waiting, EVENT_SECONDS)
+    assert waiting.said.events == ["InsufficientNodes", "TooLarge"]
 
 
-def test_a_pod_group_that_is_not_complete_gets_an_event_when_that_has_lasted() -> None:
-    waiting = Waiting(*make_members(1))
+@pytest.mark.parametrize("count", [1, 12])
+def test_a_gang_that_is_not_complete_gets_its_event_when_that_has_lasted(count: int) -> None:
+    waiting = Waiting(*make_members(count))
     waiting.hear(MissingMembers(()))
     assert waiting.said.events == []
     look(waiting, EVENT_SECONDS)
-    assert set(waiting.said.events) == {
-        "g-00: MissingMembers",
-        "MissingMembers",  # of the PodGroup
-        "Job/job: MissingMembers",
-    }
-
-
-def test_only_the_first_members_of_a_large_gang_get_events_and_few_per_second() -> None:
-    waiting = Waiting(*make_members(2 * MOST_PER_GANG))
-    waiting.hear(no_room(0))
-    waiting.said.events.clear()
     look(waiting, EVENT_SECONDS)
-    assert len(waiting.said.events) <= 2 * MOST_PER_SECOND
-    for _ in range(MOST_PER_GANG):
-        look(waiting, 1.0)
-    assert sum(event.startswith("g-") for event in waiting.said.events) == MOST_PER_GANG
+    assert waiting.said.events == ["MissingMembers"]  # of the PodGroup
 
 
-def test_no_event_of_a_member_while_pods_are_bound_nor_if_the_reason_is_over() -> None:
+def test_members_that_wait_beside_running_ones_get_one_event() -> None:
+    bound = [make_pod(f"g-{at}").gang(G).bound("n0").build() for at in range(2)]
+    waiting = Waiting(*bound, *(make_pod(f"g-{at}").gang(G).build() for at in (2, 3, 4)))
+    waiting.hear(no_room(0))
+    look(waiting, EVENT_SECONDS)
+    look(waiting, EVENT_SECONDS)
+    assert waiting.said.events == ["g-2: InsufficientNodes"]
+
+
+def test_events_are_few_per_second() -> None:
+    waiting = Waiting()
+    for at in range(3 * MOST_PER_SECOND):
+        gang = f"default/h{at}"
+        waiting.state.upsert_pod_group(make_pod_group(gang, 2).build())
+        waiting.state.upsert_pod(make_pod(f"h{at}-0").gang(gang).build())
+        waiting.reports.note({gang}, set())
+    waiting.said.announce_event = lambda *_: waiting.said.events.append("")  # type: ignore[method-assign]
+    waiting.reason = MissingMembers(())
+    look(waiting, 5)
+    look(waiting, EVENT_SECONDS)
+    assert len(waiting.said.events) == MOST_PER_SECOND
+
+
+def test_no_late_event_while_pods_are_bound_nor_if_the_reason_is_over() -> None:
     waiting, busy = Waiting(*make_members(2)), [True]
     waiting.reports.events.is_busy = lambda: busy[0]
-    waiting.hear(no_room(0))
-    waiting.said.events.clear()
+    waiting.hear(MissingMembers(()))
     for _ in range(5):
         look(waiting, EVENT_SECONDS)
     assert waiting.said.events == []

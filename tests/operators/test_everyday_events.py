@@ -1,4 +1,4 @@
-"""Events where people look: on the pod, its Job, its PodGroup and its quota; and what they cost."""
+"""Events where people look: on the PodGroup, a single pod, or the quota; and what they cost."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from tests.operators.conftest import SERVICE_ACCOUNT
 from tests.operators.test_everyday import events_of, history_of
 from tests.operators.test_quotas import Quotas
 
+from koord.controllers.wait_events import EVENT_SECONDS
+
 if TYPE_CHECKING:
-    from tests.operators.conftest import Cluster
+    from tests.operators.conftest import Cluster, Operators
+
+EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 
 GANGS, SIZE = 10, 4
 QUOTA = "quota.scheduling.koordinator.sh/name"
@@ -33,8 +37,29 @@ def expect_event(cluster: Cluster, kind: str, name: str, *words: str) -> None:
 def test_a_gang_that_lacks_members(cluster: Cluster) -> None:
     cluster.pod_group("half", 2)
     cluster.pod("half-0", group="half")
-    for kind, name in (("pod", "half-0"), ("podgroup.scheduling.sigs.k8s.io", "half")):
-        expect_event(cluster, kind, name, "MissingMembers", "koord explain")
+    kind = "podgroup.scheduling.sigs.k8s.io"
+    expect_event(cluster, kind, "half", "MissingMembers", "koord explain")
+
+
+def test_there_is_one_event_per_reason_and_gang(cluster: Cluster) -> None:
+    cluster.add_nodes(1)
+    cluster.gang("wide", 12)
+    expect_event(cluster, "podgroup.scheduling.sigs.k8s.io", "wide", "InsufficientNodes")
+    time.sleep(EVENT_SECONDS + 2)
+    events = cluster.box.client.get(EVENTS.format(cluster.namespace))["items"]
+    said = [one["regarding"]["name"] for one in events if one["reason"] == "InsufficientNodes"]
+    assert said == ["wide"]
+
+
+def test_what_is_placed_is_one_line_of_the_log(cluster: Cluster, operators: Operators) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("pair", 2)
+    cluster.expect(lambda: cluster.running("pair") == 2, "they run")
+    unit = f"unit={cluster.namespace}/pair"
+    lines = [one for one in operators.log.read_text("utf-8").splitlines() if unit in one]
+    assert len(lines) == 1
+    assert " Placed " in lines[0]
+    assert "pods=2" in lines[0]
 
 
 def test_a_gang_that_times_out(cluster: Cluster) -> None:
@@ -78,7 +103,7 @@ def test_events_cost_a_burst_nothing(cluster: Cluster) -> None:
     """While others wait, gangs that fit cost two writes per pod and three per gang."""
     cluster.add_nodes(GANGS * SIZE)
     cluster.gang("large", GANGS * SIZE + 1)
-    expect_event(cluster, "pod", "large-0", "InsufficientNodes")
+    expect_event(cluster, "podgroup.scheduling.sigs.k8s.io", "large", "InsufficientNodes")
     before = len(cluster.box.writes(SERVICE_ACCOUNT))
     for gang in range(GANGS):
         cluster.gang(f"fits-{gang}", SIZE)

@@ -27,6 +27,7 @@ from koord.core.gang_model import GangKey
 from koord.core.holds import Holds
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
+from koord.core.preemption.progress import name_of
 from koord.core.queue import News, Queue
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.reasons import QuotaExceeded
@@ -39,6 +40,7 @@ from koord.core.reasons import (
     WaitingForForeignGate,
 )
 from koord.core.state import ClusterState
+from koord.core.text import named
 from koord.kube.binder import Binder
 
 log = logging.getLogger(__name__)
@@ -309,6 +311,7 @@ class PlacementController:
         for _ in outcome.bound:
             self.observer.observe_bind_latency(waited)
         self.reporter.placed(unit, outcome)
+        log_outcome(unit, flight.placement, outcome)
         self.wake()
 
     def _note_held_up(self, unit: Unit, reason: Reason) -> None:
@@ -372,6 +375,22 @@ class PlacementController:
                 return
             await asyncio.sleep(COALESCE_SECONDS)
         self._wake.clear()
+
+
+def log_outcome(unit: Unit, placement: Placement, outcome: Commit) -> None:
+    """Write one line for the pods of a unit that we bound, and one for those that others bind."""
+    for text, uids in (("Placed", outcome.bound), ("Released", outcome.left_to_others)):
+        nodes = [one.node for one in placement.assignments if one.pod.uid in uids]
+        if nodes:
+            log.info(
+                text,
+                extra={
+                    "unit": name_of(unit),
+                    "plan": placement.plan_id,
+                    "pods": len(nodes),
+                    "nodes": named(sorted(set(nodes))),
+                },
+            )
 
 
 def _gangs_of(unit: Unit) -> set[GangKey]:

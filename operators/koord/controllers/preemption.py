@@ -296,6 +296,8 @@ class PreemptionController:
             f"{named(nodes)} (plan {run.nomination.plan_id}).{considered}",
         )
         for victim in found.victims:
+            said = {"unit": victim.name, "pods": len(victim.pods), "by": name_of(unit)}
+            log.info("Preempted", extra={**said, "plan": run.nomination.plan_id})
             self.reporter.announce_preempted(victim.pods, f"{text}.{considered}", by=name_of(unit))
 
     # --- while victims terminate -----------------------------------------------------------------

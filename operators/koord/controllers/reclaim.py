@@ -26,6 +26,7 @@ from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse, write_overuse
 from koord.core.reclaim import Reclaim, can_keep_running, plan_reclaim, write_plan
 from koord.core.state import ClusterState
+from koord.core.text import named
 from koord.kube.evictor import Eviction, Evictor
 
 log = logging.getLogger(__name__)
@@ -280,17 +281,24 @@ class RevokeController:
 
     def _report(self, unit: Reclaim) -> None:
         over, pods, text, told = unit.over, unit.pods, self._write(unit), self._tell(unit)
+        by = self._name_of(unit.beneficiary)
+        units = sorted({pod.key if pod.gang is None else pod.gang.key for pod in pods})
         log.info(
-            "Reclaiming over-use of a quota",
-            extra={"quota": over[0].quota, "pods": len(pods), "why": text},
+            "Reclaimed",
+            extra={
+                "unit": named(units),
+                "quota": over[0].quota,
+                "pods": len(pods),
+                "by": by,
+                "why": text,
+            },
         )
         quota = self.state.quotas.catalog.registry.specs.get(over[0].quota)
         if quota is not None:
             self.reporter.announce_overuse(quota, text)
         for pod in pods:
             self.reporter.announce_revoked(pod, told)
-        named = self._name_of(unit.beneficiary)
         for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):
             pod_group = self.state.gangs.pod_group(gang)
             if pod_group is not None:
-                self.record(pod_group, Happened.RECLAIMED, text, named)
+                self.record(pod_group, Happened.RECLAIMED, text, by)

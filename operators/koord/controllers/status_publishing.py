@@ -25,7 +25,7 @@ from koord.core.gang.reasons import (
 from koord.core.gang.status import ConditionType
 from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
-from koord.core.pods import Handling, OwnerReference, Pod
+from koord.core.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same
 from koord.core.reasons import Reason
@@ -154,12 +154,6 @@ class PlacementAnnouncer:
         target = pod.title if pod.handling is Handling.RESERVE else f"pod {pod.key}"
         text = _point(reason, reason.text_for(pod.key, compat=self.compat), target)
         self._emit(ref_of_pod(pod), reason, text)
-
-    def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None:
-        """Emit one event on the owner of waiting pods, of which ``pod`` is one."""
-        kind = f"pg {pod.gang.key}" if pod.gang is not None else f"pod {pod.key}"
-        ref = ObjectRef(owner.api_version, owner.kind, "", owner.name, owner.uid, pod.namespace)
-        self._emit(ref, reason, _point(reason, reason.text(compat=self.compat), kind))
 
     def _emit(self, ref: ObjectRef, reason: Reason, text: str) -> None:
         kind = EventType.NORMAL if reason.is_placed else EventType.WARNING

@@ -1,9 +1,8 @@
-"""Events on waiting pods and their owners: where people look first.
+"""Events about gangs that are not complete, and about members that wait beside running ones.
 
-The first pods of a gang get one when their reason changes, and so does the owner of the gang; its
-PodGroup has one already, unless the gang is not complete. They come last: only when a reason has
-lasted for a moment, while nothing is being bound, and few in a second. So a gang that starts at its
-first attempt costs none.
+There is one event per reason and gang: a complete gang that waits has it at once, see
+``WaitReports``. These come later: only when a reason has lasted for a moment, while nothing is
+being bound, and few in a second. So a gang whose members arrive one by one costs none.
 """
 
 from collections.abc import Callable
@@ -12,11 +11,10 @@ from typing import Final, Protocol
 
 from koord.controllers.coalescing import Agenda
 from koord.core.gang_model import PodGroup
-from koord.core.pods import OwnerReference, Pod
+from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 
-MOST_PER_GANG: Final = 20
 EVENT_SECONDS: Final = 3.0
 """How long a reason must have lasted."""
 MOST_PER_SECOND: Final = 4
@@ -29,7 +27,6 @@ class EventReporter(Protocol):
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None: ...
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None: ...
-    def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None: ...
 
 
 @dataclass(slots=True)
@@ -47,7 +44,7 @@ class WaitEvents:
     """Events in this second."""
 
     def note(self, pod: Pod, reason: Reason, now: float) -> None:
-        """Emit an event on a pod if this reason lasts."""
+        """Emit an event for the gang of a pod, its oldest member that waits, if this lasts."""
         if pod.uid not in self._codes and len(self._codes) >= MAX_WAITING:
             return
         self._codes[pod.uid] = reason.code
@@ -66,13 +63,11 @@ class WaitEvents:
             reason = reason_of(pod) if pod is not None and pod.is_waiting else None
             if pod is None or reason is None or reason.code != code:
                 continue  # a newer reason is noted when it is reported
-            self.announcer.announce_pod_event(pod, reason)
             gang = None if pod.gang is None else self.state.gangs.pod_group(pod.gang.key)
-            if gang is not None and reason.is_incomplete:  # others are told of at once
+            if gang is not None and reason.is_incomplete:
                 self.announcer.announce_event(gang, reason, "")
-            owner = next((one for one in pod.owners if one.is_controller and one.uid), None)
-            if owner is not None and owner.kind != "Node":
-                self.announcer.announce_owner_event(owner, pod, reason)
+            else:
+                self.announcer.announce_pod_event(pod, reason)
 
     def _may_send(self, now: float) -> bool:
         if int(now) != self._second:

@@ -8,13 +8,12 @@ condition is written again when its reason changes; if only the numbers change, 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from typing import Protocol
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.coalescing import Agenda, Pause
 from koord.controllers.commit import Commit
-from koord.controllers.wait_events import MOST_PER_GANG, WaitEvents
+from koord.controllers.wait_events import WaitEvents
 from koord.core.device.consumption import remark_on
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
@@ -22,7 +21,7 @@ from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.quorum import Ready, demands, has_minimum
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Unit
-from koord.core.pods import Handling, OwnerReference, Pod
+from koord.core.pods import Handling, Pod
 from koord.core.reasons import Planned, Reason
 from koord.core.state import ClusterState
 
@@ -56,9 +55,6 @@ class StatusReporter(Protocol):
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
         """Emit an event on a pod."""
-
-    def announce_owner_event(self, owner: OwnerReference, pod: Pod, reason: Reason) -> None:
-        """Emit an event on the owner of waiting pods, of which ``pod`` is one."""
 
 
 class Planner(Protocol):
@@ -177,13 +173,17 @@ class WaitReports:
 
     def report(self, planner: Planner, now: float) -> None:
         for gang in self._gangs_due.take(now):
-            speaker = self._speaker_of(gang)
-            first = self._first_of(gang)
+            first, new = self._find_first(gang), None
+            has_pod_group = self.state.gangs.pod_group(gang) is not None
             for pod in self.state.gangs.members(gang).values():
-                new = self._report_pod(pod, planner, now, speaks=pod.uid == speaker)
-                if new is not None and pod.uid in first and pod.uid != speaker:
-                    self.events.note(pod, new, now)
+                speaks = pod is first and not has_pod_group
+                reason = self._report_pod(pod, planner, now, speaks=speaks)
+                new = reason if pod is first else new
             self._report_gang(gang, planner, now)
+            if first is not None and new is not None and has_pod_group:
+                told = self._gang_reports.get(gang)
+                if told is None or told.reason.code != new.code:
+                    self.events.note(first, new, now)
         for uid in self._singles_due.take(now):
             single = self.state.pods.get(uid)
             if single is not None:
@@ -194,17 +194,11 @@ class WaitReports:
             for uid in self._pod_reports.keys() - self.state.pods.keys():
                 del self._pod_reports[uid]
 
-    def _speaker_of(self, gang: GangKey) -> str:
-        """Return the pod of a gang without PodGroup that gets its events at once: the oldest."""
-        if self.state.gangs.pod_group(gang) is not None:
-            return ""
-        return next(iter(self._first_of(gang, 1)), "")
-
-    def _first_of(self, gang: GangKey, most: int = MOST_PER_GANG) -> dict[str, Pod]:
-        """Return the oldest pending pods of a gang, by uid."""
+    def _find_first(self, gang: GangKey) -> Pod | None:
+        """Return the oldest pending pod of a gang: events about members are on it."""
         tally = self.state.gangs.tally(gang)
         waiting = (*tally.plannable.values(), *tally.foreign.values())
-        return {pod.uid: pod for pod in nsmallest(most, waiting, key=order_of)}
+        return min(waiting, key=order_of, default=None)
 
     def _report_pod(self, pod: Pod, planner: Planner, now: float, *, speaks: bool) -> Reason | None:
         """Report why a pod is pending, with an event if it ``speaks`` and the reason is new.
