@@ -129,6 +129,62 @@ def test_mistakes_between_objects_are_found(mistake: dict[str, str], says: str) 
     assert says in output
 
 
+@pytest.mark.parametrize(
+    ("completions", "says"),
+    [
+        (4, ""),
+        (8, ""),
+        (
+            5,
+            "spec.completions: 5: with 4 at once, the last 1 are less than minMember, 4: ",
+        ),
+        (11, "the last 3 are less"),
+        (3, "only 3 pods of these files join it"),
+    ],
+)
+def test_waves_that_are_no_gang_are_found(completions: int, says: str) -> None:
+    waves = f"completions: {completions}\n  parallelism"
+    code, output = run("-", text=make().replace("parallelism", waves))
+    assert (code, bool(says)) in {(0, False), (1, True)}
+    assert says in output
+
+
+JOBS = {
+    "Job": "spec: SPEC",
+    "CronJob": "spec: {jobTemplate: {spec: SPEC}}",
+    "JobSet": "spec: {replicatedJobs: [{name: a, template: {spec: SPEC}}]}",
+}
+IGNORES = (
+    "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}"
+)
+
+
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize(
+    ("more", "restarts", "scheduler", "says"),
+    [
+        ("", "Never", "koord-scheduler", "podFailurePolicy: is missing: a Job counts evicted pods"),
+        ("", "OnFailure", "koord-scheduler", "restartPolicy: OnFailure: with another value than"),
+        (IGNORES, "Never", "koord-scheduler", ""),
+        ("", "Never", "injected", "podFailurePolicy: is missing"),
+        ("", "Never", "default-scheduler", ""),
+    ],
+)
+def test_a_job_that_does_not_survive_its_first_preemption_gets_a_note(
+    kind: str, more: str, restarts: str, scheduler: str, says: str
+) -> None:
+    labels = "quota.scheduling.koordinator.sh/name: team" if scheduler == "injected" else ""
+    pod = f"{{restartPolicy: {restarts}, schedulerName: {scheduler}}}"
+    pods = f"{{metadata: {{labels: {{{labels}}}}}, spec: {pod}}}"
+    spec = f"{{template: {pods}{', ' if more else ''}{more}}}"
+    text = f"apiVersion: batch/v1\nkind: {kind}\nmetadata: {{name: j}}\n"
+    code, output = run("-", text=text + JOBS[kind].replace("SPEC", spec))
+    assert code == 0, "it is no mistake"
+    assert says in output
+    assert output.startswith("note: ") is bool(says)
+    assert output.endswith("1 object checked, 0 problems\n")
+
+
 def test_what_the_cluster_has_is_not_missing() -> None:
     labels = {
         "pod-group.scheduling.sigs.k8s.io": "there",

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.docs.markdown import Block, Run, anchors_of, links_of, parse_page
 
+from koord.api.job_disruptions import find_disruption_problems
 from koord.runtime.settings import Settings, parse_settings
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,21 @@ def test_block_has_a_known_language(block):
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "console"], ids=str)
 def test_console_block_has_commands(block):
     assert block.commands, "commands begin with '$ '"
+
+
+def find_jobs():
+    texts = {str(block): block.text for block in BLOCKS if block.language == "yaml"}
+    files = [*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("manifests/**/*.yaml")]
+    texts |= {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+    for name, text in texts.items():
+        for document in yaml.safe_load_all(text):
+            if isinstance(document, dict) and "kind" in document:
+                yield pytest.param(document, id=f"{name} {document['kind']}")
+
+
+@pytest.mark.parametrize("document", list(find_jobs()))
+def test_jobs_survive_their_first_preemption(document):
+    assert list(find_disruption_problems(document)) == []
 
 
 @each_page

@@ -21,6 +21,11 @@ GROUP = "pod-group.scheduling.sigs.k8s.io"
 QUOTA = "quota.scheduling.koordinator.sh/name"
 
 
+IGNORES_EVICTIONS = {
+    "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]
+}
+
+
 def read(peer):
     return [
         one
@@ -91,7 +96,36 @@ def test_koordinators_manifests_get_the_gate_and_come_back_as_they_were():
     before = read("koordinator")
     there = flatten(migrate(before))
     assert GATE in yaml.safe_dump_all(there)
-    assert flatten(to_koordinator(there)) == before
+    back = flatten(to_koordinator(there))
+    for one in back:
+        if one["kind"] == "Job":
+            assert one["spec"].pop("podFailurePolicy") == IGNORES_EVICTIONS, "of use there, too"
+    assert back == before
+
+
+def kai_job(restarts, **spec):
+    template = {"spec": {"schedulerName": "kai-scheduler", "restartPolicy": restarts}}
+    return job_of(annotations={"kai.scheduler/batch-min-member": "2"}, template=template, **spec)
+
+
+def test_jobs_ignore_evictions():
+    (_, job), lost = rewrite(kai_job("Never"))
+    assert (job["spec"]["podFailurePolicy"], lost) == (IGNORES_EVICTIONS, [])
+    exits = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+    (_, job), _ = rewrite(kai_job("Never", podFailurePolicy={"rules": [exits]}))
+    assert job["spec"]["podFailurePolicy"]["rules"] == [*IGNORES_EVICTIONS["rules"], exits]
+
+
+def test_a_job_that_says_what_evictions_are_keeps_its_word():
+    counts = {"rules": [{"action": "Count", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+    (_, job), _ = rewrite(kai_job("Never", podFailurePolicy=counts))
+    assert job["spec"]["podFailurePolicy"] == counts
+
+
+def test_a_job_that_cannot_ignore_evictions_is_reported():
+    (_, job), lost = rewrite(kai_job("OnFailure"))
+    assert lost == ["spec.template.spec.restartPolicy"]
+    assert "podFailurePolicy" not in job["spec"]
 
 
 def test_objects_of_no_scheduler_are_left_alone():

@@ -15,12 +15,13 @@ from koord.api.parse import Problem, format_field
 _QUOTA_LIKENESS: Final = 0.75
 _COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),
-    "Job": ("parallelism",),
+    "Job": ("parallelism", "completions"),
     "Deployment": ("replicas",),
     "StatefulSet": ("replicas",),
     "ReplicaSet": ("replicas",),
 }
-"""Kind -> where its spec says how many pods it has; of other kinds that is not known."""
+"""Kind -> where its spec says how many pods it has at once: the least of these, 1 by default. Of
+other kinds that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,11 @@ class Known:
 
 @dataclass(slots=True)
 class _Pods:
-    """The pods that an object makes: ``count`` is None if that is not known."""
+    """The pods that an object makes.
+
+    ``count`` is how many at once, None if that is not known; ``total`` how many in its life, 0
+    unless it is a Job with completions.
+    """
 
     at: int
     kind: str
@@ -44,6 +49,7 @@ class _Pods:
     spec: Mapping[str, Any]
     prefix: str
     count: int | None
+    total: int = 0
 
 
 @dataclass(slots=True)
@@ -110,10 +116,20 @@ def _collect(files: _Files, at: int, document: Mapping[Any, Any], default: str) 
     elif kind == "Pod":
         files.pods.append(_Pods(at, kind, namespace, meta, spec, "", 1))
     elif template := _map(spec.get("template")):
-        number = next((spec.get(key, 1) for key in _COUNTS.get(kind, ())), None)
         inner = _map(template.get("metadata")), _map(template.get("spec"))
-        count = number if isinstance(number, int) else None
-        files.pods.append(_Pods(at, kind, namespace, *inner, "spec.template.", count))
+        count, total = _count(kind, spec)
+        files.pods.append(_Pods(at, kind, namespace, *inner, "spec.template.", count, total))
+
+
+def _count(kind: str, spec: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Return how many pods an object makes at once, and in its life."""
+    if kind not in _COUNTS:
+        return None, 0
+    first, *others = _COUNTS[kind]
+    numbers = [spec.get(first, 1), *(spec[key] for key in others if spec.get(key) is not None)]
+    if not all(isinstance(number, int) for number in numbers):
+        return None, 0
+    return min(numbers), numbers[-1] if others and len(numbers) > 1 else 0
 
 
 def _check_pods(pods: _Pods, files: _Files, known: Known | None) -> Iterator[Problem]:
@@ -156,6 +172,20 @@ def _check_counts(files: _Files) -> Iterator[tuple[int, Problem]]:
                 "parallelism or replicas, or lower minMember"
             )
             yield at, Problem("spec.minMember", str(minimum), text)
+        elif len(members) == 1:
+            yield from _check_waves(members[0], total, minimum)
+
+
+def _check_waves(job: _Pods, parallelism: int, minimum: int) -> Iterator[tuple[int, Problem]]:
+    """Check that what a Job makes last is a gang, too."""
+    last = job.total % parallelism if parallelism else 0
+    if job.total > parallelism and 0 < last < minimum:
+        text = (
+            f"with {parallelism} at once, the last {last} are less than minMember, {minimum}: they "
+            "start alone, when as many have succeeded; set a multiple of parallelism, or raise "
+            "parallelism to this number"
+        )
+        yield job.at, Problem("spec.completions", str(job.total), text)
 
 
 def _check_quota(document: Mapping[Any, Any]) -> Iterator[Problem]:

@@ -11,8 +11,10 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from koord.api.job_disruptions import find_disruption_problems
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint_documents, read_documents
 from koord.api.lint_relations import Known, find_parent_problems, find_relation_problems
+from koord.api.parse import Problem
 from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail
 from koord.cli.output import count_of, print_in
 
@@ -47,7 +49,8 @@ def lint(
     """Find mistakes in YAML files before they cost a job its start.
 
     Checks our kinds in full; of all others labels, annotations, gates, and whether PodGroup and
-    quota exist and enough pods join. Exit codes for CI: 0 no problem, 1 problems, 2 not readable.
+    quota exist and enough pods join. Notes are advice, such as what lets a Job survive its first
+    preemption; they are no problems. Exit codes for CI: 0 no problem, 1 problems, 2 not readable.
 
     For example:
 
@@ -60,21 +63,23 @@ def lint(
     documents, is_complete = _read_all(files)
     known = _ask(kubeconfig, context) if server else None
     found = list(_check(documents, known))
-    notes = [] if known else list(_find_notes(documents))
+    lacking = [] if known else list(_find_notes(documents))
+    advice = list(_find_advice(documents))
     print_in(
         output,
         document=lambda: {
             "objects": len(documents),
             "problems": [one._asdict() for one in found],
-            "notes": [one._asdict() for one in notes],
+            "notes": [one._asdict() for one in (*lacking, *advice)],
         },
         names=lambda: dict.fromkeys(one.file for one in found),
         text=lambda: (
             *(f"{one.file}: {one.object}: {one.problem}" for one in found),
             *(
                 f"note: {one.file}: {one.object}: {one.problem} (--server looks in the cluster)"
-                for one in notes
+                for one in lacking
             ),
+            *(f"note: {one.file}: {one.object}: {one.problem}" for one in advice),
             f"{count_of(len(documents), 'object')} checked, {count_of(len(found), 'problem')}",
         ),
     )
@@ -99,8 +104,20 @@ def _find_notes(documents: list[tuple[str, object]]) -> Iterator[Found]:
     """Yield what may be a mistake, or be right by what the cluster has."""
     bare = [document for _, document in documents]
     for at, problem in find_parent_problems(bare):
-        (checked,) = lint_documents([bare[at]])
-        yield Found(documents[at][0], checked.title, str(problem))
+        yield _make_note(documents[at], problem)
+
+
+def _find_advice(documents: list[tuple[str, object]]) -> Iterator[Found]:
+    for one in documents:
+        _, document = one
+        for problem in find_disruption_problems(document) if isinstance(document, dict) else ():
+            yield _make_note(one, problem)
+
+
+def _make_note(source: tuple[str, object], problem: Problem) -> Found:
+    file, document = source
+    (checked,) = lint_documents([document])
+    return Found(file, checked.title, str(problem))
 
 
 def _read_all(names: Iterable[str]) -> tuple[list[tuple[str, object]], bool]:

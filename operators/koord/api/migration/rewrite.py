@@ -5,6 +5,7 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Final
 
+from koord.api.job_disruptions import find_disruption_problems, ignore_disruptions
 from koord.api.keys import operators
 from koord.api.migration.devices import share_gpus
 from koord.api.migration.documents import (
@@ -127,7 +128,10 @@ class Migration:
             items = [new for one in document.get("items") or () for new in self.rewrite(one)]
             return [document if items == document.get("items") else document | {"items": items}]
         replace = self._replace.get(owner_of(document), self._rewrite_workload)
-        made = replace(document, self._sayer(document))
+        say = self._sayer(document)
+        made = replace(document, say)
+        if made != [document]:
+            made = [_survive_evictions(one, say) for one in made]
         for one in made:
             self.lost += (Lost(name_of(one), *found) for found in find_leftovers(one))
         return made
@@ -363,6 +367,15 @@ class Migration:
             wish.quota = self._queues[place]
         elif wish.quota not in self._shares:
             say(wish.quota, "its LocalQueue is in none of the files: the quota must have this name")
+
+
+def _survive_evictions(document: Document, say: Say) -> Document:
+    """Let the Jobs that we place from now on make evicted pods again, or say what to change."""
+    document = unshared(document)
+    ignore_disruptions(document)
+    for problem in find_disruption_problems(document):
+        say(problem.field, problem.message)
+    return document
 
 
 def _keep_metadata(old: Document, new: Document, say: Say = lambda *_: None) -> Document:

@@ -69,6 +69,20 @@ def find_templates(document: Document) -> list[Document]:
     return [template for path in paths for template in find_values(document, path)]
 
 
+_JOBS: Final = ("Job", "CronJob", "JobSet", "TrainingRuntime", "ClusterTrainingRuntime")
+"""Kinds whose pod templates are those of Jobs of Kubernetes."""
+
+
+def find_jobs(document: Document) -> Iterator[tuple[str, Document]]:
+    """Yield the path and the spec of each Job of Kubernetes that an object is or makes."""
+    kind, version = str(document.get("kind")), str(document.get("apiVersion", ""))
+    if kind not in _JOBS or (kind == "Job" and not version.startswith("batch/")):
+        return
+    for path in PATHS[kind]:
+        place = path.removesuffix(".template")
+        yield from ((place, job) for job in find_values(document, place))
+
+
 class Size(NamedTuple):
     """How many members the gang of an object needs; which of its templates are members."""
 

@@ -1,0 +1,68 @@
+"""The first Job of the README is preempted once: it waits, and starts again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from tests.docs.markdown import parse_page
+
+if TYPE_CHECKING:
+    from tests.operators.conftest import Cluster
+
+README = Path(__file__).parents[2] / "README.md"
+MEMBERS = 8
+"""More than the default ``backoffLimit``, so that one preemption is enough to fail a Job."""
+
+
+def read_documented() -> list[dict[str, Any]]:
+    (block,) = (one for one in parse_page(README, "README.md") if one.title == "train.yaml")
+    return list(yaml.safe_load_all(block.text))
+
+
+def create(cluster: Cluster, priority: str, *, survives: bool) -> None:
+    """Create the PodGroup and the Job of the README, with more members, on the test's nodes."""
+    group, job = read_documented()
+    group["spec"]["minMember"] = MEMBERS
+    cluster.box.client.create(cluster.groups_path, group)
+    job["spec"] |= {"parallelism": MEMBERS, "completions": MEMBERS}
+    if not survives:
+        del job["spec"]["podFailurePolicy"]
+    pod = job["spec"]["template"]["spec"]
+    pod |= {"nodeSelector": {"test": cluster.namespace}, "priorityClassName": priority}
+    pod["terminationGracePeriodSeconds"] = 1
+    cluster.box.client.create(jobs_path(cluster), job)
+
+
+def jobs_path(cluster: Cluster) -> str:
+    return f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs"
+
+
+def has_failed(cluster: Cluster) -> bool:
+    job = cluster.box.client.get(f"{jobs_path(cluster)}/train")
+    conditions = job.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Failed" and one["status"] == "True" for one in conditions)
+
+
+@pytest.mark.parametrize("survives", [True, False], ids=["as documented", "without the policy"])
+def test_the_documented_job_survives_its_first_preemption(
+    cluster: Cluster, *, survives: bool
+) -> None:
+    cluster.patience = 120.0
+    cluster.priority_class("first-low", 100)
+    cluster.priority_class("first-high", 1000)
+    cluster.add_nodes(1)
+    create(cluster, "first-low", survives=survives)
+    cluster.expect(lambda: cluster.running("train") == MEMBERS, "it runs")
+    cluster.gang("urgent", 1, priorityClassName="first-high")
+    cluster.expect_bound("urgent-0")
+    if not survives:
+        cluster.expect(lambda: has_failed(cluster), "it has failed")
+        return
+    waits = {"InsufficientNodes", "MissingMembers"}
+    cluster.expect(lambda: cluster.group_reason("train") in waits, "it waits")
+    cluster.delete_pod("urgent-0")
+    cluster.expect(lambda: cluster.running("train") == MEMBERS, "it runs again")
+    assert not has_failed(cluster)
