@@ -16,7 +16,7 @@ ON_FAILURE = "operators.koordinator.sh/on-member-failure"
 MATCH_POLICY = "gang.scheduling.koordinator.sh/match-policy"
 GROUPS = "gang.scheduling.koordinator.sh/groups"
 INDEX = "batch.kubernetes.io/job-completion-index"
-SLOW_SECONDS = 120.0
+SLOW_SECONDS = 100.0
 """A Job waits for ten seconds before it makes a pod again."""
 
 

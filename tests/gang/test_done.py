@@ -291,3 +291,11 @@ def test_what_is_done_does_not_depend_on_the_order_of_arrival(
         assert {pod.uid for pod in find_done(again, key)} == {
             pod.uid for pod in find_done(book, key)
         }
+
+
+def test_pod_that_was_released_with_another_gang_is_not_done_in_this_one() -> None:
+    """Labels can be changed when a pod has ended."""
+    moved = make_member("moved", gang=B).gang(A)
+    pods = build(moved, make_waiting("0"), make_waiting("1"))
+    book = make_book(pods, [make_pod_group(A, 3).build()])
+    assert demands(book, A) == MissingMembers((GangCount(A, 2, 3),))

@@ -149,6 +149,10 @@ def has_ended(pod: Obj) -> bool:
     return pod["status"]["phase"] in {"Succeeded", "Failed"}
 
 
+def has_succeeded(pod: Obj) -> bool:
+    return pod["status"]["phase"] == "Succeeded"
+
+
 def is_terminating(pod: Obj) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 

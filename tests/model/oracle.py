@@ -5,7 +5,7 @@ The rules of gangs are implemented here a second time, in the simplest form, fro
 certainly fits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.model.ledger import PodHistory
@@ -18,6 +18,7 @@ from tests.model.objects import (
     gates_of,
     gpus_of,
     has_ended,
+    has_succeeded,
     is_alive,
     is_open,
     listed_by,
@@ -64,13 +65,23 @@ class _Gang:
         plan = plan_of(pod)
         return plan is not None and f"{NAMESPACE}/{self.name}" in plan.get("group", "").split(",")
 
-    def required(self, *, has_started: bool) -> int:
-        """Return how many must start together."""
+    @property
+    def done(self) -> int:
+        """How many have succeeded on a node, those of an earlier run included."""
+        return sum(
+            has_succeeded(pod)
+            and bool(node_of(pod))
+            and (not plan_of(pod) or self.has_released(pod))
+            for pod in self.members
+        )
+
+    def required(self, *, has_started: bool, done: int = 0) -> int:
+        """Return how many must start together if so many are done."""
         if self.policy == "only-waiting":
-            return self.minimum
+            return max(0, self.minimum - done)
         if self.policy == "once-satisfied" and has_started:
             return 0
-        return max(0, self.minimum - len(self.on_nodes))
+        return max(0, self.minimum - done - len(self.on_nodes))
 
 
 def is_plannable(pod: Obj) -> bool:
@@ -137,14 +148,20 @@ class Oracle:
     def _judge_group(self, names: list[str]) -> None:
         """Judge started gangs separately from those that have not started."""
         gangs = [self._gangs[name] for name in names]
+        # Once all of a group is done, new members are another run: none of them needs to start.
+        done = {g.name: g.done for g in gangs if any(g.done < g.minimum for g in gangs)}
         started = [g for g in gangs if any(g.has_released(pod) for pod in g.on_nodes)]
-        self._judge_part(started, has_started=True)
+        self._judge_part(started, done, has_started=True)
         others = [gang for gang in gangs if gang not in started]
         if all(self._is_returned(gang) for gang in others):
-            self._judge_part(others, has_started=False)
+            self._judge_part(others, done, has_started=False)
 
-    def _judge_part(self, gangs: list[_Gang], *, has_started: bool) -> None:
-        required = [gang.required(has_started=has_started) for gang in gangs]
+    def _judge_part(
+        self, gangs: list[_Gang], done: Mapping[str, int], *, has_started: bool
+    ) -> None:
+        required = [
+            gang.required(has_started=has_started, done=done.get(gang.name, 0)) for gang in gangs
+        ]
         waiting = [pod for gang in gangs for pod in gang.plannable]
         if any(len(g.plannable) < need for g, need in zip(gangs, required, strict=True)):
             return
@@ -211,7 +228,7 @@ class Oracle:
             if any(one.is_of_start and 0 < one.bound_at <= since for one in histories):
                 continue  # it joined a started group
             bound, lost = (
-                len(gang.on_nodes),
+                len(gang.on_nodes) + gang.done,
                 sum(one.lost_at > since and not one.is_evicted for one in histories),
             )
             lost += sum(name in group and at > since for name, at in ledger.left)

@@ -31,6 +31,7 @@ from koord.cli.output import count_of, format_age, make_console, make_table
 from koord.cli.queue_view import find_waiting
 from koord.cli.top_view import draw_quotas
 from koord.core.device_names import CARDS
+from koord.core.gang.quorum import count_needed
 from koord.core.queue_view import Waiting, count_gpus
 from koord.core.quota_view import QuotaView, view_quotas
 from koord.core.state import ClusterState
@@ -138,8 +139,7 @@ def _find_running(state: ClusterState) -> Iterator[Running]:
             bound[pod.gang.key] += 1
             gpus[pod.gang.key] += count_gpus(dict(pod.shape.requests))
     for name in sorted(bound, key=lambda one: (-gpus[one], -bound[one], one)):
-        spec = state.gangs.spec(name)
-        yield Running(name, bound[name], 0 if spec is None else spec.min_member, gpus[name])
+        yield Running(name, bound[name], count_needed(state.gangs, name), gpus[name])
 
 
 def draw(picture: Picture, width: int, height: int, problem: str = "") -> RenderableType:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from koord.core.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
+from koord.core.gang.quorum import count_needed
 from koord.core.plan import Unit
 from koord.core.pods import Pod
 from koord.core.preemption.progress import find_preempting
@@ -106,8 +107,8 @@ def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[Waiting]:
         if single is not None:
             yield from _view_source(state, ("pod", single.key), (single,), 1, reason)
             continue
-        spec, members = state.gangs.spec(source), state.gangs.members(source).values()
-        needs = 1 if spec is None else spec.min_member
+        members = state.gangs.members(source).values()
+        needs = 1 if state.gangs.spec(source) is None else count_needed(state.gangs, source)
         yield from _view_source(state, ("podgroup", source), members, needs, reason)
     for gang in sorted(queue.left_out):
         for one in queue.left_out[gang]:

@@ -110,6 +110,12 @@ def needed_strength(cache: GangCache, key: GangKey) -> int:
     return min(spec.min_member, had) if had else spec.min_member
 
 
+def count_needed(cache: GangCache, key: GangKey) -> int:
+    """Count the members that a gang needs besides those that are done."""
+    spec = cache.spec(key)
+    return 0 if spec is None else max(0, spec.min_member - count_done(cache, key))
+
+
 def count_strength(cache: GangCache, key: GangKey) -> int:
     """Count the members that are placed for good or done."""
     return cache.tally(key).placed + count_done(cache, key)

@@ -44,8 +44,12 @@ def find_refused(members: Iterable[Pod]) -> RefusedByScheduler | None:
 
 
 def is_done(pod: Pod) -> bool:
-    """Whether a member has succeeded on a node; see ``done`` for when it counts."""
-    return pod.phase is PodPhase.SUCCEEDED and bool(pod.node)
+    """Whether a member has succeeded on a node; see ``done`` for when it counts.
+
+    One that was released with another gang is not done here: labels can be changed afterwards.
+    """
+    is_member = pod.recorded is None or _release_of(pod) is not None
+    return pod.phase is PodPhase.SUCCEEDED and bool(pod.node) and is_member
 
 
 Release: TypeAlias = tuple[str, int]
