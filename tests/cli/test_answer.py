@@ -16,7 +16,7 @@ from koord.core.gang.status import ConditionType
 from koord.core.gang_model import Phase
 from koord.core.pods import OwnerReference, Pod, PodPhase
 from koord.core.reasons import RefusedByScheduler
-from koord.kube.kinds import NODES, POD_GROUPS, PODS
+from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
 
 A, B = "default/a", "default/b"
 WAITING, PLACEABLE = PlacementState.WAITING, PlacementState.PLACEABLE
@@ -255,7 +255,27 @@ def test_without_pods_of_other_namespaces_there_is_a_warning() -> None:
     answer = ask_pod(make_reading(make_node("n").build(), make_pod("w-0").build(), gaps=gaps))
     assert answer.standing is PLACEABLE
     (warning,) = answer.warnings
-    assert "pods in namespace default only" in warning
+    assert warning == (
+        "you may not list pods of other namespaces (the ClusterRole koord-user has it): what these "
+        "use is not known"
+    )
+
+
+def test_all_missing_rights_are_one_line() -> None:
+    gaps = {
+        NODES: Extent.NOTHING,
+        PODS: Extent.NAMESPACE,
+        POD_GROUPS: Extent.NAMESPACE,
+        QUOTAS: Extent.NAMESPACE,
+    }
+    answer = ask_pod(make_reading(make_pod("w-0").build(), gaps=gaps))
+    (warning,) = answer.warnings
+    assert warning == (
+        "you may not list nodes, pods of other namespaces, podgroups.scheduling.sigs.k8s.io of "
+        "other namespaces and all elasticquotas.scheduling.sigs.k8s.io (the ClusterRole koord-user "
+        "has it): whether there is room, what these use, their gangs and what quotas allow are not "
+        "known"
+    )
     assert "less room than shown" in warning
 
 

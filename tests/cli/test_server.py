@@ -259,8 +259,8 @@ def test_with_the_rights_of_one_namespace(create, create_group, user, ask) -> No
     create("w-0", gang="train")
     answer = ask("pod", "w-0", kubeconfig=kubeconfig)
     assert answer["reason"]["code"] == "MissingMembers"
-    said = " ".join(answer["warnings"])
-    for part in ("list nodes", "list pods in namespace", "podgroups.scheduling.sigs.k8s.io in"):
+    (said,) = answer["warnings"]
+    for part in ("list nodes", "pods of other", "podgroups.scheduling.sigs.k8s.io of other"):
         assert part in said
 
 

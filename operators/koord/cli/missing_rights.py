@@ -3,7 +3,7 @@
 Statements that depend on a missing right are dropped, never guessed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from koord.cli.cluster import (
@@ -96,34 +96,57 @@ def list_warnings(reading: Reading, target: Target) -> tuple[str, ...]:
 
 
 def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
-    only = f"in namespace {target.namespace} only"
-    if reading.extent_of(NODES) is not None:
-        yield f"you may not list nodes ({_ROLE}): whether there is room is not known"
-    if reading.extent_of(TOPOLOGIES) is Extent.NOTHING and _asks_for_topology(reading, target):
-        yield f"you may not list {TOPOLOGIES} ({_ROLE}): distances between nodes are not known"
-    if reading.extent_of(PODS) is Extent.NAMESPACE:
-        yield (
-            f"you may list pods {only} ({_ROLE} for all): the usage of other pods is not known, "
-            "there may be less room than shown"
-        )
-    match reading.extent_of(POD_GROUPS):
-        case Extent.NAMESPACE:
-            yield f"you may list {POD_GROUPS} {only}: gangs of other namespaces are not known"
-        case Extent.NOTHING:
-            yield f"you may not list {POD_GROUPS} ({_ROLE}): what gangs need is not known"
-        case Extent.NOT_SERVED if target.kind is TargetKind.POD_GROUP:
-            yield "PodGroups are not installed: kubectl apply --server-side -f crds/"
-        case _:
-            pass
-    if is_unknown(reading, QUOTAS.name):
-        yield f"you may not list all {QUOTAS} ({_ROLE}): what quotas allow is not known"
+    """Yield what could not be read; all missing rights are one line."""
+    gaps = list(_list_gaps(reading, target))
+    if gaps:
+        kinds, unknown = (tuple(dict.fromkeys(of)) for of in zip(*gaps, strict=True))
+        verb = "is" if len(unknown) == 1 else "are"
+        what = f"{_enumerate(unknown)} {verb} not known"
+        yield f"you may not list {_enumerate(kinds)} ({_ROLE}): {what}"
+    if reading.extent_of(POD_GROUPS) is Extent.NOT_SERVED and target.kind is TargetKind.POD_GROUP:
+        yield "PodGroups are not installed: kubectl apply --server-side -f crds/"
     if reading.rejected:
         key, problem = next(iter(sorted(reading.rejected.items())))
         count = len(reading.rejected)
         yield f"{count} invalid objects are left out; the first is {key}: {problem}"
-    yield from _warn_of_affinity_and_volumes(reading, target)
     if reading.state.quotas.is_in_use:
         yield from _warn_of_hooks(reading)
+
+
+def _list_gaps(reading: Reading, target: Target) -> Iterator[tuple[str, str]]:
+    """Yield what may not be listed, and what of the answer is therefore not known."""
+    if reading.extent_of(NODES) is not None:
+        yield "nodes", "whether there is room"
+    if reading.extent_of(TOPOLOGIES) is Extent.NOTHING and _asks_for_topology(reading, target):
+        yield str(TOPOLOGIES), "distances between nodes"
+    if reading.extent_of(PODS) is Extent.NAMESPACE:
+        yield "pods of other namespaces", "what these use"
+    match reading.extent_of(POD_GROUPS):
+        case Extent.NAMESPACE:
+            yield f"{POD_GROUPS} of other namespaces", "their gangs"
+        case Extent.NOTHING:
+            yield str(POD_GROUPS), "what gangs need"
+        case _:
+            pass
+    if is_unknown(reading, QUOTAS.name):
+        yield f"all {QUOTAS}", "what quotas allow"
+    yield from _list_gaps_of_pods(reading, target)
+
+
+def _list_gaps_of_pods(reading: Reading, target: Target) -> Iterator[tuple[str, str]]:
+    """Yield the same of kinds that only some pods depend on."""
+    pods = reading.state.pods.values()
+    if reading.extent_of(NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
+        yield "namespaces", "which of them selectors choose"
+    if any(pod.claims for pod in pods if _is_asked_about(pod, target)):
+        for kind in VOLUME_KINDS:
+            if reading.extent_of(kind) is not None:
+                yield f"all {kind}", "where volumes can be used"
+
+
+def _enumerate(parts: Sequence[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _warn_of_hooks(reading: Reading) -> Iterator[str]:
@@ -140,15 +163,6 @@ def _warn_of_hooks(reading: Reading) -> Iterator[str]:
         )
     if reading.operators_have_hooks is False and hooks.hooks:
         yield f"hook {', '.join(hooks.hooks)} is used here, and the operators use none"
-
-
-def _warn_of_affinity_and_volumes(reading: Reading, target: Target) -> Iterator[str]:
-    pods = reading.state.pods.values()
-    if reading.extent_of(NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
-        yield f"you may not list namespaces ({_ROLE}): namespace selectors are not evaluated"
-    gaps = [kind for kind in VOLUME_KINDS if reading.extent_of(kind) is not None]
-    if gaps and any(pod.claims for pod in pods if _is_asked_about(pod, target)):
-        yield f"you may not list all {', '.join(map(str, gaps))} ({_ROLE}): volumes are left out"
 
 
 def _chooses_namespaces(pod: Pod) -> bool:
