@@ -45,8 +45,10 @@ class PhaseInput:
 
     @property
     def has_failed(self) -> bool:
-        """A member failed, the minimum has run, and too few are left to run again."""
+        """A member failed, none runs, the minimum has run, and too few are left to run again."""
         tally = self.tally
+        if tally.running and not self.compat:
+            return False
         ended = tally.failed + tally.running + self.done
         can_run = 0 if self.compat else tally.alive + self.done
         return tally.failed > 0 and ended >= self.min_member > can_run
