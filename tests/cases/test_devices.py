@@ -112,7 +112,7 @@ def test_a_deleted_device_binds_nobody_without_a_device(cluster: Cluster, node: 
 
     cluster.expect(lambda: not offers(), "the node offers no parts of GPUs")
     cluster.expect(
-        lambda: "without a Device" in message(cluster, "whole"), "which are free is not known"
+        lambda: "had no Device" in message(cluster, "whole"), "which are free is not known"
     )
     cluster.delete_pod("whole")
     cluster.box.client.create(DEVICES, {**make_device(node), "spec": device["spec"]})

@@ -36,7 +36,7 @@ def test_a_device_is_used_again_after_it_was_healthy_for_a_while() -> None:
     note(recoveries, set())
     assert recoveries.advance(120.0) == [], "it failed again: the time starts again"
     assert recoveries.advance(149.9) == []
-    assert recoveries.is_recovering("n0", (GPU, 3))
+    assert recoveries.is_recovering(report("n0"), (GPU, 3))
     assert recoveries.advance(150.0) == ["n0"]
     assert used(recoveries, set()) == set(range(8))
     assert recoveries.next_due() is None
@@ -53,6 +53,20 @@ def test_what_the_status_shows_as_unhealthy_recovers_after_a_restart() -> None:
     assert recoveries.advance(30.0) == ["n0"]
     recoveries.note(replace(report("n0"), shown_unhealthy=shown))
     assert used(recoveries, set()) == set(range(8))
+
+
+def test_a_device_that_recovers_keeps_its_time_when_its_minor_changes() -> None:
+    recoveries = Recoveries(30)
+    note(recoveries, {3})
+    first = report("n0")
+    swapped = dict(first.names)
+    swapped[GPU, 3], swapped[GPU, 4] = swapped[GPU, 4], swapped[GPU, 3]
+    moved = replace(first, names=swapped)
+    recoveries.note(moved)
+    assert recoveries.is_recovering(moved, (GPU, 4))
+    assert not recoveries.is_recovering(moved, (GPU, 3))
+    masked = recoveries.mask(moved)
+    assert [one.minor for one in dict(masked.devices)[GPU] if not one.total] == [4]
 
 
 def test_without_a_pause_devices_are_used_at_once() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from koord.core.plan import Plan
 
-ABSENT = "without a Device: unknown which devices are free"
+ABSENT = "had no Device: unknown which devices are free"
 
 
 def refusal(plan: Plan) -> str:

@@ -134,6 +134,8 @@ class DeviceUse(Model):
     """Type of the device."""
     minor: Int32
     """Number of the device."""
+    id: str | None = None
+    """UUID or PCI address of the device."""
     health: bool = False
     """Whether the device is healthy."""
     free: ObservedResources | None = None

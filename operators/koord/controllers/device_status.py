@@ -145,6 +145,7 @@ def make_fields(status: DeviceStatus) -> dict[str, Any]:
             {
                 "type": one.kind,
                 "minor": one.minor,
+                **({"id": one.id} if one.id else {}),
                 "health": one.is_healthy,
                 "free": {key: format_amount(key, amount) for key, amount in one.free},
                 "pods": list(one.pods),

@@ -15,7 +15,7 @@ _RANK: Final = 50
 NO_DEVICE_OBJECT: Final = Cause(
     "DeviceAbsent",
     _RANK,
-    "node(s) without a Device: unknown which devices are free",
+    "node(s) had no Device: unknown which devices are free",
     "Have the devices of {nodes} reported as a Device, as the device agent does.",
 )
 NO_SUCH_DEVICE: Final = Cause(

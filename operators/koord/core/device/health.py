@@ -2,19 +2,29 @@
 
 A device that fails is out of use at once. One that keeps failing and recovering would be given to
 one pod after another, so it must stay healthy for a while first. What a status shows as unhealthy
-counts as such after a restart. Who uses a device is not known here.
+counts as such after a restart. A device is known by its id, where it has one: its minor may change.
+Who uses a device is not known here.
 """
 
 from dataclasses import replace
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
+from koord.core.device.identity import compared
 from koord.core.device.model import DEFAULT_OPTIONS, DeviceKey, DeviceReport
+from koord.core.device_names import DeviceType
 
 RECOVERY_SECONDS: Final = DEFAULT_OPTIONS.recovery_seconds
 """The default."""
 _FAILED: Final = -inf
 _UNTIMED: Final = inf
+_Identity: TypeAlias = tuple[DeviceType, str | int]
+"""Type and id of a device; its minor, where it has no id."""
+
+
+def _identify(report: DeviceReport, key: DeviceKey) -> _Identity:
+    name = report.names.get(key)
+    return (key[0], compared(name.id)) if name is not None and name.id else key
 
 
 class Recoveries:
@@ -25,7 +35,7 @@ class Recoveries:
 
     def __init__(self, seconds: float = RECOVERY_SECONDS) -> None:
         self.seconds = seconds
-        self._until: dict[str, dict[DeviceKey, float]] = {}
+        self._until: dict[str, dict[_Identity, float]] = {}
         """Node -> device -> when it is used again."""
         self._due: float | None = None
 
@@ -33,11 +43,12 @@ class Recoveries:
         """Note what a node reports."""
         known = self._until.pop(report.node, None)
         if known is None:
-            known = dict.fromkeys(report.shown_unhealthy, _FAILED)
-        until: dict[DeviceKey, float] = {}
+            shown = (_identify(report, key) for key in report.shown_unhealthy)
+            known = dict.fromkeys(shown, _FAILED)
+        until: dict[_Identity, float] = {}
         for kind, devices in report.devices:
             for device in devices:
-                key = (kind, device.minor)
+                key = _identify(report, (kind, device.minor))
                 if not device.total:
                     until[key] = _FAILED
                 elif key in known and self.seconds:
@@ -72,8 +83,9 @@ class Recoveries:
         """Return when :meth:`advance` is to be called; None for never."""
         return self._due
 
-    def is_recovering(self, node: str, device: DeviceKey) -> bool:
-        return self._until.get(node, {}).get(device, _FAILED) != _FAILED
+    def is_recovering(self, report: DeviceReport, device: DeviceKey) -> bool:
+        until = self._until.get(report.node, {})
+        return until.get(_identify(report, device), _FAILED) != _FAILED
 
     def mask(self, report: DeviceReport) -> DeviceReport:
         """Return a report with the devices that are not used yet as unhealthy ones."""
@@ -86,7 +98,9 @@ class Recoveries:
                 (
                     kind,
                     tuple(
-                        replace(one, total=()) if (kind, one.minor) in until else one
+                        replace(one, total=())
+                        if _identify(report, (kind, one.minor)) in until
+                        else one
                         for one in devices
                     ),
                 )

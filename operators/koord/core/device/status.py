@@ -11,7 +11,7 @@ from typing import Final
 from koord.core.device.consumption import Consumption, consumption_of
 from koord.core.device.identity import Strayed
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import DeviceKey, DeviceReport, Part, Share, make_part
+from koord.core.device.model import DeviceKey, DeviceName, DeviceReport, Part, Share, make_part
 from koord.core.device.plugin import Devices
 from koord.core.device_names import GPU, DeviceType
 from koord.core.pods import Pod
@@ -71,6 +71,7 @@ class DeviceState:
     pods: tuple[str, ...]
     is_recovering: bool = False
     """Healthy again, but not used yet."""
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, Po
         for uid, shares in held.items()
         for kind, minors in _minors_of(shares)
     ]
-    devices = _list_devices(plugin, report.node, ledger, keys)
+    devices = _list_devices(plugin, report, ledger, keys)
     return DeviceStatus(
         Readiness.INVALID_ENTRIES if report.problems else Readiness.SYNCED,
         report.problems,
@@ -204,10 +205,10 @@ def _minors_of(shares: Iterable[Share]) -> list[tuple[DeviceType, tuple[int, ...
 
 
 def _list_devices(
-    plugin: Devices, node: str, ledger: DeviceLedger, keys: Mapping[str, str]
+    plugin: Devices, report: DeviceReport, ledger: DeviceLedger, keys: Mapping[str, str]
 ) -> tuple[DeviceState, ...]:
     users: dict[DeviceKey, list[str]] = {}
-    for uid, shares in plugin.pods_on(node).items():
+    for uid, shares in plugin.pods_on(report.node).items():
         for share in shares:
             users.setdefault((share.kind, share.minor), []).append(keys[uid])
     return tuple(
@@ -217,7 +218,8 @@ def _list_devices(
             bool(device.total),
             make_part(ledger.free[kind, device.minor]),
             tuple(sorted(users.get((kind, device.minor), ()))),
-            plugin.recoveries.is_recovering(node, (kind, device.minor)),
+            plugin.recoveries.is_recovering(report, (kind, device.minor)),
+            report.names.get((kind, device.minor), DeviceName()).id,
         )
         for kind, devices in ledger.inventory.devices
         for device in devices

@@ -21,7 +21,7 @@ from koord.api.annotations import (
 from koord.api.device_partitions import parse_partitions
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.core.device.allocation import DeviceAllocation
-from koord.core.device.identity import compared
+from koord.core.device.identity import NamedDevices, compared
 from koord.core.device.model import (
     Device,
     DeviceClaim,
@@ -81,21 +81,22 @@ class DeviceTranslator(SeenStatuses):
         raw = self._see(meta.uid, wire.status)
         problems: list[tuple[str, str]] = []
         entries = _read_entries(wire.spec.devices or (), problems)
+        names = {
+            (kind, minor): name
+            for kind, devices in entries.items()
+            for minor, (_, name) in devices.items()
+        }
         return DeviceReport(
             node=meta.name,
             devices=tuple(
                 (kind, tuple(device for _, (device, _) in sorted(devices.items())))
                 for kind, devices in sorted(entries.items())
             ),
-            names={
-                (kind, minor): name
-                for kind, devices in entries.items()
-                for minor, (_, name) in devices.items()
-            },
+            names=names,
             partitions=_read_partitions(meta.annotations or {}, problems),
             labels=meta.labels or {},
             problems=tuple(problems),
-            shown_unhealthy=_read_unhealthy(raw),
+            shown_unhealthy=_read_unhealthy(raw, names),
             uid=meta.uid,
             generation=meta.generation,
         )
@@ -104,6 +105,7 @@ class DeviceTranslator(SeenStatuses):
 class _ShownDevice(msgspec.Struct, gc=False):
     type: str
     minor: int
+    id: str = ""
     health: bool = True
 
 
@@ -114,13 +116,22 @@ class _ShownStatus(msgspec.Struct, gc=False):
 _status_decoder = msgspec.json.Decoder(_ShownStatus)
 
 
-def _read_unhealthy(status: bytes) -> frozenset[DeviceKey]:
-    """Return the devices that a status shows as unhealthy; none if it cannot be read."""
+def _read_unhealthy(status: bytes, names: Mapping[DeviceKey, DeviceName]) -> frozenset[DeviceKey]:
+    """Return the devices that a status shows as unhealthy; none if it cannot be read.
+
+    By the minors that they have now.
+    """
     try:
         shown = _status_decoder.decode(status or b"{}")
     except MALFORMED:
         return frozenset()
-    return frozenset((one.type, one.minor) for one in shown.devices if not one.health)
+    named = NamedDevices(names)
+    found = (
+        (one.type, named.locate(one.type, one.minor, DeviceName(one.id)))
+        for one in shown.devices
+        if not one.health
+    )
+    return frozenset((kind, minor) for kind, minor in found if minor is not None)
 
 
 def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]) -> _Entries:
