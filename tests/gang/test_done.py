@@ -214,12 +214,14 @@ def draw_members(draw: st.DrawFn) -> list[Pod]:
             pod = pod.running("n")
         if state in {"done", "claims to be done", "failed"}:
             pod = pod.phase(FAILED if state == "failed" else SUCCEEDED)
+        pod = pod._set(sub_group=draw(st.sampled_from(["", "x", "y"])))
         pods.append((pod.terminating() if state == "leaving" else pod).build())
     return pods
 
 
 @st.composite
-def draw_books(draw: st.DrawFn) -> GangCache:
+def draw_books(draw: st.DrawFn, *, divided: st.SearchStrategy[bool]) -> GangCache:
+    """Draw two gangs, perhaps of one group; those that are ``divided`` have sub-groups."""
     grouped = draw(st.booleans())
     groups = [
         make_pod_group(key, draw(st.integers(0, 4)))
@@ -227,11 +229,17 @@ def draw_books(draw: st.DrawFn) -> GangCache:
         .on_member_failure(draw(st.sampled_from(list(OnMemberFailure))))
         for key in (A, B)
     ]
+    sizes = [draw(st.integers(0, 2)) for _ in "xy"]
+    subs = tuple(SubGroup(name, size) for name, size in zip("xy", sizes, strict=True))
+    for one in groups:
+        if draw(divided):
+            root = SubGroup("", min_sub_groups=draw(st.sampled_from([None, 1])))
+            one._set_spec(sub_groups=SubGroupTree(root, subs))
     made = [(one.group(A, B) if grouped else one).build() for one in groups]
     return make_book(draw(st.permutations(draw(draw_members()))), made)
 
 
-@given(draw_books())
+@given(draw_books(divided=st.booleans()))
 def test_decision_status_repair_and_advice_count_the_same_members(book: GangCache) -> None:
     for key in (A, B):
         done, tally, spec = count_done(book, key), book.tally(key), book.spec(key)
@@ -253,8 +261,9 @@ def test_decision_status_repair_and_advice_count_the_same_members(book: GangCach
         # Repair: nothing is lost of a gang that has its minimum.
         assert count_strength(book, key) == tally.placed + done
         lost = count_lost(book, key)
-        assert not (lost and has_minimum(book, key)), "a loss beside a whole gang"
-        if is_satisfied(book, key):
+        is_whole = spec.sub_groups is None  # otherwise each sub-group has losses of its own
+        assert not (is_whole and lost and has_minimum(book, key)), "a loss beside a whole gang"
+        if is_whole and is_satisfied(book, key):
             assert lost == max(0, needed_strength(book, key) - tally.placed - done)
         restart = find_restart(book, key)
         assert restart is None or lost
@@ -262,7 +271,7 @@ def test_decision_status_repair_and_advice_count_the_same_members(book: GangCach
             assert status.phase is Phase.PENDING or done >= spec.min_member
 
 
-@given(draw_books())
+@given(draw_books(divided=st.just(False)))
 def test_a_gang_starts_when_the_advice_was_followed(book: GangCache) -> None:
     living = [pod for key in (A, B) for pod in book.members(key).values() if pod.is_alive]
     assume(living)
@@ -279,7 +288,7 @@ def test_a_gang_starts_when_the_advice_was_followed(book: GangCache) -> None:
     assert all(isinstance(find_quorum(book, key), Reached) for key in (A, B))
 
 
-@given(draw_books(), st.randoms())
+@given(draw_books(divided=st.booleans()), st.randoms())
 def test_what_is_done_does_not_depend_on_the_order_of_arrival(
     book: GangCache, random: Random
 ) -> None:
