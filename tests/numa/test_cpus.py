@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -349,9 +350,9 @@ def requests(draw):
     )
 
 
-@given(pools(), requests())
-def test_exactly_the_requested_number_of_free_cpus_is_taken(node, request_):
-    pool, in_use = node
+@given(pools(), requests(), CPUSETS)
+def test_exactly_the_requested_number_of_free_cpus_is_taken(node, request_, held):
+    pool, in_use = replace(node[0], preferred=held), node[1]
     taken = take_cpus(pool, in_use, request_)
     free = free_cpus(pool, in_use, request_)
     if isinstance(taken, CpuRefusal):
@@ -359,15 +360,18 @@ def test_exactly_the_requested_number_of_free_cpus_is_taken(node, request_):
         return
     assert taken.bit_count() == request_.count
     assert taken & free == taken
+    if request_.step(pool.topology) == 1:
+        first = free & held
+        assert (taken & first).bit_count() == min(request_.count, first.bit_count())
     assert not taken & ~pool.usable
     after = in_use.hold(taken, request_.exclusive)
     assert not after.every.at_least(pool.max_refs + 1) & taken
     assert after.give_back(taken, request_.exclusive) == in_use
 
 
-@given(pools(), requests())
-def test_required_policies_are_kept(node, request_):
-    pool, in_use = node
+@given(pools(), requests(), CPUSETS)
+def test_required_policies_are_kept(node, request_, held):
+    pool, in_use = replace(node[0], preferred=held), node[1]
     if not request_.is_required or request_.count % request_.step(pool.topology):
         return
     taken = take_cpus(pool, in_use, request_)

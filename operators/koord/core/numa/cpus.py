@@ -178,6 +178,8 @@ class CpuPool:
     strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     max_refs: int = 1
     """How many pods may have the same CPU."""
+    preferred: Cpus = 0
+    """CPUs that come first, because they are held for who asks."""
 
     def counts(self, in_use: CpusInUse) -> RefCounts:
         """Return how often free CPUs are in use: never, unless several pods may have them."""
@@ -199,17 +201,26 @@ def free_cpus(
 def take_cpus(
     pool: CpuPool, in_use: CpusInUse, request: CpuRequest, within: Cpus = ANY_CPU
 ) -> Cpus | CpuRefusal:
-    """Choose exactly ``request.count`` CPUs, ``within`` the given ones."""
+    """Choose exactly ``request.count`` CPUs, ``within`` the given ones.
+
+    All of the preferred ones if they are not enough.
+    """
     free = free_cpus(pool, in_use, request, within)
     if request.count > free.bit_count():
         return CpuRefusal(INSUFFICIENT, request.count * MILLI, free.bit_count())
-    return _Search(
+    first = free & pool.preferred
+    if request.step(pool.topology) > 1:
+        first = sum(_whole_cores(pool.topology.cores, first, pool.topology.cpus_per_core))
+    if first.bit_count() >= request.count:
+        first, free = 0, first
+    kept = free & ~_avoided(pool.topology, in_use, request.exclusive)
+    return first | _Search(
         pool.topology,
-        free,
-        free & ~_avoided(pool.topology, in_use, request.exclusive),
+        free & ~first,
+        kept & ~first,
         pool.counts(in_use),
         1 if pool.strategy is ScoringStrategy.MOST_ALLOCATED else -1,
-        request.count,
+        request.count - first.bit_count(),
     ).run(request.bind)
 
 

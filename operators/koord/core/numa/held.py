@@ -7,7 +7,7 @@ else.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from koord.core.numa.cpu_topology import lowest_cpus
+from koord.core.numa.cpu_topology import Cpus, lowest_cpus
 from koord.core.numa.cpus import MILLI
 from koord.core.numa.model import NumaAllocation, NumaLayout
 from koord.core.numa.states import (
@@ -88,11 +88,24 @@ class HeldZones:
             return inside if isinstance(inside, NumaChoice) else found
         return replace(inside, most=max(inside.most, found.most))
 
+    @property
+    def _cpus(self) -> Cpus:
+        cpus = 0
+        for one in self.left:
+            cpus |= one.cpus
+        return cpus
+
     def _limit(self, lifted: NumaState, names: Iterable[str]) -> NumaState:
-        """Return the state in which only what is held is free of some resources."""
+        """Return the state in which only what is held is free of some resources.
+
+        Of CPUs that are held the pod gets those first in any case.
+        """
         names, layout = set(names), lifted.layout
+        cpus = self._cpus
+        if layout.pool is not None and cpus:
+            layout = replace(layout, pool=replace(layout.pool, preferred=cpus))
         if not names:
-            return lifted
+            return NumaState(layout, lifted.used, lifted.cpus, lifted.pinned)
         free: dict[int, dict[str, int]] = {}
         for one in self.left:
             for number, part in one.amounts(layout):
@@ -106,11 +119,7 @@ class HeldZones:
                 most = min(zone.available.get(name, 0), free.get(zone.number, {}).get(name, 0))
                 amounts[name] = zone.total[name] - most
             used[zone.number] = tuple(sorted((name, n) for name, n in amounts.items() if n))
-        if CPU in names and layout.pool is not None:
-            cpus = 0
-            for one in self.left:
-                cpus |= one.cpus
-            if cpus:
-                pool = replace(layout.pool, usable=layout.pool.usable & cpus)
-                layout = replace(layout, pool=pool)
+        if CPU in names and layout.pool is not None and cpus:
+            pool = replace(layout.pool, usable=layout.pool.usable & cpus)
+            layout = replace(layout, pool=pool)
         return NumaState(layout, used, lifted.cpus, lifted.pinned)
