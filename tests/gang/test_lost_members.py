@@ -107,6 +107,21 @@ def test_only_the_broken_sub_group_restarts_if_the_gang_does_not_need_it() -> No
     assert restarted(cluster) == ("gang", ["r0b-0", "r1a-0"])
 
 
+def test_members_that_wait_for_their_sub_group_are_no_interrupted_start() -> None:
+    cluster = make_gang(PAIRS)
+    group = cluster.state.gangs.pod_group(A)
+    assert group is not None
+    spec = replace(group.spec, on_member_failure=OnMemberFailure.RESTART_GANG)
+    cluster.pod_groups(replace(group, spec=spec))
+    add(cluster, "y-0")
+    for at in range(2):
+        made = make_pod(f"x-{at}").gang(A).gpu(8).created(9)
+        made = made.released(f"n{at}", "p", A, 2, 2, youngest=9.0).running(f"n{at}")
+        cluster.pods(replace(made.build(), sub_group="x"))
+    cluster.delete_pods("x-1")
+    assert restarted(cluster) == ("gang", ["x-0"])
+
+
 def restarted(cluster: FakeCluster) -> tuple[str, list[str]]:
     restart = find_restart(cluster.state.gangs, A)
     assert restart is not None

@@ -205,6 +205,7 @@ class Gangs(RuleBasedStateMachine):
         for refusal in outcome.refusals:
             self.queue.refuse(by_key[refusal.unit], refusal)
         for placement in outcome.placements:
+            self.check_effect(placement, by_key[placement.unit])
             self.check_minimum(placement)
         for placement in outcome.placements:
             self.bind(placement)
@@ -252,6 +253,12 @@ class Gangs(RuleBasedStateMachine):
             for pod in self.alive(other)
             if pod.node
         )
+
+    def check_effect(self, placement: Placement, unit: Unit) -> None:
+        """What is placed can be bound: otherwise the same plan would follow, without end."""
+        for demand in unit.demands:
+            placed = placement.uids & {pod.uid for pod in demand.pods}
+            assert len(placed) >= demand.required, (unit, placement)
 
     def check_minimum(self, placement: Placement) -> None:
         """No gang that has not started is left below its minimum, nor any that starts with it."""
@@ -318,7 +325,7 @@ class Gangs(RuleBasedStateMachine):
             if not pod.is_waiting:
                 continue
             key = pod.gang.key if pod.gang else pod.uid
-            if key in self.queue.waiting:
+            if key in self.queue.waiting or self.queue.why_left_out(pod) is not None:
                 continue
             keys = (pod.uid, *self.queue.units_of(key))
             blocked = [self.queue.blocked[one] for one in keys if one in self.queue.blocked]

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group
-from tests.cluster import FakeCluster, make_cluster
+from tests.cluster import SCORING, FakeCluster, make_cluster
 
+from koord.core.explain import PlacementState, explain_gang
 from koord.core.gang.quorum import Ready, demands, report_quorum
 from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers, Reached
 from koord.core.gang_model import ROOT, MatchPolicy, SubGroup, SubGroupTree
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
+from koord.core.queue_view import view_queue
 from koord.core.reasons import WaitingForForeignGate
 
 if TYPE_CHECKING:
@@ -210,6 +212,17 @@ def test_one_member_of_each_of_many_sub_groups_is_planned_alone() -> None:
     run(cluster, "g0-0")
     add(cluster, "g1-0", "g2-0", "g2-1")
     assert planned(cluster) == [["g1-0"], ["g2-0"], ["g2-1"]]
+
+
+def test_queue_lists_what_is_left_out_once() -> None:
+    cluster = make_gang(PAIRS)
+    run(cluster, "x-0", "x-1")
+    add(cluster, "y-0")
+    (waiting,) = view_queue(cluster.state, SCORING)
+    assert (waiting.names, waiting.pods, waiting.reason.code) == ((A,), 1, "MissingMembers")
+    explained = explain_gang(cluster.state, A, SCORING)
+    assert explained.standing is PlacementState.WAITING
+    assert explained.reason == waiting.reason
 
 
 # Whatever comes and goes

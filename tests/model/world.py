@@ -83,6 +83,13 @@ class World:
 
     def settle(self, longest: float = 240.0) -> None:
         """End all faults, and wait until nothing is written any more."""
+        self._rest(longest)
+        if self.parts is not None:
+            futile = self.parts.metrics.registry.get_sample_value("koord_futile_plans_total")
+            if futile:
+                self.ledger.blame(f"{futile:.0f} plans had no effect")
+
+    def _rest(self, longest: float) -> None:
         self.network.injected = NetworkFaults()
         self.last_change = self.loop.time()
         deadline = self.loop.time() + longest

@@ -141,6 +141,9 @@ class GangsInANetwork(Gangs):
             }
             if group.name not in placed:
                 continue
+            new = {one.pod.uid for one in placement.assignments}
+            if all(pod.uid in new for pod in members):
+                assert len(members) >= group.min_member, (key, sub_groups, placement)
             if group.layer:
                 depth = names.index(group.layer) + 1
                 paths = {pod.name: self.path_of(pod.node) for pod in members}

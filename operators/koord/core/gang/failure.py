@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.quorum import count_lost, is_satisfied
 from koord.core.gang.start import find_unbound
-from koord.core.gang.sub_group_members import find_incomplete, is_placed_whole
+from koord.core.gang.sub_group_members import find_incomplete, find_started, is_placed_whole
 from koord.core.gang_model import GangKey, OnBindFailure, OnMemberFailure
 from koord.core.pods import Pod
 
@@ -63,7 +63,9 @@ def _count_unbound(cache: GangCache, key: GangKey) -> int:
     """Count members without a node that were to start together with others that have theirs."""
     own = cache.members(key)
     group = (cache.members(gang).values() for gang in cache.group(key).gangs)
-    return sum(pod.uid in own for pod in find_unbound(pod for one in group for pod in one))
+    unbound = [p for p in find_unbound(pod for one in group for pod in one) if p.uid in own]
+    started = find_started(cache, key)
+    return sum(pod.recorded is not None or started(pod) for pod in unbound)
 
 
 def _find_incarnation(cache: GangCache, key: GangKey) -> tuple[Pod, ...]:

@@ -7,7 +7,7 @@ with the reason. Before the gang has started, all that it needs is one unit; the
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from koord.core.gang.cache import GangCache, order_of
@@ -88,6 +88,15 @@ def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
         return frozenset()
     placed = _count(tree, find_placed(cache, key))
     return frozenset(one.name for one in tree.groups if tree.find_short(one.name, placed))
+
+
+def find_started(cache: GangCache, key: GangKey) -> Callable[[Pod], bool]:
+    """Return whether a member is in a sub-group of which others were released."""
+    tree = _tree_of(cache, key)
+    if tree is None:
+        return lambda _: True
+    released = _count(tree, (pod for pod in cache.members(key).values() if pod.recorded))
+    return lambda pod: tree.count(tree.find(pod.sub_group), released) > 0
 
 
 def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
