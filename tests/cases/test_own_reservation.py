@@ -35,3 +35,38 @@ def test_room_of_a_lost_member_is_kept_by_its_reservation_alone(
     cluster.pod("x-2", group="x", labels=OWNER)
     cluster.expect_bound("x-2")
     assert cluster.bound()["x-2"] == node
+
+
+def test_a_gang_starts_in_its_own_reservation_that_is_used_once(
+    cluster: Cluster, reservations: Reservations
+) -> None:
+    cluster.add_nodes(1)
+    reservations.create("r", 8, allocateOnce=True)
+    reservations.expect("r")
+    cluster.gang("g", 4, gpus=2, labels=OWNER)
+    cluster.expect_bound("g-0", "g-1", "g-2", "g-3")
+    reservations.expect("r", "Succeeded")
+
+
+def test_what_a_gang_leaves_of_its_reservation_is_free(
+    cluster: Cluster, reservations: Reservations
+) -> None:
+    cluster.add_nodes(1)
+    reservations.create("r", 8, allocateOnce=True)
+    reservations.expect("r")
+    cluster.pod("waiting", gpus=4)
+    cluster.expect_pod("waiting", "InsufficientNodes")
+    cluster.gang("g", 2, gpus=2, labels=OWNER)
+    cluster.expect_bound("g-0", "g-1", "waiting")
+    reservations.expect("r", "Succeeded")
+
+
+def test_a_gang_starts_around_a_reservation_of_one_member(
+    cluster: Cluster, reservations: Reservations
+) -> None:
+    cluster.add_nodes(2)
+    reservations.create("r", 4, allocateOnce=True, allocatePolicy="Restricted")
+    reservations.expect("r")
+    cluster.gang("g", 4, gpus=4, labels=OWNER)
+    cluster.expect_bound("g-0", "g-1", "g-2", "g-3")
+    reservations.expect("r", "Succeeded")

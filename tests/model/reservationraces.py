@@ -16,9 +16,11 @@ from tests.model.objects import (
     NAMESPACE,
     PodPlan,
     allocatable_of,
+    gang_of,
     gpus_of,
     has_ended,
     is_terminating,
+    make_pod_group,
     name_of,
     node_of,
     uid_of,
@@ -31,7 +33,7 @@ from koord.api.keys.reservation import ALLOCATED
 from koord.core.reservation.audit import find_drift
 
 PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
-ENDS: Final = ("expires", "is deleted", "its node goes", "a second owner")
+ENDS: Final = ("expires", "is deleted", "its node goes", "a second owner", "a gang of owners")
 _MOST_WRITES: Final = 12
 _SIZE: Final = 8
 _APP: Final = "owner"
@@ -50,12 +52,19 @@ def make_race(seed: int) -> Race:
     """Make the race of a seed."""
     rng = random.Random(f"reservation race {seed}")
     end = ENDS[seed % len(ENDS)]
+    is_gang = end == "a gang of owners"
     is_once = end == "a second owner" or rng.random() < 0.5
     ttl = rng.choice((1, 2))
     reservation = _make_reservation(
         rng.choice((4, 8)), f"{ttl}s" if end == "expires" else "0s", is_once=is_once
     )
-    owners = [PodPlan(f"owner-{at}", gpus=rng.choice((2, 4)), app=_APP) for at in range(2)]
+    gang = "g" if is_gang else ""
+    count = rng.randint(2, 4) if is_gang else 2
+    each = rng.choice((2, 4))
+    sizes = [each if is_gang else rng.choice((2, 4)) for _ in range(count)]
+    owners = [
+        PodPlan(f"owner-{at}", gpus=size, app=_APP, gang=gang) for at, size in enumerate(sizes)
+    ]
     rivals = [PodPlan(f"rival-{at}", gpus=rng.choice((4, 8))) for at in range(rng.randint(0, 2))]
     # A status is written half a second after its time has come, and a pod within 20 ms.
     ahead = ttl + 0.5 if end == "expires" else 1.0
@@ -70,6 +79,9 @@ def make_race(seed: int) -> Race:
     if end == "a second owner":
         before = [Step(0.0, "create_pod", (owners[0],))]
         after = [Step(near, "create_pod", (owners[1],))]
+    if is_gang:
+        before = [Step(0.0, "put_pod_group", (make_pod_group(gang, count),))]
+        after = [Step(near, "create_pod", (one,)) for one in owners]
     before = [_after(before[0], ahead + rng.uniform(-0.03, 0.03)), *before[1:]]
     crash = CrashPoint(rng.randint(1, _MOST_WRITES), is_before=rng.random() < 0.5)
     steps = (
@@ -125,7 +137,8 @@ class _Watcher:
             return
         if event.kind == PODS and node_of(event.obj) and reservation_of(event.obj):
             self.owners.add(uid_of(event.obj))
-            if self.is_once and len(self.owners) > 1:
+            gang = gang_of(event.obj)
+            if self.is_once and len(self.owners) > 1 and not gang:
                 self.violations.append(f"{len(self.owners)} pods own what is used once")
         for node in self.world.server.store.all(NODES):
             taken = self.taken_on(name_of(node))
@@ -192,8 +205,22 @@ def _judge(world: World, watcher: _Watcher) -> list[str]:
         if (one.get("status") or {}).get("phase", "Pending") == "Pending":
             size = int(one["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"][GPU])
             found += [f"the reservation fits on {name}" for name, n in free.items() if n >= size]
+    found += _judge_gang(world, watcher, free)
     for pod in world.pods():
-        if not node_of(pod) and not is_terminating(pod):
+        if not node_of(pod) and not is_terminating(pod) and not gang_of(pod):
             fits = [name for name, n in free.items() if n >= gpus_of(pod)]
             found += [f"{name_of(pod)} fits on {name}" for name in fits]
     return found
+
+
+def _judge_gang(world: World, watcher: _Watcher, free: dict[str, int]) -> list[str]:
+    """Judge whether all waiting members, which are equal, fit where there is room for them."""
+    waiting = [pod for pod in world.pods() if gang_of(pod) and not node_of(pod)]
+    if not waiting:
+        return []
+    held: dict[str, int] = dict.fromkeys(free, 0)
+    for one in world.server.store.all(RESERVATIONS):
+        for name in free:
+            held[name] += watcher.held_by(one, name)
+    places = sum((n + held[name]) // gpus_of(waiting[0]) for name, n in free.items())
+    return [f"{len(waiting)} members fit in {places} places"] if places >= len(waiting) else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_unit
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
@@ -13,7 +15,7 @@ from koord.core.nodes import Taint
 from koord.core.reservation.explain import explain
 from koord.core.reservation.ignored import IgnoredResources
 from koord.core.reservation.lifecycle import succeed
-from koord.core.reservation.model import NAME, ReservationUse, Wishes
+from koord.core.reservation.model import NAME, AllocatePolicy, ReservationUse, Wishes
 from koord.core.reservation.plugin import (
     Reservations,
     remove_reservation,
@@ -148,6 +150,69 @@ def test_one_that_is_used_once_takes_one_pod() -> None:
     assert used(made) == 8000, "its rest is held until its status says that it is over"
     upsert_reservation(made.state, replace(once, status=succeed(once.status)))
     assert plan(made, web("b")) == {"b": "-"}
+
+
+def test_one_that_is_used_once_takes_all_that_starts_with_its_first_pod() -> None:
+    once = make_reservation(is_once=True)
+    made = cluster(once, cpu=8000)
+    pods = [web(f"a-{at}", 2000).build() for at in range(4)]
+    late = web("late", 2000).build()
+    made.pods(*pods, late)
+    outcome = made.place(make_unit("g", pods), make_unit(late.uid, [late]))
+    assert uses(outcome) == dict.fromkeys(("a-0", "a-1", "a-2", "a-3"), "r")
+    assert used(made) == 8000, "what is held and used is counted once"
+    made.delete_pods("a-0")
+    assert used(made) == 8000
+    assert plan(made, web("late", 2000)) == {}, "others wait until it is over"
+
+
+def test_what_is_left_of_it_is_held_from_other_units() -> None:
+    made = cluster(make_reservation(is_once=True), cpu=8000)
+    pods = [web(f"a-{at}", 2000).build() for at in range(2)]
+    more = [web(f"b-{at}", 1000).build() for at in range(2)]
+    made.pods(*pods, *more)
+    outcome = made.place(make_unit("g", pods), make_unit("h", more))
+    assert uses(outcome) == {"a-0": "r", "a-1": "r"}
+
+
+def test_a_unit_that_is_refused_has_not_begun_to_use_it() -> None:
+    made = cluster(make_reservation(is_once=True), cpu=8000)
+    pods = [web(f"a-{at}", 3000).build() for at in range(3)]
+    more = [web(f"b-{at}", 4000).build() for at in range(2)]
+    made.pods(*pods, *more)
+    outcome = made.place(make_unit("g", pods), make_unit("h", more))
+    assert uses(outcome) == {"b-0": "r", "b-1": "r"}
+
+
+@given(
+    sizes=st.lists(st.integers(1, 8), min_size=2, max_size=5),
+    held=st.integers(1, 8),
+    is_once=st.booleans(),
+    policy=st.sampled_from([RESTRICTED, ALIGNED]),
+    taken=st.integers(0, 4),
+)
+def test_a_gang_fits_as_if_nothing_was_held_for_it(
+    sizes: list[int], held: int, policy: AllocatePolicy, taken: int, *, is_once: bool
+) -> None:
+    """What is held for its members keeps none of them out, and what is held is held once."""
+
+    def make() -> FakeCluster:
+        made = cluster(cpu=8)
+        if taken <= 8 - held:
+            made.pods(other("x", taken).running("n1"))
+        return made
+
+    pods = [web(f"a-{at}", size).build() for at, size in enumerate(sizes)]
+    plain, made = make(), make()
+    upsert_reservation(made.state, make_reservation(cpu=held, is_once=is_once, policy=policy))
+    made.pods(*pods)
+    plain.pods(*pods)
+    placed = bool(made.place(make_unit("g", pods)).placements)
+    fits = bool(plain.place(make_unit("g", pods)).placements)
+    may_begin = policy is ALIGNED or min(sizes) <= held
+    assert placed is fits or (not may_begin or not (is_once or policy is ALIGNED))
+    assert fits or not placed
+    assert used(made) <= 8
 
 
 def test_a_pod_that_ends_gives_its_part_back_to_the_reservation() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 
@@ -29,6 +29,7 @@ from koord.core.reservation.plugin import (
 from koord.core.units import CPU, PODS
 
 if TYPE_CHECKING:
+    from koord.core.gang_model import PodGroup
     from koord.core.plan import Assignment
     from koord.core.pods import Pod
 
@@ -47,6 +48,7 @@ class Histories(RuleBasedStateMachine):
         self.count = 0
         self.nodes = dict.fromkeys(NODES, 1)
         self.pods: dict[str, Pod] = {}
+        self.groups: dict[str, PodGroup] = {}
         self.reservations: dict[str, Reservation] = {}
         self.flights: list[Assignment] = []
         self.cluster = FakeCluster()
@@ -58,6 +60,7 @@ class Histories(RuleBasedStateMachine):
         self.cluster = FakeCluster()
         for name in self.nodes:
             self.see_node(name)
+        self.cluster.pod_groups(*self.groups.values())
         for pod in self.pods.values():
             self.cluster.pods(pod)
         for one in self.reservations.values():
@@ -82,6 +85,18 @@ class Histories(RuleBasedStateMachine):
         pod = make_pod(f"p{self.count}").requests(cpu=cpu).labels(app=app).build()
         self.pods[pod.uid] = pod
         self.cluster.pods(pod)
+
+    @rule(app=apps, each=st.lists(sizes, min_size=2, max_size=3))
+    def create_gang(self, app: str, each: list[int]) -> None:
+        """All of its pods start together, and are written one by one."""
+        self.count += 1
+        key = f"default/g{self.count}"
+        self.groups[key] = make_pod_group(key, len(each)).build()
+        self.cluster.pod_groups(self.groups[key])
+        for at, cpu in enumerate(each):
+            pod = make_pod(f"p{self.count}-{at}").requests(cpu=cpu).labels(app=app).gang(key)
+            self.pods[pod.build().uid] = pod.build()
+            self.cluster.pods(pod)
 
     @rule(
         app=apps,
@@ -235,9 +250,12 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def what_is_used_once_has_one_owner(self) -> None:
+        """A pod, or all pods that start together."""
         for one in self.reservations.values():
             users = [pod.name for pod in self.pods.values() if self.use_of(pod, one)]
-            assert not one.is_once or len(users) <= 1, users
+            assert not one.is_once or len({name.partition("-")[0] for name in users}) <= 1, users
+            if one.is_once and len(users) > 1:
+                continue
             if one.policy is RESTRICTED and one.status.is_active:
                 used = sum(
                     dict(pod.shape.requests)[CPU]

@@ -207,8 +207,10 @@ class DeviceHistories(RuleBasedStateMachine):
         plugin = self.cluster.state.plugin(Reservations)
         for uid, one in self.reservations.items():
             users = plugin.users_of(uid)
-            assert not one.is_once or len(users) <= 1
-            if one.policy is not RESTRICTED or one.pod is None:
+            gangs = {user.uid.rpartition("-")[0] for user in users}
+            assert not one.is_once or len(gangs) <= 1
+            is_used_up = one.is_once and len(users) > 1
+            if one.policy is not RESTRICTED or one.pod is None or is_used_up:
                 continue
             mine = held(one.pod.allocations)
             for user in users:

@@ -102,7 +102,7 @@ class ReservationSpec(Model):
     pre_allocation_policy: PreAllocationPolicy | None = None
     """How those pods are selected."""
     allocate_once: Annotated[bool, DEFAULTED] = True
-    """Whether the first pod gets all resources and ends the reservation."""
+    """Whether the first pod, or all pods that start with it, get all resources and end it."""
     allocate_policy: Literal["Aligned", "Restricted"] | None = None
     """Whether a pod may also use unreserved resources: Aligned may, Restricted may not."""
     unschedulable: bool | None = None

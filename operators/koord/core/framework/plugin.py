@@ -169,8 +169,6 @@ class Session:
     after: ClassVar[tuple[str, ...]] = ()
     """Sessions whose ``reserve`` runs before."""
     reach: ClassVar[Reach] = Reach.CLUSTER
-    only_moves_charges: ClassVar[bool] = False
-    """Whether ``pre_filter`` and ``settle`` do nothing unless a session charges kept room."""
 
     def expect(self, pods: Iterable[Pod]) -> None:
         """Take note of pods before any of them is planned."""

@@ -51,9 +51,7 @@ class CycleView:
             return [self.sessions[at] for at in extends[method]]
 
         self._keeping = pick("keep")
-        self.pre_filtering = [
-            one for one in pick("pre_filter") if self._keeping or not one.only_moves_charges
-        ]
+        self.pre_filtering = pick("pre_filter")
         self.retrying = pick("retry_within")
         self._expecting = pick("expect")
         self._narrowing = pick("narrow")

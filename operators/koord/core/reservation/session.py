@@ -37,7 +37,7 @@ from koord.core.reservation.causes import (
 )
 from koord.core.reservation.choice import nominate, score_nodes
 from koord.core.reservation.claims import Claim, ReservationClaims, Reserving
-from koord.core.reservation.ledger import ReservationAccount, add_up, takes
+from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import (
     NAME,
     AllocatePolicy,
@@ -47,6 +47,7 @@ from koord.core.reservation.model import (
 )
 from koord.core.reservation.payments import Payments
 from koord.core.reservation.running_pods import RunningPods
+from koord.core.reservation.single_use import SingleUse
 from koord.core.units import PODS, Amounts
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class ReservationSession(Session):
         self._known: dict[PodShape, tuple[int, dict[int, _Held]]] = {}
         """Shape -> the version of the cycle for which it is known what rows hold for it."""
         self._is_probing = False
+        self._once = SingleUse(cycle.undo)
 
     # --- who may use what ------------------------------------------------------------------------
 
@@ -158,7 +160,7 @@ class ReservationSession(Session):
             return {}
         most = self._room_with(shape, found)
         return {
-            row: [(_as_holder(one, room),) for one in held.accounts]
+            row: [(self._as_holder(one, room),) for one in held.accounts]
             for (row, held), room in zip(found.items(), most, strict=True)
             if room > 0
         }
@@ -222,9 +224,7 @@ class ReservationSession(Session):
         requests = _requests(shape)
         accounts = [self._account(uid) for uid in uids]
         fitting = [
-            one
-            for one in accounts
-            if one.is_matchable and takes(one, requests, is_required=is_required)
+            one for one in accounts if self._once.takes(one, requests, is_required=is_required)
         ]
         if fitting:
             ordered = nominate(requests, fitting) if len(fitting) > 1 else fitting
@@ -279,7 +279,19 @@ class ReservationSession(Session):
             (row, [one for one in held.accounts if one.reservation.uid in exact])
             for row, held in found.items()
         )
-        return {row: tuple(_as_holder(one, 0) for one in some) for row, some in every if some}
+        return {row: tuple(self._as_holder(one, 0) for one in some) for row, some in every if some}
+
+    def _as_holder(self, account: ReservationAccount, most: int) -> Holder:
+        is_strict = account.reservation.policy is AllocatePolicy.RESTRICTED
+        return _as_holder(account, most, is_strict and not self._once.is_open(account))
+
+    @override
+    def may_fit_later(self, shape: PodShape) -> bool:
+        """Whether another pod of the unit may begin to use what this one cannot be the first of."""
+        asked = shape.asked(NAME)
+        if not self._once.is_shared or not isinstance(asked, Claim):
+            return False
+        return any(self._plugin.accounts[uid].reservation.is_once for uid in asked.matched)
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
@@ -314,9 +326,10 @@ class ReservationSession(Session):
             return None if is_free else Short(NO_RESERVATION)
         account = self._account(draft.holders[0].uid)
         reservation, requests = account.reservation, _requests(draft.shape)
-        does_take = account.is_matchable and takes(account, requests, is_required=True)
+        does_take = self._once.takes(account, requests, draft.pod, is_required=True)
         if not does_take or self._is_port_held(draft, account):
             return Short(NO_RESERVATION, is_optional=True)
+        self._once.begin(account, draft.pod)
         given_back = self._use(account, draft.row, draft.shape, 1)
         if not self._payments.pay(draft.pod, reservation.uid, given_back):
             return Short(NO_RESERVATION, is_optional=True)
@@ -426,11 +439,13 @@ class ReservationSession(Session):
 class PayingSession(ReservationSession):
     """The session while there are reservations: pods are charged in place of what they use."""
 
-    only_moves_charges = True
-
     @override
     def pre_filter(self, unit: Unit) -> Admission | Refusal:
         """Let reservations leave their quotas to the pods that may use them, before those pay."""
+        if self._once.decide(unit):
+            self._known.clear()
+        if not self._cycle.is_charging_kept:
+            return Admission(unit)
         left: dict[str, dict[str, int]] = {}
         for pod in unit.pods:
             asked = self._claims.of(pod)
@@ -444,9 +459,8 @@ class PayingSession(ReservationSession):
         self._payments.settle(unit, placed)
 
 
-def _as_holder(account: ReservationAccount, most: int) -> Holder:
+def _as_holder(account: ReservationAccount, most: int, is_strict: bool) -> Holder:  # noqa: FBT001
     reservation = account.reservation
-    is_strict = reservation.policy is AllocatePolicy.RESTRICTED
     names = restricted_names(account.reserved, reservation.options) if is_strict else ()
     strict = frozenset(name for name in names if name not in account.ignored)
     return Holder(reservation.uid, most, strict)
