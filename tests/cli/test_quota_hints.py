@@ -47,8 +47,8 @@ def test_a_full_max_names_its_users_and_the_edit_to_try() -> None:
     assert answer.advice == (
         f"Quota a uses 30 {GPU}: gang t/hog (24), pod t/x (6).",
         (
-            "Wait until pods of a end, ask for less, or raise the max of a: koord quota what-if a "
-            f"--max {GPU}=38 shows what that would do."
+            "Wait until pods of a end, ask for less, or have the max of a raised: koord quota "
+            f"what-if a --max {GPU}=38 shows what that would do."
         ),
     )
 
@@ -56,8 +56,8 @@ def test_a_full_max_names_its_users_and_the_edit_to_try() -> None:
 def test_more_than_max_at_once_needs_no_waiting() -> None:
     answer = ask(quota("a", 16, 32), quota("b", 16, 64), wants=33, gpus=128)
     assert answer.advice[1] == (
-        f"Ask for less, or raise the max of a: koord quota what-if a --max {GPU}=63 shows what "
-        "that would do."
+        f"Ask for less, or have the max of a raised: koord quota what-if a --max {GPU}=63 "
+        "shows what that would do."
     )
 
 
@@ -73,7 +73,7 @@ def test_a_used_up_share_names_who_has_the_rest() -> None:
             "less."
         ),
         (
-            "Wait until other quotas request less, ask for less, or raise the min of a: "
+            "Wait until other quotas request less, ask for less, or have the min of a raised: "
             f"koord quota what-if a --min {GPU}=38 shows what that would do."
         ),
     )

@@ -46,7 +46,7 @@ EXPECTED = [
         InsufficientMax(("team",), *NUMBERS),
         (
             "quota team may use at most 8 nvidia.com/gpu, uses 6 and needs 4 more; wait for "
-            "its own pods to finish, or raise its max (Insufficient quotas, quotaName: team, "
+            "its own pods to finish, or have its max raised (Insufficient quotas, quotaName: team, "
             "runtime: cpu:1500m,nvidia.com/gpu:8, used: nvidia.com/gpu:6, pod's request: "
             "nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu])"
         ),
@@ -55,7 +55,7 @@ EXPECTED = [
         AncestorInsufficient(("org", "team"), *NUMBERS),
         (
             "quota org, above team, may use at most 8 nvidia.com/gpu, uses 6 and needs 4 more; "
-            "wait for pods below it to finish, or raise its min or max (Insufficient quotas, "
+            "wait for pods below it to finish, or have its min or max raised (Insufficient quotas, "
             "quotaNameTopo: [org team], runtime: cpu:1500m,nvidia.com/gpu:8, used: "
             "nvidia.com/gpu:6, pod's request: nvidia.com/gpu:4, exceedDimensions: "
             "[nvidia.com/gpu])"
@@ -65,7 +65,7 @@ EXPECTED = [
         NonPreemptibleOverMin(("team",), *NUMBERS),
         (
             "for non-preemptible pods quota team may use at most its min: 8 nvidia.com/gpu, "
-            "uses 6 and needs 4 more; raise its min, or label the pods preemptible: true "
+            "uses 6 and needs 4 more; have its min raised, or label the pods preemptible: true "
             "(Insufficient non-preemptible quotas, quotaName: team, min: "
             "cpu:1500m,nvidia.com/gpu:8, nonPreemptibleUsed: nvidia.com/gpu:6, pod's request: "
             "nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu])"
@@ -120,8 +120,8 @@ EXPECTED = [
         ),
         (
             "quota q/team admits at most 4Gi kubernetes.io/batch-memory, uses 0 and needs 8Gi "
-            "more; wait for its own pods to finish, or raise its admission limit (exceeded quota: "
-            "q/team, requested: kubernetes.io/batch-memory=8Gi, used: , "
+            "more; wait for its own pods to finish, or have its admission limit raised "
+            "(exceeded quota: q/team, requested: kubernetes.io/batch-memory=8Gi, used: , "
             "limited: kubernetes.io/batch-memory=4Gi)"
         ),
     ),
@@ -141,7 +141,7 @@ def test_texts(reason: Reason, text: str) -> None:
     ("reason", "part"),
     [
         (InsufficientEntitlement, "needs 4 more; the nodes that quotas share have"),
-        (InsufficientMax, "raise its max, which is not enough by itself: the nodes that"),
+        (InsufficientMax, "have its max raised, which is not enough by itself: the nodes that"),
         (AncestorInsufficient, "needs 4 more; the nodes that quotas share have"),
     ],
 )
@@ -155,8 +155,8 @@ def test_waiting_for_own_pods_helps_if_the_unit_alone_fits() -> None:
     shortage = QuotaShortage(GPU, limit=14, used=12, asked=8, offered=14)
     text = InsufficientMax(("team",), (shortage,), (), (), ()).text()
     assert (
-        "wait for its own pods to finish, or raise its max, which is not enough by itself: the "
-        "nodes that quotas share have only 14 nvidia.com/gpu: add nodes"
+        "wait for its own pods to finish, or have its max raised, which is not enough by itself: "
+        "the nodes that quotas share have only 14 nvidia.com/gpu: add nodes"
     ) in text
 
 

@@ -108,7 +108,7 @@ class QuotaExceeded(QuotaReason):
             for one in self.shortages
         )
         command = f"koord quota what-if {self.quota} {edits}"
-        return f"raise the {setting} of {self.quota}: {command} shows what that would do."
+        return f"have the {setting} of {self.quota} raised: {command} shows what that would do."
 
     @property
     def _keys(self) -> str:
@@ -153,7 +153,7 @@ class InsufficientMax(QuotaExceeded):
     code: ClassVar = "InsufficientMax"
 
     def _text(self) -> str:
-        way_out = "raise its max"
+        way_out = "have its max raised"
         if self._offered:
             way_out = f"{way_out}, which is not enough by itself: {self._offered}"
         if not self._exceeds_limit_alone:
@@ -183,7 +183,7 @@ class AncestorInsufficient(QuotaExceeded):
     can_use_leftovers: ClassVar = True
 
     def _text(self) -> str:
-        way_out = self._offered or "wait for pods below it to finish, or raise its min or max"
+        way_out = self._offered or "wait for pods below it to finish, or have its min or max raised"
         return (
             f"quota {self.quota}, above {self.topo[-1]}, may use at most {self._short}; {way_out}"
         )
@@ -193,8 +193,9 @@ class AncestorInsufficient(QuotaExceeded):
             yield self._add_nodes
         else:
             yield (
-                f"Wait until pods in quotas below {self.quota} end, ask for less, or raise the min "
-                f"or max of {self.quota}: koord quota explain {self.quota} shows its numbers."
+                f"Wait until pods in quotas below {self.quota} end, ask for less, or have the min "
+                f"or max of {self.quota} raised: koord quota explain {self.quota} shows its "
+                "numbers."
             )
 
     def upstream(self) -> str:
@@ -210,7 +211,7 @@ class NonPreemptibleOverMin(QuotaExceeded):
     def _text(self) -> str:
         return (
             f"for non-preemptible pods quota {self.quota} may use at most its min: "
-            f"{self._short}; raise its min, or label the pods preemptible: true"
+            f"{self._short}; have its min raised, or label the pods preemptible: true"
         )
 
     def _advice(self) -> Iterable[str]:
@@ -239,7 +240,7 @@ class SubmissionExceeded(QuotaReason):
     def _text(self) -> str:
         return (
             f"quota {self.quota} admits at most {_shortages(self.shortages)}; wait for its own "
-            "pods to finish, or raise its admission limit"
+            "pods to finish, or have its admission limit raised"
         )
 
     def upstream(self) -> str:
