@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from koord.api.lint_relations import Known, find_parent_problems, find_relation_problems
+from koord.api.lint import read_documents
+from koord.api.lint_capacity import find_capacity_problems
+from koord.api.lint_files import Known, Quota
+from koord.api.lint_relations import find_parent_problems, find_relation_problems
 from koord.cli.main import app
 
+GPU = "nvidia.com/gpu"
 SAMPLES = Path(__file__).parents[1] / "api" / "samples"
 
 
@@ -255,7 +259,9 @@ POD = """
 apiVersion: v1
 kind: Pod
 metadata: {{name: p}}
-spec: {{containers: [{{name: c, resources: {{limits: {{{limits}}}}}}}]}}
+spec:
+  schedulerName: koord-scheduler
+  containers: [{{name: c, resources: {{limits: {{{limits}}}}}}}]
 """
 
 
@@ -333,3 +339,99 @@ def test_what_cannot_be_read_is_told_plainly_and_the_rest_is_checked(tmp_path: P
     assert code == 2
     assert f"{tmp_path}/gone.yaml: there is no such file or folder\n" in output
     assert "1 object checked, 0 problems" in output
+
+
+GPU_JOB = """
+kind: Job
+metadata: {name: j, namespace: NAMESPACE}
+spec:
+  parallelism: 4
+  template:
+    metadata: {labels: {LABELS}}
+    spec:
+      SPEC
+      containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 8}}}]
+"""
+GATED = "schedulingGates: [{name: operators.koordinator.sh/placement}]"
+GANG = "pod-group.scheduling.sigs.k8s.io: g"
+PLAIN = Known(default_namespace="team", injects=frozenset({"injected"}))
+
+
+def look(text: str, known: Known | None = None) -> list[str]:
+    return [one.message for _, one in find_capacity_problems(list(read_documents(text)), known)]
+
+
+def gpu_job(spec: str = "restartPolicy: Never", labels: str = "", namespace: str = "team") -> str:
+    made = GPU_JOB.replace("SPEC", spec).replace("LABELS", labels)
+    return made.replace("NAMESPACE", namespace)
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "is_found"),
+    [
+        (gpu_job(), None, True),
+        (gpu_job(GATED), None, False),
+        (gpu_job("schedulerName: koord-scheduler"), None, False),
+        (gpu_job("schedulerName: volcano"), None, False),
+        (gpu_job(labels=GANG), None, False),  # the policy inject may add the gate
+        (gpu_job(labels=GANG), PLAIN, True),
+        (gpu_job(labels=GANG, namespace="injected"), PLAIN, False),
+        (gpu_job().replace("nvidia.com/gpu: 8", "cpu: 8"), None, False),
+        (gpu_job().replace("Job", "DaemonSet"), None, False),
+    ],
+)
+def test_jobs_with_accelerators_opt_in(text: str, known: Known | None, is_found: bool) -> None:  # noqa: FBT001
+    assert ["do not opt in" in one for one in look(text, known)] == [True] * is_found
+
+
+def make_limit(gpus: int, name: str = "team", **more: object) -> Quota:
+    return Quota(
+        name, **{"namespace": "team", "tree": "", "namespaces": ()} | more, max={GPU: gpus}
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "quota", "says"),
+    [
+        (({GPU: 4}, {GPU: 4}), 64, "each pod asks for 8 of it, and the largest node has 4"),
+        (({"cpu": 4},), 64, "no node has any"),
+        (({GPU: 8},) * 3, 64, "4 pods that start together ask for 32 of it, the cluster has 24"),
+        (({GPU: 8},) * 4, 24, "the max of quota team is 24"),
+        (({GPU: 8},) * 4, 32, ""),
+        ((), 32, ""),
+    ],
+)
+def test_what_can_never_fit_is_found(
+    nodes: tuple[dict[str, int], ...], quota: int, says: str
+) -> None:
+    group = "kind: PodGroup\nmetadata: {name: g, namespace: team}\nspec: {minMember: 4}\n---"
+    known = Known(nodes=nodes, limits=(make_limit(quota),))
+    found = look(group + gpu_job(GATED, GANG), known)
+    assert any(says in one for one in found) if says else found == []
+
+
+def test_only_what_must_start_together_counts() -> None:
+    """Of pods of several kinds the smallest ones may be those that start."""
+    group = "kind: PodGroup\nmetadata: {name: g, namespace: team}\nspec: {minMember: 4}\n---"
+    small = gpu_job(GATED, GANG).replace("name: j", "name: s").replace("gpu: 8", "gpu: 1")
+    known = Known(nodes=({GPU: 8},), limits=(make_limit(4),))
+    assert look(f"{group}{gpu_job(GATED, GANG)}---{small}", known) == []
+
+
+def claim(name: str, tree: str = "", namespaces: str = '["a", "b"]') -> str:
+    return f"""
+kind: ElasticQuota
+metadata:
+  name: {name}
+  labels: {{quota.scheduling.koordinator.sh/tree-id: "{tree}"}}
+  annotations: {{quota.scheduling.koordinator.sh/namespaces: '{namespaces}'}}
+---"""
+
+
+def test_a_namespace_bound_twice_is_found() -> None:
+    both = claim("x") + claim("y", namespaces='["b"]')
+    assert ["belongs to quota y, too" in one for one in look(both)] == [True, False]
+    assert look(claim("x", "a100") + claim("y", "h100")) == []  # pools of their own
+    known = Known(limits=(make_limit(8, "z", namespaces=("a",)),))
+    assert "belongs to quota z, too" in look(claim("x"), known)[0]
+    assert look(claim("x", namespaces="[1, {")) == []

@@ -5,59 +5,14 @@ members than there are pods, its gate is misspelled. Knows files and names, not 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
+from koord.api.lint_files import Files, Known, Pods, collect, to_map
 from koord.api.parse import Problem, format_field
 
 _QUOTA_LIKENESS: Final = 0.75
-_COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Pod": (),
-    "Job": ("parallelism", "completions"),
-    "Deployment": ("replicas",),
-    "StatefulSet": ("replicas",),
-    "ReplicaSet": ("replicas",),
-}
-"""Kind -> where its spec says how many pods it has at once: the least of these, 1 by default. Of
-other kinds that is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Objects of the cluster; without it only those of the files are known."""
-
-    pod_groups: frozenset[tuple[str, str]] = frozenset()
-    """(Namespace, name)."""
-    quotas: frozenset[str] = frozenset()
-    default_namespace: str = ""
-
-
-@dataclass(slots=True)
-class _Pods:
-    """The pods that an object makes.
-
-    ``count`` is how many at once, None if that is not known; ``total`` how many in its life, 0
-    unless it is a Job with completions.
-    """
-
-    at: int
-    kind: str
-    namespace: str
-    meta: Mapping[str, Any]
-    spec: Mapping[str, Any]
-    prefix: str
-    count: int | None
-    total: int = 0
-
-
-@dataclass(slots=True)
-class _Files:
-    groups: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    """(Namespace, name) -> which document, and its minimum."""
-    quotas: set[str] = field(default_factory=set)
-    pods: list[_Pods] = field(default_factory=list)
 
 
 def find_relation_problems(
@@ -66,9 +21,9 @@ def find_relation_problems(
     """Yield the place of a document and a problem of it."""
     every = [document for document in documents if isinstance(document, Mapping)]
     places = [at for at, document in enumerate(documents) if isinstance(document, Mapping)]
-    files = _Files()
+    files = Files()
     for at, document in zip(places, every, strict=True):
-        _collect(files, at, document, known.default_namespace if known else "")
+        collect(files, at, document, known.default_namespace if known else "")
         yield from ((at, problem) for problem in _check_quota(document))
     for pods in files.pods:
         yield from ((pods.at, problem) for problem in _check_pods(pods, files, known))
@@ -83,19 +38,19 @@ def find_parent_problems(
     Without a cluster these are only notes: the parent may be there.
     """
     quotas = {
-        at: _map(document.get("metadata"))
+        at: to_map(document.get("metadata"))
         for at, document in enumerate(documents)
         if isinstance(document, Mapping) and document.get("kind") == "ElasticQuota"
     }
     made = {
-        str(_map(document.get("spec")).get("quotaName"))
+        str(to_map(document.get("spec")).get("quotaName"))
         for document in documents
         if isinstance(document, Mapping) and document.get("kind") == "ElasticQuotaProfile"
     }
     there = made | {str(meta.get("name")) for meta in quotas.values()}
     there |= known.quotas if known else set()
     for at, meta in quotas.items():
-        parent = str(_map(meta.get("labels")).get(quota.PARENT) or "")
+        parent = str(to_map(meta.get("labels")).get(quota.PARENT) or "")
         if not parent or parent == quota.ROOT_QUOTA or parent in there:
             continue
         where = "in these files or in the cluster" if known else "in these files"
@@ -104,36 +59,8 @@ def find_parent_problems(
         yield at, Problem(format_field(("metadata", "labels", quota.PARENT)), parent, text)
 
 
-def _collect(files: _Files, at: int, document: Mapping[Any, Any], default: str) -> None:
-    kind, meta = str(document.get("kind")), _map(document.get("metadata"))
-    spec, namespace = _map(document.get("spec")), str(meta.get("namespace") or default)
-    name = str(meta.get("name") or "")
-    if kind == "PodGroup":
-        minimum = spec.get("minMember")
-        files.groups[namespace, name] = at, minimum if isinstance(minimum, int) else 0
-    elif kind == "ElasticQuota":
-        files.quotas.add(name)
-    elif kind == "Pod":
-        files.pods.append(_Pods(at, kind, namespace, meta, spec, "", 1))
-    elif template := _map(spec.get("template")):
-        inner = _map(template.get("metadata")), _map(template.get("spec"))
-        count, total = _count(kind, spec)
-        files.pods.append(_Pods(at, kind, namespace, *inner, "spec.template.", count, total))
-
-
-def _count(kind: str, spec: Mapping[str, Any]) -> tuple[int | None, int]:
-    """Return how many pods an object makes at once, and in its life."""
-    if kind not in _COUNTS:
-        return None, 0
-    first, *others = _COUNTS[kind]
-    numbers = [spec.get(first, 1), *(spec[key] for key in others if spec.get(key) is not None)]
-    if not all(isinstance(number, int) for number in numbers):
-        return None, 0
-    return min(numbers), numbers[-1] if others and len(numbers) > 1 else 0
-
-
-def _check_pods(pods: _Pods, files: _Files, known: Known | None) -> Iterator[Problem]:
-    labels = _map(pods.meta.get("labels"))
+def _check_pods(pods: Pods, files: Files, known: Known | None) -> Iterator[Problem]:
+    labels = to_map(pods.meta.get("labels"))
     group = str(labels.get(gang.POD_GROUP) or "")
     there = set(files.groups) | (known.pod_groups if known else set())
     if group and (pods.namespace, group) not in there:
@@ -148,19 +75,19 @@ def _check_pods(pods: _Pods, files: _Files, known: Known | None) -> Iterator[Pro
         yield _at(pods, ("metadata", "labels", quota.NAME), named, text)
     gates = pods.spec.get("schedulingGates")
     for at, gate in enumerate(gates if isinstance(gates, list) else ()):
-        name = str(_map(gate).get("name") or "")
+        name = str(to_map(gate).get("name") or "")
         is_near = get_close_matches(name, (operators.PLACEMENT_GATE,), 1, 0.75)
         if name != operators.PLACEMENT_GATE and (is_near or name.startswith(operators.PREFIX)):
             text = f"nobody removes this gate. Did you mean {operators.PLACEMENT_GATE}?"
             yield _at(pods, ("spec", "schedulingGates", at, "name"), name, text)
 
 
-def _check_counts(files: _Files) -> Iterator[tuple[int, Problem]]:
+def _check_counts(files: Files) -> Iterator[tuple[int, Problem]]:
     for key, (at, minimum) in files.groups.items():
         members = [
             pods
             for pods in files.pods
-            if (pods.namespace, _map(pods.meta.get("labels")).get(gang.POD_GROUP)) == key
+            if (pods.namespace, to_map(pods.meta.get("labels")).get(gang.POD_GROUP)) == key
         ]
         counts = [pods.count for pods in members]
         if not members or any(count is None for count in counts):
@@ -176,7 +103,7 @@ def _check_counts(files: _Files) -> Iterator[tuple[int, Problem]]:
             yield from _check_waves(members[0], total, minimum)
 
 
-def _check_waves(job: _Pods, parallelism: int, minimum: int) -> Iterator[tuple[int, Problem]]:
+def _check_waves(job: Pods, parallelism: int, minimum: int) -> Iterator[tuple[int, Problem]]:
     """Check that what a Job makes last is a gang, too."""
     last = job.total % parallelism if parallelism else 0
     if job.total > parallelism and 0 < last < minimum:
@@ -191,22 +118,18 @@ def _check_waves(job: _Pods, parallelism: int, minimum: int) -> Iterator[tuple[i
 def _check_quota(document: Mapping[Any, Any]) -> Iterator[Problem]:
     if document.get("kind") != "ElasticQuota":
         return
-    spec = _map(document.get("spec"))
-    most = _map(spec.get("max"))
-    for key, amount in _map(spec.get("min")).items():
+    spec = to_map(document.get("spec"))
+    most = to_map(spec.get("max"))
+    for key, amount in to_map(spec.get("min")).items():
         if most and key not in most:
             text = "is in min and not in max: the quota does not count it, so add it to max"
             yield Problem(format_field(("spec", "min", str(key))), str(amount), text)
 
 
-def _at(pods: _Pods, path: tuple[str | int, ...], value: str, text: str) -> Problem:
+def _at(pods: Pods, path: tuple[str | int, ...], value: str, text: str) -> Problem:
     return Problem(f"{pods.prefix}{format_field(path)}", value, text)
 
 
 def _suggest(name: str, names: Iterable[str], likeness: float) -> str:
     near = get_close_matches(name, sorted(names), 1, likeness)
     return f". Did you mean {near[0]}?" if near else ""
-
-
-def _map(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -12,8 +12,11 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from koord.api.job_disruptions import find_disruption_problems
+from koord.api.keys import operators
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint_documents, read_documents
-from koord.api.lint_relations import Known, find_parent_problems, find_relation_problems
+from koord.api.lint_capacity import find_capacity_problems
+from koord.api.lint_files import Known, Quota
+from koord.api.lint_relations import find_parent_problems, find_relation_problems
 from koord.api.parse import Problem
 from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail
 from koord.cli.output import count_of, print_in
@@ -40,7 +43,10 @@ def lint(
         ),
     ],
     server: Annotated[
-        bool, typer.Option("--server", help="Also look up PodGroups and quotas in the cluster.")
+        bool,
+        typer.Option(
+            "--server", help="Also compare with nodes, PodGroups and quotas of the cluster."
+        ),
     ] = False,
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = "",
@@ -48,9 +54,10 @@ def lint(
 ) -> None:
     """Find mistakes in YAML files before they cost a job its start.
 
-    Checks our kinds in full; of all others labels, annotations, gates, and whether PodGroup and
-    quota exist and enough pods join. Notes are advice, such as what lets a Job survive its first
-    preemption; they are no problems. Exit codes for CI: 0 no problem, 1 problems, 2 not readable.
+    Checks our kinds in full; of all others labels, annotations, gates, whether PodGroup and quota
+    exist, enough pods join, what they ask for can fit, and pods with accelerators opt in. Notes are
+    advice, such as what lets a Job survive its first preemption; they are no problems. Exit codes
+    for CI: 0 no problem, 1 problems, 2 not readable.
 
     For example:
 
@@ -91,7 +98,7 @@ def lint(
 
 def _check(documents: list[tuple[str, object]], known: Known | None) -> Iterator[Found]:
     bare = [document for _, document in documents]
-    related = list(find_relation_problems(bare, known))
+    related = [*find_relation_problems(bare, known), *find_capacity_problems(bare, known)]
     if known:
         related += find_parent_problems(bare, known)
     for at, one in enumerate(lint_documents(bare)):
@@ -181,11 +188,24 @@ def _describe(error: Exception) -> str:
 def _ask(kubeconfig: str, context: str) -> Known:
     """Return what the cluster has; the reader is imported only for that."""
     from koord.cli.cluster import read_without_target, refuse_gaps  # noqa: PLC0415 - slow
-    from koord.kube.kinds import POD_GROUPS, QUOTAS  # noqa: PLC0415 - slow
+    from koord.core.plugins.inter_pod import InterPod  # noqa: PLC0415 - slow
+    from koord.kube.kinds import NODES, POD_GROUPS, QUOTAS  # noqa: PLC0415 - slow
 
     reading, target = read_without_target(kubeconfig, context)
     refuse_gaps(reading, POD_GROUPS, QUOTAS)
-    gangs = reading.state.gangs
+    state = reading.state
+    gangs, written = state.gangs, tuple(state.quotas.catalog.written.values())
     groups = (key.split("/", 1) for key in gangs.keys() if gangs.pod_group(key) is not None)  # noqa: SIM118
-    quotas = (spec.name for spec in reading.state.quotas.catalog.written.values())
-    return Known(frozenset((one[0], one[1]) for one in groups), frozenset(quotas), target.namespace)
+    nodes = (node.allocatable for node in state.table.nodes if node is not None)
+    namespaces = state.plugin(InterPod).namespaces.items()
+    return Known(
+        frozenset((one[0], one[1]) for one in groups),
+        frozenset(spec.name for spec in written),
+        target.namespace,
+        tuple(
+            Quota(spec.name, spec.namespace, spec.tree_id, spec.namespaces, spec.max)
+            for spec in written
+        ),
+        tuple(nodes) if reading.extent_of(NODES) is None else (),
+        frozenset(name for name, labels in namespaces if labels.get(operators.INJECT)),
+    )

@@ -1,0 +1,188 @@
+"""Checks what pods ask for against what there is: a node, the cluster, the max of their quota.
+
+Also whether pods that ask for accelerators opt in, without which no quota limits them, and whether
+two quotas claim one namespace. Amounts that are not known are not compared.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from koord.api.keys import gang, operators, quota
+from koord.api.lint_files import (
+    Files,
+    Known,
+    Pods,
+    Quota,
+    collect,
+    to_amounts,
+    to_map,
+    write_amount,
+)
+from koord.api.parse import Problem, format_field
+
+_ACCELERATORS: Final = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu", "huawei.com/npu-core")
+_ACCELERATOR_PREFIXES: Final = ("koordinator.sh/gpu", "kubernetes.io/gpu", "nvidia.com/mig-")
+_DEFAULT_SCHEDULERS: Final = ("", "default-scheduler", operators.SCHEDULER_NAME)
+_INJECTED: Final = (gang.POD_GROUP, quota.NAME)
+_OPT_IN: Final = (
+    f"add the scheduling gate {operators.PLACEMENT_GATE} and schedulerName "
+    f"{operators.SCHEDULER_NAME}"
+)
+
+
+def find_capacity_problems(
+    documents: Iterable[Any], known: Known | None = None
+) -> Iterator[tuple[int, Problem]]:
+    """Yield the place of a document and a problem of it."""
+    files = Files()
+    for at, document in enumerate(documents):
+        if isinstance(document, Mapping):
+            collect(files, at, document, known.default_namespace if known else "")
+    limits = [*files.limits, *_not_in(files, known)]
+    yield from _check_claims(files, limits)
+    for pods in files.pods:
+        yield from _check_opt_in(pods, known)
+        yield from _check_nodes(pods, known)
+    yield from _check_limits(files, limits, known)
+
+
+def _not_in(files: Files, known: Known | None) -> Iterator[Quota]:
+    """Yield the quotas of the cluster that the files do not replace."""
+    yield from (one for one in (known.limits if known else ()) if one.name not in files.quotas)
+
+
+def _check_claims(files: Files, limits: list[Quota]) -> Iterator[tuple[int, Problem]]:
+    """Two quotas of one tree, which share their nodes, cannot have the same namespace."""
+    for one in files.limits:
+        for namespace in one.namespaces:
+            owner = next(
+                (
+                    other.name
+                    for other in limits
+                    if other.name != one.name
+                    and other.tree == one.tree
+                    and namespace in other.namespaces
+                ),
+                "",
+            )
+            if owner:
+                text = (
+                    f"belongs to quota {owner}, too: a namespace has one quota of a tree; of the "
+                    "two, the one that was there first has it"
+                )
+                field = format_field(("metadata", "annotations", quota.NAMESPACES))
+                yield one.at, Problem(field, namespace, text)
+
+
+def _check_opt_in(pods: Pods, known: Known | None) -> Iterator[tuple[int, Problem]]:
+    asked = next((name for name in _ask(pods) if is_accelerator(name)), "")
+    if not asked or pods.kind == "DaemonSet" or _opts_in(pods):
+        return
+    labels = to_map(pods.meta.get("labels"))
+    may_be_injected = any(key in labels for key in _INJECTED)
+    if may_be_injected and (known is None or pods.namespace in known.injects):
+        return
+    why = "is asked for by pods that do not opt in: no quota limits them, and no gang is whole"
+    inject = f"; or have the policy inject do so (label the namespace {operators.INJECT}=enabled)"
+    path = f"{pods.prefix}spec"
+    yield pods.at, Problem(path, asked, f"{why}; {_OPT_IN}{inject if may_be_injected else ''}")
+
+
+def is_accelerator(resource: str) -> bool:
+    return resource in _ACCELERATORS or resource.startswith(_ACCELERATOR_PREFIXES)
+
+
+def _opts_in(pods: Pods) -> bool:
+    gates = pods.spec.get("schedulingGates")
+    named = {to_map(gate).get("name") for gate in (gates if isinstance(gates, list) else ())}
+    scheduler = str(pods.spec.get("schedulerName") or "")
+    others = scheduler not in _DEFAULT_SCHEDULERS  # whoever names another one means it
+    return operators.PLACEMENT_GATE in named or scheduler == operators.SCHEDULER_NAME or others
+
+
+def _ask(pods: Pods) -> dict[str, int]:
+    """Return what each pod requests; limits count where requests are left out."""
+    total: Counter[str] = Counter()
+    every = pods.spec.get("containers")
+    for container in every if isinstance(every, list) else ():
+        resources = to_map(to_map(container).get("resources"))
+        total.update(
+            {**to_amounts(resources.get("limits")), **to_amounts(resources.get("requests"))}
+        )
+    return {name: amount for name, amount in total.items() if amount > 0}
+
+
+def _check_nodes(pods: Pods, known: Known | None) -> Iterator[tuple[int, Problem]]:
+    if known is None or not known.nodes:
+        return
+    for name, amount in _ask(pods).items():
+        most = max(node.get(name, 0) for node in known.nodes)
+        if amount > most:
+            has = f"the largest node has {write_amount(name, most)}" if most else "no node has any"
+            text = f"each pod asks for {write_amount(name, amount)} of it, and {has}"
+            yield pods.at, Problem(f"{pods.prefix}spec", name, text)
+
+
+def _check_limits(
+    files: Files, limits: list[Quota], known: Known | None
+) -> Iterator[tuple[int, Problem]]:
+    """Compare what starts together with the cluster, and with the max of its quota."""
+    offer: Counter[str] = Counter()
+    for node in known.nodes if known else ():
+        offer.update(node)
+    for at, where, members, count in _list_units(files):
+        owner = _find_quota(members[0], limits)
+        for name, amount in _add_up_least(members, count).items():
+            text = f"{count} pods that start together ask for {write_amount(name, amount)} of it, "
+            if known and known.nodes and amount > offer[name] and count > 1:
+                yield (
+                    at,
+                    Problem(
+                        where, name, f"{text}the cluster has {write_amount(name, offer[name])}"
+                    ),
+                )
+            if owner is not None and amount > owner.max.get(name, amount):
+                most = write_amount(name, owner.max[name])
+                yield at, Problem(where, name, f"{text}the max of quota {owner.name} is {most}")
+
+
+def _list_units(files: Files) -> Iterator[tuple[int, str, list[Pods], int]]:
+    """Yield document, field, pods, and how many of them start together."""
+    for (namespace, name), (at, minimum) in files.groups.items():
+        members = [
+            one for one in files.pods if _group_of(one) == name and one.namespace == namespace
+        ]
+        if members:
+            yield at, "spec.minMember", members, max(minimum, 1)
+    for one in files.pods:
+        if not _group_of(one):
+            yield one.at, f"{one.prefix}spec", [one], 1
+
+
+def _group_of(pods: Pods) -> str:
+    return str(to_map(pods.meta.get("labels")).get(gang.POD_GROUP) or "")
+
+
+def _add_up_least(members: list[Pods], count: int) -> dict[str, int]:
+    """Return what ``count`` of these pods ask for at least, whichever they are."""
+    asked = [(_ask(one), one.count or count) for one in members]
+    total = {}
+    for name in {name for each, _ in asked for name in each}:
+        left, amount = count, 0
+        for each, number in sorted(((a.get(name, 0), n) for a, n in asked)):
+            taken = min(left, number)
+            amount, left = amount + taken * each, left - taken
+        total[name] = amount
+    return total
+
+
+def _find_quota(pods: Pods, limits: list[Quota]) -> Quota | None:
+    """Return the quota of pods, where one rule alone says so."""
+    label = str(to_map(pods.meta.get("labels")).get(quota.NAME) or "")
+    if label:
+        return next((one for one in limits if one.name == label), None)
+    own = [one for one in limits if one.name == one.namespace == pods.namespace]
+    listed = [one for one in limits if pods.namespace in one.namespaces]
+    found = own or listed
+    return found[0] if len(found) == 1 else None

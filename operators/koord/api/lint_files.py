@@ -1,0 +1,145 @@
+"""What files say, reduced to what rules about several objects need; and what the cluster has.
+
+Everything is read leniently: whether a field is valid is for others to say.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from koord.api.keys import quota
+from koord.api.quantity import InvalidQuantityError, parse_quantity
+
+_COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "Job": ("parallelism", "completions"),
+    "Deployment": ("replicas",),
+    "StatefulSet": ("replicas",),
+    "ReplicaSet": ("replicas",),
+}
+"""Kind -> where its spec says how many pods it has at once: the least of these, 1 by default. Of
+other kinds that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Objects of the cluster; without it only those of the files are known."""
+
+    pod_groups: frozenset[tuple[str, str]] = frozenset()
+    """(Namespace, name)."""
+    quotas: frozenset[str] = frozenset()
+    default_namespace: str = ""
+    limits: tuple["Quota", ...] = ()
+    nodes: tuple[Mapping[str, int], ...] = ()
+    """What each node offers, in the units of ``to_amounts``."""
+    injects: frozenset[str] = frozenset()
+    """Namespaces in which the policy ``inject`` adds the gate to what names a gang or a quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What an ElasticQuota says of namespaces and limits; ``at`` is its document, -1: none."""
+
+    name: str
+    namespace: str
+    tree: str
+    namespaces: tuple[str, ...]
+    max: Mapping[str, int]
+    at: int = -1
+
+
+@dataclass(slots=True)
+class Pods:
+    """The pods that an object makes.
+
+    ``count`` is how many at once, None if that is not known; ``total`` how many in its life, 0
+    unless it is a Job with completions.
+    """
+
+    at: int
+    kind: str
+    namespace: str
+    meta: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    prefix: str
+    count: int | None
+    total: int = 0
+
+
+@dataclass(slots=True)
+class Files:
+    """What several documents say together."""
+
+    groups: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """(Namespace, name) -> which document, and its minimum."""
+    quotas: set[str] = field(default_factory=set)
+    limits: list[Quota] = field(default_factory=list)
+    pods: list[Pods] = field(default_factory=list)
+
+
+def collect(files: Files, at: int, document: Mapping[Any, Any], default: str) -> None:
+    kind, meta = str(document.get("kind")), to_map(document.get("metadata"))
+    spec, namespace = to_map(document.get("spec")), str(meta.get("namespace") or default)
+    name = str(meta.get("name") or "")
+    if kind == "PodGroup":
+        minimum = spec.get("minMember")
+        files.groups[namespace, name] = at, minimum if isinstance(minimum, int) else 0
+    elif kind == "ElasticQuota":
+        files.quotas.add(name)
+        files.limits.append(_read_quota(at, name, namespace, document))
+    elif kind == "Pod":
+        files.pods.append(Pods(at, kind, namespace, meta, spec, "", 1))
+    elif template := to_map(spec.get("template")):
+        inner = to_map(template.get("metadata")), to_map(template.get("spec"))
+        count, total = _count(kind, spec)
+        files.pods.append(Pods(at, kind, namespace, *inner, "spec.template.", count, total))
+
+
+def _count(kind: str, spec: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Return how many pods an object makes at once, and in its life."""
+    if kind not in _COUNTS:
+        return None, 0
+    first, *others = _COUNTS[kind]
+    numbers = [spec.get(first, 1), *(spec[key] for key in others if spec.get(key) is not None)]
+    if not all(isinstance(number, int) for number in numbers):
+        return None, 0
+    return min(numbers), numbers[-1] if others and len(numbers) > 1 else 0
+
+
+def _read_quota(at: int, name: str, namespace: str, document: Mapping[Any, Any]) -> Quota:
+    meta = to_map(document.get("metadata"))
+    tree = str(to_map(meta.get("labels")).get(quota.TREE_ID) or "")
+    text = to_map(meta.get("annotations")).get(quota.NAMESPACES)
+    try:
+        read = json.loads(text) if isinstance(text, str) else ()
+    except ValueError:
+        read = ()
+    listed = read if isinstance(read, list) else ()
+    namespaces = tuple(one for one in listed if isinstance(one, str))
+    most = to_amounts(to_map(document.get("spec")).get("max"))
+    return Quota(name, namespace, tree, namespaces, most, at)
+
+
+def to_amounts(written: object) -> dict[str, int]:
+    """Return the valid amounts of a resource list: CPUs in thousandths, all others as they are."""
+    found = {}
+    for key, text in to_map(written).items():
+        try:
+            amount = parse_quantity(text)
+        except (InvalidQuantityError, TypeError):
+            continue
+        found[str(key)] = amount.milli if key == "cpu" else amount.whole
+    return found
+
+
+def write_amount(resource: str, amount: int) -> str:
+    """Write an amount of ``to_amounts`` for people."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    is_large = amount >= 1 << 30 and amount % (1 << 30) == 0
+    return f"{amount >> 30}Gi" if is_large else str(amount)
+
+
+def to_map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
