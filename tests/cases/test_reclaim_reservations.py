@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SETTINGS = """
 elasticQuota:
-  monitorAllQuotas: true
   delayEvictTime: 3s
   revokePodInterval: 1s
 """

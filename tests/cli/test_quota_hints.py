@@ -102,7 +102,7 @@ def test_over_use_of_others_is_reclaimed_for_what_a_share_allows() -> None:
     reason = InsufficientEntitlement(("a",), short, ((GPU, 4),), ((GPU, 4),), ((GPU, 4),))
     (hint,) = find_hints(state, reason, reclaim=OFF)
     assert hint.endswith(
-        "Quota b uses 2 more than its share. Reclaim is off (elasticQuota.monitorAllQuotas)."
+        "Quota b uses 2 more than its share. Reclaim is off (elasticQuota.reclaim)."
     )
 
 

@@ -58,7 +58,7 @@ spec:
 SERVED = {"koordinator.sh/gpu-core": 10, "koordinator.sh/gpu-memory": "1Gi", "cambricon.com/mlu": 1}
 """A request that a device plugin serves, which locks its node."""
 SETTINGS = """
-elasticQuota: {monitorAllQuotas: true, delayEvictTime: 0s}
+elasticQuota: {delayEvictTime: 0s}
 """
 
 NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {

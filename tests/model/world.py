@@ -56,7 +56,7 @@ class World:
     def __init__(self, loop: VirtualLoop, seed: object) -> None:
         self.loop = loop
         self.has_standby = False
-        self.settings = Settings()
+        self.settings = Settings.model_validate({"elasticQuota": {"reclaim": False}})
         self.operators = (PLACEMENT, POD_GROUP)
         self.rng = random.Random(f"world {seed}")
         self.server = Server(loop.wall)
@@ -120,7 +120,7 @@ class World:
 
     def reclaim_over_use(self) -> None:
         """Let processes that start from now on reclaim over-use of quotas."""
-        how = {"monitorAllQuotas": True, "delayEvictTime": quotas.RECLAIM_AFTER}
+        how = {"reclaim": True, "delayEvictTime": quotas.RECLAIM_AFTER}
         self.settings = Settings.model_validate({"elasticQuota": how})
 
     def keep_reservations(self) -> None:

@@ -358,7 +358,7 @@ def test_children_report_a_deleted_parent_until_it_is_recreated(cluster: Cluster
     cluster.expect_bound("b")
 
 
-def test_max_below_usage_evicts_nothing_and_admits_nothing(cluster: Cluster) -> None:
+def test_max_below_usage_evicts_nothing_at_once_and_admits_nothing(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("team", 0, 16)
     cluster.add_nodes(2)
@@ -371,7 +371,7 @@ def test_max_below_usage_evicts_nothing_and_admits_nothing(cluster: Cluster) -> 
     )
     text = cluster.condition(quotas.get("team"), "OverEntitlement")[2]
     assert f"uses 16 {GPU} but is entitled to 4" in text
-    assert "over-use is not reclaimed" in text
+    assert "after 120s its pods are evicted if" in text
     assert cluster.condition(quotas.get("team"), "ConfigInvalid")[0] == "False"
     cluster.pod("c", gpus=1, labels=quotas.label("team"))
     cluster.expect_pod("c", "InsufficientMax")

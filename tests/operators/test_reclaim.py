@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SETTINGS = """
 elasticQuota:
-  monitorAllQuotas: true
   delayEvictTime: 1s
   revokePodInterval: 1s
 """

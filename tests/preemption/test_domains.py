@@ -105,6 +105,25 @@ def test_guaranteed_use_of_another_quota_is_not_preempted() -> None:
     found = scene.search(8, "a")
     assert isinstance(found, VictimsProtected)
     assert found.protected == ((Protection.QUOTA, 2),)
+    assert found.text() == (
+        "no pod with a priority below 10 may be evicted: 2 of quota b, which uses 8 nvidia.com/gpu "
+        "and is guaranteed 8"
+    )
+
+
+def test_a_gang_that_is_larger_than_what_was_borrowed_is_told_with_amounts_that_add_up() -> None:
+    """It is 8 beyond what its quota is guaranteed, and takes 16 with it."""
+    scene = QuotaScene(a=8, b=8)
+    scene.cluster.gang("low", 2)
+    for at in range(2):
+        pod = make_pod(f"low-{at}").gpu(8).quota("b").gang("default/low")
+        scene.cluster.pods(pod.released(f"n{at}", "p", "default/low", 2, 2).running(f"n{at}"))
+    found = scene.search(8, "a")
+    assert isinstance(found, VictimsProtected)
+    assert found.text() == (
+        "no pod with a priority below 10 may be evicted: 2 of quota b, which uses 16 "
+        "nvidia.com/gpu, 8 more than the 8 that it is guaranteed, in pods and gangs of 16 or more"
+    )
 
 
 def test_borrowed_use_of_another_quota_is() -> None:

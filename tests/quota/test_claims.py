@@ -57,7 +57,7 @@ def test_it_names_the_quota_the_amount_and_the_gang() -> None:
 @pytest.mark.parametrize(
     ("reclaim", "says"),
     [
-        (OFF, "Reclaim is off (elasticQuota.monitorAllQuotas)."),
+        (OFF, "Reclaim is off (elasticQuota.reclaim)."),
         (ON, "Reclaim acts after 30 s of over-use."),
         (replace(ON, since={"a": 100.0}, now=106.0), "Reclaim starts in 24 s."),
         (replace(ON, since={"a": 100.0}, now=200.0), "Reclaim is due."),

@@ -70,7 +70,7 @@ def test_koordinators_words_for_over_use_follow_with_compat() -> None:
 @pytest.mark.parametrize(
     ("delay", "part"),
     [
-        (None, "over-use is not reclaimed: that needs elasticQuota.monitorAllQuotas"),
+        (None, "over-use is not reclaimed: that needs elasticQuota.reclaim"),
         (90.5, "after 90.5s its pods are evicted"),
     ],
 )

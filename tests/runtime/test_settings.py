@@ -77,7 +77,7 @@ logFormat: json
     assert settings.default_wait_seconds == 30
     assert settings.default_match_policy is MatchPolicy.ONLY_WAITING
     assert settings.keep_room_seconds == 120
-    assert settings.elastic_quota.monitor_all_quotas
+    assert settings.reclaims_after is None, "there is no share to compare with"
     assert settings.elastic_quota.delay_evict_time == 90
     assert settings.elastic_quota.revoke_pod_interval == 1
     assert not settings.elastic_quota.enable_runtime_quota
@@ -112,6 +112,12 @@ logFormat: json
         ("elasticQuota: {delayEvictTime: -1s}", "elasticQuota.delayEvictTime: -1.0 should be"),
         ("elasticQuota: {revokePodInterval: 0s}", "elasticQuota.revokePodInterval: 0.0 should"),
         ("elasticQuota: {monitorAllQuotas: yes please}", "elasticQuota.monitorAllQuotas: 'yes"),
+        ("elasticQuota: {reclaim: off please}", "elasticQuota.reclaim: 'off please' should be"),
+        ("elasticQuota: {reclaim: null}", "elasticQuota.reclaim: None should be"),
+        (
+            "elasticQuota: {reclaim: true, monitorAllQuotas: false}",
+            "elasticQuota: {'monitorAllQuotas': False, 'reclaim': True} reclaim and",
+        ),
         ("logFormat: yaml", "logFormat: 'yaml' should be 'json' or 'text'"),
     ],
 )
@@ -184,3 +190,20 @@ def test_addresses(text, address):
 def test_invalid_addresses(text):
     with pytest.raises(ValueError, match=r"ADDRESS:PORT|IPv4 or IPv6"):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("", 120),
+        ("compat: koordinator", None),
+        ("elasticQuota: {reclaim: false}", None),
+        ("elasticQuota: {monitorAllQuotas: false}", None),
+        ("elasticQuota: {monitorAllQuotas: true}\ncompat: koordinator", 120),
+        ("elasticQuota: {reclaim: true, monitorAllQuotas: true}\ncompat: koordinator", 120),
+        ("elasticQuota: {enableRuntimeQuota: false}", None),
+        ("elasticQuota: {delayEvictTime: 3s, guaranteeUsage: true}", 3),
+    ],
+)
+def test_over_use_is_reclaimed_unless_it_is_turned_off(text, after):
+    assert parse_settings(f"{HEAD}\n{text}", "file").reclaims_after == after

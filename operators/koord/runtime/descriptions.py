@@ -73,7 +73,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         "blocked": len(placement.queue.blocked),
         "incomplete": sum(1 for _ in placement.queue.incomplete()),
         "reasons": dict(Counter(count_by_reason(placement)).most_common(_MOST_REASONS)),
-        "reclaim_after": settings.elastic_quota.reclaims_after,
+        "reclaim_after": settings.reclaims_after,
         "preemption": PreemptionReport(
             preemption.enabled, preemption.min_runtime, preemption.max_per_day
         ),

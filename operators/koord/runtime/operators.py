@@ -136,7 +136,7 @@ def start_placement(parts: "Parts") -> None:
         clock=time.monotonic,
         wall_clock=time.time,
         holds=Holds(parts.settings.keep_room_seconds),
-        reclaim=ReclaimSetting(is_known=True, after=parts.settings.elastic_quota.reclaims_after),
+        reclaim=ReclaimSetting(is_known=True, after=parts.settings.reclaims_after),
     )
     guard.on_change = placement.wake
     ignored = IgnoredKeys(parts.reader.translator(PODS).ignored, events)
@@ -179,7 +179,7 @@ def _start_reclaim(
         clock=time.monotonic,
         wall_clock=time.time,
         options=RevokeOptions(
-            is_on=settings.revokes,
+            is_on=parts.settings.reclaims_after is not None,
             delay=settings.delay_evict_time,
             interval=settings.revoke_pod_interval,
             is_dry=settings.reclaim_dry_run,
@@ -250,7 +250,7 @@ def start_pod_groups(parts: "Parts") -> VerdictSink:
 
 
 def start_quotas(parts: "Parts") -> None:
-    settings, seen = parts.settings.elastic_quota, parts.reader.translator(QUOTAS)
+    seen = parts.reader.translator(QUOTAS)
     observe = parts.metrics.quotas.write.observe
 
     def make_writer(form: Form, present: Present) -> StatusWriter:
@@ -271,7 +271,7 @@ def start_quotas(parts: "Parts") -> None:
             events=parts.events,
         ),
         is_busy=parts.is_binding,
-        revoke_delay=settings.reclaims_after,
+        revoke_delay=parts.settings.reclaims_after,
     )
     parts.keep_status(policy)
     parts.metrics.watch_quotas(QuotaSeries(lambda: policy.summaries))

@@ -11,10 +11,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
@@ -135,13 +143,17 @@ _Namespace = Annotated[str, Field(max_length=63, pattern=_DNS_SUBDOMAIN)]
 class QuotaSettings(_Section):
     """How quotas are enforced; names and defaults are those of Koordinator's ElasticQuota plugin.
 
-    ``built_in_namespaces``, ``reclaim_dry_run`` and ``max_reclaims_per_minute`` are ours.
+    ``reclaim``, ``built_in_namespaces``, ``reclaim_dry_run`` and ``max_reclaims_per_minute`` are
+    ours.
     """
 
     enable_runtime_quota: bool = Field(default=True, strict=True)
     """A quota may use its fair share instead of its max."""
-    monitor_all_quotas: bool = Field(default=False, strict=True)
-    """Whether use beyond the share is reclaimed for those who are entitled to it."""
+    reclaim: bool = Field(default=True, strict=True)
+    """Whether use beyond the share is reclaimed for those who are entitled to it, so that `min` is
+    guaranteed; off by default with `compat: koordinator`."""
+    monitor_all_quotas: bool = Field(default=True, strict=True)
+    """Koordinator's name of `reclaim`."""
     guarantee_usage: bool = Field(default=False, strict=True)
     """A quota keeps what it uses, and nobody lends its idle min; Koordinator's gate
     ElasticQuotaGuaranteeUsage."""
@@ -194,15 +206,18 @@ class QuotaSettings(_Section):
             return TerminatingUse.FOR_GRACE_PERIOD
         return TerminatingUse.UNTIL_GONE
 
-    @property
-    def revokes(self) -> bool:
-        """Whether over-use is reclaimed: that needs shares to compare with."""
-        return self.monitor_all_quotas and self.enable_runtime_quota
+    @model_validator(mode="after")
+    def _have_one_meaning(self) -> Self:
+        both = {"reclaim", "monitor_all_quotas"}
+        if both <= self.model_fields_set and self.reclaim is not self.monitor_all_quotas:
+            raise ValueError("reclaim and monitorAllQuotas are the same; write one of them")
+        return self
 
-    @property
-    def reclaims_after(self) -> float | None:
-        """How many seconds over-use lasts before it is reclaimed; None: it is not."""
-        return self.delay_evict_time if self.revokes else None
+    def reclaims(self, *, by_default: bool) -> bool:
+        """Whether over-use is reclaimed: that needs shares to compare with."""
+        written = self.model_fields_set & {"reclaim", "monitor_all_quotas"}
+        is_on = self.reclaim and self.monitor_all_quotas if written else by_default
+        return is_on and self.enable_runtime_quota
 
 
 class UnisolatedShares(StrEnum):
@@ -314,6 +329,13 @@ class Settings(_Section):
     compat: Compat = Compat.NONE
     """Follow Koordinator's behaviour where ours deliberately differs."""
     log_format: LogFormat = LogFormat.TEXT
+
+    @property
+    def reclaims_after(self) -> float | None:
+        """How many seconds over-use lasts before it is reclaimed; None: it is not."""
+        quota = self.elastic_quota
+        is_on = quota.reclaims(by_default=self.compat is not Compat.KOORDINATOR)
+        return quota.delay_evict_time if is_on else None
 
     def make_scoring(self) -> Scoring:
         plus = self.resource_fit_plus

@@ -6,11 +6,12 @@ Koordinator's rules guarantees do not count, and pods of the default quota are s
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from koord.core.plan import Unit
 from koord.core.preemption.model import VictimUnit
+from koord.core.preemption.reasons import GuaranteeKept
 from koord.core.quota.ledger import Ledger, mask
 from koord.core.quota.model import DEFAULT, QuotaName
 from koord.core.quota.usage import count_devices
@@ -20,6 +21,8 @@ Key: TypeAlias = tuple[QuotaName, str]
 """A quota and a resource."""
 Charges: TypeAlias = Mapping[Key, int]
 _NOTHING: Charges = {}
+MOST_TOLD: Final = 3
+"""Quotas that are named which keep what they are guaranteed."""
 
 
 class Guarantees:
@@ -49,6 +52,29 @@ class Guarantees:
     def covers(self, lost: Charges) -> bool:
         """Whether quotas may lose as much."""
         return all(amount <= self._spare_of(key) for key, amount in lost.items())
+
+    def explain(self, units: Iterable[VictimUnit]) -> tuple[GuaranteeKept, ...]:
+        """Return which quotas keep units that may not go even alone, those of most pods first."""
+        kept: dict[Key, list[VictimUnit]] = {}
+        for one in units:
+            charges = sorted(self.charges_of(one).items())
+            short = (key for key, amount in charges if amount > self._spare_of(key))
+            if (key := next(short, None)) is not None:
+                kept.setdefault(key, []).append(one)
+        found = [self._make_kept(key, some) for key, some in sorted(kept.items())]
+        return tuple(sorted(found, key=lambda one: -one.pods)[:MOST_TOLD])
+
+    def _make_kept(self, key: Key, units: Sequence[VictimUnit]) -> GuaranteeKept:
+        (quota, resource), ledger = key, self._ledger
+        used = 0 if ledger is None else ledger.account(quota).used.get(resource, 0)
+        return GuaranteeKept(
+            quota=quota,
+            resource=resource,
+            used=used,
+            guaranteed=used - self._spare_of(key),
+            least=min(self.charges_of(one)[key] for one in units),
+            pods=len({pod.uid for one in units for pod in one.pods}),
+        )
 
     def shares_quota(self, unit: VictimUnit) -> bool:
         """Whether evicting a unit relieves a quota of the preemptor."""

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 from koord.core.reasons import PodReason, Reason
 from koord.core.text import cut, listed, named, plural
+from koord.core.units import format_amount
 
 
 class Protection(StrEnum):
@@ -47,7 +48,7 @@ _WHY: Final[Mapping[Protection, str]] = {
     Protection.STARTING: "about to start",
     Protection.EXEMPT: "exempt for now",
     Protection.OFTEN: "members of gangs that were preempted as often as allowed",
-    Protection.QUOTA: "within the guarantee of their quota",
+    Protection.QUOTA: "that their quotas keep for what they are guaranteed",
     Protection.GANG: "members of gangs that cannot be evicted as a whole",
     Protection.USED: "in reservations that pods use",
     Protection.BUDGET: "protected by PodDisruptionBudgets",
@@ -101,17 +102,54 @@ class NobodyLower(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class GuaranteeKept:
+    """Pods that stay because their quota would have less of a resource than it is guaranteed.
+
+    ``least`` is what the smallest of them uses, or of their gangs: these go as a whole.
+    """
+
+    quota: str
+    resource: str
+    used: int
+    guaranteed: int
+    least: int
+    pods: int
+
+    def text(self) -> str:
+        used, guaranteed, beyond, least = (
+            format_amount(self.resource, amount)
+            for amount in (self.used, self.guaranteed, self.used - self.guaranteed, self.least)
+        )
+        whose = f"{self.pods} of quota {self.quota}, which uses {used} {self.resource}"
+        if self.used <= self.guaranteed:
+            return f"{whose} and is guaranteed {guaranteed}"
+        return (
+            f"{whose}, {beyond} more than the {guaranteed} that it is guaranteed, in pods and "
+            f"gangs of {least} or more"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class VictimsProtected(Reason):
-    """Pods of lower priority run, but none of them may be evicted."""
+    """Pods of lower priority run, but none of them may be evicted.
+
+    ``kept`` says how much the quotas use that keep some of them.
+    """
 
     code: ClassVar = "VictimsProtected"
     priority: int
     protected: Counts
+    kept: tuple[GuaranteeKept, ...] = ()
 
     def _text(self) -> str:
-        return (
-            f"no pod with a priority below {self.priority} may be evicted: {_write(self.protected)}"
-        )
+        told = sum(one.pods for one in self.kept)
+        counts = [
+            (why, max(0, count - told) if why is Protection.QUOTA else count)
+            for why, count in self.protected
+        ]
+        whys = [f"{count} {_WHY[why]}" for why, count in counts if count]
+        whys += [one.text() for one in self.kept]
+        return f"no pod with a priority below {self.priority} may be evicted: {listed(whys)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,10 +231,11 @@ class _Search:
     def _explain_nobody(self) -> Reason:
         lowest = min(pod.priority for pod in self._unit.pods)
         # Those that are left are kept by the guarantees of their quotas.
-        pods = len(pods_of(self._candidates.units))
+        units = self._candidates.units
+        pods = len(pods_of(units))
         protected = self._candidates.protected + (((Protection.QUOTA, pods),) if pods else ())
         if protected:
-            return VictimsProtected(lowest, protected)
+            return VictimsProtected(lowest, protected, self._make_guarantees().explain(units))
         return NobodyLower(lowest, self._candidates.running)
 
     def _explain_not_helpful(self, units: Sequence[VictimUnit]) -> Reason:

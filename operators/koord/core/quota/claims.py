@@ -41,7 +41,7 @@ _NO_ROOM: Final = "What can be reclaimed does not make room for it."
 def tell_reclaim(after: float | None, due_in: float | None) -> str:
     """Say whether and when over-use is reclaimed, where that is known."""
     if after is None:
-        return "Reclaim is off (elasticQuota.monitorAllQuotas)."
+        return "Reclaim is off (elasticQuota.reclaim)."
     if due_in is None:
         return f"Reclaim acts after {after:g} s of over-use."
     return "Reclaim is due." if due_in <= 0 else f"Reclaim starts in {due_in:.0f} s."
@@ -149,7 +149,7 @@ class QuotaClaim(Remark):
             return (f"H{ends}",) if ends else ()
         free = ends and f"Or h{ends}"
         if self.is_known and self.after is None:
-            turn_on = "Have elasticQuota.monitorAllQuotas turned on, so that over-use is reclaimed."
+            turn_on = "Have elasticQuota.reclaim turned on, so that over-use is reclaimed."
             return tuple(filter(None, (turn_on, free)))
         wait = "Wait until over-use is reclaimed; pods that budgets or labels protect stay."
         return tuple(filter(None, (wait, free)))

@@ -198,7 +198,7 @@ def write_revoke(delay: float | None) -> str:
     if delay is None:
         return (
             "no further pods start until it uses less; over-use is not reclaimed: that needs "
-            "elasticQuota.monitorAllQuotas and enableRuntimeQuota"
+            "elasticQuota.reclaim and enableRuntimeQuota"
         )
     return (
         f"no further pods start until it uses less; after {delay:g}s its pods are evicted if a "
