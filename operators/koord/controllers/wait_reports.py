@@ -78,7 +78,7 @@ class _Report:
         return self.at + self.pause
 
     def is_enough(self, reason: Reason, now: float) -> bool:
-        if self.reason.code != reason.code:
+        if (self.reason.code, self.reason.about) != (reason.code, reason.about):
             return False
         return self.reason == reason or now < self.numbers_due
 

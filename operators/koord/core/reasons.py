@@ -90,6 +90,14 @@ class Reason(ABC):
         return ""
 
     @property
+    def about(self) -> str:
+        """What it is about, if reasons with its code may be about several things.
+
+        About another one it is reported as soon as another reason would be.
+        """
+        return ""
+
+    @property
     def culprit(self) -> str:
         """The one pod (``namespace/name``) that holds up the others; empty if there is none."""
         return ""

@@ -1,7 +1,7 @@
 """Why a gang waits or runs below its minimum, and the reasons of its other conditions."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangKey, OnMemberFailure
@@ -68,11 +68,17 @@ def _counts(gangs: Sequence[GangCount]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MissingMembers(Reason):
-    """Some gang of the group has fewer live members than its minimum."""
+    """Some gang of the group, or a sub-group, has fewer live members than its minimum."""
 
     code: ClassVar = "MissingMembers"
     is_incomplete: ClassVar = True
     gangs: tuple[GangCount, ...]
+    left_out: str = field(default="", compare=False)
+    """The sub-group that waits, if its gang does not."""
+
+    @property
+    def about(self) -> str:
+        return self.left_out
 
     def _text(self) -> str:
         counts = _counts(self.gangs)

@@ -291,7 +291,7 @@ class _Divider:
         full_name = _full_name(gang, tree.by_name[name])
         reason: Reason
         if short := tree.find_short(name, present):
-            reason = MissingMembers(_count_short(tree, gang, short, present))
+            reason = MissingMembers(_count_short(tree, gang, short, present), full_name)
         elif tree.find_short(name, self._able):
             reason = blame_gates(behind)
         else:
