@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.operators.test_everyday import explain_text
 if TYPE_CHECKING:
     from tests.operators.conftest import Cluster
 
+SUB_GROUPS = "operators.koordinator.sh/sub-groups"
+SUB_GROUP = "operators.koordinator.sh/sub-group"
 RUN_SECONDS = "operators.koordinator.sh/demo-run-seconds"
 ON_FAILURE = "operators.koordinator.sh/on-member-failure"
 MATCH_POLICY = "gang.scheduling.koordinator.sh/match-policy"
@@ -141,6 +144,20 @@ def test_group_does_not_wait_for_a_gang_that_is_done(slow: Cluster) -> None:
         "the rest of the group runs again",
     )
     expect_quorum(slow, "train")
+
+
+def test_member_of_a_sub_group_starts_again_beside_those_that_are_done(slow: Cluster) -> None:
+    groups = [{"name": name, "minMember": 2} for name in "xy"]
+    slow.pod_group("halves", 4, **{SUB_GROUPS: json.dumps({"groups": groups})})
+    options: dict[str, Any] = {"gpus": 1, "group": "halves"}
+    for name in ("x-0", "x-1", "y-0", "y-1"):
+        slow.pod(name, annotations={SUB_GROUP: name[0]}, **options)
+    slow.expect(lambda: slow.running("halves") == 4, "all run")
+    for name in ("x-0", "y-0", "y-1"):
+        end(slow, name)
+    end(slow, "x-1", "Failed")
+    slow.pod("x-2", annotations={SUB_GROUP: "x"}, **options)
+    slow.expect_bound("x-2")
 
 
 def test_answers_are_the_same_after_a_restart_of_the_operators(slow: Cluster) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_pod, make_pod_group
 from tests.gang.test_quorum import make_book, ready
 
-from koord.core.gang.done import count_done, find_done
+from koord.core.gang.done import count_done, find_done, has_succeeded
 from koord.core.gang.failure import find_restart
 from koord.core.gang.quorum import (
     Ready,
@@ -21,7 +21,6 @@ from koord.core.gang.quorum import (
     demands,
     find_quorum,
     has_minimum,
-    has_succeeded,
     is_satisfied,
     needed_strength,
 )
@@ -244,7 +243,7 @@ def test_decision_status_repair_and_advice_count_the_same_members(book: GangCach
     for key in (A, B):
         done, tally, spec = count_done(book, key), book.tally(key), book.spec(key)
         assert spec is not None
-        assert done == len({pod.uid for pod in find_done(book, key)}) <= tally.done
+        assert done == len({pod.uid for pod in find_done(book, key)}) <= len(tally.done)
         status = observe(book, key, 0.0)
         conditions = {kind: (is_true, why) for kind, is_true, why in status.conditions}
         quorum, verdict = find_quorum(book, key), demands(book, key)

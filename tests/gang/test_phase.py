@@ -44,7 +44,7 @@ def count(pods: str) -> Tally:
 
 def make_input(min_member: int, pods: str, *, compat: bool = False) -> PhaseInput:
     tally = count(pods)
-    return PhaseInput(min_member, tally, tally.done, compat=compat)
+    return PhaseInput(min_member, tally, len(tally.done), compat=compat)
 
 
 def settle(before: str, min_member: int, pods: str) -> str:
@@ -147,7 +147,7 @@ def test_every_phase_settles(
     compat: bool,  # noqa: FBT001 - drawn
 ) -> None:
     tally = count(pods)
-    counts = PhaseInput(min_member, tally, min(done, tally.done), compat=compat)
+    counts = PhaseInput(min_member, tally, min(done, len(tally.done)), compat=compat)
     path = settle_phase(before, counts)
     assert len(path) <= len(Phase)
     assert step_phase(path[-1], counts) is path[-1]

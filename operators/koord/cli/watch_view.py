@@ -31,7 +31,7 @@ from koord.cli.output import count_of, format_age, make_console, make_table
 from koord.cli.queue_view import find_waiting
 from koord.cli.top_view import draw_quotas
 from koord.core.device_names import CARDS
-from koord.core.gang.quorum import count_needed
+from koord.core.gang.done import count_needed
 from koord.core.queue_view import Waiting, count_gpus
 from koord.core.quota_view import QuotaView, view_quotas
 from koord.core.state import ClusterState

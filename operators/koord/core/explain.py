@@ -21,7 +21,8 @@ from koord.core.framework.planner import plan
 from koord.core.framework.reasons import Closed
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.cache import GangCache
-from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum, has_succeeded
+from koord.core.gang.done import has_succeeded
+from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
 from koord.core.gang.reasons import Reached
 from koord.core.gang.tally import find_refused
 from koord.core.gang_model import GangKey, GangSpec

@@ -14,7 +14,8 @@ from enum import Enum, auto
 from koord.core.changes import Changes
 from koord.core.framework.plugin import Plugin, QueueingHint
 from koord.core.framework.steps import MOST_PER_UNIT
-from koord.core.gang.quorum import Ready, demands, has_succeeded
+from koord.core.gang.done import has_succeeded
+from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
 from koord.core.plan import Demand, LeftOut, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from koord.core.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
-from koord.core.gang.quorum import count_needed
+from koord.core.gang.done import count_needed
 from koord.core.plan import Unit
 from koord.core.pods import Pod
 from koord.core.preemption.progress import find_preempting

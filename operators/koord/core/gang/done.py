@@ -17,12 +17,12 @@ done member counts if
   may be their successors.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from koord.core.gang.cache import GangCache
-from koord.core.gang.tally import is_done
+from koord.core.gang.tally import Bond, bond_of
 from koord.core.gang_model import GangKey
 from koord.core.pods import Pod
 
@@ -33,78 +33,94 @@ _BARE: Final[_Mark] = ("controller", "")
 
 def count_done(cache: GangCache, key: GangKey) -> int:
     """Count the members of a gang that are done; with ``compat``, all that have succeeded."""
-    return cache.tally(key).succeeded if cache.compat else len(find_done(cache, key))
+    tally = cache.tally(key)
+    if cache.compat or not tally.done:
+        return tally.succeeded if cache.compat else 0
+    return sum(tally.bonds[bond].done for bond in _find_of_run(cache, key) & tally.bonds.keys())
 
 
 def find_done(cache: GangCache, key: GangKey) -> tuple[Pod, ...]:
     """Return the members of a gang that are done and count for the run that it is in."""
-    if cache.compat or not cache.tally(key).done:
+    tally = cache.tally(key)
+    if cache.compat or not tally.done:
         return ()
-    if cache.group(key).excess is not None:
-        return _find_of_run(cache, (key,))[key]
-    return cache.recall(key, _find_in_group)[key]
+    of_run = _find_of_run(cache, key)
+    return tuple(pod for pod in tally.done.values() if bond_of(pod) in of_run)
 
 
-def _find_in_group(cache: GangCache, key: GangKey) -> dict[GangKey, tuple[Pod, ...]]:
-    return _find_of_run(cache, cache.group(key).gangs)
+def count_needed(cache: GangCache, key: GangKey) -> int:
+    """Count the members that a gang needs besides those that are done."""
+    spec = cache.spec(key)
+    return 0 if spec is None else max(0, spec.min_member - count_done(cache, key))
 
 
-def _find_of_run(cache: GangCache, gangs: tuple[GangKey, ...]) -> dict[GangKey, tuple[Pod, ...]]:
-    """Return by gang the done members of the run that the living members are in."""
-    done = {gang: tuple(filter(is_done, cache.members(gang).values())) for gang in gangs}
-    members = [pod for gang in gangs for pod in cache.members(gang).values()]
-    living = [pod for pod in members if pod.is_alive]
+def has_succeeded(cache: GangCache, key: GangKey) -> bool:
+    """Whether nothing lives of a gang of which enough members have done their work."""
+    spec, done = cache.spec(key), count_done(cache, key)
+    return spec is not None and not cache.tally(key).alive and done >= max(spec.min_member, 1)
+
+
+def _find_of_run(cache: GangCache, key: GangKey) -> frozenset[Bond]:
+    """Return the bonds of the run that the living members of a group are in."""
+    group = cache.group(key)
+    if group.excess is not None:
+        return _find_in(cache, (key,))
+    return cache.recall(key, _find_of_group)
+
+
+def _find_of_group(cache: GangCache, key: GangKey) -> frozenset[Bond]:
+    return _find_in(cache, cache.group(key).gangs)
+
+
+def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> frozenset[Bond]:
+    """Return the bonds of the run of some gangs, from counts: gangs are large, and bonds few."""
+    members: Counter[Bond] = Counter()
+    living: set[Bond] = set()
+    for gang in gangs:
+        for bond, counts in cache.tally(gang).bonds.items():
+            members[bond] += counts.total
+            if counts.alive:
+                living.add(bond)
     if not living:
-        return done
-    is_complete = all(_is_complete(cache, gang, len(pods)) for gang, pods in done.items())
+        return frozenset(members)
+    is_complete = all(_is_complete(cache, gang) for gang in gangs)
     of_run = _follow(living, members, ignored=_BARE if is_complete else None)
-    sizes = Counter(_start_of(pod) for pod in members)
+    if is_complete:
+        return frozenset(of_run)
+    starts = Counter[str]()
+    for bond, count in members.items():
+        starts[bond.start] += count
+    return frozenset(bond for bond in members if bond in of_run or not _is_whole(bond, starts))
 
-    def counts(pod: Pod) -> bool:
-        return pod.uid in of_run or not (is_complete or _is_whole(pod, sizes))
 
-    return {gang: tuple(filter(counts, pods)) for gang, pods in done.items()}
-
-
-def _is_complete(cache: GangCache, gang: GangKey, done: int) -> bool:
+def _is_complete(cache: GangCache, gang: GangKey) -> bool:
     spec = cache.spec(gang)
-    return spec is not None and done >= max(spec.min_member, 1)
+    return spec is not None and len(cache.tally(gang).done) >= max(spec.min_member, 1)
 
 
-def _follow(living: Iterable[Pod], members: Iterable[Pod], *, ignored: _Mark | None) -> set[str]:
-    """Return the uids of all members of the runs of the living ones."""
-    bearers: dict[_Mark, list[Pod]] = {}
-    for pod in members:
-        for mark in _marks_of(pod):
+def _follow(living: Iterable[Bond], bonds: Iterable[Bond], *, ignored: _Mark | None) -> set[Bond]:
+    """Return all bonds of the runs of the living ones."""
+    bearers: defaultdict[_Mark, list[Bond]] = defaultdict(list)
+    for bond in bonds:
+        for mark in _marks_of(bond):
             if mark != ignored:
-                bearers.setdefault(mark, []).append(pod)
-    queue = list(living)
-    found = {pod.uid for pod in queue}
+                bearers[mark].append(bond)
+    found = set(living)
+    queue = list(found)
     while queue:
         for mark in _marks_of(queue.pop()):
-            mates = bearers.pop(mark, ())
-            queue += (pod for pod in mates if pod.uid not in found)
-            found.update(pod.uid for pod in mates)
+            fresh = set(bearers.pop(mark, ())) - found
+            queue += fresh
+            found |= fresh
     return found
 
 
-def _marks_of(pod: Pod) -> Iterator[_Mark]:
-    owners = sorted(pod.owners, key=lambda owner: not owner.is_controller)
-    yield "controller", owners[0].uid if owners else ""
-    if start := _start_of(pod):
-        yield "start", start
+def _marks_of(bond: Bond) -> Iterator[_Mark]:
+    yield "controller", bond.controller
+    if bond.start:
+        yield "start", bond.start
 
 
-def _start_of(pod: Pod) -> str:
-    """Return what identifies the pods that were released with this one; empty if none were."""
-    if pod.recorded is None or pod.recorded.member_count < 2:
-        return ""
-    return pod.recorded.start_id or pod.recorded.plan_id
-
-
-def _is_whole(pod: Pod, sizes: Mapping[str, int]) -> bool:
-    """Whether all members that were released with a pod are still there."""
-    start = _start_of(pod)
-    if not start or pod.recorded is None:
-        return False
-    return sizes[start] >= pod.recorded.member_count
+def _is_whole(bond: Bond, starts: Mapping[str, int]) -> bool:
+    """Whether all members that were released together are still there."""
+    return bool(bond.start) and starts[bond.start] >= bond.size

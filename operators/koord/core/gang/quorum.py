@@ -82,12 +82,6 @@ def is_satisfied(cache: GangCache, key: GangKey) -> bool:
     return _part_of(cache, key).is_satisfied
 
 
-def has_succeeded(cache: GangCache, key: GangKey) -> bool:
-    """Whether nothing lives of a gang of which enough members have done their work."""
-    spec, done = cache.spec(key), count_done(cache, key)
-    return spec is not None and not cache.tally(key).alive and done >= max(spec.min_member, 1)
-
-
 def find_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
     """Return whether the gangs decided with this one have the members they need, placed or not."""
     return _part_of(cache, key).quorum
@@ -108,12 +102,6 @@ def needed_strength(cache: GangCache, key: GangKey) -> int:
         return 0
     had = max((strength for _, strength in releases), default=0)
     return min(spec.min_member, had) if had else spec.min_member
-
-
-def count_needed(cache: GangCache, key: GangKey) -> int:
-    """Count the members that a gang needs besides those that are done."""
-    spec = cache.spec(key)
-    return 0 if spec is None else max(0, spec.min_member - count_done(cache, key))
 
 
 def count_strength(cache: GangCache, key: GangKey) -> int:
@@ -310,7 +298,7 @@ class _Part:
             policy=policy,
             waiting=waiting,
             bound=self._cache.tally(gang).placed,
-            done=len(find_done(self._cache, gang)),
+            done=0 if self._compat else count_done(self._cache, gang),
             is_satisfied=self.is_satisfied,
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from koord.caches import cached_by_text
 from koord.core.gang.group import GROUP_SEPARATOR
@@ -52,6 +52,36 @@ def is_done(pod: Pod) -> bool:
     return pod.phase is PodPhase.SUCCEEDED and bool(pod.node) and is_member
 
 
+class Bond(NamedTuple):
+    """What makes members those of one run: their controller, and who was released with them.
+
+    ``start`` identifies the ``size`` pods that were released together; empty and 0 for none.
+    """
+
+    controller: str
+    start: str
+    size: int
+
+
+def bond_of(pod: Pod) -> Bond:
+    controller = next((one.uid for one in pod.owners if one.is_controller), "")
+    if not controller and pod.owners:
+        controller = pod.owners[0].uid
+    plan = pod.recorded
+    if plan is None or plan.member_count < 2:
+        return Bond(controller, "", 0)
+    return Bond(controller, plan.start_id or plan.plan_id, plan.member_count)
+
+
+@dataclass(slots=True)
+class BondCounts:
+    """How many members of one bond there are, in any state, alive, and done."""
+
+    total: int = 0
+    alive: int = 0
+    done: int = 0
+
+
 Release: TypeAlias = tuple[str, int]
 """The group released, and how much of its minimum the gang had with that release (0: unknown)."""
 
@@ -78,8 +108,9 @@ class Tally:
     terminating: int = 0
     running: int = 0
     succeeded: int = 0
-    done: int = 0
-    """Succeeded on a node, in whichever run."""
+    done: dict[str, Pod] = field(default_factory=dict)
+    """Succeeded on a node, in whichever run, by uid."""
+    bonds: dict[Bond, BondCounts] = field(default_factory=dict)
     failed: int = 0
     bound: int = 0
     """Members with a node, terminated ones included."""
@@ -112,6 +143,8 @@ class Tally:
 
     def add(self, pod: Pod) -> None:
         self._count(pod, 1)
+        if is_done(pod):
+            self.done[pod.uid] = pod
         if pod.is_plannable:
             self.plannable[pod.uid] = pod
         elif pod.is_waiting and pod.handling is Handling.FOREIGN_GATE:
@@ -120,6 +153,7 @@ class Tally:
     def discard(self, pod: Pod) -> None:
         """Remove a member; ``pod`` must equal the value that was added."""
         self._count(pod, -1)
+        self.done.pop(pod.uid, None)
         self.plannable.pop(pod.uid, None)
         self.foreign.pop(pod.uid, None)
 
@@ -128,11 +162,20 @@ class Tally:
         self.terminating += one * pod.is_terminating
         self.running += one * (pod.phase is PodPhase.RUNNING)
         self.succeeded += one * (pod.phase is PodPhase.SUCCEEDED)
-        self.done += one * is_done(pod)
         self.failed += one * (pod.phase is PodPhase.FAILED)
         self.bound += one * bool(pod.node)
+        self._count_bond(pod, one)
         if pod.is_alive:
             self._count_alive(pod, one)
+
+    def _count_bond(self, pod: Pod, one: int) -> None:
+        bond = bond_of(pod)
+        counts = self.bonds.setdefault(bond, BondCounts())
+        counts.total += one
+        counts.alive += one * pod.is_alive
+        counts.done += one * is_done(pod)
+        if not counts.total:
+            del self.bonds[bond]
 
     def _count_alive(self, pod: Pod, one: int) -> None:
         self.alive += one
