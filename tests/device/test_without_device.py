@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -41,14 +41,14 @@ def refusal(plan: Plan) -> str:
     return one.reason.text()
 
 
-def bare_cluster() -> FakeCluster:
+def bare_cluster(**options: Any) -> FakeCluster:
     """A node that offers whatever is asked for, and no Device at all."""
     node = make_node("n0").gpu(8)
     for name in (GPU_CORE, GPU_MEMORY_RATIO, RDMA_SHARE, FPGA_SHARE, KOORD_GPU, GPU_MEMORY):
         node.resource(name, 800)
     for name in (GPU_CORE, GPU_MEMORY):
         node.resource(name.replace("koordinator.sh", "kubernetes.io"), 800)
-    return make_cluster().nodes(node)
+    return make_cluster(**options).nodes(node)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,11 @@ def test_what_only_a_device_object_offers_is_refused_without_it(asked: dict[str,
     for name, amount in asked.items():
         pod.resource(name, amount)
     assert ABSENT in refusal(bare_cluster().plan(make_unit("u", [pod])))
+
+
+def test_with_compat_they_start_as_with_koordinator() -> None:
+    cluster = bare_cluster(compat=True)
+    assert cluster.plan(make_unit("u", [part("q")])).placements
 
 
 def test_whole_cards_are_counted_where_no_part_is_used() -> None:

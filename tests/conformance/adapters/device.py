@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from tests.conformance.adapters.device_cpus import unpack
 from tests.conformance.compare import Exact
 
+from koord.api.quantity import InvalidQuantityError
 from koord.core.device.allocate import SLICED, Settings, allocate, drop_planned, size
 from koord.core.device.causes import Lacking
+from koord.core.device.identity import NamedDevices
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import (
@@ -24,6 +28,7 @@ from koord.core.device.model import (
     make_part,
 )
 from koord.core.device.numa_hints import find_hints
+from koord.core.device.reasons import InvalidDeviceAnnotation
 from koord.core.device.request import (
     InvalidRequest,
     Wishes,
@@ -33,9 +38,11 @@ from koord.core.device.request import (
     split_gpus,
 )
 from koord.core.device.scoring import score, score_node
+from koord.core.device.states import NO_DEVICES, Asked, LedgerStates
 from koord.core.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
-from koord.kube.translate.devices import DeviceTranslator, read_wishes
+from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes
 from koord.kube.wire import WireDevice
 
 if TYPE_CHECKING:
@@ -69,8 +76,11 @@ def show(part: Any) -> Fields:
     return Exact({key: str(amount) for key, amount in dict(part).items()})
 
 
-def read_report(device: Mapping[str, Any], labels: Mapping[str, str]) -> DeviceReport:
-    meta = device.get("metadata") or {}
+def read_report(device: Any, labels: Mapping[str, str]) -> DeviceReport | None:
+    """Return what a Device says; None if there is none, or if it is no Device."""
+    if not isinstance(device, dict):
+        return None
+    meta, spec = device.get("metadata") or {}, device.get("spec") or {}
     manifest = {
         "metadata": {
             "name": meta.get("name", ""),
@@ -78,54 +88,45 @@ def read_report(device: Mapping[str, Any], labels: Mapping[str, str]) -> DeviceR
             "annotations": meta.get("annotations"),
             "labels": {**(meta.get("labels") or {}), **labels},
         },
-        "spec": {"devices": list(with_own_ids(device["spec"]["devices"]))},
+        "spec": {**spec, "devices": list(with_own_ids(spec.get("devices") or ()))},
     }
-    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
-    report = DeviceTranslator().translate(wire)
-    assert not report.problems
-    return report
+    try:
+        wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
+    except MALFORMED:
+        return None
+    return DeviceTranslator().translate(wire)
 
 
 def with_own_ids(entries: Iterable[Fields]) -> Iterator[Fields]:
     """Give devices of one id ids of their own: Koordinator does not compare them, and we do."""
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[Any, Any]] = set()
     for at, one in enumerate(entries):
-        name = one.get("id", "")
-        is_known = bool(name) and (one["type"], name) in seen
-        seen.add((one["type"], name))
-        yield one | {"minor": one.get("minor", 0), "id": f"{name}-{at}" if is_known else name}
+        own = one.get("type"), one.get("id")
+        is_known = bool(own[1]) and own in seen
+        seen.add(own)
+        yield one | {"id": f"{own[1]}-{at}"} if is_known else one
 
 
-def shares_of(allocations: Mapping[str, Any], report: DeviceReport) -> list[Share]:
-    return [
-        Share(
-            kind,
-            entry["minor"],
-            make_part(amounts_of(entry.get("resources"))),
-            numbers_of(kind, entry, report),
-        )
-        for kind, entries in allocations.items()
-        for entry in entries
-    ]
-
-
-def numbers_of(kind: str, entry: Mapping[str, Any], report: DeviceReport) -> tuple[int, ...]:
-    name = report.names.get((kind, entry["minor"]))
-    listed = [bus_id for _, bus_id in name.functions] if name else []
-    taken = (one["busID"] for one in (entry.get("extension") or {}).get("vfs") or ())
-    return tuple(listed.index(bus_id) for bus_id in taken if bus_id in listed)
+def shares_of(allocations: Any, report: DeviceReport) -> list[Share]:
+    """Return what the record of a pod says; one that cannot be read says nothing."""
+    with suppress(*MALFORMED):
+        read = read_allocated("pod", json.dumps(allocations or {}))
+        return list(read.numbered(NamedDevices(report.names)))
+    return []
 
 
 class Scene:
     """The node of a case, with what is used of it."""
 
     def __init__(self, case: Fields) -> None:
-        self.report = read_report(case["device"], case.get("device_labels") or {})
+        report = read_report(case.get("device"), case.get("device_labels") or {})
+        self.is_known = report is not None
+        self.report = report or DeviceReport("")
         inventory = make_inventory(self.report, case.get("node_labels") or {})
         ledger = DeviceLedger(inventory, is_exact=False)
         for pod in case.get("used") or ():
-            ledger = ledger.with_shares(shares_of(pod["allocations"], self.report))
-        preemptible = shares_of(case.get("preemptible") or {}, self.report)
+            ledger = ledger.with_shares(shares_of(pod.get("allocations"), self.report))
+        preemptible = shares_of(case.get("preemptible"), self.report)
         self.ledger = ledger.with_shares(preemptible, -1)
         self.terms = self._terms(case.get("designated_allocation"))
         scoring = case.get("scoring")
@@ -167,35 +168,56 @@ class Scene:
         return shown
 
 
-def request_of(case: Fields) -> DeviceRequest | InvalidRequest | None:
+def request_of(case: Fields) -> DeviceRequest | InvalidRequest | InvalidDeviceAnnotation | None:
+    """Return what a pod asks for, or why that cannot be said."""
     pod = case.get("pod") or {}
     wishes = read_wishes(
         pod.get("annotations") or case.get("annotations") or {}, pod.get("labels") or {}
     )
-    assert not wishes.problems
-    requests = amounts_of(pod.get("requests"))
-    for group in (case.get("normalised_device_requests") or {}).values():
-        requests |= amounts_of(group)
+    if wishes.problems:
+        return InvalidDeviceAnnotation("pod", wishes.problems)
     if "normalised_device_requests" in case:
-        return normal_request(case["normalised_device_requests"], wishes)
-    return read_request(requests, wishes, KOORDINATOR)
+        return normal_request(case["normalised_device_requests"] or {}, wishes)
+    return read_request(amounts_of(pod.get("requests")), wishes, KOORDINATOR)
 
 
-def normal_request(groups: Mapping[str, Any], wishes: Wishes) -> DeviceRequest:
+def normal_request(groups: Mapping[str, Any], wishes: Wishes) -> DeviceRequest | InvalidRequest:
     """Return a request whose resources are in normal form already."""
-    found = read_normal(
+    return read_normal(
         {kind: amounts_of(group) for kind, group in groups.items()}, wishes, KOORDINATOR
     )
-    assert isinstance(found, DeviceRequest)
-    return found
+
+
+def read_case(case: Fields) -> tuple[DeviceRequest, Scene] | Fields:
+    """Return the request and the node of a case; or the answer, if it does not come to that."""
+    try:
+        request = request_of(case)
+    except InvalidQuantityError as error:
+        return failed(str(error), is_resolvable=False)
+    if request is None:
+        return {"allocations": Exact({}), "fits": True}
+    if not isinstance(request, DeviceRequest):
+        return failed(describe(request), is_resolvable=False)
+    scene = Scene(case)
+    return (request, scene) if scene.is_known else fit_without_device(request, scene)
+
+
+def describe(problem: InvalidRequest | InvalidDeviceAnnotation) -> str:
+    return problem.describe() if isinstance(problem, InvalidRequest) else problem.text()
+
+
+def fit_without_device(request: DeviceRequest, scene: Scene) -> Fields:
+    fit = LedgerStates(scene.settings).fit(NO_DEVICES, Asked(request))
+    if not fit.count:
+        return failed(fit.lacking.describe(), is_resolvable=fit.lacking.is_resolvable)
+    return {"allocations": Exact({}), "fits": True}
 
 
 def allocate_case(case: Fields) -> Fields:
-    request = request_of(case)
-    assert request is not None
-    if isinstance(request, InvalidRequest):
-        return failed(request.describe(), is_resolvable=False)
-    scene = Scene(case)
+    read = read_case(case)
+    if isinstance(read, dict):
+        return read
+    request, scene = read
     if case.get("phase") == "Filter":
         request = drop_planned(scene.ledger, request)
     found = allocate(scene.ledger, request, scene.terms, scene.settings)
@@ -232,8 +254,9 @@ def split(case: Fields) -> Fields:
 
 def fill_memory(case: Fields) -> Fields:
     filled = []
-    for entry in case["allocations"]["gpu"]:
-        total = amounts_of(case["device_total"]["gpu"].get(str(entry["minor"])))
+    totals = (case.get("device_total") or {}).get("gpu") or {}
+    for entry in (case.get("allocations") or {}).get("gpu") or ():
+        total = amounts_of(totals.get(str(entry["minor"])))
         if not total.get(GPU_MEMORY):
             return {
                 "error": f"no healthy gpu device with minor {entry['minor']} of allocation",
@@ -245,9 +268,11 @@ def fill_memory(case: Fields) -> Fields:
 
 
 def split_devices(case: Fields) -> Fields:
-    request = request_of(case)
-    assert isinstance(request, DeviceRequest)
-    found = size(Scene(case).ledger.inventory, request.types[0])
+    read = read_case(case)
+    if isinstance(read, dict):
+        return read
+    request, scene = read
+    found = size(scene.ledger.inventory, request.types[0])
     if isinstance(found, Lacking):
         return failed(found.describe(), is_resolvable=found.is_resolvable)
     return {"per_device": show(found.parts[0]), "count": len(found.parts)}
@@ -255,10 +280,15 @@ def split_devices(case: Fields) -> Fields:
 
 def parse_requirements(case: Fields) -> Fields:
     request = request_of(case)
-    assert isinstance(request, DeviceRequest)
+    if isinstance(request, InvalidRequest | InvalidDeviceAnnotation):
+        return {"error": describe(request)}
+    if request is None or GPU not in request.by_type:
+        return {"requirements": None}
     gpus = request.by_type[GPU]
     templates = {
-        make_part(amounts_of(one)) for named in case["templates"].values() for one in named.values()
+        make_part(amounts_of(one))
+        for named in (case.get("templates") or {}).values()
+        for one in named.values()
     }
     is_sliced = gpus.is_shared and any(key in SLICED for key, _ in gpus.parts[0])
     if is_sliced and gpus.parts[0] not in templates:
@@ -292,8 +322,10 @@ def score_device(case: Fields) -> Fields:
 
 
 def score_whole_node(case: Fields) -> Fields:
-    scene, request = Scene(case), request_of(case)
-    assert isinstance(request, DeviceRequest)
+    read = read_case(case)
+    if isinstance(read, dict):
+        return {"score": 0, **read}
+    request, scene = read
     found = allocate(scene.ledger, request, scene.terms, scene.settings)
     if isinstance(found, Lacking):
         return failed(found.describe(), is_resolvable=found.is_resolvable)
@@ -302,8 +334,10 @@ def score_whole_node(case: Fields) -> Fields:
 
 
 def hints_of(case: Fields) -> Fields:
-    scene, request = Scene(case), request_of(case)
-    assert isinstance(request, DeviceRequest)
+    read = read_case(case)
+    if isinstance(read, dict):
+        return {"hints": {}, **read}
+    request, scene = read
     found = find_hints(scene.ledger, request, scene.terms, scene.settings)
     if isinstance(found, Lacking):
         return failed(found.describe(), is_resolvable=found.is_resolvable)

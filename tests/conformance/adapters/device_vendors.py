@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.builders import make_pod
 from tests.cluster import make_cluster
+from tests.conformance.adapters.device import read_report
 from tests.conformance.compare import Exact
 
 from koord.core.device.allocate import allocate
@@ -41,7 +42,7 @@ from koord.core.device.node_resources import PUBLISHED, Publishing, publish
 from koord.core.device.pod_rules import describe_faults, find_faults, normalise
 from koord.core.device.request import Wishes, read_request
 from koord.core.device.vendors import ISOLATION_LABEL, MODEL_LABEL, VENDOR_LABEL, has_nvswitch
-from koord.core.device_names import FPGA, GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA
+from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO
 from koord.core.framework.allocator import score_terms
 from koord.core.framework.scoring import Scoring, ScoringStrategy, Weighed, score_of
 from koord.core.nodes import Node
@@ -116,7 +117,7 @@ def read_gpus(allocation: list[Fields]) -> list[AllocatedGpu]:
 def device_plugin_adapt(case: Fields) -> Fields:
     """Return what one of Koordinator's adapters writes: (general), (general-gpu), of a vendor."""
     vendor = case["adapter"].strip("()")
-    gpus = read_gpus(case["allocation"] or [])
+    gpus = read_gpus(case.get("allocation") or [])
     model = case.get("gpu_model", "")
     if vendor in DEVICE_PLUGINS:
         found = DEVICE_PLUGINS[vendor].adapt(gpus, model)
@@ -156,11 +157,13 @@ def merge(pod: Fields, writes: list[AnnotationWrite]) -> Fields:
 
 def device_plugin_adapt_full(case: Fields) -> Fields:
     clock = Clock()
-    pod, node, other = case["pod"], case["node"], case.get("existing_pod")
+    pod, node, other = case["pod"], case["node"] or {}, case.get("existing_pod")
     pods = {f"{one['namespace']}/{one['name']}" for one in (pod, other) if one}
     held = {key: clock.read(text) for key, text in (node.get("annotations") or {}).items()}
-    device = case["device_labels"] if case["device_name"] == case["node_name"] else {}
-    vendor, gpus = device.get(VENDOR_LABEL, ""), read_gpus(case["allocations"].get(GPU) or [])
+    is_there = case["device_name"] == case["node_name"]
+    device = (case.get("device_labels") or {}) if is_there else {}
+    vendor, given = device.get(VENDOR_LABEL, ""), case.get("allocations") or {}
+    gpus = read_gpus(given.get(GPU) or [])
     model = device.get(MODEL_LABEL, "")
     writes = write(pod, vendor, model, gpus, case["node_name"])
     locks, plugin = {}, DEVICE_PLUGINS.get(vendor)
@@ -195,23 +198,16 @@ def shared_gpu_node_gate(case: Fields) -> Fields:
 
 
 def node_resources_from_device(case: Fields) -> Fields:
-    device = case["device"] or {}
-    devices = (device.get("spec") or {}).get("devices") or []
-    healthy = {
-        kind: [parse(one.get("resources")) for one in devices if is_healthy(one, kind)]
-        for kind in (GPU, RDMA, FPGA)
-    }
-    labels = (device.get("metadata") or {}).get("labels") or {}
+    report = read_report(case.get("device"), {})
+    listed = report.devices if report is not None else ()
+    healthy = {kind: [dict(one.total) for one in some if one.total] for kind, some in listed}
+    labels = report.labels if report is not None else {}
     found = publish(healthy, labels, Publishing(shared=case["enable_sync_gpu_shared"]))
     return {
         "capacity_and_allocatable": Exact(found.amounts),
         "labels": Exact(found.labels),
         "remove_resources": sorted(found.removed.intersection(PUBLISHED[GPU])),
     }
-
-
-def is_healthy(device: Fields, kind: str) -> bool:
-    return device["type"] == kind and bool(device.get("health"))
 
 
 def partition_table(case: Fields) -> Fields:
@@ -230,7 +226,7 @@ def partition_table(case: Fields) -> Fields:
 
 def fit_plus_score(case: Fields) -> Fields:
     plus = {
-        name: Weighed(ScoringStrategy(one["type"]), one.get("weight", 1))
+        name: Weighed(ScoringStrategy(one["type"]), one.get("weight") or 1)
         for name, one in case["resources"].items()
     }
     cluster, pod = make_scored(case)
@@ -258,7 +254,7 @@ def make_scored(case: Fields) -> tuple[FakeCluster, Pod]:
     """Make the nodes of a case, each with a pod that uses what is requested there."""
     cluster = make_cluster()
     for name, node in case["nodes"].items():
-        cluster.nodes(Node(name, allocatable=parse(node["allocatable"])))
+        cluster.nodes(Node(name, allocatable=parse(node.get("allocatable"))))
         used = make_pod(f"on-{name}")
         for resource, amount in parse(node.get("requested")).items():
             used.resource(resource, amount)

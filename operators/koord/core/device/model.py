@@ -322,6 +322,8 @@ class DeviceRules:
     """The score of a node counts the whole request, converted to the memory of its devices."""
     allows_single_cards: bool = True
     """One GPU can be given out where a table without single GPUs is honoured."""
+    waits_for_device_object: bool = True
+    """Nodes without a Device give out nothing of which it is not known what is free."""
     fills_in_shared: bool = True
     """Cores of several whole GPUs without ``gpu.shared`` are as many GPUs."""
 
@@ -335,6 +337,7 @@ KOORDINATOR: Final = DeviceRules(
     tries_alternatives=False,
     counts_all_devices=False,
     allows_single_cards=False,
+    waits_for_device_object=False,
     fills_in_shared=False,
 )
 

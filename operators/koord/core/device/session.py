@@ -20,7 +20,6 @@ from koord.core.device.states import (
     Fit,
     Move,
     StateId,
-    is_refused,
     knows_devices,
 )
 from koord.core.device_names import GPU, needs_device_object
@@ -149,7 +148,7 @@ class DeviceSession(Session):
         if not isinstance(asked, Asked):
             return None
         if not knows_devices(state):
-            return Short(NOTHING_KNOWN) if is_refused(state, asked.request) else None
+            return Short(NOTHING_KNOWN) if self._states.refuses(state, asked.request) else None
         if any(one.is_user for one in draft.holders):
             return self._reserve_around(draft, asked, state)
         move = self._states.move(state, asked, draft.zones, self._terms(draft.row))

@@ -172,7 +172,7 @@ class LedgerStates:
     def fit(self, state: StateId, asked: Asked) -> Fit:
         """Return how many pods fit one after the other."""
         if not knows_devices(state):
-            return Fit(0 if is_refused(state, asked.request) else NO_LIMIT, NOTHING_KNOWN)
+            return Fit(0 if self.refuses(state, asked.request) else NO_LIMIT, NOTHING_KNOWN)
         path: list[StateId] = []
         known = self._fits.get((state, asked))
         while known is None:
@@ -186,6 +186,11 @@ class LedgerStates:
         for steps, before in enumerate(reversed(path), 1):
             self._fits[before, asked] = Fit(known.count + steps, known.lacking)
         return self._fits[path[0], asked] if path else known
+
+    def refuses(self, state: StateId, request: DeviceRequest) -> bool:
+        """Whether a node without a Device refuses a request: what is free there is not known."""
+        is_unknown = request.needs_device_object or state == UNKNOWN_DEVICES
+        return is_unknown and self.settings.rules.waits_for_device_object
 
     def points(self, state: StateId, asked: Asked) -> int:
         """Return the score of a node in this state."""
@@ -212,11 +217,6 @@ class LedgerStates:
 def knows_devices(state: StateId) -> bool:
     """Whether there is a Device: certain devices are given out then."""
     return state not in FIXED_STATES
-
-
-def is_refused(state: StateId, request: DeviceRequest) -> bool:
-    """Whether a node without a Device refuses a request: what is free there is not known."""
-    return request.needs_device_object or state == UNKNOWN_DEVICES
 
 
 def _terms(lifted: DeviceLedger, asked: Asked, held: HeldTerms | None) -> Iterable[Terms]:
