@@ -432,6 +432,10 @@ def test_a_namespace_bound_twice_is_found() -> None:
     both = claim("x") + claim("y", namespaces='["b"]')
     assert ["belongs to quota y, too" in one for one in look(both)] == [True, False]
     assert look(claim("x", "a100") + claim("y", "h100")) == []  # pools of their own
+    of_parents = (
+        claim(f"of-{root}").replace('tree-id: ""', f"parent: {root}") for root in ("a100", "h100")
+    )
+    assert look("".join(of_parents)) == []  # each of the tree of its parent
     known = Known(limits=(make_limit(8, "z", namespaces=("a",)),))
     assert "belongs to quota z, too" in look(claim("x"), known)[0]
     assert look(claim("x", namespaces="[1, {")) == []

@@ -54,6 +54,7 @@ def _not_in(files: Files, known: Known | None) -> Iterator[Quota]:
 
 def _check_claims(files: Files, limits: list[Quota]) -> Iterator[tuple[int, Problem]]:
     """Two quotas of one tree, which share their nodes, cannot have the same namespace."""
+    by_name = {one.name: one for one in limits}
     for one in files.limits:
         for namespace in one.namespaces:
             owner = next(
@@ -61,7 +62,7 @@ def _check_claims(files: Files, limits: list[Quota]) -> Iterator[tuple[int, Prob
                     other.name
                     for other in limits
                     if other.name != one.name
-                    and other.tree == one.tree
+                    and _tree_of(other, by_name) == _tree_of(one, by_name)
                     and namespace in other.namespaces
                 ),
                 "",
@@ -73,6 +74,19 @@ def _check_claims(files: Files, limits: list[Quota]) -> Iterator[tuple[int, Prob
                 )
                 field = format_field(("metadata", "annotations", quota.NAMESPACES))
                 yield one.at, Problem(field, namespace, text)
+
+
+def _tree_of(one: Quota, by_name: Mapping[str, Quota]) -> str:
+    """Return the id of a quota's tree, or the name of a quota that stands for it."""
+    seen = set[str]()
+    while one.name not in seen:
+        seen.add(one.name)
+        if one.tree or one.is_root or not one.parent:
+            return one.tree or (one.name if one.is_root else "")
+        if one.parent not in by_name:
+            return one.parent
+        one = by_name[one.parent]
+    return ""
 
 
 def _check_opt_in(pods: Pods, known: Known | None) -> Iterator[tuple[int, Problem]]:

@@ -47,6 +47,8 @@ class Quota:
     namespaces: tuple[str, ...]
     max: Mapping[str, int]
     at: int = -1
+    parent: str = ""
+    is_root: bool = False
 
 
 @dataclass(slots=True)
@@ -109,7 +111,8 @@ def _count(kind: str, spec: Mapping[str, Any]) -> tuple[int | None, int]:
 
 def _read_quota(at: int, name: str, namespace: str, document: Mapping[Any, Any]) -> Quota:
     meta = to_map(document.get("metadata"))
-    tree = str(to_map(meta.get("labels")).get(quota.TREE_ID) or "")
+    labels = to_map(meta.get("labels"))
+    tree, parent = (str(labels.get(key) or "") for key in (quota.TREE_ID, quota.PARENT))
     text = to_map(meta.get("annotations")).get(quota.NAMESPACES)
     try:
         read = json.loads(text) if isinstance(text, str) else ()
@@ -118,7 +121,8 @@ def _read_quota(at: int, name: str, namespace: str, document: Mapping[Any, Any])
     listed = read if isinstance(read, list) else ()
     namespaces = tuple(one for one in listed if isinstance(one, str))
     most = to_amounts(to_map(document.get("spec")).get("max"))
-    return Quota(name, namespace, tree, namespaces, most, at)
+    is_root = labels.get(quota.IS_ROOT) == "true"
+    return Quota(name, namespace, tree, namespaces, most, at, parent, is_root)
 
 
 def to_amounts(written: object) -> dict[str, int]:
