@@ -189,8 +189,8 @@ def _ask(kubeconfig: str, context: str) -> Known:
     """Return what the cluster has; the reader is imported only for that."""
     from koord.cli.cluster import read_without_target, refuse_gaps  # noqa: PLC0415 - slow
     from koord.core.plugins.inter_pod import InterPod  # noqa: PLC0415 - slow
-    from koord.core.quota.model import ROOT
-from koord.kube.kinds import NODES, POD_GROUPS, QUOTAS  # noqa: PLC0415 - slow
+    from koord.core.quota.model import ROOT  # noqa: PLC0415 - slow
+    from koord.kube.kinds import NODES, POD_GROUPS, QUOTAS  # noqa: PLC0415 - slow
 
     reading, target = read_without_target(kubeconfig, context)
     refuse_gaps(reading, POD_GROUPS, QUOTAS)
