@@ -77,18 +77,32 @@ def test_a_reservation_that_nobody_uses_gives_way(scene: Scene) -> None:
     scene.cluster.expect(lambda: "entitled to 8" in why(), "it says why it waits again")
 
 
-def test_those_that_pods_use_stay_and_nothing_is_promised(scene: Scene) -> None:
-    label = {"app": "a", **scene.quotas.label("ra")}
+def use(scene: Scene, **labels: str) -> None:
+    """Let a pod run in each of the reservations."""
+    label = {"app": "a", **scene.quotas.label("ra"), **labels}
     for at in range(2):
         scene.cluster.pod(f"in-{at}", gpus=8, labels=label)
     scene.cluster.expect_bound("in-0", "in-1")
+
+
+def test_one_that_a_pod_uses_goes_with_it(scene: Scene) -> None:
+    use(scene)
+    scene.want()
+    scene.cluster.expect_bound("b-0", "b-1", "b-2")
+    scene.cluster.expect(lambda: scene.phases() == ["Available", "Pending"], "one gave way")
+    left = [name for name in scene.cluster.bound() if name.startswith("in-")]
+    assert len(left) == 1
+
+
+def test_those_of_protected_pods_stay_and_nothing_is_promised(scene: Scene) -> None:
+    use(scene, **{"scheduling.koordinator.sh/disable-preemptible": "true"})
     scene.want()
     scene.cluster.expect(
         lambda: "Nothing of it can be reclaimed" in scene.cluster.group_message("b"),
         "it says that nothing is reclaimed",
     )
     told = " ".join(explain_text(scene.cluster, "b").split())
-    assert "in reservations that pods use" in told
+    assert "labelled as not preemptible" in told
     assert "Reclaim acts" not in told
     assert "Wait until over-use" not in told
     assert scene.phases() == ["Available", "Available"]

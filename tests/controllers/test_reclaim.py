@@ -13,6 +13,9 @@ from tests.core.test_reclaim import Scene
 
 from koord.controllers.reclaim import RevokeController, RevokeOptions
 from koord.core import reclaim
+from koord.core.pods import Handling
+from koord.core.reservation.model import Phase, Status
+from koord.core.reservation.plugin import Reservations
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
@@ -49,6 +52,12 @@ class FakeEvictor:
 
     async def reclaim(self, pod: Pod) -> Eviction:
         self.asked[pod.name] += 1
+        plugin = self._state.plugin(Reservations)
+        if pod.handling is Handling.RESERVE:
+            self.evicted.append(pod.name)
+            plugin.upsert(replace(plugin.known[pod.uid], status=Status(Phase.PENDING)))
+            plugin.show(self._state, pod.uid)
+            return Eviction.EVICTED
         answer = self.answers.get(pod.name, Eviction.EVICTED)
         if answer is Eviction.EVICTED:
             self.evicted.append(pod.name)
@@ -99,9 +108,15 @@ class Stage:
     """A scene, its controller, and a manual clock."""
 
     def __init__(
-        self, *, is_on: bool = True, is_dry: bool = False, rate: int = 0, **more: Any
+        self,
+        scene: Scene | None = None,
+        *,
+        is_on: bool = True,
+        is_dry: bool = False,
+        rate: int = 0,
+        **more: Any,
     ) -> None:
-        self.scene = Scene(**more)
+        self.scene = scene or Scene(**more)
         self.evictor = FakeEvictor(self.scene)
         self.reporter = Reporter()
         self.now = 0.0

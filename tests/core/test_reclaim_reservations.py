@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.builders import GPU, make_pod, make_quota
+from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.core.test_reclaim import Scene
 from tests.reservation.make import make_reservation
 
+from koord.core.preemption.model import Exempt
 from koord.core.reclaim import find_reach, plan_reclaim, write_plan
 from koord.core.reservation.model import ReservationUse
 from koord.core.reservation.plugin import Reservations
@@ -25,10 +26,11 @@ class HeldScene(Scene):
         self.reservations.upsert(replace(one, pod=replace(one.pod, quota="a", **fields)))
         self.reservations.show(self.state, one.uid)
 
-    def use(self, name: str, node: str, gpus: int = 4) -> None:
-        pod = make_pod(f"in-{name}").gpu(gpus).quota("a").running(node).build()
-        use = ReservationUse(pod.uid, name, f"uid-{name}")
-        self.state.upsert_pod(replace(pod, allocations=(use,)))
+    def use(self, name: str, node: str, gpus: int = 4, gang: str = "", **more: bool) -> None:
+        pod = make_pod(f"in-{name}").gpu(gpus).quota("a", **more)
+        placed = (pod.gang(gang) if gang else pod).running(node).build()
+        use = ReservationUse(placed.uid, name, f"uid-{name}")
+        self.put(replace(placed, allocations=(use,)))
 
     @property
     def reservations(self) -> Reservations:
@@ -43,15 +45,39 @@ def test_a_reservation_that_nobody_uses_gives_its_room_up() -> None:
     assert scene.chosen() == [["reservation:r1"]]
 
 
-def test_one_that_pods_use_stays() -> None:
-    scene = HeldScene()
+def test_one_that_pods_use_goes_with_them_but_after_one_that_nobody_uses() -> None:
+    scene = HeldScene(a=0, b=16)
+    scene.started = 100.0
     scene.hold("r1", "n1")
     scene.use("r1", "n1")
     scene.hold("r2", "n2")
     scene.want(8)
     assert scene.chosen() == [["reservation:r2"]]
-    scene.use("r2", "n2")
-    assert scene.chosen() == []
+    scene.use("r2", "n2", 8)
+    (chosen,) = scene.chosen()
+    assert chosen in (["in-r1", "reservation:r1"], ["in-r2", "reservation:r2"])
+
+
+def test_a_gang_takes_the_reservations_that_its_members_use_with_it() -> None:
+    scene = HeldScene(a=0, b=16)
+    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    for at in (1, 2):
+        scene.hold(f"r{at}", f"n{at}")
+        scene.use(f"r{at}", f"n{at}", 4, "default/g")
+    scene.want(8)
+    assert scene.chosen() == [["in-r1", "in-r2", "reservation:r1", "reservation:r2"]]
+
+
+def test_what_is_evicted_already_counts_as_gone() -> None:
+    scene = HeldScene(a=8, b=8)
+    for at in (1, 2):
+        scene.hold(f"r{at}", f"n{at}")
+        scene.use(f"r{at}", f"n{at}", 4)
+    scene.want(8)
+    (chosen,) = scene.chosen()
+    uids = {pod.uid for pod in scene.state.pods.values() if pod.name in chosen}
+    assert len(uids) == 2
+    assert scene.chosen(exempt=Exempt(terminating=uids)) == []
 
 
 @pytest.mark.parametrize("label", ["is_protected", "is_non_preemptible"])
@@ -92,19 +118,37 @@ def test_it_is_called_by_its_name() -> None:
 
 
 def test_nobody_is_evicted_out_of_a_reservation_that_keeps_the_room() -> None:
+    """A pod that stays keeps its reservation, and so the room of the others in it."""
     scene = HeldScene(a=0, b=16)
-    scene.hold("r1", "n1")
-    scene.use("r1", "n1", 8)
-    scene.hold("r2", "n2")
-    scene.use("r2", "n2", 8)
+    for at in (1, 2):
+        scene.hold(f"r{at}", f"n{at}")
+        scene.use(f"r{at}", f"n{at}", 4, is_non_preemptible=True)
+        pod = make_pod(f"other-{at}").gpu(4).quota("a").running(f"n{at}").build()
+        use = ReservationUse(pod.uid, f"r{at}", f"uid-r{at}")
+        scene.put(replace(pod, allocations=(use,)))
     scene.want(8)
     ledger = scene.state.open_ledger()
     assert scene.chosen() == []
     assert find_reach(scene.state, ledger, "a", GPU).text(GPU) == (
-        "Nothing of it can be reclaimed: it uses 16 in reservations that pods use."
+        "Nothing of it can be reclaimed: it uses 16 labelled as not preemptible."
     )
     scene.state.upsert_quota(make_quota("a", max={GPU: 8}))
     assert scene.chosen() == [], "not even above its max: it would not use less"
+
+
+def test_reservations_that_pods_of_other_quotas_use_stay() -> None:
+    scene = HeldScene(a=0, b=16)
+    for at in (1, 2):
+        scene.hold(f"r{at}", f"n{at}")
+        pod = make_pod(f"other-{at}").gpu(4).running(f"n{at}").build()
+        use = ReservationUse(pod.uid, f"r{at}", f"uid-r{at}")
+        scene.put(replace(pod, allocations=(use,)))
+    scene.want(8)
+    assert scene.chosen() == []
+    found = find_reach(scene.state, scene.state.open_ledger(), "a", GPU)
+    assert found.text(GPU) == (
+        "Nothing of it can be reclaimed: it uses 8 in reservations that pods use."
+    )
 
 
 def test_what_can_be_reclaimed_is_told_apart_from_what_stays() -> None:
@@ -116,7 +160,4 @@ def test_what_can_be_reclaimed_is_told_apart_from_what_stays() -> None:
     scene.want(8)
     ledger = scene.state.open_ledger()
     found = find_reach(scene.state, ledger, "a", GPU)
-    assert (found.movable, dict(found.kept)) == (
-        4,
-        {"labelled as not preemptible": 4, "in reservations that pods use": 8},
-    )
+    assert (found.movable, dict(found.kept)) == (12, {"labelled as not preemptible": 4})

@@ -218,10 +218,11 @@ class RevokeController:
 
     async def _evict_unit(self, unit: Reclaim, *, waits: bool) -> bool:
         """Mark a unit and evict it; one that ``waits`` is evicted when its plan's time is over."""
-        # Nobody ends a reservation by himself, and it has no mark by which to find it later.
-        waits = waits and any(pod.handling is not Handling.RESERVE for pod in unit.pods)
         is_marked = await self._mark(unit)
-        if not is_marked or not (waits or await self.evictions.evict_all(unit.pods)):
+        # No reservation ends by itself, and none has a mark by which to find it later.
+        now = [pod for pod in unit.pods if not waits or pod.handling is Handling.RESERVE]
+        waits = len(now) < len(unit.pods)
+        if not is_marked or (now and not await self.evictions.evict_all(now)):
             await asyncio.gather(*map(self.evictor.unmark, unit.pods))
             return False
         if waits:

@@ -5,8 +5,9 @@ entitled to start, lack the resources that are over-used, and fit on nodes witho
 (``reclaim_need``); then no more goes than they need. Or the quota, or one above it, exceeds its
 max. So evictions come to an end: victims are not entitled to start again, and get no leftovers
 while the first beneficiary waits. Victims are pods that we placed, because other schedulers would
-place theirs again: the surplus of a gang, or the whole gang with its group. So are reservations
-that no pod uses: they lose their room, and wait for another.
+place theirs again: the surplus of a gang, or the whole gang with its group. So are reservations:
+they lose their room, and wait for another. One that pods use goes with these pods, whose room it
+would hold again otherwise.
 """
 
 from collections import Counter
@@ -120,13 +121,15 @@ def find_reach(state: ClusterState, ledger: Ledger, name: QuotaName, key: str) -
         if one.unit.is_non_preemptible:
             kept[view.find_protection(one.pods)] += one.unit.request.get(key, 0)
     for pod in view.pods:
-        if view.is_inside(pod):
+        if view.is_kept(pod):
             kept[Protection.USED] += view.ask_all(pod).get(key, 0)
     told = ((tell_protection(why), kept[why]) for why in Protection if kept[why])
     return Reach(movable, tuple(told))
 
 
-def find_hold_protection(state: ClusterState, pod: Pod) -> Protection | None:
+def find_hold_protection(
+    state: ClusterState, pod: Pod, *, goes_with_users: bool = False
+) -> Protection | None:
     """Return why the room of a reservation is not reclaimed; None if it may be.
 
     Its priority does not count here: nobody checks the class that a template names.
@@ -134,7 +137,7 @@ def find_hold_protection(state: ClusterState, pod: Pod) -> Protection | None:
     if pod.is_protected or pod.is_non_preemptible:
         return Protection.LABEL
     account = state.plugin(Reservations).accounts.get(pod.uid)
-    if account is None or account.pods:
+    if account is None or (account.pods and not goes_with_users):
         return Protection.USED
     return Protection.STARTING if pod.uid in state.assumed else None
 
@@ -181,18 +184,27 @@ class _QuotaPods:
             if is_placed(pod) and state.quotas.quota_of(pod) == account.spec.name
         ]
         self.terminating = tuple(pod for pod in self.pods if self._is_terminating(pod))
+        self._users: dict[str, tuple[Pod, ...]] = {}
+        """Reservation -> the pods that use it, where all of them go with it."""
+        self._held_for: dict[str, list[Pod]] = {}
+        """Group -> such reservations, of those that its members use."""
+        self._join_users()
         terminating = add_up(map(self._ask, self.terminating))
         self.used = {key: amount - terminating.get(key, 0) for key, amount in account.used.items()}
 
     def list_units(self) -> Iterator[ReclaimUnit]:
         """Yield all running units of the quota, evictable or not."""
         groups: dict[str, Group] = {}
+        joined = {one.uid for users in self._users.values() for one in users if one.gang is None}
+        joined |= {one.uid for held in self._held_for.values() for one in held}
         for pod in self.pods:
-            if self._is_terminating(pod):
+            if self._is_terminating(pod) or pod.uid in joined:
                 continue
             if pod.gang is None:
-                unit = RunningUnit(pod.uid, {}, _priority(pod), _start(pod))
-                yield self._make(unit, (pod,))
+                pods = (pod, *self._users.get(pod.uid, ()))
+                among = pods[1:] or pods
+                rank = max(map(_priority, among)), min(map(_start, among))
+                yield self._make(RunningUnit(pod.uid, {}, *rank), pods)
             else:
                 group = self._state.gangs.group(pod.gang.key)
                 groups[group.id] = group
@@ -214,6 +226,8 @@ class _QuotaPods:
         for part, pod in enumerate(reversed(surplus), start=1):
             unit = RunningUnit(pod.uid, {}, *rank, gang=group.id, part=part)
             yield self._make(unit, (pod,))
+        # Reservations first: once they are gone, nobody holds the room of the members.
+        members = (*self._held_for.get(group.id, ()), *members)
         yield self._make(RunningUnit(group.id, {}, *rank, gang=group.id), members, surplus)
 
     def _surplus_of(self, gang: str) -> list[Pod]:
@@ -229,7 +243,12 @@ class _QuotaPods:
         self, unit: RunningUnit, pods: tuple[Pod, ...], surplus: Collection[Pod] = ()
     ) -> ReclaimUnit:
         """Return a unit with the requests of its pods, without those of its ``surplus``."""
-        asked = add_up(self._ask(pod) for pod in pods if pod not in surplus)
+        with_it = {pod.uid for pod in pods}
+        asked = add_up(
+            self.ask_all(pod) if self._holder_of(pod) in with_it else self._ask(pod)
+            for pod in pods
+            if pod not in surplus or self.is_inside(pod)
+        )
         is_non_preemptible = unit.key in self._exempt.units or not all(
             map(self._is_evictable, pods)
         )
@@ -242,9 +261,40 @@ class _QuotaPods:
         return {} if self.is_inside(pod) else self.ask_all(pod)
 
     def is_inside(self, pod: Pod) -> bool:
-        """Whether a reservation holds the room of a pod once that has gone."""
+        """Whether a reservation that stays holds the room of a pod once that has gone."""
+        holder = self._holder_of(pod)
+        return bool(holder) and holder not in self._exempt.terminating
+
+    def is_kept(self, pod: Pod) -> bool:
+        """Whether a pod is in a reservation that does not go with it."""
+        return self.is_inside(pod) and self._holder_of(pod) not in self._users
+
+    def _holder_of(self, pod: Pod) -> str:
+        """Return the reservation that a pod uses; empty for none."""
         use = self._reservations.given_to(pod.uid)
-        return use is not None and use.uid in self._reservations.accounts
+        return use.uid if use is not None and use.uid in self._reservations.accounts else ""
+
+    def _join_users(self) -> None:
+        """Find the reservations that may go with all pods that use them.
+
+        These are of this quota, and in no gang or all in one group. What holds certain devices or
+        CPUs stays.
+        """
+        mine = {pod.uid: pod for pod in self.pods if not self._is_terminating(pod)}
+        for uid, pod in mine.items():
+            if pod.handling is not Handling.RESERVE or pod.gang is not None:
+                continue
+            users = [mine.get(one.uid) for one in self._reservations.users_of(uid)]
+            pods = tuple(one for one in users if one is not None)
+            groups = {self._group_of(one) for one in pods}
+            if len(pods) < len(users) or len(groups) != 1 or uid in self._reservations.exact:
+                continue
+            self._users[uid] = pods
+            if group := groups.pop():
+                self._held_for.setdefault(group, []).append(pod)
+
+    def _group_of(self, pod: Pod) -> str:
+        return "" if pod.gang is None else self._state.gangs.group(pod.gang.key).id
 
     def ask_all(self, pod: Pod) -> Amounts:
         """Return what the quota counts for a pod."""
@@ -263,7 +313,7 @@ class _QuotaPods:
 
     def _find_protection(self, pod: Pod) -> Protection | None:
         if pod.handling is Handling.RESERVE:
-            return find_hold_protection(self._state, pod)
+            return find_hold_protection(self._state, pod, goes_with_users=pod.uid in self._users)
         return find_protection(self._state, pod, self._moment_of(pod))
 
     def _moment_of(self, pod: Pod) -> Moment:

@@ -88,6 +88,8 @@ class ReservationSession(Session):
         self._known: dict[PodShape, tuple[int, dict[int, _Held]]] = {}
         """Shape -> the version of the cycle for which it is known what rows hold for it."""
         self._is_probing = False
+        self._gone: set[str] = set()
+        """Reservations whose room this cycle has taken away."""
         self._once = SingleUse(cycle.undo)
 
     # --- who may use what ------------------------------------------------------------------------
@@ -222,7 +224,7 @@ class ReservationSession(Session):
     ) -> None:
         known.pop(row, None)
         requests = _requests(shape)
-        accounts = [self._account(uid) for uid in uids]
+        accounts = [self._account(uid) for uid in uids if uid not in self._gone]
         fitting = [
             one for one in accounts if self._once.takes(one, requests, is_required=is_required)
         ]
@@ -339,6 +341,9 @@ class ReservationSession(Session):
 
     @override
     def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
+        if pod.uid in self._plugin.accounts and pod.uid not in self._gone:
+            self._gone.add(pod.uid)
+            self._cycle.undo.push(self._gone.discard, pod.uid)
         use = self._given.get(pod.uid, self._plugin.given_to(pod.uid))
         if use is None:
             return ()
@@ -350,6 +355,9 @@ class ReservationSession(Session):
 
     @override
     def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
+        if pod.uid in self._gone:
+            self._gone.discard(pod.uid)
+            self._cycle.undo.push(self._gone.add, pod.uid)
         use = next((one for one in allocations if isinstance(one, ReservationUse)), None)
         if use is None:
             return None
@@ -422,6 +430,8 @@ class ReservationSession(Session):
 
     def _find(self, uid: str, row: int) -> ReservationAccount | None:
         """Return the account of a reservation that holds room on a row."""
+        if uid in self._gone:
+            return None
         account = self._changed.get(uid) or self._plugin.accounts.get(uid)
         is_there = account is not None and (
             self._cycle.table.row_of.get(account.reservation.status.node) == row
