@@ -50,6 +50,8 @@ class DeviceSession(Session):
         self._states = plugin.states
         self._cycle = cycle
         self._is_used = bool(plugin.reports or plugin.unknown)
+        self._needing: dict[tuple[tuple[str, int], ...], bool] = {}
+        """Requests -> whether they need to know devices."""
         self._state_of = plugin.state_of
         self._is_copy = False
         self._given: dict[str, tuple[Share, ...]] = {}
@@ -71,13 +73,21 @@ class DeviceSession(Session):
 
     def _may_refuse(self, pod: Pod) -> bool:
         """Whether devices matter to a pod: where none is known, whole cards are resources."""
-        return self._is_used or needs_device_object(dict(pod.shape.requests))
+        if self._is_used:
+            return True
+        asked = pod.shape.requests
+        known = self._needing.get(asked)
+        if known is None:
+            known = self._needing[asked] = needs_device_object(dict(asked))
+        return known
 
     @override
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         found: dict[str, Reason] = {}
         waits = self._plugin.options.waits_for_isolation
-        for pod in filter(self._may_refuse, pods):
+        for pod in pods:
+            if not self._may_refuse(pod):
+                continue
             asked, said = self._plugin.request_of(pod), wishes_of(pod)
             if asked is not None and said.problems:
                 found[pod.uid] = InvalidDeviceAnnotation(pod.key, said.problems)
