@@ -99,7 +99,9 @@ def test_the_ceiling_writes_what_the_operators_write(size, has_devices):
         written[key] = ours[key]
     assert ours == written
     assert make_release("uid-0", ours) == make_release_patch(
-        pods[0], "node-1", PodForm(has_annotations=False, affinity=AffinityForm()), Written(written)
+        assignments[0],
+        PodForm(has_annotations=False, affinity=AffinityForm()),
+        Written(written),
     )
 
 

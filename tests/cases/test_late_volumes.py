@@ -111,12 +111,12 @@ def test_a_gang_waits_where_a_volume_may_have_to_be_made(storage: Cluster) -> No
     expect_held(storage)
 
 
-def add_resource_claim(cluster: Cluster) -> list[dict[str, Any]]:
+def add_resource_claim(cluster: Cluster, of_class: str = "gpu") -> list[dict[str, Any]]:
     """Create a claim for a device that no driver has, and return the claims of a pod with it."""
     body = {
         "metadata": {"name": "c"},
         "spec": {
-            "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]},
+            "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": of_class}}]},
         },
     }
     path = f"/apis/resource.k8s.io/v1/namespaces/{cluster.namespace}/resourceclaims"
@@ -139,6 +139,29 @@ def test_a_single_pod_goes_where_its_volume_may_be(storage: Cluster) -> None:
     add_volume(storage, nodes[3])
     storage.expect_bound("p")
     assert storage.bound()["p"] == nodes[3]
+
+
+def test_a_single_pod_goes_where_its_resource_claim_can_be_served(cluster: Cluster) -> None:
+    """Only kube-scheduler knows the node, so the pod is released without one."""
+    client, api = cluster.box.client, "/apis/resource.k8s.io/v1"
+    node = cluster.add_nodes(4)[2]
+    name = cluster.namespace
+    client.create(f"{api}/deviceclasses", {"metadata": {"name": name}, "spec": {}})
+    slices = {
+        "driver": "example.com",
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d0"}],
+    }
+    client.create(f"{api}/resourceslices", {"metadata": {"name": name}, "spec": slices})
+    try:
+        claims = add_resource_claim(cluster, name)
+        cluster.pod("p", scheduler=THEIRS, resourceClaims=claims)
+        cluster.expect_bound("p")
+        assert cluster.bound()["p"] == node
+    finally:
+        client.delete(f"{api}/resourceslices/{name}")
+        client.delete(f"{api}/deviceclasses/{name}")
 
 
 def test_what_kube_scheduler_says_of_a_released_pod_is_shown(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,22 @@ async def test_release_removes_the_gate_and_records_the_plan(pods: Pods, binder:
     stored = await pods.read(pod)
     assert stored["metadata"]["annotations"]["mine"] == "stays"
     assert "affinity" not in stored["spec"]
+
+
+async def test_a_pod_of_which_its_scheduler_chooses_the_node_is_not_pinned(
+    pods: Pods, binder: Binder
+) -> None:
+    pod = await pods.create(schedulerName="default-scheduler")
+    assert pod.handling is Handling.RELEASE_PINNED
+    assignment, placement = only(place((pod, NODE)))
+    left = replace(assignment, is_open=True)
+    assert await binder.release(left, placement) == Done()
+    assert "affinity" not in (await pods.read(pod))["spec"]
+    after = await pods.translate(pod.name)
+    assert (after.recorded, after.pinned) == (RecordedPlan("", "plan-1", "", 1), False)
+    assert after.handling is Handling.NOT_OURS
+    assert await binder.release(left, placement) == Done(), "as when the answer was lost"
+    assert await binder.release(assignment, placement) == PodGone()
 
 
 async def test_members_record_their_group(pods: Pods, binder: Binder) -> None:

@@ -391,6 +391,8 @@ NOTE = '{"node":"n1","plan":"x1","group":"ns/a","members":2}'
             RecordedPlan("n1", "x1", "ns/a", 2),
             False,
         ),
+        ('{"node":"","plan":"x1"}', {}, RecordedPlan("", "x1", "", 1), False),
+        ('{"node":"","plan":"x1"}', pin("n1"), RecordedPlan("", "x1", "", 1), False),
         ("{}", {}, None, False),
         ("not json", {}, None, False),
         ('{"node":"n1","plan":"x1","members":0}', {}, None, False),

@@ -190,31 +190,26 @@ def test_replacement_of_a_lost_member_is_placed_alone(cluster: Cluster) -> None:
 
 
 def test_member_that_kube_scheduler_cannot_bind_is_lost(cluster: Cluster) -> None:
-    """Its claim has delayed binding, and no volume exists yet."""
+    """Its ResourceClaim asks for a device, and no node offers one yet."""
     skip_without_prompt_retries()
-    create, name = cluster.box.client.create, cluster.namespace
-    size = {"storage": "1Gi"}
-    create(
-        "/apis/storage.k8s.io/v1/storageclasses",
-        {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {"name": name},
-            "provisioner": "kubernetes.io/no-provisioner",
-            "volumeBindingMode": "WaitForFirstConsumer",
-        },
-    )
-    shared = {"storageClassName": name, "accessModes": ["ReadWriteOnce"]}
-    claim = {"metadata": {"name": "c"}, "spec": {**shared, "resources": {"requests": size}}}
-    create(f"/api/v1/namespaces/{name}/persistentvolumeclaims", claim)
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    cluster.add_nodes(2)
-    cluster.pod_group("a", 2)
-    cluster.pod("a-0", group="a", scheduler="default-scheduler")
-    cluster.pod("a-1", group="a", scheduler="default-scheduler", volumes=volumes)
-    cluster.expect_bound("a-0")
-    cluster.expect_group("a", "BelowMin", "Degraded")
-    volume = {**shared, "capacity": size, "hostPath": {"path": "/x"}}
-    create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+    client, name, api = cluster.box.client, cluster.namespace, "/apis/resource.k8s.io/v1"
+    (node,) = cluster.add_nodes(1, gpus=16)
+    cluster.gang("a", 2, scheduler="default-scheduler")
+    cluster.expect_bound("a-0", "a-1")
+    cluster.delete_pod("a-1")
+    asked = {"requests": [{"name": "r", "exactly": {"deviceClassName": name}}]}
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": asked}}
+    client.create(f"{api}/namespaces/{name}/resourceclaims", claim)
+    client.create(f"{api}/deviceclasses", {"metadata": {"name": name}, "spec": {}})
+    claims = [{"name": "c", "resourceClaimName": "c"}]
+    cluster.pod("a-1", group="a", scheduler="default-scheduler", resourceClaims=claims)
+    said = "does not bind it"
+    cluster.expect(lambda: said in cluster.group_message("a", "Degraded"), "it is lost")
+    assert cluster.group_reason("a", "Degraded") == "BelowMin"
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d.example", "nodeName": node, "pool": pool, "devices": [{"name": "d0"}]}
+    client.create(f"{api}/resourceslices", {"metadata": {"name": name}, "spec": spec})
     cluster.expect_bound("a-1")
     cluster.expect_group("a", "AtStrength", "Degraded")
+    client.delete(f"{api}/resourceslices/{name}")
+    client.delete(f"{api}/deviceclasses/{name}")

@@ -152,6 +152,15 @@ def test_nothing_starts_together_with_a_resource_claim() -> None:
     assert "2 members" in text
 
 
+def test_what_only_kube_scheduler_knows_is_not_pinned() -> None:
+    field = "spec.resourceClaims"
+    pod = make_pod("p").handling(Handling.RELEASE_PINNED).needs_kube_scheduler(field)
+    plain = make_pod("q").handling(Handling.RELEASE_PINNED)
+    outcome = make_nodes().plan(make_unit("u", (pod, plain), required=1))
+    found = {one.pod.name: one.is_open for one in outcome.placements[0].assignments}
+    assert found == {"p": True, "q": False}
+
+
 SORTS = st.sampled_from(("plain", "bound", "static", "made", "resource"))
 
 

@@ -318,7 +318,7 @@ def _advise_foreign(pod: Pod, sighting: Sighting) -> tuple[str, ...]:
 
 def _place_of(pod: Pod) -> PodPlace | None:
     plan = pod.recorded
-    if plan is not None and pod.node in {"", plan.node}:
+    if plan is not None and plan.node and pod.node in {"", plan.node}:
         return PodPlace(plan.node, bool(pod.node), plan.plan_id, plan.group, plan.member_count)
     return PodPlace(pod.node, is_bound=True) if pod.node else None
 

@@ -125,7 +125,8 @@ async def commit(
     await _run(release, gated, placement, result)
     result.released = {one.pod.uid for one in gated} - result.not_bound
     members = [one for one in members if one.pod.uid not in result.not_bound]
-    result.pinned = {m.pod.uid for m in members if m.pod.handling is Handling.RELEASE_PINNED}
+    theirs = (one for one in members if one.pod.handling is Handling.RELEASE_PINNED)
+    result.pinned = {one.pod.uid for one in theirs if not one.is_open}
     if not _has_quorum(unit, members):
         result.not_bound |= {one.pod.uid for one in members}
         return result

@@ -108,11 +108,15 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One pod, its node, and its allocations there."""
+    """One pod, its node, and its allocations there.
+
+    ``is_open``: its own scheduler may choose another node, which only that one can find.
+    """
 
     pod: Pod
     node: str
     allocations: tuple[Allocation, ...] = ()
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)

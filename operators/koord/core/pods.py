@@ -162,6 +162,7 @@ class RecordedPlan:
     """The plan annotation of a released pod."""
 
     node: str
+    """Empty if its own scheduler chooses it."""
     plan_id: str
     group: str
     member_count: int

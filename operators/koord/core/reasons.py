@@ -173,7 +173,7 @@ class NeedsKubeScheduler(PodReason):
         return (
             f"{self.pod} uses {listed(self.fields)}, which only kube-scheduler supports; set "
             "spec.schedulerName to default-scheduler and keep our gate: a pod that starts alone is "
-            "then released to kube-scheduler, pinned to the node planned for it"
+            "then released to kube-scheduler when there is room for it"
         )
 
     def _advice(self) -> Iterable[str]:
@@ -349,17 +349,17 @@ class RefusedByScheduler(PodReason):
 
     def _text(self) -> str:
         says = f": {self.message}" if self.message else ""
-        return (
-            f"{self.pod} was released and pinned to node {self.node}, and its scheduler does not "
-            f"bind it{says}"
-        )
+        pinned = f" and pinned to node {self.node}" if self.node else ""
+        return f"{self.pod} was released{pinned}, and its scheduler does not bind it{says}"
 
     def _advice(self) -> Iterable[str]:
-        yield f"Mend on node {self.node} what the message names: the scheduler tries again."
-        yield (
-            f"Or delete {self.pod}: the node of a released pod cannot be changed, and its "
-            "replacement may get another one."
-        )
+        there = f" on node {self.node}" if self.node else ""
+        yield f"Mend{there} what the message names: the scheduler tries again."
+        if self.node:
+            yield (
+                f"Or delete {self.pod}: the node of a released pod cannot be changed, and its "
+                "replacement may get another one."
+            )
 
 
 @dataclass(frozen=True, slots=True)

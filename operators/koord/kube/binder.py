@@ -360,13 +360,19 @@ class _Release(_PodStep):
     def __init__(self, assignment: Assignment, written: Written, form: PodForm | None) -> None:
         super().__init__(assignment, written)
         self.must_read = form is None
+        self._assignment = assignment
         self._form = form
+
+    @override
+    def outcome(self, found: WirePod) -> Outcome | None:
+        is_left = self._assignment.is_open and bool(found.spec.node_name)
+        return Done() if is_left else super().outcome(found)
 
     @override
     async def write(self, client: Client) -> None:
         if self._form is None:
             raise AssertionError("the pod must be read before it is released")
-        patch = make_release_patch(self.pod, self.node, self._form, self.written)
+        patch = make_release_patch(self._assignment, self._form, self.written)
         await client.patch(self.path, patch, Media.JSON_PATCH)
 
     @override
@@ -376,7 +382,9 @@ class _Release(_PodStep):
             self._form = make_form(found, affinity.form)
             return None
         if self.pod.handling is Handling.RELEASE_PINNED and not affinity.pinned_to:
-            return PodGone()
+            plan = (found.metadata.annotations or {}).get(operators.PLAN)
+            is_ours = self._assignment.is_open and plan == self.written.annotations[operators.PLAN]
+            return Done() if is_ours else PodGone()
         return _compare(affinity.pinned_to or self.node, self.node)
 
 

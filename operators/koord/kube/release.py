@@ -18,7 +18,7 @@ from koord.api.keys import operators
 from koord.caches import cached_by_text
 from koord.core.gang.start import make_bind_record
 from koord.core.plan import Assignment, Placement
-from koord.core.pods import Handling, Pod, RecordedPlan
+from koord.core.pods import Handling, RecordedPlan
 from koord.kube.plan_keys import PlanKeys, annotation_path, label_path
 from koord.kube.translate.node_affinity import (
     NODE_NAME_FIELD,
@@ -56,7 +56,9 @@ class Written:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-def make_release_patch(pod: Pod, node: str, form: PodForm, written: Written) -> list[Operation]:
+def make_release_patch(assignment: Assignment, form: PodForm, written: Written) -> list[Operation]:
+    """Return the patch; a pod of which its own scheduler chooses the node is not pinned."""
+    pod = assignment.pod
     operations: list[Operation] = [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": operators.PLACEMENT_GATE},
@@ -67,8 +69,8 @@ def make_release_patch(pod: Pod, node: str, form: PodForm, written: Written) -> 
             for key, value in written.labels.items()
         ),
     ]
-    if pod.handling is Handling.RELEASE_PINNED:
-        operations += _pin(form.affinity, node)
+    if pod.handling is Handling.RELEASE_PINNED and not assignment.is_open:
+        operations += _pin(form.affinity, assignment.node)
     return operations
 
 
@@ -143,7 +145,8 @@ def encode_metadata(
     members = record.member_count if record is not None else 1
     gang = assignment.pod.gang
     strength = placement.strengths.get(gang.key, 0) if gang is not None else 0
-    plan = _PlanAnnotation(assignment.node, placement.plan_id, placement.group, members, strength)
+    node = "" if assignment.is_open else assignment.node
+    plan = _PlanAnnotation(node, placement.plan_id, placement.group, members, strength)
     plan.gap = placement.gap or msgspec.UNSET
     plan.quota = placement.charged.get(assignment.pod.uid, "")
     if record is not None:
@@ -206,7 +209,7 @@ def decode_plan(text: str) -> RecordedPlan | None:
         plan = _decoder.decode(text)
     except msgspec.DecodeError:
         return None
-    if not plan.node or not plan.plan or plan.members < 1 or plan.strength < 0:
+    if not plan.plan or plan.members < 1 or plan.strength < 0:
         return None
     return RecordedPlan(
         plan.node,

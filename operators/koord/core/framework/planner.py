@@ -8,7 +8,7 @@ Pods that did not fit are tried again after the others, which may have made node
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2s
@@ -152,6 +152,7 @@ class _Attempt:
         self._refused.clear()
         for strategy in self._strategies:
             strategy.confirm(unit, placed)
+        placed = _leave_open(self._cycle, unit, placed)
         placed.sort(key=lambda assignment: assignment.pod.key)
         plan_id, details = _plan_id(unit, placed), self._result.details
         strengths = unit.strengths_with({assignment.pod.uid for assignment in placed})
@@ -352,19 +353,50 @@ def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
     for pod in unit.pods:
         if pod.excess is not None:
             return TooLarge("pod", pod.key, pod.excess.what, pod.excess.count, pod.excess.most)
-        unsupported = pod.shape.needs_kube_scheduler
-        if unsupported and not _is_bound_by_others(pod):
-            return NeedsKubeScheduler(pod.key, unsupported)
+        if pod.shape.needs_kube_scheduler and not _is_bound_by_others(pod):
+            return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
         if pod.pinned and pod.recorded and not cycle.can_keep(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
-        reason = reasons.get(pod.uid) if reasons else None
-        if unsupported and (reason is None or isinstance(reason, PlacementUnknown)):
-            reason = PlacementUnknown(pod.key, unsupported)
+        reason = _own_obstacle(pod, reasons)
         if isinstance(reason, PlacementUnknown):
             reason = _unless_alone(reason, unit)
         if reason is not None:
             return reason
     return None
+
+
+def _own_obstacle(pod: Pod, reasons: Mapping[str, Reason]) -> Reason | None:
+    reason, unsupported = reasons.get(pod.uid) if reasons else None, pod.shape.needs_kube_scheduler
+    if unsupported and (reason is None or isinstance(reason, PlacementUnknown)):
+        return PlacementUnknown(pod.key, unsupported)
+    return reason
+
+
+def _leave_open(cycle: Cycle, unit: Unit, placed: list[Assignment]) -> list[Assignment]:
+    """Mark pods that are not pinned, as only kube-scheduler knows which nodes serve them.
+
+    What was given or restricted by other rules than those of kube-scheduler needs the planned node.
+    """
+    theirs = [one.pod for one in placed if _is_bound_by_others(one.pod)]
+    if not any(pod.may_need_kube_scheduler for pod in theirs):
+        return placed
+    reasons = cycle.obstacles(theirs)
+    tied = {demand.gang for demand in unit.demands if demand.constraint is not None}
+
+    def is_open(one: Assignment) -> bool:
+        pod, shape = one.pod, cycle.shape_of(one.pod)
+        is_unknown = isinstance(_own_obstacle(pod, reasons), PlacementUnknown)
+        is_narrowed = (shape.node_selector, shape.terms) != (
+            pod.shape.node_selector,
+            pod.shape.terms,
+        )
+        is_tied = pod.gang is not None and pod.gang.key in tied
+        return is_unknown and not (one.allocations or is_narrowed or is_tied)
+
+    return [
+        replace(one, is_open=True) if _is_bound_by_others(one.pod) and is_open(one) else one
+        for one in placed
+    ]
 
 
 def _unless_alone(reason: PlacementUnknown, unit: Unit) -> PlacementUnknown | None:

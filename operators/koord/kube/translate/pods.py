@@ -138,7 +138,8 @@ class PodTranslator:
         shaped = self._shapes.look_up(wire)
         gates = [gate.name for gate in spec.scheduling_gates or ()]
         recorded = self._recorded(meta, spec.node_name, is_gated=bool(gates))
-        pinned = recorded is not None and shaped.pinned_to == recorded.node
+        pinned_to = shaped.pinned_to
+        pinned = bool(pinned_to) and recorded is not None and recorded.node == pinned_to
         excess = shaped.excess or _find_excess(wire)
         claims = () if excess else claims_of(wire)
         is_delegated = bool(shaped.shape.needs_kube_scheduler or claims)
@@ -212,7 +213,7 @@ class PodTranslator:
         plan = decode_plan(text)
         trust = self._plans.judge(meta.uid, text, _annotation(meta, operators.PLAN_SIGNATURE))
         # A plan next to a gate was copied: the release writes the one and removes the other.
-        if is_gated or plan is None or node not in {"", plan.node}:
+        if is_gated or plan is None or (plan.node and node not in {"", plan.node}):
             trust = Trust.NONE
         if trust is Trust.OUTDATED:
             self.outdated[meta.uid] = OutdatedPlan(
