@@ -44,6 +44,12 @@ def add(cluster: Cluster, *names: str, gpus: int = 8) -> None:
         cluster.pod(name, group="s", gpus=gpus, annotations={SUB_GROUP: sub_group})
 
 
+def table_of(cluster: Cluster) -> dict[str, tuple[int, int, bool]]:
+    """Return, by sub-group, the present and placed members in the status, and if it is complete."""
+    found = cluster.get_group("s").get("status", {}).get("subGroups", ())
+    return {one["name"]: (one["present"], one["placed"], one["complete"]) for one in found}
+
+
 def is_gated(cluster: Cluster, name: str) -> bool:
     return bool(cluster.get_pod(name)["spec"].get("schedulingGates"))
 
@@ -85,6 +91,8 @@ def test_one_of_two_members_of_a_later_sub_group_waits(
     text = f"1 of 2 members of {cluster.namespace}/s/b present"
     expect_left_out(cluster, "b-0", text)
     assert f"{cluster.namespace}/s/b" in explain(cluster, "pg/s")
+    table = {"a": (2, 2, True), "b": (1, 0, False)}
+    cluster.expect(lambda: table_of(cluster) == table, "the status counts sub-groups")
     before = count_cycles(operators)
     time.sleep(3)
     assert count_cycles(operators) - before < 30, "nothing changes, so nothing is planned"
@@ -104,6 +112,7 @@ def test_half_a_replica_waits(cluster: Cluster) -> None:
     cluster.expect_bound("r0a-0", "r0b-0")
     add(cluster, "r1a-0")
     expect_left_out(cluster, "r1a-0", f"0 of 1 member of {cluster.namespace}/s/r1b present")
+    cluster.expect(lambda: table_of(cluster).get("r1") == (1, 0, False), "r1 is not complete")
     add(cluster, "r1b-0")
     cluster.expect_bound("r1a-0", "r1b-0")
 
@@ -155,6 +164,7 @@ def test_sub_group_below_its_minimum_is_degraded_and_its_room_is_kept(
     cluster.expect_bound("a-0", "a-1", "b-0", "b-1")
     cluster.delete_pod("b-1")
     cluster.expect_group("s", "BelowMin", "Degraded")
+    cluster.expect(lambda: table_of(cluster).get("b") == (1, 1, False), "b has one member left")
     text = f"{cluster.namespace}/s/b has 1 of 2 required members left"
     assert text in cluster.group_message("s", "Degraded")
     cluster.pod("other")

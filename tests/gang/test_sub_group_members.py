@@ -14,6 +14,7 @@ from tests.cluster import SCORING, FakeCluster, make_cluster
 from koord.core.explain import PlacementState, explain_gang
 from koord.core.gang.quorum import Ready, demands, report_quorum
 from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers, Reached
+from koord.core.gang.status import MAX_SUB_GROUPS, observe
 from koord.core.gang_model import ROOT, MatchPolicy, SubGroup, SubGroupTree
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.queue_view import view_queue
@@ -223,6 +224,24 @@ def test_queue_lists_what_is_left_out_once() -> None:
     explained = explain_gang(cluster.state, A, SCORING)
     assert explained.standing is PlacementState.WAITING
     assert explained.reason == waiting.reason
+
+
+def test_status_counts_the_members_of_sub_groups_at_every_level() -> None:
+    cluster = make_gang(REPLICAS)
+    run(cluster, "r0a-0", "r0b-0")
+    add(cluster, "r1a-0")
+    counts = observe(cluster.state.gangs, A, 0.0).sub_groups
+    found = {one.name: (one.present, one.placed, one.is_complete) for one in counts}
+    assert found["r0"] == (2, 2, True)
+    assert found["r1"] == (1, 0, False)
+    assert (found["r1a"], found["r1b"]) == ((1, 0, True), (0, 0, False))
+
+
+def test_status_of_many_sub_groups_lists_those_that_lack_members() -> None:
+    cluster = make_gang(tuple(SubGroup(f"g{at}", 1) for at in range(MAX_SUB_GROUPS + 2)))
+    add(cluster, "g0-0")
+    counts = observe(cluster.state.gangs, A, 0.0).sub_groups
+    assert [one.name for one in counts] == [f"g{at + 1}" for at in range(MAX_SUB_GROUPS)]
 
 
 # Whatever comes and goes

@@ -85,6 +85,21 @@ class GroupMembers(Model):
     """Pods that are being deleted."""
 
 
+class SubGroupMembers(Model):
+    """Numbers of members of one sub-group, including those of sub-groups below it."""
+
+    name: Annotated[str, Field(max_length=MAX_LABEL)]
+    """Name of the sub-group."""
+    min_member: Int32 = 0
+    """How many members it needs."""
+    present: Int32 = 0
+    """Members that count: they have ended well, are placed, or are ours to place."""
+    placed: Int32 = 0
+    """Those of them that have a place, or have ended well."""
+    complete: bool = False
+    """Whether it has its members, and enough of the sub-groups below it are complete."""
+
+
 class GroupPlacement(Model):
     """Where the group was placed in the network topology."""
 
@@ -141,6 +156,10 @@ class PodGroupStatus(Model):
     Preempted where that happened."""
     members: GroupMembers | None = None
     """Numbers of members by state."""
+    sub_groups: (
+        Annotated[list[SubGroupMembers], Field(max_length=64), ListMap(("name",))] | None
+    ) = None
+    """Its sub-groups; of more than 64 only the first of those that lack members."""
     placement: GroupPlacement | None = None
     """Where the group was placed in the network topology."""
     plan_id: str | None = None

@@ -32,7 +32,7 @@ from koord.core.framework.scoring import Scoring
 from koord.core.gang.quorum import count_members
 from koord.core.gang.reasons import BelowMin, GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, MemberCounts, observe
-from koord.core.gang.sub_group_members import count_sub_groups
+from koord.core.gang.sub_group_members import count_sub_groups, first_incomplete
 from koord.core.gang_history import Episode, find_eviction
 from koord.core.gang_model import BadValue, GangKey
 from koord.core.pods import Handling, Pod
@@ -329,19 +329,15 @@ def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
     if spec is None and is_unknown(reading, POD_GROUPS.name):
         return None
     counts = tuple(count for count in count_members(book, key) if book.spec(count.gang))
-    counts += _choose_sub_groups(count_sub_groups(book, key))
+    counts += tuple(
+        GangCount(f"{key}/{one.name}", one.present, one.min_member)
+        for one in first_incomplete(count_sub_groups(book, key), _MOST_SUB_GROUPS)
+    )
     status = observe(book, key, now)
     ignored = () if spec is None else spec.bad_values
     places = (_place_of(pod) for pod in book.members(key).values())
     by_others = sum(place is not None and not place.plan_id for place in places)
     return GangAnswer(key, counts, status.members, status.plan_id, status.nodes, ignored, by_others)
-
-
-def _choose_sub_groups(counts: tuple[GangCount, ...]) -> tuple[GangCount, ...]:
-    """Return all sub-groups if they are few, else the first of those that lack members."""
-    if len(counts) <= _MOST_SUB_GROUPS:
-        return counts
-    return tuple(one for one in counts if one.present < one.min_member)[:_MOST_SUB_GROUPS]
 
 
 def look_back(

@@ -341,6 +341,17 @@ def _fields(status: GangStatus) -> dict[str, Any]:
             "terminating": members.terminating,
         },
     }
+    if status.sub_groups:
+        fields["subGroups"] = [
+            {
+                "name": one.name,
+                "minMember": one.min_member,
+                "present": one.present,
+                "placed": one.placed,
+                "complete": one.is_complete,
+            }
+            for one in status.sub_groups
+        ]
     if status.occupied_by:
         fields["occupiedBy"] = status.occupied_by
     if status.schedule_start is not None:

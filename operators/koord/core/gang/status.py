@@ -6,7 +6,7 @@ Placed is made here if it is True; the reasons why a gang is not placed come fro
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.done import count_done
@@ -33,6 +33,7 @@ from koord.core.gang.reasons import (
     SpecValid,
     WithinTime,
 )
+from koord.core.gang.sub_group_members import SubGroupCount, count_sub_groups, first_incomplete
 from koord.core.gang.tally import Tally, find_refused
 from koord.core.gang_model import GangKey, GangSpec, Phase
 from koord.core.reasons import Planned, Reason
@@ -92,8 +93,11 @@ class GangStatus:
     nodes: tuple[str, ...] = ()
     timeout_at: float | None = None
     is_denied: bool = False
+    sub_groups: tuple[SubGroupCount, ...] = ()
 
 
+MAX_SUB_GROUPS: Final = 64
+"""Sub-groups that a status lists: all, or the first of those that lack members."""
 _BEFORE_SCHEDULING = frozenset({Phase.UNSET, Phase.UNKNOWN, Phase.PENDING, Phase.PRE_SCHEDULING})
 
 
@@ -156,6 +160,7 @@ def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
         occupied_by=occupied_by,
         schedule_start=start,
         conditions=(),
+        sub_groups=first_incomplete(count_sub_groups(cache, key), MAX_SUB_GROUPS),
     )
     return _add_conditions(_add_plan(status, view), view)
 

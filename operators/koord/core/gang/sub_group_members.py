@@ -29,6 +29,17 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class SubGroupCount:
+    """The members of one sub-group: those that count, and those of them that have a place."""
+
+    name: str
+    min_member: int
+    present: int
+    placed: int
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Division:
     """What is planned of the waiting members of a gang, and what is left out."""
 
@@ -54,16 +65,30 @@ def find_missing(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
     return _count_short(tree, key, short, members)
 
 
-def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
+def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[SubGroupCount, ...]:
     """Count the members of each sub-group of a gang, those below it included."""
     tree = _tree_of(cache, key)
     if tree is None:
         return ()
-    members = _count(tree, _find_present(cache, key))
+    present = _count(tree, _find_present(cache, key))
+    placed = _count(tree, find_placed(cache, key))
     return tuple(
-        GangCount(_full_name(key, one), tree.count(one.name, members), one.min_member)
+        SubGroupCount(
+            one.name,
+            one.min_member,
+            tree.count(one.name, present),
+            tree.count(one.name, placed),
+            is_complete=not tree.find_short(one.name, present),
+        )
         for one in tree.groups
     )
+
+
+def first_incomplete(counts: tuple[SubGroupCount, ...], most: int) -> tuple[SubGroupCount, ...]:
+    """Return all sub-groups if they are few, else the first of those that lack members."""
+    if len(counts) <= most:
+        return counts
+    return tuple(one for one in counts if not one.is_complete)[:most]
 
 
 def count_useless(cache: GangCache, key: GangKey) -> int:
