@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group
-from tests.cluster import SCORING, placed_on
+from tests.cluster import SCORING, placed_on, plan_in
 from tests.core.test_holds import A, B, Scene, started
 
 from koord.core.gang.reasons import KeptForReplacements
@@ -20,7 +20,10 @@ from koord.core.preemption.search import Context, plan_preemption
 from koord.core.queue import unit_of
 
 if TYPE_CHECKING:
-    from koord.core.plan import Unit
+    from collections.abc import Sequence
+
+    from koord.core.framework.cycle import Cycle
+    from koord.core.plan import Plan, Unit
     from koord.core.reasons import Reason
 
 LOW, HIGH = 10, 1000
@@ -47,8 +50,8 @@ def add_gang(scene: Scene, count: int, priority: int) -> Unit:
 
 
 def search(scene: Scene, unit: Unit) -> Preemption | Reason:
-    def prepare(cycle: object) -> None:
-        scene.holds.reserve(cycle, unit, SCORING)  # type: ignore[arg-type]
+    def prepare(cycle: Cycle) -> None:
+        scene.holds.reserve(cycle, unit, SCORING)
 
     return plan_preemption(scene.state, unit, context=Context(prepare=prepare))
 
@@ -111,6 +114,22 @@ def test_holds_are_known_from_objects_alone(
     group = make_pod_group(A, 2).wait(600).build()
     scene.cluster.pod_groups(replace(group, history=history))
     assert bool(len(assume_holds(scene.state, 900.0))) is is_kept
+
+
+def test_many_equal_units_are_tried_over_the_room_of_others_once() -> None:
+    scene = make_scene(nodes=2)
+    pods = [make_pod(f"p-{at}").gpu(9).priority(HIGH).build() for at in range(50)]
+    runs = 0
+
+    def run(cycle: Cycle, units: Sequence[Unit]) -> Plan:
+        nonlocal runs
+        runs += 1
+        return plan_in(cycle, units)
+
+    units = [unit_of(pod) for pod in pods]
+    outcome = scene.holds.plan(scene.cluster.open_cycle(), units, run, SCORING, 0.0)
+    assert len(outcome.refusals) == 50
+    assert runs < 10
 
 
 @settings(max_examples=60, deadline=None)

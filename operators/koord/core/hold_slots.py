@@ -5,7 +5,8 @@ one of its users, so that it is neither kept twice nor given to others, and the 
 paying for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from koord.core.framework.cycle import Cycle, Place
 from koord.core.gang.cache import order_of
 from koord.core.gang.lost_members import Lost
 from koord.core.gang_model import ROOT, GangKey
+from koord.core.plan import Unit
 from koord.core.pods import Pod, PodPhase, holder_of
 from koord.core.preemption.protection import find_lasting_protection
 from koord.core.reservation.session import ReservationSession
@@ -156,3 +158,21 @@ def count_slots(state: ClusterState, gang: GangKey, lost: Sequence[Lost]) -> dic
         if one.missing > len(using):
             sizes[one.sub_group] = one.missing - len(using)
     return sizes
+
+
+def describe(unit: Unit) -> Hashable:
+    """Return what is equal for units that fit on the same nodes, and into the same quotas."""
+    return tuple(
+        (
+            demand.required,
+            demand.constraint,
+            demand.gang if demand.placed or demand.sub_groups is not None else "",
+            frozenset(Counter(map(_describe_pod, demand.pods)).items()),
+        )
+        for demand in unit.demands
+    )
+
+
+def _describe_pod(pod: Pod) -> Hashable:
+    asked = (pod.shape, pod.claims, pod.said, pod.attraction, pod.planned_node)
+    return (*asked, pod.namespace, pod.quota)

@@ -19,7 +19,7 @@ the shape of a running member. Nothing here writes or reads a clock.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -32,7 +32,7 @@ from koord.core.gang.quorum import find_to_replace
 from koord.core.gang.reasons import KeptForReplacements
 from koord.core.gang_history import Happened
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, GangKey
-from koord.core.hold_slots import Slot, count_slots, make_slots, priority_of
+from koord.core.hold_slots import Slot, count_slots, describe, make_slots, priority_of
 from koord.core.plan import Demand, Placement, Plan, Refusal, Unit, UnitKey
 from koord.core.plugins.rejections import RejectionsSession
 from koord.core.pods import Pod
@@ -263,6 +263,9 @@ class _HoldPlanner:
     open: Callable[[UnitKey, float, float], _Hold]
     placed: list[UnitKey] = field(default_factory=list)
     """Units of which the hold has served its purpose."""
+    in_vain: set[tuple[Hashable, int]] = field(default_factory=set)
+    """Like which units some did not fit without so many holds that yield to them: as room only gets
+    less, such units are planned with the others."""
     placements: list[Placement] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -290,7 +293,10 @@ class _HoldPlanner:
         """Whether a unit has no hold, will get none, and may not use those of others."""
         if unit.lease_seconds or any(hold.slots for hold in self.partial.values()):
             return False
-        return not self._holds_of(unit) and not self._yielding(unit)
+        if self._holds_of(unit):
+            return False
+        yielding = self._yielding(unit)
+        return not yielding or (describe(unit), len(yielding)) in self.in_vain
 
     def _yielding(self, unit: Unit) -> list[_Hold]:
         """Return the holds of others that a unit may take, of the highest priority first."""
@@ -388,6 +394,8 @@ class _HoldPlanner:
         outcome = self.run(self.cycle, (replace(unit, demands=demands),)) if demands else before
         for hold in others:
             self.reserve(hold, elsewhere=bool(hold.gang))
+        if not outcome.placements:
+            self.in_vain.add((describe(unit), len(others)))
         if outcome.placements or not outcome.refusals:
             return outcome
         reason = outcome.refusals[0].reason
