@@ -216,9 +216,7 @@ def test_since_is_when_the_reason_began(cluster: Cluster) -> None:
     assert then > first
 
 
-def test_a_waiting_pod_and_its_job_have_events_that_name_the_next_command(
-    cluster: Cluster,
-) -> None:
+def test_a_waiting_gang_has_one_event_that_names_the_next_command(cluster: Cluster) -> None:
     cluster.add_nodes(1)
     cluster.pod_group("large", 2)
     pod = make_pod(cluster.namespace, "x", group="large")
@@ -229,16 +227,14 @@ def test_a_waiting_pod_and_its_job_have_events_that_name_the_next_command(
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "large"}, "spec": spec}
     cluster.box.client.create(path, body)
     cluster.expect(lambda: len(cluster.pods()) == 2, "the Job has its pods")
-    name = next(iter(cluster.pods()))
     where = ("-n", cluster.namespace)
+    kind = "podgroups.scheduling.sigs.k8s.io"
     cluster.expect(
-        lambda: "koord explain pod" in cluster.box.kubectl("describe", "pod", name, *where),
-        "the pod says why",
+        lambda: "koord explain pg" in cluster.box.kubectl("describe", kind, "large", *where),
+        "the PodGroup says why",
     )
-    cluster.expect(
-        lambda: "koord explain pg" in cluster.box.kubectl("describe", "job", "large", *where),
-        "the Job says why",
-    )
+    waiting = [*((events_of(cluster, "Pod", name)) for name in cluster.pods())]
+    assert not any(one["reason"] == "InsufficientNodes" for found in waiting for one in found)
     answer = ask(cluster, "explain", "job/large", *where)
     assert (answer["kind"], answer["name"]) == ("PodGroup", "large")
 
