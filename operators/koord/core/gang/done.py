@@ -86,7 +86,7 @@ def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> frozenset[Bond]:
     is_complete = all(_is_complete(cache, gang) for gang in gangs)
     of_run = _follow(living, members, ignored=_BARE if is_complete else None)
     if is_complete:
-        return frozenset(of_run)
+        return frozenset(bond for bond in of_run if set(_marks_of(bond)) != {_BARE})
     starts = Counter[str]()
     for bond, count in members.items():
         starts[bond.start] += count
