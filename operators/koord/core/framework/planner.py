@@ -381,7 +381,8 @@ def _leave_open(cycle: Cycle, unit: Unit, placed: list[Assignment]) -> list[Assi
     if not any(pod.may_need_kube_scheduler for pod in theirs):
         return placed
     reasons = cycle.obstacles(theirs)
-    tied = {demand.gang for demand in unit.demands if demand.constraint is not None}
+    constrained = (demand.pods for demand in unit.demands if demand.constraint is not None)
+    tied = {pod.uid for pods in constrained for pod in pods}
 
     def is_open(one: Assignment) -> bool:
         pod, shape = one.pod, cycle.shape_of(one.pod)
@@ -390,8 +391,7 @@ def _leave_open(cycle: Cycle, unit: Unit, placed: list[Assignment]) -> list[Assi
             pod.shape.node_selector,
             pod.shape.terms,
         )
-        is_tied = pod.gang is not None and pod.gang.key in tied
-        return is_unknown and not (one.allocations or is_narrowed or is_tied)
+        return is_unknown and not (one.allocations or is_narrowed or pod.uid in tied)
 
     return [
         replace(one, is_open=True) if _is_bound_by_others(one.pod) and is_open(one) else one
