@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.operators.test_devices import DEVICES, make_device
 from tests.operators.test_everyday import ask, koord
+from tests.operators.test_profiles import Profiles
 from tests.operators.test_quotas import GPU, Quotas
 from tests.operators.test_reservations import Reservations, reservations
 
@@ -94,6 +95,33 @@ def test_a_device_fails_while_it_is_used(cluster: Cluster, quotas: Quotas) -> No
     finally:
         for name in nodes:
             cluster.box.client.delete(f"{DEVICES}/{name}")
+
+
+@pytest.mark.parametrize("minimum", [0, 24])
+def test_a_node_leaves_its_pool_while_it_is_used(
+    cluster: Cluster, quotas: Quotas, minimum: int
+) -> None:
+    profiles = Profiles(cluster)
+    nodes = cluster.add_nodes(4)
+    for name in nodes[:3]:
+        profiles.put(name, "a")
+    profiles.create("a", quotas.name("root"), "a", **{"deletion-policy": "Delete"})
+    profiles.wait("a", "Ready", "True", "Made")
+    quotas.create("team", minimum, 24, {"parent": quotas.name("root")})
+    quotas.create("rest", 8, 8)
+    start(cluster, quotas, "a", 1)
+    cluster.expect_bound("a-0")
+    profiles.put(cluster.bound()["a-0"], "b")
+    cluster.expect(lambda: profiles.get("a")["status"]["nodes"] == 2, "the profile says so")
+    # Two nodes of the pool are free, and one of the others.
+    start(cluster, quotas, "b", 2)
+    cluster.expect_bound("b-0", "b-1")
+    cluster.gang("c", 1, labels=quotas.label("rest"))
+    cluster.expect_bound("c-0")
+    for name in cluster.pods():
+        cluster.delete_pod(name)
+    quotas.delete("rest")
+    profiles.delete("a")
 
 
 @pytest.mark.parametrize("members", [1, 2])
