@@ -36,6 +36,7 @@ from tests.model.store import NODES, PODS, Obj, decode
 from tests.support.plan_keys import make_keys
 
 from koord.api.keys import gang, operators
+from koord.core.quota_audit import find_drift
 from koord.kube.client import Media
 from koord.kube.kinds import PLACEMENT, POD_GROUP, RESERVATION
 from koord.runtime.settings import Settings
@@ -80,6 +81,14 @@ class World:
 
     def advance(self, seconds: float) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
+        self._compare_quotas()
+
+    def _compare_quotas(self) -> None:
+        """Compare what is kept of quotas with what a process that starts now would add up."""
+        state = None if self.parts is None else self.parts.reader.state
+        if state is not None and state.quotas.is_in_use:
+            for one in find_drift(state):
+                self.ledger.blame(f"quotas add up differently after a restart: {one}")
 
     def settle(self, longest: float = 240.0) -> None:
         """End all faults, and wait until nothing is written any more."""
