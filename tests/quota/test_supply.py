@@ -188,3 +188,12 @@ def test_what_is_left_of_supply_is_free_on_nodes_and_a_restart_changes_nothing(
         used = cluster.state.quotas.usage.of("team").used.get(GPU, 0)
         if "team" in cluster.state.quotas.catalog.registry.specs:
             assert found[""][GPU] - used == sum(free_on(cluster, node) for node in open_nodes)
+
+
+def test_as_koordinator_has_it_capacity_is_what_nodes_offer_and_nothing_piles_up() -> None:
+    cluster = make_cluster(2, compat=True).quotas(TEAM)
+    for at in range(20):
+        cluster.pods(replace(worker("a", f"gone-{at}"), uid=f"uid-{at}"))
+        assert total(cluster) == 16
+    assert not cluster.state.quotas.usage.take_touched()
+    assert len(cluster.state.quotas.usage.nodes()) == 1

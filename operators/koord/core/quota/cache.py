@@ -116,12 +116,14 @@ class QuotaCache:
     def upsert_node(self, node: Node) -> None:
         """Take in a node."""
         self._nodes[node.name] = node
-        self.supply.upsert_node(node)
+        if self.rules.supplies_use:
+            self.supply.upsert_node(node)
 
     def remove_node(self, name: str) -> None:
         """Note that a node is gone."""
         self._nodes.pop(name, None)
-        self.supply.remove_node(name)
+        if self.rules.supplies_use:
+            self.supply.remove_node(name)
 
     def quota_of(self, pod: Pod) -> QuotaName:
         """Return the quota that a pod counts for; the default quota if it is under none.
@@ -384,6 +386,7 @@ class QuotaCache:
         specs = self.catalog.registry.specs
         if self.rules.supplies_use:
             return self.supply.totals(self.usage, specs)
+        self.usage.take_touched()  # nobody else does
         counted = (node for node in self._nodes.values() if is_counted(node, self.rules))
         totals = tree_totals(
             add_up(node.allocatable for node in counted), specs.values(), self.rules

@@ -57,6 +57,15 @@ class _Layout:
     apart: tuple[TreeId, ...] = ()
     """Those whose nodes are not the default tree's, sorted."""
 
+    def has_same_nodes(self, other: "_Layout") -> bool:
+        """Whether each node is for the same trees as there."""
+        return (self.selectors, self.apart) == (other.selectors, other.apart)
+
+    def find_moved(self, before: "_Layout") -> set[QuotaName]:
+        """Return the quotas whose use counts otherwise than before."""
+        names = () if self is before else self.counted.keys() | before.counted.keys()
+        return {one for one in names if self.counted.get(one) != before.counted.get(one)}
+
     def is_in(self, node: Node, tree: TreeId) -> bool:
         return any(is_selected(node.labels, one) for one in self.selectors[tree])
 
@@ -138,12 +147,14 @@ class Supply:
         return self._sums.get((what, tree), NOTHING)
 
     def _update(self, use: UsageTracker, specs: Mapping[QuotaName, QuotaSpec]) -> None:
-        layout = self._layout
+        before = self._layout
         if specs != self._specs:
-            self._specs, layout = dict(specs), _lay_out(specs)
-        if use is not self._use or layout != self._layout:
-            self._layout, self._parts, self._sums = layout, {}, {}
+            self._specs, self._layout = dict(specs), _lay_out(specs)
+        if use is not self._use or not self._layout.has_same_nodes(before):
+            self._parts, self._sums = {}, {}
             self._stale = {*self._nodes, *use.nodes()}
+        elif moved := self._layout.find_moved(before):
+            self._stale |= use.nodes_of(moved)
         # Should anything fail below, all is added up again next time.
         self._use = None
         stale, self._stale = self._stale | use.take_touched(), set()

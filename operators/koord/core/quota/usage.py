@@ -142,6 +142,14 @@ class UsageTracker:
         """Return the nodes that pods use, whether or not there are such nodes."""
         return self._on_nodes.keys()
 
+    def nodes_of(self, quotas: Collection[QuotaName]) -> set[str]:
+        """Return the nodes that pods of any of these quotas use."""
+        return {
+            node
+            for node, counts in self._on_nodes.items()
+            if any(quota in quotas for quota, _ in counts)
+        }
+
     def on_node(self, name: str) -> dict[QuotaName, dict[str, int]]:
         """Return what the pods of each quota use of a node; the same pods as in ``used``."""
         found: dict[QuotaName, dict[str, int]] = {}
