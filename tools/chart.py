@@ -50,6 +50,7 @@ class Part(NamedTuple):
 PARTS = (
     Part("operators", "manifests/base"),
     Part("inject", "manifests/overlays/inject", "inject"),
+    Part("enforce", "manifests/overlays/enforce", "enforce"),
     Part("devices", "manifests/overlays/devices", "devices"),
     Part("device-agent", "manifests/overlays/device-agent", "deviceAgent"),
     Part("network", "manifests/overlays/network", "network"),

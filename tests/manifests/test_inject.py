@@ -180,10 +180,53 @@ def test_the_policy_uses_the_keys_of_the_api():
 
 def test_the_excluded_namespace_is_that_of_the_operators():
     namespace, *_ = load_all((MANIFESTS / "cluster/namespace.yaml").read_text(encoding="utf-8"))
-    (_, binding) = load_all((MANIFESTS / "overlays/inject/policy.yaml").read_text(encoding="utf-8"))
-    (expression,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
-    assert expression == {
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": [namespace["metadata"]["name"]],
-    }
+    text = (MANIFESTS / "overlays/inject/policy.yaml").read_text(encoding="utf-8")
+    bindings = [one for one in load_all(text) if one["kind"].endswith("Binding")]
+    assert len(bindings) == 2
+    for binding in bindings:
+        selector = binding["spec"]["matchResources"]["namespaceSelector"]
+        assert {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": [namespace["metadata"]["name"]],
+        } in selector["matchExpressions"]
+
+
+@pytest.fixture(scope="module")
+def accelerated(guarded):
+    """A namespace in which all pods that ask for accelerators are gated."""
+    name = f"test-{secrets.token_hex(3)}"
+    guarded.create_namespace(name)
+    guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=accelerators")
+    namespace = Namespace(guarded, name)
+    wait_for(lambda: gates_of(namespace.create(make_pod(GROUP))) == [GATE], "the policy in force")
+    yield namespace
+    guarded.client.delete(f"/api/v1/namespaces/{name}")
+
+
+def ask(resource, kind="limits", field="containers"):
+    container = {"name": "g", "image": "x", "resources": {kind: {resource: 1}}}
+    if kind == "requests":
+        container["resources"]["limits"] = {resource: 1}
+    others = {} if field == "containers" else {"containers": [{"name": "c", "image": "x"}]}
+    return {field: [container], **others}
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("spec", "is_gated"),
+    [
+        (ask("nvidia.com/gpu"), True),
+        (ask("nvidia.com/gpu", "requests"), True),
+        (ask("nvidia.com/mig-1g.5gb"), True),
+        (ask("koordinator.sh/gpu-core"), True),
+        (ask("amd.com/gpu", field="initContainers"), True),
+        (ask("cpu"), False),
+        ({}, False),
+        ({**ask("nvidia.com/gpu"), "schedulerName": "volcano"}, False),
+    ],
+)
+def test_all_pods_that_ask_for_accelerators_are_gated(accelerated, injected, spec, is_gated):
+    admitted = accelerated.create(make_pod(**spec))
+    assert (gates_of(admitted) == [GATE]) == is_gated
+    assert gates_of(injected.create(make_pod(**spec))) == []

@@ -93,7 +93,7 @@ class ElasticQuotaStatus(Model):
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
     """Conditions of the quota: Accepted, Ready, ConfigInvalid, Borrowing, Lending,
-    OverEntitlement, MinScaled, UnmanagedUsage, Terminating."""
+    OverEntitlement, MinScaled, UnmanagedUsage, Terminating, Enforced."""
     last_valid_spec: KeptSpec | None = None
     """The last valid settings, which are those of the spec if valid. They are in force unless the
     parent is gone."""

@@ -16,8 +16,10 @@ from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.leases import NAMES, Leader, age_of, get_lease, make_leader
 from koord.cli.output import format_age, make_table, print_in
+from koord.core.text import MAX_NAMES, named, plural
 from koord.kube.election import Lease
 from koord.kube.errors import Forbidden, KubeError
+from koord.kube.leader_report import LeaderReport
 
 _LABEL: Final = "app.kubernetes.io/part-of=koord-operators"
 
@@ -90,6 +92,9 @@ def make_document(one: Leader) -> dict[str, Any]:
         "blocked": report.blocked if report else None,
         "incomplete": report.incomplete if report else None,
         "reasons": dict(report.reasons) if report else {},
+        "openNamespaces": list(report.open_namespaces) if report else [],
+        "openNamespaceCount": report.open_count if report else None,
+        "enforcedNamespaceCount": report.enforced if report else None,
         "reclaimAfterSeconds": report.reclaim_after if report else None,
         "lastError": (report.last_error or None) if report else None,
         "lastErrorAt": (report.last_error_at or None) if report else None,
@@ -135,6 +140,20 @@ def _draw(one: Leader, namespace: str) -> Iterator[RenderableType]:
         table.add_row("  reasons", reasons or "none")
         after = report.reclaim_after
         table.add_row("  reclaim", "off" if after is None else f"after {after:g} s of over-use")
+    for at, text in enumerate(_describe_open(report)):
+        table.add_row("  quotas" if at == 0 else "", text)
     last = f"{report.last_error_at} {report.last_error}".strip()
     table.add_row("  last problem", last or "none")
     yield table
+
+
+def _describe_open(report: LeaderReport) -> Iterator[str]:
+    """Yield whom quotas bind, if that is known and quotas cover any namespaces."""
+    if report.open_count:
+        names = named(report.open_namespaces) if report.open_count <= MAX_NAMES else ""
+        some = ", ".join(report.open_namespaces[:MAX_NAMES])
+        more = report.open_count - MAX_NAMES
+        yield f"open: pods of {names or f'{some} and {more} more'} are limited only if they opt in"
+        yield "(kubectl apply -k manifests/overlays/enforce makes them)"
+    elif report.open_count == 0 and report.enforced:
+        yield f"bind every pod of {plural(report.enforced, 'namespace')}"

@@ -155,4 +155,4 @@ def _would_opt_in(pod: Pod, state: ClusterState) -> bool:
     if pod.handling is not Handling.NOT_OURS:
         return True
     labels = state.plugin(InterPod).namespaces.get(pod.namespace, {})
-    return labels.get(operators.INJECT) == "enabled" and bool(pod.gang or pod.quota)
+    return operators.INJECT in labels and bool(pod.gang or pod.quota)

@@ -73,6 +73,8 @@ class QuotaStatusPolicy:
     sink: QuotaSink
     clock: Callable[[], float] = time.monotonic
     is_busy: Callable[[], bool] = lambda: False
+    enforcement: Callable[[QuotaSpec], ConditionPatch | None] = lambda _: None
+    """Returns whether pods of the namespaces of a quota must opt in."""
     revoke_delay: float | None = None
     """Seconds after which over-use is reclaimed, None if it is not: for the texts only."""
     summaries: tuple[Summary, ...] = ()
@@ -187,6 +189,7 @@ class QuotaStatusPolicy:
                 for one in findings
             ),
             *self._ask_hooks(quota, summary),
+            *filter(None, (self.enforcement(quota),)),
         )
         fields = _make_fields(summary)
         fields["state"] = name_state(summary, over, book.problems.get(key))

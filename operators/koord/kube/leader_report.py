@@ -43,6 +43,8 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     ``not_ready`` names what is not read yet, or stale. ``reclaim_after`` is how many seconds
     over-use of a quota lasts before it is reclaimed; None: it is not.
     ``refused``: the writes that the API server refuses, with its answers.
+    ``open_namespaces`` are some of those that quotas cover and nothing makes pods opt in; there are
+    ``open_count``, None if that is not known, beside ``enforced`` where pods must opt in.
     ``compat``: it follows Koordinator's behaviour where the two differ.
     ``preemption`` and ``quota`` are None in the report of a leader that does not say.
     """
@@ -58,6 +60,9 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     preemption: PreemptionReport | None = None
     quota: QuotaReport | None = None
     compat: bool = False
+    open_namespaces: tuple[str, ...] = ()
+    open_count: int | None = None
+    enforced: int = 0
     last_error: str = ""
     last_error_at: str = ""
 

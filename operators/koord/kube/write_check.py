@@ -34,6 +34,7 @@ class Write(NamedTuple):
     resource: str
     verb: str
     namespace: str = ""
+    name: str = ""
 
     def __str__(self) -> str:
         resource, slash, subresource = self.resource.partition("/")
@@ -103,13 +104,13 @@ async def find_missing_rights(client: Client, chosen: Collection[str]) -> tuple[
     What the server does not answer counts as a right: the write itself will tell.
     """
     writes = sorted({write for name in chosen for write in WRITES.get(name, ())})
-    allowed = await asyncio.gather(*(_is_allowed(client, write) for write in writes))
+    allowed = await asyncio.gather(*(is_allowed(client, write) for write in writes))
     return tuple(write for write, may in zip(writes, allowed, strict=True) if may is False)
 
 
 async def find_denying_policy(client: Client, namespace: str) -> str:
     """Return the name of a policy of ours that lets others write results of pods, but not us."""
-    if not await _is_allowed(client, Write("", "pods", "create", namespace)):
+    if not await is_allowed(client, Write("", "pods", "create", namespace)):
         return ""
     path = f"/api/v1/namespaces/{namespace}/pods"
     try:
@@ -122,7 +123,8 @@ async def find_denying_policy(client: Client, namespace: str) -> str:
     return ""
 
 
-async def _is_allowed(client: Client, write: Write) -> bool | None:
+async def is_allowed(client: Client, write: Write) -> bool | None:
+    """Ask for a right; None if the server does not tell."""
     resource, _, subresource = write.resource.partition("/")
     asked = {
         "group": write.group,
@@ -130,6 +132,7 @@ async def _is_allowed(client: Client, write: Write) -> bool | None:
         "subresource": subresource,
         "verb": write.verb,
         "namespace": write.namespace,
+        "name": write.name,
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",

@@ -27,7 +27,7 @@ from koord.kube.kinds import PLACEMENT
 from koord.kube.leader_report import MAX_ERROR, LeaderReport, encode_report
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
 from koord.runtime.collectors import leadership
-from koord.runtime.descriptions import report_queue
+from koord.runtime.descriptions import report_enforcement, report_queue
 from koord.runtime.discovery import (
     Definitions,
     check_installed,
@@ -121,7 +121,7 @@ class _Process:
     async def report(self) -> NoReturn:
         """Keep what we say of ourselves in the Lease current while we lead."""
         while True:
-            queued = report_queue(self.parts)
+            queued = {**report_queue(self.parts), **report_enforcement(self.parts)}
             self.lease.elector.election.report = encode_report(
                 LeaderReport(
                     version=version_of("koord-operators"),
@@ -168,7 +168,7 @@ async def run_operators(options: Options) -> None:
         parts.lease = lease.ref
         parts.metrics.watch(leadership(lambda: fence.is_open))
         access = await options.credentials.current()
-        namespace = own_namespace(access)
+        parts.namespace = namespace = own_namespace(access)
         rights = WriteRights(own_client, options.operators, namespace, in_pod=access.in_pod)
         await rights.check()
         makes_keys = PLACEMENT in options.operators

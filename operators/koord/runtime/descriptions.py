@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
 
 _MOST_REASONS: Final = 8
+_MOST_OPEN: Final = 20
 _NAMES: Final[Mapping[str, str]] = {
     "name": "name",
     "parentName": "parent",
@@ -59,6 +60,19 @@ def describe_placement(parts: "Parts") -> dict[str, object]:
         "waiting": {key: reason.code for key, reason in queue.incomplete()},
         "kept": placement.holds.reserved_pods(),
         "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},
+    }
+
+
+def report_enforcement(parts: "Parts") -> dict[str, Any]:
+    """Return whom quotas bind, for the Lease; nothing where that is not known."""
+    enforcement = parts.enforcement
+    if enforcement is None or enforcement.enforced is None:
+        return {}
+    found = enforcement.find_open()
+    return {
+        "open_namespaces": found[:_MOST_OPEN],
+        "open_count": len(found),
+        "enforced": len(enforcement.enforced),
     }
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from koord.controllers.bind_turns import BindTurns
 from koord.controllers.device_status import DeviceStatusPolicy
+from koord.controllers.enforcement import Enforcement
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.node_resources import NodeResourcesPolicy
@@ -45,6 +46,7 @@ from koord.core.holds import Holds
 from koord.core.pods import Pod
 from koord.core.preemption.search import PreemptionOptions
 from koord.core.quota.claims import ReclaimSetting
+from koord.kube.enforcement import EnforcementMap
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.kinds import (
@@ -273,7 +275,15 @@ def start_quotas(parts: "Parts") -> None:
         is_busy=parts.is_binding,
         revoke_delay=parts.settings.reclaims_after,
     )
-    parts.keep_status(policy)
+    controller = parts.keep_status(policy)
+    enforcement = Enforcement(
+        parts.reader.state,
+        EnforcementMap(parts.client, lambda: parts.namespace),
+        on_change=controller.wake,
+    )
+    policy.enforcement = enforcement.describe
+    parts.enforcement = enforcement
+    parts.background.append(enforcement.run)
     parts.metrics.watch_quotas(QuotaSeries(lambda: policy.summaries))
 
 

@@ -35,6 +35,7 @@ from koord.kube.status import AT_ONCE, Form, Pace, Present, StatusWriter, applie
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import assumed_pods, reflector_series, status_writes
 from koord.runtime.discovery import Definitions, NameGuard, name_of
+from koord.runtime.election import DEFAULT_NAMESPACE
 from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
@@ -44,6 +45,7 @@ from koord.runtime.settings import Settings, UnisolatedShares
 if TYPE_CHECKING:
     import kopf
 
+    from koord.controllers.enforcement import Enforcement
     from koord.controllers.placement import PlacementController
     from koord.controllers.preemption import PreemptionController
     from koord.kube.objects import ObjectRef
@@ -81,6 +83,9 @@ class Parts:
         self.preemption: PreemptionController | None = None
         self.events: EventRecorder | None = None
         self.name_guard: NameGuard | None = None
+        self.enforcement: Enforcement | None = None
+        self.namespace = DEFAULT_NAMESPACE
+        """Where we run, or are taken to run."""
         self.resources = required_resources(operators)
         """The custom resources that the operators read or validate, by API version and plural."""
         self.definitions = Definitions(frozenset(starmap(name_of, self.resources)))
