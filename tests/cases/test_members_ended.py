@@ -24,7 +24,14 @@ SLOW_SECONDS = 100.0
 
 
 def make_job(
-    cluster: Cluster, name: str, pods: int, *, group: str = "", completions: int = 0, run: str = ""
+    cluster: Cluster,
+    name: str,
+    pods: int,
+    *,
+    group: str = "",
+    completions: int = 0,
+    run: str = "",
+    **more: Any,
 ) -> None:
     """Create an Indexed Job whose pods are members of a gang, of the same name by default."""
     pod = make_pod(cluster.namespace, "", gpus=1, group=group or name)
@@ -35,6 +42,7 @@ def make_job(
         "completions": completions or pods,
         "completionMode": "Indexed",
         "backoffLimit": 9,
+        **more,
         "template": {"metadata": metadata, "spec": {**pod["spec"], "restartPolicy": "Never"}},
     }
     path = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs"
@@ -92,7 +100,10 @@ def test_index_is_retried_after_the_others_have_succeeded(slow: Cluster, policy:
     expect_quorum(slow, "tail", f"3 of 3 members of {slow.namespace}/tail present (2 succeeded)")
     assert "Create" not in explain_text(slow, "tail")
     end_members(slow, "tail", "Succeeded", 2)
-    slow.expect(lambda: slow.get_group("tail")["status"]["phase"] == "Finished", "it is finished")
+    slow.expect(
+        lambda: slow.get_group("tail").get("status", {}).get("phase") == "Finished",
+        "it is finished",
+    )
 
 
 def test_last_wave_is_smaller_than_the_minimum(slow: Cluster) -> None:
@@ -127,15 +138,41 @@ def test_member_that_was_preempted_starts_again_beside_those_that_are_done(slow:
     slow.expect(lambda: len(slow.bound()) == 2 and names["worker"] not in slow.bound(), "again")
 
 
-def test_group_does_not_wait_for_a_gang_that_is_done(slow: Cluster) -> None:
+def test_member_whose_job_is_removed_when_it_is_done_is_not_lost(slow: Cluster) -> None:
+    """A driver beside a worker that goes on; the worker is made again later, by its own Job."""
+    slow.pod_group("pair", 2, **{ON_FAILURE: "RestartGang"})
+    make_job(slow, "driver", 1, group="pair", ttlSecondsAfterFinished=3)
+    make_job(slow, "worker", 1, group="pair")
+    slow.expect(lambda: slow.running("pair") == 2, "both run")
+    driver, worker = sorted(slow.bound())
+    end(slow, driver)
+    slow.expect(lambda: driver not in slow.pods(), "the Job of the driver is removed")
+    slow.expect(
+        lambda: slow.get_group("pair").get("status", {}).get("succeeded") == 0,
+        "the operators see it",
+    )
+    expect_quorum(slow, "pair", "(1 succeeded)")
+    assert slow.group_reason("pair", "Degraded") == "AtStrength"
+    assert set(slow.bound()) == {worker}, "it is not evicted for a restart that cannot be whole"
+    slow.operators.kill()
+    slow.delete_pod(worker)
+    slow.operators.start()
+    slow.expect(lambda: len(slow.bound()) == 1 and worker not in slow.bound(), "again, alone")
+
+
+@pytest.mark.parametrize("ttl", [None, 3], ids=["kept", "removed"])
+def test_group_does_not_wait_for_a_gang_that_is_done(slow: Cluster, ttl: int | None) -> None:
     """All of the other gang is lost, so that nothing of the group lives any more."""
     listing = "[" + ",".join(f'"{slow.namespace}/{name}"' for name in ("prepare", "train")) + "]"
     for name in ("prepare", "train"):
         slow.pod_group(name, 2, **{GROUPS: listing})
-        make_job(slow, name, 2)
+        make_job(slow, name, 2, ttlSecondsAfterFinished=ttl)
     for name in ("prepare", "train"):
         expect_running(slow, name, 0, 1)
+    slow.expect(lambda: "runs" in slow.get_group("train").get("status", {}), "it is remembered")
     end_members(slow, "prepare", "Succeeded", 0, 1)
+    if ttl is not None:
+        slow.expect(lambda: len(slow.pods()) == 2, "the Job is removed with its pods")
     lost = members(slow, "train")
     for name in lost.values():
         slow.delete_pod(name)

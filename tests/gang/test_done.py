@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_pod, make_pod_group
 from tests.gang.test_quorum import make_book, ready
 
-from koord.core.gang.done import count_done, find_done, has_succeeded
+from koord.core.gang.done import (
+    MAX_ID,
+    MAX_RECORDED,
+    count_done,
+    find_done,
+    has_succeeded,
+    record_run,
+)
 from koord.core.gang.failure import find_restart
 from koord.core.gang.quorum import (
     Ready,
@@ -26,6 +34,7 @@ from koord.core.gang.quorum import (
 )
 from koord.core.gang.reasons import GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, observe
+from koord.core.gang.tally import bond_of
 from koord.core.gang_model import MatchPolicy, OnMemberFailure, Phase, SubGroup, SubGroupTree
 from koord.core.pods import OwnerReference, Pod, PodPhase
 
@@ -187,6 +196,84 @@ def test_sub_groups_count_members_that_are_done() -> None:
     assert [pod.name for unit in ready(book).units for pod in unit.pods] == ["x-1"]
 
 
+def remember(book: GangCache) -> None:
+    """Write what the statuses of the PodGroups are to remember."""
+    for key in (A, B):
+        if (group := book.pod_group(key)) is not None:
+            book.upsert_pod_group(replace(group, runs=record_run(book, key)))
+
+
+def remove(book: GangCache, *names: str) -> None:
+    for name in names:
+        book.remove_pod(f"uid-default-{name}")
+
+
+def test_member_that_is_done_and_removed_is_not_lost() -> None:
+    """A driver whose Job is removed some time after it has finished, beside a running worker."""
+    group = make_pod_group(A, 2).on_member_failure(OnMemberFailure.RESTART_GANG).build()
+    driver = make_member("driver", owner="start", start=2)
+    worker = owned(make_member("worker", PodPhase.RUNNING, owner="start", start=2), "job")
+    book = make_book(build(owned(driver, "driver"), worker), [group])
+    remember(book)
+    remove(book, "driver")
+    assert count_done(book, A) == 1
+    assert find_restart(book, A) is None, "the driver does not come again"
+    assert not find_done(book, A), "its pod is gone"
+    remember(book)
+    assert count_done(book, A) == 1, "it is remembered further on"
+
+
+def prepare_and_train() -> GangCache:
+    """Make a group of two gangs that have run: one is done, of the other all pods have failed."""
+    groups = [make_pod_group(key, 2).group(A, B).build() for key in (A, B)]
+    pods = [
+        owned(make_member(f"{key[-1]}-{i}", phase, gang=key, owner="start", start=4), key)
+        for key, phase in ((A, SUCCEEDED), (B, FAILED))
+        for i in range(2)
+    ]
+    book = make_book(build(*pods), groups)
+    remember(book)
+    remove(book, "a-0", "a-1", "b-0", "b-1")
+    remember(book)
+    return book
+
+
+def test_group_does_not_wait_for_a_gang_whose_pods_are_done_and_removed() -> None:
+    book = prepare_and_train()
+    for at in range(2):
+        book.upsert_pod(make_waiting(f"again-{at}", gang=B, owner=B).build())
+    assert [(one.gang, one.required) for one in ready(book, B).units[0].demands] == [(B, 2)]
+
+
+def test_jobs_that_are_created_again_inherit_nothing() -> None:
+    book = prepare_and_train()
+    for at in range(2):
+        book.upsert_pod(make_waiting(f"new-{at}", gang=B, owner="another").build())
+    assert demands(book, B) == MissingMembers((GangCount(A, 0, 2),))
+    remember(book)
+    assert record_run(book, A) == (), "another run has begun"
+
+
+def test_pods_without_a_controller_inherit_nothing() -> None:
+    book = make_book(
+        build(make_member("0", owner=""), make_member("1", owner="")),
+        [make_pod_group(A, 3).build()],
+    )
+    remember(book)
+    remove(book, "0", "1")
+    book.upsert_pod(make_waiting("2", owner="").build())
+    assert count_done(book, A) == 0
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    many = [make_member(f"{i}", owner=f"o{i}") for i in range(2 * MAX_RECORDED)]
+    long = owned(make_member("long"), "x" * (MAX_ID + 1))
+    book = make_book(build(*many, long), [make_pod_group(A, 3).build()])
+    recorded = record_run(book, A)
+    assert len(recorded) == MAX_RECORDED
+    assert all(len(bond.controller) <= MAX_ID for bond, _ in recorded)
+
+
 def test_koordinator_counts_them_in_its_statuses_only() -> None:
     pods = build(make_member("0"), make_member("1"), make_waiting("again"))
     book = make_book(pods, [make_pod_group(A, 3).build()], compat=True)
@@ -285,6 +372,24 @@ def test_a_gang_starts_when_the_advice_was_followed(book: GangCache) -> None:
                 )
                 book.upsert_pod(more.build())
     assert all(isinstance(find_quorum(book, key), Reached) for key in (A, B))
+
+
+@given(draw_books(divided=st.booleans()))
+def test_what_is_remembered_changes_no_answer_and_survives_the_pods(book: GangCache) -> None:
+    before = {key: count_done(book, key) for key in (A, B)}
+    remember(book)
+    assert {key: count_done(book, key) for key in (A, B)} == before
+    again = {key: record_run(book, key) for key in (A, B)}
+    remember(book)
+    assert {key: record_run(book, key) for key in (A, B)} == again
+    gangs = [group for key in (A, B) for group in book.group(key).gangs]
+    living = {bond_of(one) for key in gangs for one in book.members(key).values() if one.is_alive}
+    for key in (A, B):
+        for pod in find_done(book, key):
+            bond = bond_of(pod)
+            if any(bond.start and bond.start == one.start for one in living):
+                book.remove_pod(pod.uid)
+                assert count_done(book, key) == before[key]
 
 
 @given(draw_books(divided=st.booleans()), st.randoms())

@@ -132,6 +132,19 @@ class GroupEpisode(Model):
     """For which unit members were evicted, where they were."""
 
 
+class GroupRun(Model):
+    """Members that belong together: of one controller, and released together."""
+
+    controller: Annotated[str, Field(max_length=64)] = ""
+    """The uid of the controller of the pods; empty for none."""
+    start: Annotated[str, Field(max_length=64)] = ""
+    """Identifies the pods that were released together; empty for none."""
+    size: Int32 = 0
+    """How many were released together."""
+    succeeded: Int32 = 0
+    """How many of the members have succeeded, those that are removed by now included."""
+
+
 class PodGroupStatus(Model):
     """What is known about the group."""
 
@@ -178,6 +191,9 @@ class PodGroupStatus(Model):
     """What happened to the group: the last episodes, of each operator at most eight."""
     incarnation: str | None = None
     """Names the set of pods that were released together; a restarted job gets a new one."""
+    runs: Annotated[list[GroupRun], Field(max_length=16)] | None = None
+    """What is remembered of members, so that those that have succeeded count also when their pods
+    are removed, as long as others of the same run live."""
 
 
 class PodGroup(Resource):

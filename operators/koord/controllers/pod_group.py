@@ -357,6 +357,8 @@ def _fields(status: GangStatus) -> dict[str, Any]:
     if status.schedule_start is not None:
         start = datetime.fromtimestamp(status.schedule_start, UTC)
         fields["scheduleStartTime"] = start.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if status.runs:
+        fields["runs"] = [bond._asdict() | {"succeeded": done} for bond, done in status.runs]
     if status.plan_id:
         fields["planID"] = status.plan_id
         fields["incarnation"] = status.incarnation

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.gang_history import Episode
 from koord.core.topology_constraint import TopologyConstraint
@@ -238,6 +238,21 @@ class Phase(StrEnum):
     UNKNOWN = "Unknown"
 
 
+class Bond(NamedTuple):
+    """What makes members those of one run: their controller, and who was released with them.
+
+    ``start`` identifies the ``size`` pods that were released together; empty and 0 for none.
+    """
+
+    controller: str
+    start: str
+    size: int
+
+
+RunRecord: TypeAlias = tuple[tuple[Bond, int], ...]
+"""Bonds of members of one run, and how many members of each are done."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """A PodGroup object: its settings, and what of its status outlives a restart.
@@ -263,3 +278,5 @@ class PodGroup:
     is_settled: bool = False
     history: tuple[Episode, ...] = ()
     """What happened to it, oldest first."""
+    runs: RunRecord = ()
+    """What its status remembers of members, also of those that are gone."""

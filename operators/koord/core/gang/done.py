@@ -15,28 +15,38 @@ done member counts if
 * or somebody of its run lives;
 * or the group still lacks members, and others that were released with it are gone: those that wait
   may be their successors.
+
+Pods that have succeeded may be removed before the others have ended. So the status of a PodGroup
+remembers the bonds of its members (controller, release) and how many of each are done. What is gone
+counts only if somebody who lives is bound to it: uids of controllers and ids of releases are never
+used again, so no later run can inherit it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.gang.cache import GangCache
-from koord.core.gang.tally import Bond, bond_of
-from koord.core.gang_model import GangKey
+from koord.core.gang.tally import bond_of
+from koord.core.gang_model import Bond, GangKey, RunRecord
 from koord.core.pods import Pod
 
 _Mark: TypeAlias = tuple[str, str]
 """What all members of a run have in common: its kind and its id."""
-_BARE: Final[_Mark] = ("controller", "")
+MAX_RECORDED: Final = 16
+"""Bonds that the status of a PodGroup remembers."""
+MAX_ID: Final = 64
+"""Characters of their ids; users may write longer ones, which are not remembered."""
 
 
 def count_done(cache: GangCache, key: GangKey) -> int:
     """Count the members of a gang that are done; with ``compat``, all that have succeeded."""
-    tally = cache.tally(key)
-    if cache.compat or not tally.done:
+    tally, recorded = cache.tally(key), _recorded(cache, key)
+    if cache.compat or not (tally.done or recorded):
         return tally.succeeded if cache.compat else 0
-    return sum(tally.bonds[bond].done for bond in _find_of_run(cache, key) & tally.bonds.keys())
+    run = _find_run(cache, key)
+    there = sum(tally.bonds[bond].done for bond in run.counted & tally.bonds.keys())
+    return there + sum(_count_gone(cache, key, bond) for bond in recorded if bond in run.linked)
 
 
 def find_done(cache: GangCache, key: GangKey) -> tuple[Pod, ...]:
@@ -44,8 +54,39 @@ def find_done(cache: GangCache, key: GangKey) -> tuple[Pod, ...]:
     tally = cache.tally(key)
     if cache.compat or not tally.done:
         return ()
-    of_run = _find_of_run(cache, key)
-    return tuple(pod for pod in tally.done.values() if bond_of(pod) in of_run)
+    counted = _find_run(cache, key).counted
+    return tuple(pod for pod in tally.done.values() if bond_of(pod) in counted)
+
+
+def record_run(cache: GangCache, key: GangKey) -> RunRecord:
+    """Return what the status of a PodGroup is to remember: what is there, and what is gone.
+
+    That of a run is dropped when another one has begun.
+    """
+    recorded, bonds = _recorded(cache, key), cache.tally(key).bonds
+    kept = {
+        bond: counts.done
+        for bond, counts in bonds.items()
+        if (bond.start or counts.done) and max(map(len, bond[:2])) <= MAX_ID
+    }
+    if recorded:
+        run = _find_run(cache, key)
+        for bond, done in recorded.items():
+            if bond in run.linked or not run.lives:
+                kept[bond] = max(kept.get(bond, 0), done)
+    most = sorted(kept.items(), key=lambda one: (-one[1], one[0]))[:MAX_RECORDED]
+    return tuple(sorted(most))
+
+
+def _recorded(cache: GangCache, key: GangKey) -> Mapping[Bond, int]:
+    pod_group = cache.pod_group(key)
+    return {} if pod_group is None else dict(pod_group.runs)
+
+
+def _count_gone(cache: GangCache, key: GangKey, bond: Bond) -> int:
+    """Count members of a bond that were done, and of which nothing is left but the record."""
+    counts = cache.tally(key).bonds.get(bond)
+    return max(_recorded(cache, key).get(bond, 0) - (0 if counts is None else counts.done), 0)
 
 
 def count_needed(cache: GangCache, key: GangKey) -> int:
@@ -60,20 +101,29 @@ def has_succeeded(cache: GangCache, key: GangKey) -> bool:
     return spec is not None and not cache.tally(key).alive and done >= max(spec.min_member, 1)
 
 
-def _find_of_run(cache: GangCache, key: GangKey) -> frozenset[Bond]:
-    """Return the bonds of the run that the living members of a group are in."""
+class _Run(NamedTuple):
+    """The run that the living members of a group are in."""
+
+    counted: frozenset[Bond]
+    """Bonds of pods that are there, whose done members count."""
+    linked: frozenset[Bond]
+    """Bonds, recorded ones included, that living members are linked with."""
+    lives: bool
+
+
+def _find_run(cache: GangCache, key: GangKey) -> _Run:
     group = cache.group(key)
     if group.excess is not None:
         return _find_in(cache, (key,))
-    return cache.recall(key, _find_of_group)
+    return cache.recall(key, _find_run_of_group)
 
 
-def _find_of_group(cache: GangCache, key: GangKey) -> frozenset[Bond]:
+def _find_run_of_group(cache: GangCache, key: GangKey) -> _Run:
     return _find_in(cache, cache.group(key).gangs)
 
 
-def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> frozenset[Bond]:
-    """Return the bonds of the run of some gangs, from counts: gangs are large, and bonds few."""
+def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _Run:
+    """Find the run of some gangs from counts: gangs are large, and bonds few."""
     members: Counter[Bond] = Counter()
     living: set[Bond] = set()
     for gang in gangs:
@@ -82,41 +132,49 @@ def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> frozenset[Bond]:
             if counts.alive:
                 living.add(bond)
     if not living:
-        return frozenset(members)
+        return _Run(frozenset(members), frozenset(), lives=False)
     is_complete = all(_is_complete(cache, gang) for gang in gangs)
-    of_run = _follow(living, members, ignored=_BARE if is_complete else None)
-    if is_complete:
-        return frozenset(bond for bond in of_run if set(_marks_of(bond)) != {_BARE})
-    starts = Counter[str]()
-    for bond, count in members.items():
-        starts[bond.start] += count
-    return frozenset(bond for bond in members if bond in of_run or not _is_whole(bond, starts))
+    gone = {bond for gang in gangs for bond in _recorded(cache, gang)} - members.keys()
+    bare: frozenset[Bond] = frozenset() if is_complete else frozenset(members)
+    followed = _follow(living, {*members, *gone}, bare)
+    linked = frozenset(bond for bond in followed if any(_marks_of(bond, bare)))
+    counted = linked & members.keys()
+    if not is_complete:
+        starts = Counter[str]()
+        for bond, count in members.items():
+            starts[bond.start] += count
+        counted |= {bond for bond in members if not _is_whole(bond, starts)}
+    return _Run(counted, linked, lives=True)
 
 
 def _is_complete(cache: GangCache, gang: GangKey) -> bool:
-    spec = cache.spec(gang)
-    return spec is not None and len(cache.tally(gang).done) >= max(spec.min_member, 1)
+    spec, done = cache.spec(gang), len(cache.tally(gang).done)
+    done += sum(_count_gone(cache, gang, bond) for bond in _recorded(cache, gang))
+    return spec is not None and done >= max(spec.min_member, 1)
 
 
-def _follow(living: Iterable[Bond], bonds: Iterable[Bond], *, ignored: _Mark | None) -> set[Bond]:
-    """Return all bonds of the runs of the living ones."""
+def _follow(living: Iterable[Bond], bonds: Iterable[Bond], bare: Collection[Bond]) -> set[Bond]:
+    """Return all bonds of the runs of the living ones.
+
+    Those in ``bare`` are linked with each other if they have no controller.
+    """
     bearers: defaultdict[_Mark, list[Bond]] = defaultdict(list)
     for bond in bonds:
-        for mark in _marks_of(bond):
-            if mark != ignored:
-                bearers[mark].append(bond)
+        for mark in _marks_of(bond, bare):
+            bearers[mark].append(bond)
     found = set(living)
     queue = list(found)
     while queue:
-        for mark in _marks_of(queue.pop()):
+        for mark in _marks_of(queue.pop(), bare):
             fresh = set(bearers.pop(mark, ())) - found
             queue += fresh
             found |= fresh
     return found
 
 
-def _marks_of(bond: Bond) -> Iterator[_Mark]:
-    yield "controller", bond.controller
+def _marks_of(bond: Bond, bare: Collection[Bond]) -> Iterator[_Mark]:
+    if bond.controller or bond in bare:
+        yield "controller", bond.controller
     if bond.start:
         yield "start", bond.start
 

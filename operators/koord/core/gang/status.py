@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from koord.core.gang.cache import GangCache, order_of
-from koord.core.gang.done import count_done
+from koord.core.gang.done import count_done, record_run
 from koord.core.gang.group import Group
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
 from koord.core.gang.quorum import (
@@ -35,7 +35,7 @@ from koord.core.gang.reasons import (
 )
 from koord.core.gang.sub_group_members import SubGroupCount, count_sub_groups, first_incomplete
 from koord.core.gang.tally import Tally, find_refused
-from koord.core.gang_model import GangKey, GangSpec, Phase
+from koord.core.gang_model import GangKey, GangSpec, Phase, RunRecord
 from koord.core.reasons import Planned, Reason
 
 
@@ -90,6 +90,7 @@ class GangStatus:
     conditions: tuple[Condition, ...]
     plan_id: str = ""
     incarnation: str = ""
+    runs: RunRecord = ()
     nodes: tuple[str, ...] = ()
     timeout_at: float | None = None
     is_denied: bool = False
@@ -193,6 +194,7 @@ def _add_plan(status: GangStatus, view: _View) -> GangStatus:
         status,
         plan_id=plans[-1] if plans else "",
         incarnation=plans[0] if plans else "",
+        runs=() if view.cache.compat else record_run(view.cache, view.key),
         nodes=tuple(sorted({node for pod in living if (node := pod.planned_node)})),
     )
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from koord.caches import cached_by_text
 from koord.core.gang.group import GROUP_SEPARATOR
+from koord.core.gang_model import Bond
 from koord.core.pods import Handling, Pod, PodPhase
 from koord.core.reasons import RefusedByScheduler
 
@@ -50,17 +51,6 @@ def is_done(pod: Pod) -> bool:
     """
     is_member = pod.recorded is None or _release_of(pod) is not None
     return pod.phase is PodPhase.SUCCEEDED and bool(pod.node) and is_member
-
-
-class Bond(NamedTuple):
-    """What makes members those of one run: their controller, and who was released with them.
-
-    ``start`` identifies the ``size`` pods that were released together; empty and 0 for none.
-    """
-
-    controller: str
-    start: str
-    size: int
 
 
 def bond_of(pod: Pod) -> Bond:

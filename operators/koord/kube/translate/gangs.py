@@ -22,6 +22,7 @@ from koord.api.gang import (
 )
 from koord.api.keys import gang as keys
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
+from koord.core.gang.done import MAX_RECORDED
 from koord.core.gang.group import MAX_GANGS, make_gang_key
 from koord.core.gang.phase import is_settled
 from koord.core.gang.status import ConditionType
@@ -29,6 +30,7 @@ from koord.core.gang_history import Episode
 from koord.core.gang_model import (
     ROOT,
     BadValue,
+    Bond,
     DeprecatedKey,
     GangClaim,
     GangKey,
@@ -175,6 +177,13 @@ class _Episode(msgspec.Struct, gc=False):
     by: str = ""
 
 
+class _Run(msgspec.Struct, gc=False):
+    controller: str = ""
+    start: str = ""
+    size: int = 0
+    succeeded: int = 0
+
+
 class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
     """The fields of a status that outlive a restart."""
 
@@ -186,6 +195,7 @@ class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
     attempts: int | None = None
     conditions: list[Condition] | None = None
     history: list[_Episode] | None = None
+    runs: list[_Run] | None = None
 
 
 def _wait_reason(status: _GroupStatus) -> str:
@@ -233,6 +243,10 @@ class PodGroupTranslator(SeenStatuses):
             wait_reason=_wait_reason(status),
             is_settled=is_settled(
                 wire.spec.min_member, (status.scheduled or 0, status.running or 0), waited
+            ),
+            runs=tuple(
+                (Bond(one.controller, one.start, one.size), one.succeeded)
+                for one in (status.runs or ())[:MAX_RECORDED]
             ),
             history=tuple(
                 sorted(
