@@ -10,7 +10,7 @@ from tests.device.nodes import a100x8, report
 from tests.device.test_plugin import gpu_cluster, make_unit, part, recover, settle, whole
 
 from koord.controllers.device_status import DeviceStatusPolicy, make_fields
-from koord.core.device.model import DeviceClaim
+from koord.core.device.model import DeviceClaim, DeviceName
 from koord.core.device.plugin import Devices
 from koord.core.device.status import Counts, Readiness, observe_devices
 from koord.core.device_names import GPU, RDMA
@@ -165,6 +165,20 @@ async def test_devices_that_are_elsewhere_than_records_say_are_a_condition() -> 
     assert (moved.status, moved.reason) == (False, "DevicesMoved")
     assert "default/p0 has gpu 0 (GPU-n0-0), now 7" in moved.message
     assert moved.message.endswith("and 3 more")
+
+
+async def test_who_uses_a_device_that_is_gone_is_told_once() -> None:
+    cluster = gpu_cluster(1)
+    settle(cluster, whole("a"), whole("b"))
+    plugin, events = cluster.state.plugin(Devices), Events()
+    policy = DeviceStatusPolicy(cluster.state, Statuses(), events)
+    first = report("n0")
+    plugin.upsert_report(replace(first, names={**first.names, (GPU, 0): DeviceName("new")}))
+    for _ in range(2):
+        await policy.update("n0")
+    text = "default/a uses gpu 0 (GPU-n0-0), which is gone"
+    told = f"devices of node n0 are unhealthy: {text}"
+    assert events.told == [(cluster.pod("a").uid, told)]
 
 
 def test_a_status_is_looked_at_once_per_change_of_its_node() -> None:

@@ -4,7 +4,8 @@ Whether an object is valid is said in the condition ``Accepted``; here ``Ready``
 devices are in use, and the status says who holds them and what is free.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from koord.controllers.coalescing import Pause
@@ -12,7 +13,6 @@ from koord.controllers.status_controller import StatusSink
 from koord.core.device.model import DeviceReport
 from koord.core.device.plugin import Devices
 from koord.core.device.status import (
-    DeviceState,
     DeviceStatus,
     Readiness,
     Records,
@@ -48,8 +48,8 @@ class DeviceStatusPolicy:
     announcer: Announcer
     _seen: int = 0
     """The last change of use that was looked at."""
-    _told: dict[str, frozenset[tuple[DeviceState, str]]] = field(default_factory=dict)
-    """Node -> its unhealthy devices with each of their pods, as announced."""
+    _told: dict[str, frozenset[tuple[str, str, str]]] = field(default_factory=dict)
+    """Node -> pod, type and name of its devices that do not work, as announced."""
 
     def changed(self) -> list[str]:
         changes = self.state.plugin(Devices).changes_of_use
@@ -70,28 +70,45 @@ class DeviceStatusPolicy:
         self._announce(node, status)
 
     def _announce(self, node: str, status: DeviceStatus) -> None:
-        """Tell gangs and single pods that devices of theirs have failed, once."""
-        failed = frozenset(
-            (replace(one, pods=()), key)
-            for one in status.unhealthy
-            if not one.is_recovering
-            for key in one.pods
-        )
-        new = failed - self._told.get(node, frozenset())
-        self._told[node] = failed
+        """Tell gangs and single pods that devices of theirs have failed or are gone, once."""
+        failed = {(one.pod, one.kind, one.name): one for one in _find_failed(status)}
+        told, self._told[node] = self._told.get(node, frozenset()), frozenset(failed)
         texts: dict[str, list[str]] = {}
         users: dict[str, Pod | PodGroup] = {}
-        for device, key in sorted(new, key=lambda one: (one[1], one[0].kind, one[0].minor)):
-            pod = self.state.pod_by_key(key)
+        new = (one for known, one in failed.items() if known not in told)
+        for one in sorted(new, key=lambda one: (one.pod, one.kind, one.minor)):
+            pod = self.state.pod_by_key(one.pod)
             if pod is None:
                 continue
             group = self.state.gangs.pod_group(pod.gang.key) if pod.gang is not None else None
             user = pod if group is None else group
             users[user.uid] = user
-            texts.setdefault(user.uid, []).append(f"{key} uses {device.kind} {device.minor}")
+            texts.setdefault(user.uid, []).append(f"{one.pod} uses {one.text}")
         for uid, said in texts.items():
             text = f"devices of node {node} are unhealthy: {listed(said)}"
             self.announcer.announce_unhealthy(users[uid], cut(text, MAX_TEXT))
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A device that does not work for a pod (key); ``name`` is its id, or its minor without one."""
+
+    pod: str
+    kind: str
+    minor: int
+    name: str
+    text: str
+
+
+def _find_failed(status: DeviceStatus) -> Iterator[_Failed]:
+    for one in status.unhealthy:
+        for pod in one.pods if not one.is_recovering else ():
+            text = f"{one.kind} {one.minor}"
+            yield _Failed(pod, one.kind, one.minor, one.id or str(one.minor), text)
+    for pod, gone in status.strayed:
+        if gone.now is None:
+            name = gone.id or str(gone.minor)
+            yield _Failed(pod, gone.kind, gone.minor, name, gone.describe())
 
 
 def _conditions(status: DeviceStatus, report: DeviceReport) -> tuple[ConditionPatch, ...]:
