@@ -4,7 +4,8 @@ Source of the rules: Koordinator's coscheduling (PodGroup, gang annotations, gan
 ``docs/gangs.md`` documents every key and default.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -140,46 +141,79 @@ class SubGroupTree:
         own = members.get(name, 0)
         return own + sum(self.count(one.name, members) for one in self.below[name])
 
-    def find_short(self, name: str, members: Mapping[str, int]) -> tuple[SubGroup, ...]:
+
+class FilledTree:
+    """The sub-groups of a gang with so many members each; answers are remembered.
+
+    ``members`` has the number of those that are in a sub-group and in none below it.
+    """
+
+    def __init__(self, tree: SubGroupTree, members: Counter[str]) -> None:
+        self.tree = tree
+        self.members = members
+        self._counts: dict[str, int] = {}
+        self._useful: dict[str, int] = {}
+        self._short: dict[str, tuple[SubGroup, ...]] = {}
+
+    def count(self, name: str) -> int:
+        """Return how many members a sub-group and those below it have."""
+        if name not in self._counts:
+            below = sum(self.count(one.name) for one in self.tree.below[name])
+            self._counts[name] = self.members[name] + below
+        return self._counts[name]
+
+    def count_useful(self, name: str) -> int:
+        """Return how many members a sub-group has outside incomplete ones below it."""
+        if name not in self._useful:
+            below = sum(self.count_useful(one.name) for one in self._complete_below(name))
+            self._useful[name] = self.members[name] + below
+        return self._useful[name]
+
+    def find_short(self, name: str) -> tuple[SubGroup, ...]:
         """Return the incomplete sub-groups that make this one incomplete, or itself."""
-        group = self.by_name[name]
-        short = [self.find_short(one.name, members) for one in self.below[name]]
+        if name not in self._short:
+            self._short[name] = self._find_short(name)
+        return self._short[name]
+
+    def _find_short(self, name: str) -> tuple[SubGroup, ...]:
+        group = self.tree.by_name[name]
+        short = [self.find_short(one.name) for one in self.tree.below[name]]
         lacking = [missing for missing in short if missing]
         wanted = len(short) if group.min_sub_groups is None else group.min_sub_groups
         if len(short) - len(lacking) < wanted:
             return tuple(one for missing in lacking for one in missing)
-        return (group,) if self.count_useful(name, members) < group.min_member else ()
+        return (group,) if self.count_useful(name) < group.min_member else ()
 
-    def count_useful(self, name: str, members: Mapping[str, int]) -> int:
-        """Return how many members a sub-group has outside incomplete ones below it."""
-        return _count(self._find_useful(name, members), members)
-
-    def choose(self, name: str, members: Mapping[str, int]) -> frozenset[str]:
+    def choose(self, name: str) -> frozenset[str]:
         """Return the complete sub-groups at and below one that start first.
 
         Where not all are needed, the first ones are chosen, and more while members are missing.
         """
-        group, chosen = self.by_name[name], frozenset({name})
-        complete = self._complete_below(name, members)
+        chosen, _ = self._choose(name)
+        return frozenset(chosen)
+
+    def _choose(self, name: str) -> tuple[list[str], int]:
+        """Return the chosen sub-groups, and how many members they have."""
+        group, chosen, count = self.tree.by_name[name], [name], self.members[name]
+        complete = self._complete_below(name)
         wanted = len(complete) if group.min_sub_groups is None else group.min_sub_groups
         for at, one in enumerate(complete):
-            if at >= wanted and _count(chosen, members) >= group.min_member:
+            if at >= wanted and count >= group.min_member:
                 break
-            chosen |= self.choose(one.name, members)
-        if _count(chosen, members) < group.min_member:
-            return self._find_useful(name, members)
-        return chosen
+            below, members = self._choose(one.name)
+            chosen += below
+            count += members
+        if count < group.min_member:
+            return list(self._find_useful(name)), self.count_useful(name)
+        return chosen, count
 
-    def _find_useful(self, name: str, members: Mapping[str, int]) -> frozenset[str]:
-        below = self._complete_below(name, members)
-        return frozenset({name}).union(*(self._find_useful(one.name, members) for one in below))
+    def _find_useful(self, name: str) -> Iterator[str]:
+        yield name
+        for one in self._complete_below(name):
+            yield from self._find_useful(one.name)
 
-    def _complete_below(self, name: str, members: Mapping[str, int]) -> list[SubGroup]:
-        return [one for one in self.below[name] if not self.find_short(one.name, members)]
-
-
-def _count(names: frozenset[str], members: Mapping[str, int]) -> int:
-    return sum(members.get(name, 0) for name in names)
+    def _complete_below(self, name: str) -> list[SubGroup]:
+        return [one for one in self.tree.below[name] if not self.find_short(one.name)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ sub-group needs more members than the gang ever had.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.tally import is_placed
-from koord.core.gang_model import ROOT, GangKey, GangSpec, SubGroup, SubGroupTree
+from koord.core.gang_model import ROOT, FilledTree, GangKey, GangSpec, SubGroup, SubGroupTree
 from koord.core.pods import Pod
 
 
@@ -71,15 +71,15 @@ def _limit(found: Iterable[Lost], had: int) -> Iterator[Lost]:
             yield replace(one, missing=missing)
 
 
-def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> Counter[str]:
-    return Counter(tree.find(pod.sub_group) for pod in pods)
+def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> FilledTree:
+    return FilledTree(tree, Counter(tree.find(pod.sub_group) for pod in pods))
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
     tree: SubGroupTree
-    left: Mapping[str, int]
-    placed: Mapping[str, int]
+    left: FilledTree
+    placed: FilledTree
     """Placed by us, which proves that the sub-group was complete."""
 
     def find(self, name: str) -> list[Lost]:
@@ -87,23 +87,23 @@ class _Search:
         group, found = self.tree.by_name[name], list[Lost]()
         complete, empty = 0, list[SubGroup]()
         for child in self.tree.below[name]:
-            if self.tree.count(child.name, self.placed):
+            if self.placed.count(child.name):
                 lost = self.find(child.name)
                 found += lost
                 complete += 1  # with what is to be replaced
-            elif self.tree.find_short(child.name, self.left):
+            elif self.left.find_short(child.name):
                 empty.append(child)
             else:
                 complete += 1
         found += map(self._lose_all, empty[: max(0, self._wanted(group) - complete)])
-        left = self.tree.count(name, self.left)
+        left = self.left.count(name)
         missing = group.min_member - left - sum(one.missing for one in found)
         if missing > 0:
             found.append(Lost(name, left, group.min_member, missing))
         return found
 
     def _lose_all(self, group: SubGroup) -> Lost:
-        left, needed = self.tree.count(group.name, self.left), max(1, self._needed(group))
+        left, needed = self.left.count(group.name), max(1, self._needed(group))
         return Lost(group.name, left, needed, max(1, needed - left))
 
     def _needed(self, group: SubGroup) -> int:

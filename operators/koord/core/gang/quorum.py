@@ -14,7 +14,7 @@ one, the next members are a new incarnation and need the quorum again. Koordinat
 this, so there a workload recreated under the same PodGroup starts member by member.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -390,7 +390,8 @@ class _Part:
             parts += rest
             left_out += division.left_out
         units = [self._make_unit_together(together)] if together else []
-        return Ready((*units, *map(self._make_part, parts)), tuple(left_out))
+        lost = {gang: find_to_replace(self._cache, gang) for gang in self._gangs if parts}
+        return Ready((*units, *(self._make_part(one, lost) for one in parts)), tuple(left_out))
 
     def _make_unit_together(self, demands: Sequence[Demand]) -> Unit:
         return Unit(
@@ -455,7 +456,7 @@ class _Part:
                 found.setdefault(spec.topology, []).append(gang)
         return {constraint: tuple(gangs) for constraint, gangs in found.items()}
 
-    def _make_part(self, part: Part) -> Unit:
+    def _make_part(self, part: Part, lost: Mapping[GangKey, tuple[Lost, ...]]) -> Unit:
         """Make a unit of one pod, or of a sub-group that starts later than the gang."""
         pods = [pod for demand in part.demands for pod in demand.pods]
         gang = part.demands[0].gang
@@ -467,8 +468,7 @@ class _Part:
             priority=max(pod.priority for pod in pods),
             since=max(pod.created for pod in pods),
             is_repair=any(
-                serves(part.demands[0].sub_groups, part.name, one.sub_group)
-                for one in find_to_replace(self._cache, gang)
+                serves(part.demands[0].sub_groups, part.name, one.sub_group) for one in lost[gang]
             ),
         )
 

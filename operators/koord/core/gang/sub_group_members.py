@@ -14,7 +14,14 @@ from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.done import find_done
 from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers
 from koord.core.gang.tally import is_placed, is_present
-from koord.core.gang_model import ROOT, GangKey, MatchPolicy, SubGroup, SubGroupTree
+from koord.core.gang_model import (
+    ROOT,
+    FilledTree,
+    GangKey,
+    MatchPolicy,
+    SubGroup,
+    SubGroupTree,
+)
 from koord.core.plan import Demand, LeftOut
 from koord.core.pods import Pod
 from koord.core.reasons import Reason, WaitingForForeignGate
@@ -57,12 +64,12 @@ def find_missing(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
     if tree is None:
         return ()
     members = _count(tree, _find_present(cache, key))
-    short = tree.find_short(ROOT, members)
+    short = members.find_short(ROOT)
     if tree.root in short:
-        below = [one for child in tree.below[ROOT] for one in tree.find_short(child.name, members)]
-        begun = [one for one in below if tree.count(one.name, members)]
+        below = [one for child in tree.below[ROOT] for one in members.find_short(child.name)]
+        begun = [one for one in below if members.count(one.name)]
         short = (*short, *(begun or below))
-    return _count_short(tree, key, short, members)
+    return _count_short(key, short, members)
 
 
 def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[SubGroupCount, ...]:
@@ -76,9 +83,9 @@ def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[SubGroupCount, ...
         SubGroupCount(
             one.name,
             one.min_member,
-            tree.count(one.name, present),
-            tree.count(one.name, placed),
-            is_complete=not tree.find_short(one.name, present),
+            present.count(one.name),
+            placed.count(one.name),
+            is_complete=not present.find_short(one.name),
         )
         for one in tree.groups
     )
@@ -97,13 +104,13 @@ def count_useless(cache: GangCache, key: GangKey) -> int:
     if tree is None:
         return 0
     members = _count(tree, _find_present(cache, key))
-    return members.total() - tree.count_useful(ROOT, members)
+    return members.members.total() - members.count_useful(ROOT)
 
 
 def is_placed_whole(cache: GangCache, key: GangKey) -> bool:
     """Whether members with a place make the gang complete; also without sub-groups."""
     tree = _tree_of(cache, key)
-    return tree is None or not tree.find_short(ROOT, _count(tree, find_placed(cache, key)))
+    return tree is None or not _count(tree, find_placed(cache, key)).find_short(ROOT)
 
 
 def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
@@ -112,7 +119,7 @@ def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
     if tree is None:
         return frozenset()
     placed = _count(tree, find_placed(cache, key))
-    return frozenset(one.name for one in tree.groups if tree.find_short(one.name, placed))
+    return frozenset(one.name for one in tree.groups if placed.find_short(one.name))
 
 
 def find_started(cache: GangCache, key: GangKey) -> Callable[[Pod], bool]:
@@ -121,7 +128,7 @@ def find_started(cache: GangCache, key: GangKey) -> Callable[[Pod], bool]:
     if tree is None:
         return lambda _: True
     released = _count(tree, (pod for pod in cache.members(key).values() if pod.recorded))
-    return lambda pod: tree.count(tree.find(pod.sub_group), released) > 0
+    return lambda pod: released.count(tree.find(pod.sub_group)) > 0
 
 
 def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
@@ -130,7 +137,7 @@ def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
     if tree is None or not cache.tally(key).foreign:
         return False
     able = (*find_placed(cache, key), *cache.tally(key).plannable.values())
-    return bool(tree.find_short(ROOT, _count(tree, able)))
+    return bool(_count(tree, able).find_short(ROOT))
 
 
 def divide_start(cache: GangCache, demand: Demand) -> Division:
@@ -183,15 +190,15 @@ def _full_name(key: GangKey, group: SubGroup) -> str:
     return f"{key}/{group.name}" if group.name else key
 
 
-def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> Counter[str]:
-    return Counter(tree.find(pod.sub_group) for pod in pods)
+def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> FilledTree:
+    return FilledTree(tree, Counter(tree.find(pod.sub_group) for pod in pods))
 
 
 def _count_short(
-    tree: SubGroupTree, key: GangKey, short: Iterable[SubGroup], members: Mapping[str, int]
+    key: GangKey, short: Iterable[SubGroup], members: FilledTree
 ) -> tuple[GangCount, ...]:
     return tuple(
-        GangCount(_full_name(key, one), tree.count_useful(one.name, members), one.min_member)
+        GangCount(_full_name(key, one), members.count_useful(one.name), one.min_member)
         for one in short
     )
 
@@ -226,23 +233,28 @@ class _Divider:
     waiting: Mapping[str, Sequence[Pod]]
     behind: Mapping[str, Sequence[Pod]]
     """Members behind foreign gates."""
-    placed: Counter[str]
-    released: Counter[str]
+    placed: FilledTree
+    released: FilledTree
     """Placed by us, which proves that the sub-group was complete."""
     waits_for_all: bool
     """Whether replacements of lost members wait until their sub-group is complete again."""
     has_multiples: bool
     """Whether members of one sub-group that are placed one by one may violate a multiple."""
     _sizes: Counter[str] = field(init=False)
-    _able: Counter[str] = field(init=False)
+    _able: FilledTree = field(init=False)
     """Members that are placed or could be, by sub-group."""
+    _present: FilledTree = field(init=False)
+    """The same, with those behind foreign gates."""
     _order: Mapping[str, int] = field(init=False)
     _parts: list[Part] = field(default_factory=list)
     _left_out: list[LeftOut] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._sizes = Counter({name: len(pods) for name, pods in self.waiting.items()})
-        self._able = self._sizes + self.placed
+        able = self._sizes + self.placed.members
+        behind = Counter({name: len(pods) for name, pods in self.behind.items()})
+        self._able = FilledTree(self.tree, able)
+        self._present = FilledTree(self.tree, able + behind)
         self._order = {name: at for at, name in enumerate(self.tree.by_name)}
 
     @property
@@ -252,11 +264,11 @@ class _Divider:
     def start(self, name: str, least: int = 0) -> None:
         """Start a sub-group as a whole, with at least so many members, or leave it out."""
         tree = self.tree
-        if tree.find_short(name, self._able):
+        if self._able.find_short(name):
             self._leave_out(name)
             return
-        chosen = sorted(tree.choose(name, self._able), key=self._order.__getitem__)
-        required = _Requirement(tree, self._sizes, self.placed, frozenset(chosen))
+        chosen = sorted(self._able.choose(name), key=self._order.__getitem__)
+        required = _Requirement(tree, self._sizes, self.placed.members, frozenset(chosen))
         required.settle(name)
         required.take_more(name, least - required.counts.total())
         needs = required.counts.total()
@@ -286,7 +298,7 @@ class _Divider:
         """Repair a sub-group that has started, and let it grow."""
         own = self.waiting[name]
         sizes = [len(own)] if self.has_multiples and own else [1] * len(own)
-        lacking = max(self.tree.by_name[name].min_member - self.placed[name], 0)
+        lacking = max(self.tree.by_name[name].min_member - self.placed.members[name], 0)
         for size in sizes:
             pods, own = tuple(own[:size]), own[size:]
             needs = min(lacking, size) if self.has_multiples else 1
@@ -302,9 +314,9 @@ class _Divider:
 
     def _runs(self, name: str) -> bool:
         """Whether a sub-group has started, and its members may come one by one."""
-        if not self.tree.count(name, self.released):
+        if not self.released.count(name):
             return False
-        return not (self.waits_for_all and self.tree.find_short(name, self.placed))
+        return not (self.waits_for_all and self.placed.find_short(name))
 
     def _leave_out(self, name: str) -> None:
         """Leave out a sub-group that is incomplete, or starts only after what it belongs to."""
@@ -312,12 +324,11 @@ class _Divider:
         names = list(self._names_in(name))
         pods = tuple(pod for one in names for pod in self.waiting[one])
         behind = [pod for one in names for pod in self.behind[one]]
-        present = self._able + Counter({one: len(pods) for one, pods in self.behind.items()})
         full_name = _full_name(gang, tree.by_name[name])
         reason: Reason
-        if short := tree.find_short(name, present):
-            reason = MissingMembers(_count_short(tree, gang, short, present), full_name)
-        elif tree.find_short(name, self._able):
+        if short := self._present.find_short(name):
+            reason = MissingMembers(_count_short(gang, short, self._present), full_name)
+        elif self._able.find_short(name):
             reason = blame_gates(behind)
         else:
             parent = tree.by_name[tree.by_name[name].parent]
