@@ -161,7 +161,7 @@ class Supply:
         for name in stale:
             self._add(self._parts.pop(name, {}), -1)
             part = self._part_of(name, use)
-            if part:
+            if any(part.values()):  # of a node that is gone, and that no pod uses, nothing is kept
                 self._parts[name] = part
                 self._add(part, 1)
         self._use = use
