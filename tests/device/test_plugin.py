@@ -206,7 +206,7 @@ def test_states_that_no_node_is_in_are_forgotten(monkeypatch: pytest.MonkeyPatch
     settle(cluster, whole("p", 2))
     cluster.open_cycle()
     plugin = cluster.state.plugin(Devices)
-    assert sorted(plugin.state_of[:2].tolist()) == [2, 3]
+    assert sorted(plugin.state_of[:2].tolist()) == [3, 4]
     assert placed(cluster.plan(make_unit("v", [whole("q", 7)]))) == [("n1", list(range(7)))]
 
 

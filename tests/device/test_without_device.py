@@ -1,4 +1,8 @@
-"""Nodes without a Device object: what is not known to be free is given to nobody."""
+"""Nodes without a Device object: what is not known to be free is given to nobody.
+
+That a node has had one is known by what was published of it, or given of it, so that a restart
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +45,21 @@ def refusal(plan: Plan) -> str:
     return one.reason.text()
 
 
-def bare_cluster(**options: Any) -> FakeCluster:
-    """A node that offers whatever is asked for, and no Device at all."""
+def bare_cluster(*published: str, **options: Any) -> FakeCluster:
+    """A node that offers whatever is asked for, and whose Device is gone; or never was."""
     node = make_node("n0").gpu(8)
     for name in (GPU_CORE, GPU_MEMORY_RATIO, RDMA_SHARE, FPGA_SHARE, KOORD_GPU, GPU_MEMORY):
         node.resource(name, 800)
     for name in (GPU_CORE, GPU_MEMORY):
         node.resource(name.replace("koordinator.sh", "kubernetes.io"), 800)
-    return make_cluster(**options).nodes(node)
+    return make_cluster(**options).nodes(replace(node.build(), published=published))
+
+
+def published_cluster() -> FakeCluster:
+    """A node with a Device, whose resources are published."""
+    cluster = gpu_cluster(1)
+    node = cluster.state.table.node_at(cluster.row("n0"))
+    return cluster.nodes(replace(node, published=(GPU_CORE, GPU_MEMORY_RATIO)))
 
 
 @pytest.mark.parametrize(
@@ -67,29 +78,30 @@ def test_what_only_a_device_object_offers_is_refused_without_it(asked: dict[str,
     pod = make_pod("p")
     for name, amount in asked.items():
         pod.resource(name, amount)
-    assert ABSENT in refusal(bare_cluster().plan(make_unit("u", [pod])))
+    assert ABSENT in refusal(bare_cluster(GPU_CORE).plan(make_unit("u", [pod])))
+    assert bare_cluster().plan(make_unit("u", [pod])).placements  # there has never been one
 
 
 def test_with_compat_they_start_as_with_koordinator() -> None:
-    cluster = bare_cluster(compat=True)
+    cluster = bare_cluster(GPU_CORE, compat=True)
     assert cluster.plan(make_unit("u", [part("q")])).placements
 
 
 def test_whole_cards_are_counted_where_no_part_is_used() -> None:
-    cluster = bare_cluster().pods(whole("p", 3).bound("n0"))
+    cluster = bare_cluster(GPU_CORE).pods(whole("p", 3).bound("n0"))
     assert cluster.plan(make_unit("u", [whole("q", 5)])).placements
     assert "lacks 6 free nvidia.com/gpu" in refusal(cluster.plan(make_unit("u", [whole("q", 6)])))
 
 
 def test_whole_cards_are_refused_where_a_pod_uses_a_part_of_an_unknown_one() -> None:
-    cluster = bare_cluster().pods(part("p").bound("n0"))
+    cluster = bare_cluster(GPU_CORE).pods(part("p").bound("n0"))
     assert ABSENT in refusal(cluster.plan(make_unit("u", [whole("q")])))
     cluster.delete_pods("p")
     assert cluster.plan(make_unit("u", [whole("q")])).placements
 
 
 def test_a_deleted_device_object_gives_nothing_and_comes_back_as_it_was() -> None:
-    cluster = gpu_cluster(1)
+    cluster = published_cluster()
     settle(cluster, *(part(f"p{at}", 60) for at in range(8)))
     plugin = cluster.state.plugin(Devices)
     before = plugin.ledger_of("n0")
@@ -102,14 +114,14 @@ def test_a_deleted_device_object_gives_nothing_and_comes_back_as_it_was() -> Non
 
 
 def test_the_explanation_names_the_device_object() -> None:
-    cluster = bare_cluster()
+    cluster = bare_cluster(GPU_CORE)
     (asked,) = explain_pod(cluster.pods(part("q")).state, cluster.pod("q"), SCORING).offers
     assert asked.nodes[0].detail == "there is no Device n0"
 
 
 def test_nothing_is_said_where_devices_could_not_be_read() -> None:
     """A user who may not list them is not told that there are none."""
-    cluster = bare_cluster()
+    cluster = bare_cluster(GPU_CORE)
     cluster.state.plugin(Devices).is_known = False
     assert cluster.plan(make_unit("u", [part("q")])).placements
 
@@ -126,7 +138,7 @@ def test_nothing_is_said_where_devices_could_not_be_read() -> None:
 )
 def test_who_asks_for_parts_gets_certain_devices_or_waits(steps: list[tuple]) -> None:
     """And nobody gets a card while it is not known whose parts are on it; the same anew."""
-    cluster = gpu_cluster(1)
+    cluster = published_cluster()
     makers = {"whole": whole, "part": part, "cores": lambda name: part(name, 100)}
     for at, (step, what) in enumerate(steps):
         plugin, alive = cluster.state.plugin(Devices), list(cluster.state.pods.values())
@@ -154,11 +166,11 @@ def test_who_asks_for_parts_gets_certain_devices_or_waits(steps: list[tuple]) ->
 def states(cluster: FakeCluster) -> tuple[object, ...]:
     plugin = cluster.state.plugin(Devices)
     ledger = plugin.ledger_of("n0")
-    return bool(plugin.unknown), ledger and ledger.used, ledger and ledger.foreign
+    return bool(plugin.missing), ledger and ledger.used, ledger and ledger.foreign
 
 
 def anew(cluster: FakeCluster) -> tuple[object, ...]:
-    again = gpu_cluster(1)
+    again = published_cluster()
     if "n0" not in cluster.state.plugin(Devices).reports:
         again.state.remove_devices("n0")
     again.pods(*cluster.state.pods.values())

@@ -1,8 +1,9 @@
 """Joins devices to the planner: keeps the ledgers of nodes current, opens sessions.
 
-A node without a Device object has no ledger: its whole cards are plain resources that the kubelet
-gives out, and it takes no pods that ask for parts. Elsewhere a pod that asks for devices gets
-certain ones, which its annotations record.
+A node without a Device object has no ledger: what it offers are plain resources. If its Device is
+gone, as what was published of it or given of it shows, its whole cards still are, and it takes no
+pods that ask for parts. Elsewhere a pod that asks for devices gets certain ones, which its
+annotations record.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ from koord.core.device.request import InvalidRequest, Wishes, read_request
 from koord.core.device.scoring import DEFAULT_WEIGHTS
 from koord.core.device.session import NAME, DeviceSession, wishes_of
 from koord.core.device.states import (
+    DEVICE_MISSING,
     FIXED_STATES,
     NO_DEVICES,
     UNKNOWN_DEVICES,
@@ -98,8 +100,8 @@ class Devices(Plugin):
         """Node -> its devices by name."""
         self.state_of: Ints = np.zeros(0, dtype=np.int64)
         """Row -> the state of its devices."""
-        self.unknown: set[int] = set()
-        """Rows without a Device where pods hold parts of GPUs."""
+        self.missing: set[int] = set()
+        """Rows whose Device is gone."""
         self.old_names = OldNames()
         self.changes_of_nodes = ChangeLog()
         """Nodes with devices or with something published, or whose devices changed."""
@@ -194,7 +196,7 @@ class Devices(Plugin):
             self.state_of = np.concatenate([self.state_of, more])
         if node.published or node.name in self.reports:
             self.changes_of_nodes.note(node.name)
-        if before is None or before.labels != node.labels:
+        if before is None or (before.labels, before.published) != (node.labels, node.published):
             self._rebuild(node.name)
         elif before.allocatable != node.allocatable:
             self._note_use(node.name)
@@ -294,7 +296,7 @@ class Devices(Plugin):
         if report is None:
             self._set_bare(row, self._bare_state(row))
             return
-        self.unknown.discard(row)
+        self.missing.discard(row)
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
         ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
         ledger = ledger.with_foreign(sum(one.gpus for one in self.claims_on(name)))
@@ -306,15 +308,17 @@ class Devices(Plugin):
         self.state_of[row] = self.states.number(ledger)
 
     def _bare_state(self, row: int) -> StateId:
-        """Return the state of a node without a Device."""
-        pods = self._pods.get(row, {}).values()
-        return (
-            UNKNOWN_DEVICES if any(_holds_parts(one.shape.requests) for one in pods) else NO_DEVICES
-        )
+        """Return the state of a node without a Device, by objects: a restart changes nothing."""
+        pods, node = self._pods.get(row, {}), self._nodes.get(row)
+        is_published = node is not None and not REPORTED.isdisjoint(node.published)
+        if not (is_published or any(self._given[uid] for uid in pods)):
+            return NO_DEVICES
+        holds_parts = any(_holds_parts(one.shape.requests) for one in pods.values())
+        return UNKNOWN_DEVICES if holds_parts else DEVICE_MISSING
 
     def _set_bare(self, row: int, state: StateId) -> None:
         self.state_of[row] = state
-        (self.unknown.add if state == UNKNOWN_DEVICES else self.unknown.discard)(row)
+        (self.missing.discard if state == NO_DEVICES else self.missing.add)(row)
 
     def _note_use(self, node: str) -> None:
         if node in self.reports:
@@ -357,7 +361,9 @@ class Devices(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> "DeviceSession | None":
-        return DeviceSession(self, cycle) if self.is_known else None
+        if not self.is_known or not (self.reports or self.missing):
+            return None
+        return DeviceSession(self, cycle)
 
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
@@ -400,5 +406,5 @@ def _count_gpus(asked: tuple[tuple[str, int], ...]) -> int:
     requests = dict(asked)
     cards = sum(requests.get(name, 0) for name in CARDS)
     shares = max(requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
-    some = 1 if GPU_MEMORY in requests or NPU_CORE in requests else NO_DEVICES
+    some = 1 if GPU_MEMORY in requests or NPU_CORE in requests else 0
     return max(cards, -(-shares // WHOLE), requests.get(GPU_SHARED, 0), some)

@@ -22,7 +22,7 @@ from koord.core.device.states import (
     StateId,
     knows_devices,
 )
-from koord.core.device_names import GPU, needs_device_object
+from koord.core.device_names import GPU
 from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
 from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
@@ -49,9 +49,6 @@ class DeviceSession(Session):
         self._plugin = plugin
         self._states = plugin.states
         self._cycle = cycle
-        self._is_used = bool(plugin.reports or plugin.unknown)
-        self._needing: dict[tuple[tuple[str, int], ...], bool] = {}
-        """Requests -> whether they need to know devices."""
         self._state_of = plugin.state_of
         self._is_copy = False
         self._given: dict[str, tuple[Share, ...]] = {}
@@ -68,26 +65,14 @@ class DeviceSession(Session):
 
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
-        asked = self._plugin.request_of(pod) if self._may_refuse(pod) else None
+        asked = self._plugin.request_of(pod)
         return None if isinstance(asked, InvalidRequest) else asked
-
-    def _may_refuse(self, pod: Pod) -> bool:
-        """Whether devices matter to a pod: where none is known, whole cards are resources."""
-        if self._is_used:
-            return True
-        asked = pod.shape.requests
-        known = self._needing.get(asked)
-        if known is None:
-            known = self._needing[asked] = needs_device_object(dict(asked))
-        return known
 
     @override
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         found: dict[str, Reason] = {}
         waits = self._plugin.options.waits_for_isolation
         for pod in pods:
-            if not self._may_refuse(pod):
-                continue
             asked, said = self._plugin.request_of(pod), wishes_of(pod)
             if asked is not None and said.problems:
                 found[pod.uid] = InvalidDeviceAnnotation(pod.key, said.problems)

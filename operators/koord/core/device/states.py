@@ -23,10 +23,12 @@ from koord.core.zone_hints import Hints, NumaNodes
 
 StateId: TypeAlias = int
 NO_DEVICES: Final[StateId] = 0
-"""The state of nodes without a Device: whole cards are counted there like any resource."""
-UNKNOWN_DEVICES: Final[StateId] = 1
+"""The state of nodes that have never had a Device: all that they offer is counted there."""
+DEVICE_MISSING: Final[StateId] = 1
+"""The state of nodes whose Device is gone: whole cards are counted, parts are given to nobody."""
+UNKNOWN_DEVICES: Final[StateId] = 2
 """The same where pods hold parts of GPUs: what the count says to be free may be theirs."""
-FIXED_STATES: Final = (NO_DEVICES, UNKNOWN_DEVICES)
+FIXED_STATES: Final = (NO_DEVICES, DEVICE_MISSING, UNKNOWN_DEVICES)
 
 MOST_STATES: Final = 50_000
 MOST_ANSWERS: Final = 200_000
@@ -189,8 +191,9 @@ class LedgerStates:
 
     def refuses(self, state: StateId, request: DeviceRequest) -> bool:
         """Whether a node without a Device refuses a request: what is free there is not known."""
-        is_unknown = request.needs_device_object or state == UNKNOWN_DEVICES
-        return is_unknown and self.settings.rules.waits_for_device_object
+        if state == NO_DEVICES or not self.settings.rules.waits_for_device_object:
+            return False
+        return request.needs_device_object or state == UNKNOWN_DEVICES
 
     def points(self, state: StateId, asked: Asked) -> int:
         """Return the score of a node in this state."""
