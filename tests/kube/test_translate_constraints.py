@@ -236,10 +236,12 @@ def test_where_a_class_makes_volumes() -> None:
         "allowedTopologies": [{"matchLabelExpressions": [zones]}],
     }
     terms = (SelectorTerm((Requirement("zone", Operator.IN, ("a", "b")),)),)
-    assert translate_storage_class(read(WireStorageClass, wire)) == StorageClass("s", terms=terms)
+    assert translate_storage_class(read(WireStorageClass, wire)) == StorageClass(
+        "s", terms=terms, provisioner="example.com/csi"
+    )
     static = {"metadata": {"name": "s"}, "provisioner": "kubernetes.io/no-provisioner"}
     assert translate_storage_class(read(WireStorageClass, static)) == StorageClass(
-        "s", is_static=True
+        "s", is_static=True, provisioner="kubernetes.io/no-provisioner"
     )
 
 

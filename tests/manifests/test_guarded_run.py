@@ -31,7 +31,8 @@ spec:
       containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 8}}}]
 """
 ALL = "koord-operators"
-# A claim that gets its volume from whoever binds its first pod; only kube-scheduler knows how.
+# A claim that gets its volume from whoever binds its first pod: only kube-scheduler can. The volume
+# is kept for it; otherwise a gang would wait, because another could take it.
 STORAGE = """
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -47,6 +48,7 @@ spec:
   accessModes: [ReadWriteMany]
   capacity: {storage: 1Gi}
   nfs: {server: nfs.example.com, path: /}
+  claimRef: {namespace: "NAME", name: share}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import make_node, make_pod, select_labels
+from tests.builders import make_node, make_pod, make_pod_group, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of
 
 from koord.core.framework.reasons import InsufficientNodes
@@ -161,7 +161,7 @@ def test_what_only_kube_scheduler_knows_is_not_pinned() -> None:
     assert found == {"p": True, "q": False}
 
 
-SORTS = st.sampled_from(("plain", "bound", "static", "made", "resource"))
+SORTS = st.sampled_from(("plain", "bound", "static", "made", "proven", "resource"))
 
 
 @given(
@@ -175,7 +175,9 @@ def test_no_unit_is_released_that_may_start_in_part(
     cluster = make_nodes()
     add_class(cluster, is_static=True)
     cluster.state.upsert_storage_class(StorageClass("made", is_delayed=True))
-    cluster.state.upsert_volume(Volume("bound", on("n1")))
+    proven = StorageClass("proven", is_delayed=True, provisioner="csi.example.com")
+    cluster.state.upsert_storage_class(proven)
+    cluster.state.upsert_volume(Volume("bound", on("n1"), provisioner="csi.example.com"))
     pods = []
     for at, sort in enumerate(sorts):
         pod = make_pod(f"p{at}").handling(Handling.RELEASE_PINNED)
@@ -184,8 +186,8 @@ def test_no_unit_is_released_that_may_start_in_part(
             cluster.state.upsert_claim(VolumeClaim(key, "bound", is_bound=True))
         elif sort == "static":
             add_claim(cluster, f"c{at}")
-        elif sort == "made":
-            cluster.state.upsert_claim(VolumeClaim(key, storage_class="made"))
+        elif sort in {"made", "proven"}:
+            cluster.state.upsert_claim(VolumeClaim(key, storage_class=sort))
         is_plain = sort in {"plain", "resource"}
         pod = pod if is_plain else pod.claims(f"c{at}")
         pods.append(pod.needs_kube_scheduler("x") if sort == "resource" else pod)
@@ -200,3 +202,41 @@ def test_no_unit_is_released_that_may_start_in_part(
     for at, sort in enumerate(sorts):
         if sort == "static" and f"p{at}" in placed:
             assert placed[f"p{at}"] in volumes
+
+
+class TestClaimsThatCanBeServed:
+    """A gang starts if every node that is planned for a late claim can serve it."""
+
+    def test_a_volume_is_kept_for_the_claim(self) -> None:
+        cluster = make_nodes()
+        add_class(cluster, is_static=True)
+        add_claim(cluster)
+        add_volume(cluster, "v3", "n3", claim="c")
+        pods = (theirs("p"), make_pod("q"))
+        assert nodes_of(cluster.plan(make_unit("u", pods)))["p"] == "n3"
+        add_volume(cluster, "v3", "n3", size=1, claim="c")
+        assert cluster.plan(make_unit("u", pods)).refusals
+
+    def test_one_will_be_made_by_who_has_made_others(self) -> None:
+        cluster = make_nodes().gang("g", 2, gpus=0)
+        zone_b = (SelectorTerm(select_labels(zone="b")),)
+        add_class(cluster, provisioner="csi.example.com", terms=zone_b)
+        add_claim(cluster)
+        pods = (theirs("p").gang("default/h"), make_pod("q").gang("default/h"))
+        cluster.pod_groups(make_pod_group("default/h", 2)).pods(*pods)
+        assert cluster.step() == ["g-0", "g-1"]
+        assert isinstance(cluster.reason(), PlacementUnknown)
+        other = Volume("other", provisioner="csi.example.com")
+        cluster.state.upsert_volume(other)
+        assert sorted(cluster.step()) == ["p", "q"]
+        assert cluster.state.pod_by_key("default/p").planned_node in {"n1", "n3"}
+
+    def test_not_for_a_claim_that_several_use(self) -> None:
+        cluster = make_nodes()
+        add_class(cluster, provisioner="csi.example.com")
+        add_claim(cluster)
+        cluster.state.upsert_volume(Volume("other", provisioner="csi.example.com"))
+        assert cluster.plan(make_unit("u", (theirs("p"), theirs("q")))).refusals
+        assert cluster.plan(make_unit("u", (theirs("p"), make_pod("q")))).placements
+        cluster.state.remove_volume("other")
+        assert cluster.plan(make_unit("u", (theirs("p"), make_pod("q")))).refusals

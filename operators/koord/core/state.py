@@ -387,6 +387,7 @@ class ClusterState:
             self._changes.claims |= self.volumes.claims_of(volume.name)
             self.volumes.upsert_volume(volume)
             self._changes.claims |= self.volumes.claims_of(volume.name)
+            self._changes.claims |= self.volumes.claims_proven_by(volume)
 
     def remove_volume(self, name: str) -> None:
         claims = self.volumes.claims_of(name)

@@ -54,12 +54,14 @@ class StorageClass:
     """A StorageClass; ``is_delayed``: its claims are bound when their first pod is placed.
 
     ``terms`` say where volumes can be made, None: anywhere. ``is_static``: none is made.
+    ``provisioner`` makes them.
     """
 
     name: str
     is_delayed: bool = False
     is_static: bool = False
     terms: Terms | None = None
+    provisioner: str = ""
 
 
 class FreeVolumes:
@@ -93,6 +95,11 @@ class FreeVolumes:
         """Return the class of a free volume; empty if it is not free."""
         offer, _ = self._offers.get(name, (None, None))
         return "" if offer is None else offer.storage_class
+
+    def is_kept_for(self, key: str, wanted: Wanted, storage_class: str) -> bool:
+        """Whether a volume of the class is kept for a claim, and serves it."""
+        names = self._names.get((storage_class, key), ())
+        return any(self._offers[name][0].serves(wanted) for name in names)
 
     def terms_for(self, key: str, wanted: Wanted, storage_class: StorageClass) -> Terms | None:
         """Return where a claim may be served, as ORed terms; None: perhaps anywhere."""

@@ -8,7 +8,7 @@ volume together with the node; pods with such claims are left to it, on nodes th
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,6 +70,8 @@ class Volume:
     is_in_tree: bool = False
     offer: Offer | None = None
     """None if a claim has it."""
+    provisioner: str = ""
+    """Who has made it; empty if it was made by hand."""
 
 
 _UNKNOWN: Final = VolumeClaim("")
@@ -88,6 +90,8 @@ class VolumeCache:
         self.in_use: Counter[str] = Counter()
         self.is_known = True
         self.free = FreeVolumes()
+        self.made_by: Counter[str] = Counter()
+        """Provisioner -> how many volumes it has made, which shows that it works here."""
         self._claims_of: dict[tuple[str, str], set[str]] = {}
         """The volume of claims, or the class of those without one -> their keys."""
 
@@ -105,19 +109,33 @@ class VolumeCache:
                 del self._claims_of[_index_of(claim)]
 
     def upsert_volume(self, volume: Volume) -> None:
+        self.remove_volume(volume.name)
         self.volumes[volume.name] = volume
+        if volume.provisioner:
+            self.made_by[volume.provisioner] += 1
         self.free.upsert(volume.name, volume.offer, volume.terms)
 
     def remove_volume(self, name: str) -> bool:
         """Return whether there was such a volume."""
         self.free.remove(name)
-        return self.volumes.pop(name, None) is not None
+        volume = self.volumes.pop(name, None)
+        if volume is not None and volume.provisioner:
+            self.made_by[volume.provisioner] -= 1
+        return volume is not None
 
     def claims_of(self, volume: str) -> frozenset[str]:
         """Return the claims that have a volume, or may get it."""
         found = frozenset(self._claims_of.get((volume, ""), ()))
         storage_class = self.free.class_of(volume)
         return found.union(self._claims_of.get(("", storage_class), ()) if storage_class else ())
+
+    def claims_proven_by(self, volume: Volume) -> frozenset[str]:
+        """Return the claims of which a volume is the first to show that they can be served."""
+        maker = volume.provisioner
+        if not maker or self.made_by[maker] > 1:
+            return frozenset()
+        classes = (name for name, one in self.classes.items() if one.provisioner == maker)
+        return frozenset(key for name in classes for key in self._claims_of.get(("", name), ()))
 
     def claims_in(self, storage_class: str) -> frozenset[str]:
         found = (one.key for one in self.claims.values() if one.storage_class == storage_class)
@@ -163,10 +181,13 @@ class VolumeCache:
             tuple(sorted(terms, key=repr)), tuple(sorted(zones)), tuple(sorted(exclusive))
         )
 
-    def obstacle(self, pod: Pod) -> VolumeNotReady | NeedsKubeScheduler | PlacementUnknown | None:
+    def obstacle(
+        self, pod: Pod, shared: Collection[str] = ()
+    ) -> VolumeNotReady | NeedsKubeScheduler | PlacementUnknown | None:
         """Return why the volumes of a pod prevent its placement on any node.
 
-        Of a pod that kube-scheduler binds: why it may refuse every node that is planned.
+        Of a pod that kube-scheduler binds: why it may refuse every node that is planned. ``shared``
+        are the claims that other pods of its unit use, too.
         """
         if not self.is_known:
             return None
@@ -178,7 +199,9 @@ class VolumeCache:
             if problem is not None:
                 volume = "" if claim is None else claim.volume
                 return VolumeNotReady(pod.key, use.key, problem, volume)
-            if claim is not None and not self._is_usable(claim):
+            if claim is None or self._is_usable(claim):
+                continue
+            if not self._is_servable(pod, claim, is_shared=use.key in shared):
                 unsupported.append(use.field)
                 late += () if claim.is_bound else (LateClaim(claim.key, claim.storage_class),)
         # A reservation binds no claim: kube-scheduler binds it with the pod that uses it.
@@ -187,6 +210,20 @@ class VolumeCache:
         if pod.handling is Handling.RELEASE_PINNED:
             return PlacementUnknown(pod.key, tuple(unsupported), tuple(late))
         return NeedsKubeScheduler(pod.key, tuple(unsupported))
+
+    def _is_servable(self, pod: Pod, claim: VolumeClaim, *, is_shared: bool) -> bool:
+        """Whether kube-scheduler can serve a late claim on every node that we would plan.
+
+        It can if a volume is kept for the claim, or if one will be made for it: by somebody who has
+        made volumes in this cluster, for the one pod that uses the claim.
+        """
+        late = self._late(pod, claim)
+        if late is None or pod.handling is not Handling.RELEASE_PINNED:
+            return False
+        if self.free.is_kept_for(claim.key, claim.wanted, late.name):
+            return True
+        is_made = not late.is_static and self.made_by[late.provisioner] > 0
+        return is_made and not is_shared and not self.in_use[claim.key]
 
     def _late(self, pod: Pod, claim: VolumeClaim) -> StorageClass | None:
         """Return the class of a claim that kube-scheduler binds with this pod; None for others."""
@@ -262,10 +299,12 @@ class VolumesSession(Session):
 
     @override
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+        users = Counter(use.key for pod in pods for use in pod.claims)
+        shared = {key for key, count in users.items() if count > 1}
         return {
             pod.uid: reason
             for pod in pods
-            if pod.claims and (reason := self.cache.obstacle(pod)) is not None
+            if pod.claims and (reason := self.cache.obstacle(pod, shared)) is not None
         }
 
     @override

@@ -33,6 +33,7 @@ _DELAYED: Final = "WaitForFirstConsumer"
 _BETWEEN_ZONES: Final = "__"
 _STORAGE: Final = "storage"
 _AVAILABLE: Final = "Available"
+_MADE_BY: Final = "pv.kubernetes.io/provisioned-by"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
@@ -139,6 +140,7 @@ def translate_volume(wire: WireVolume) -> Volume:
         zones=tuple(_zones(key, labels[key]) for key in ZONE_LABELS if _is_zone(labels.get(key))),
         is_in_tree=any(map(bool, disks)),
         offer=_offer(wire),
+        provisioner=(wire.metadata.annotations or {}).get(_MADE_BY, ""),
     )
 
 
@@ -164,6 +166,7 @@ def translate_storage_class(wire: WireStorageClass) -> StorageClass:
         is_delayed=wire.volume_binding_mode == _DELAYED,
         is_static=wire.provisioner == _NO_PROVISIONER,
         terms=_parse_topologies(bytes(wire.allowed_topologies)),
+        provisioner=wire.provisioner,
     )
 
 
