@@ -245,12 +245,24 @@ DAEMON_SET = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
         ({}, [], ""),
         ({}, [{**DAEMON_SET[0], "controller": False}], ""),
         ({}, [{**DAEMON_SET[0], "kind": "ReplicaSet"}], ""),
+        ({"schedulerName": "nobody"}, DAEMON_SET, ""),
     ],
 )
 def test_room_is_kept_for_daemon_pods_of_other_schedulers(
     translator: PodTranslator, spec: dict[str, Any], owners: list[Any], reserved_node: str
 ) -> None:
     pod = translator.translate(wire({"affinity": ON_N1} | spec, ownerReferences=owners))
+    assert pod.reserved_node == reserved_node
+
+
+@pytest.mark.parametrize(("priority", "reserved_node"), [(0, ""), (2_000_001_000, "n1")])
+def test_room_is_kept_for_no_daemon_that_kube_scheduler_has_refused(
+    translator: PodTranslator, priority: int, reserved_node: str
+) -> None:
+    """Anybody can write such an owner on a pod that fits nowhere."""
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    spec = {"affinity": ON_N1, "priority": priority}
+    pod = translator.translate(wire(spec, {"conditions": [refused]}, ownerReferences=DAEMON_SET))
     assert pod.reserved_node == reserved_node
 
 

@@ -41,6 +41,7 @@ from koord.core.pods import (
     PreemptedBy,
     RecordedPlan,
 )
+from koord.core.preemption.protection import SYSTEM_CRITICAL
 from koord.core.reservation.model import ALLOCATED as RESERVED
 from koord.core.reservation.model import NAME as RESERVATION
 from koord.core.reservation.model import NO_WISHES as NO_RESERVATION_WISHES
@@ -87,6 +88,7 @@ _ADMISSION_FAILURES: Final = frozenset(
 """``status.reason`` of pods that a kubelet rejected, besides ``OutOf`` and a resource."""
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
 _WRITTEN_CONDITIONS: Final = frozenset({operators.PLACED, POD_SCHEDULED})
 
@@ -145,7 +147,7 @@ class PodTranslator:
         is_delegated = bool(shaped.shape.needs_kube_scheduler or claims)
         handling = self._handling(spec, gates, needs_kube_scheduler=is_delegated, pinned=pinned)
         is_foreign = handling is Handling.NOT_OURS
-        is_daemon = is_foreign and not spec.node_name and _is_daemon(meta)
+        is_daemon = is_foreign and not spec.node_name and _is_awaited_daemon(wire)
         is_deleted = meta.deletion_timestamp is not None
         is_reclaimed = _has_condition(wire, operators.OVER_ENTITLEMENT)
         is_eviction_pending = is_reclaimed and not is_deleted
@@ -384,10 +386,19 @@ def _native_group(spec: PodSpec) -> str:
     return spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
 
 
-def _is_daemon(meta: ObjectMeta) -> bool:
-    """Whether the controller is a DaemonSet: only then is room on its node kept free for it."""
-    owners = meta.owner_references or ()
-    return any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
+def _is_awaited_daemon(wire: WirePod) -> bool:
+    """Whether kube-scheduler is about to bind a pod of a DaemonSet: room is kept free for it.
+
+    The owner of a pod writes who controls it and who schedules it. So room is kept only while
+    kube-scheduler has not refused the pod, and afterwards only for priorities that may take the
+    room anyway: otherwise a pod that never runs would keep a node from everybody.
+    """
+    spec, owners = wire.spec, wire.metadata.owner_references or ()
+    if spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
+        return False
+    if not any(one.kind == "DaemonSet" and one.controller for one in owners):
+        return False
+    return (spec.priority or 0) >= SYSTEM_CRITICAL or _find_unschedulable(wire) is None
 
 
 def _annotation(meta: ObjectMeta, key: str) -> str:
