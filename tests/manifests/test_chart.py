@@ -28,7 +28,7 @@ def render(*values: str, namespace: str = NAMESPACE) -> list[dict]:
 
 def normalise(document: dict) -> dict:
     """Ignore the hash in the name of the configuration, and how its YAML is written."""
-    if document["kind"] == "ConfigMap":
+    if document["kind"] == "ConfigMap" and "data" in document:
         document["data"] = {name: yaml.safe_load(one) for name, one in document["data"].items()}
     return json.loads(HASH.sub(r"\1HASH", json.dumps(document)))
 
