@@ -12,6 +12,7 @@ from koord.api.keys import gang, operators, quota
 from koord.api.migration.documents import Document
 from koord.api.migration.workloads import find_jobs
 from koord.api.parse import Problem
+from koord.api.untyped import to_list, to_map
 
 POLICY: Final = "podFailurePolicy"
 _DISRUPTION: Final = "DisruptionTarget"
@@ -49,33 +50,25 @@ def find_disruption_problems(document: Document) -> Iterator[Problem]:
             continue
         if _never_restarts(template):
             yield Problem(f"{path}.{POLICY}", "", _ADD)
-        elif value := _map(template.get("spec")).get("restartPolicy"):
+        elif value := to_map(template.get("spec")).get("restartPolicy"):
             yield Problem(f"{path}.template.spec.restartPolicy", str(value), _NEVER)
 
 
 def _opts_in(template: Mapping[str, Any]) -> bool:
     """Whether we place the pods of a template, or would where gate and scheduler are injected."""
-    spec, metadata = _map(template.get("spec")), _map(template.get("metadata"))
-    keys = {*_map(metadata.get("labels")), *_map(metadata.get("annotations"))}
-    gates = [_map(one).get("name") for one in _list(spec.get("schedulingGates"))]
+    spec, metadata = to_map(template.get("spec")), to_map(template.get("metadata"))
+    keys = {*to_map(metadata.get("labels")), *to_map(metadata.get("annotations"))}
+    gates = [to_map(one).get("name") for one in to_list(spec.get("schedulingGates"))]
     is_named = spec.get("schedulerName") == operators.SCHEDULER_NAME
     return is_named or operators.PLACEMENT_GATE in gates or not keys.isdisjoint(_NAMES)
 
 
 def _never_restarts(template: Mapping[str, Any]) -> bool:
-    return _map(template.get("spec")).get("restartPolicy") == "Never"
+    return to_map(template.get("spec")).get("restartPolicy") == "Never"
 
 
 def _names_disruption(job: Mapping[str, Any]) -> bool:
     """Whether a rule is about evictions, whatever it does."""
-    rules = _list(_map(job.get(POLICY)).get("rules"))
-    conditions = (one for rule in rules for one in _list(_map(rule).get("onPodConditions")))
-    return any(_map(one).get("type") == _DISRUPTION for one in conditions)
-
-
-def _map(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+    rules = to_list(to_map(job.get(POLICY)).get("rules"))
+    conditions = (one for rule in rules for one in to_list(to_map(rule).get("onPodConditions")))
+    return any(to_map(one).get("type") == _DISRUPTION for one in conditions)

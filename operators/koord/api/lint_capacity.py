@@ -16,10 +16,10 @@ from koord.api.lint_files import (
     Quota,
     collect,
     to_amounts,
-    to_map,
     write_amount,
 )
 from koord.api.parse import Problem, format_field
+from koord.api.untyped import to_list, to_map
 
 _ACCELERATORS: Final = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu", "huawei.com/npu-core")
 _ACCELERATOR_PREFIXES: Final = ("koordinator.sh/gpu", "kubernetes.io/gpu", "nvidia.com/mig-")
@@ -108,8 +108,7 @@ def is_accelerator(resource: str) -> bool:
 
 
 def _opts_in(pods: Pods) -> bool:
-    gates = pods.spec.get("schedulingGates")
-    named = {to_map(gate).get("name") for gate in (gates if isinstance(gates, list) else ())}
+    named = {to_map(gate).get("name") for gate in to_list(pods.spec.get("schedulingGates"))}
     scheduler = str(pods.spec.get("schedulerName") or "")
     others = scheduler not in _DEFAULT_SCHEDULERS  # whoever names another one means it
     return operators.PLACEMENT_GATE in named or scheduler == operators.SCHEDULER_NAME or others
@@ -118,8 +117,7 @@ def _opts_in(pods: Pods) -> bool:
 def _ask(pods: Pods) -> dict[str, int]:
     """Return what each pod requests; limits count where requests are left out."""
     total: Counter[str] = Counter()
-    every = pods.spec.get("containers")
-    for container in every if isinstance(every, list) else ():
+    for container in to_list(pods.spec.get("containers")):
         resources = to_map(to_map(container).get("resources"))
         total.update(
             {**to_amounts(resources.get("limits")), **to_amounts(resources.get("requests"))}

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from koord.api.keys import quota
 from koord.api.quantity import InvalidQuantityError, parse_quantity
+from koord.api.untyped import to_list, to_map
 
 _COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),
@@ -118,8 +119,7 @@ def _read_quota(at: int, name: str, namespace: str, document: Mapping[Any, Any])
         read = json.loads(text) if isinstance(text, str) else ()
     except ValueError:
         read = ()
-    listed = read if isinstance(read, list) else ()
-    namespaces = tuple(one for one in listed if isinstance(one, str))
+    namespaces = tuple(one for one in to_list(read) if isinstance(one, str))
     most = to_amounts(to_map(document.get("spec")).get("max"))
     is_root = labels.get(quota.IS_ROOT) == "true"
     return Quota(name, namespace, tree, namespaces, most, at, parent, is_root)
@@ -143,7 +143,3 @@ def write_amount(resource: str, amount: int) -> str:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     is_large = amount >= 1 << 30 and amount % (1 << 30) == 0
     return f"{amount >> 30}Gi" if is_large else str(amount)
-
-
-def to_map(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

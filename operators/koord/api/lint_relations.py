@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
-from koord.api.lint_files import Files, Known, Pods, collect, to_map
+from koord.api.lint_files import Files, Known, Pods, collect
 from koord.api.parse import Problem, format_field
+from koord.api.untyped import to_list, to_map
 
 _QUOTA_LIKENESS: Final = 0.75
 
@@ -73,8 +74,7 @@ def _check_pods(pods: Pods, files: Files, known: Known | None) -> Iterator[Probl
     if named and quotas and named not in quotas:
         text = f"there is no such quota{_suggest(named, quotas, _QUOTA_LIKENESS)}"
         yield _at(pods, ("metadata", "labels", quota.NAME), named, text)
-    gates = pods.spec.get("schedulingGates")
-    for at, gate in enumerate(gates if isinstance(gates, list) else ()):
+    for at, gate in enumerate(to_list(pods.spec.get("schedulingGates"))):
         name = str(to_map(gate).get("name") or "")
         is_near = get_close_matches(name, (operators.PLACEMENT_GATE,), 1, 0.75)
         if name != operators.PLACEMENT_GATE and (is_near or name.startswith(operators.PREFIX)):

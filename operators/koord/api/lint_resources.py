@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from koord.api.parse import Problem, format_field
 from koord.api.resource_names import find_meant
+from koord.api.untyped import to_list, to_map
 
 _CORE: Final = "gpu-core"
 _BESIDE_CORE: Final = ("gpu-memory", "gpu-memory-ratio", "gpu")
@@ -19,26 +20,26 @@ _PREFIXES: Final = ("koordinator.sh/", "kubernetes.io/")
 
 def find_resource_problems(document: Mapping[Any, Any]) -> Iterator[Problem]:
     """Yield problems of an ElasticQuota, a pod, or an object with a template of pods."""
-    spec = _map(document.get("spec"))
+    spec = to_map(document.get("spec"))
     if document.get("kind") == "ElasticQuota":
         for field in ("min", "max"):
             yield from _check_names(spec.get(field), ("spec", field))
         return
     yield from _check_containers(spec, ("spec",))
-    template = _map(_map(spec.get("template")).get("spec"))
+    template = to_map(to_map(spec.get("template")).get("spec"))
     yield from _check_containers(template, ("spec", "template", "spec"))
 
 
 def _check_containers(spec: Mapping[str, Any], at: tuple[str, ...]) -> Iterator[Problem]:
     asked: dict[str, tuple[str | int, ...]] = {}
     for field in ("initContainers", "containers"):
-        every = spec.get(field)
-        for number, container in enumerate(every if isinstance(every, list) else ()):
-            resources = _map(_map(container).get("resources"))
+        for number, container in enumerate(to_list(spec.get(field))):
+            resources = to_map(to_map(container).get("resources"))
             named: set[str] = set()
             for kind in ("limits", "requests"):
                 place = (*at, field, number, "resources", kind)
-                fresh = {key: n for key, n in _map(resources.get(kind)).items() if key not in named}
+                amounts = to_map(resources.get(kind))
+                fresh = {key: n for key, n in amounts.items() if key not in named}
                 named |= fresh.keys()
                 yield from _check_names(fresh, place)
                 asked |= {str(key): (*place, str(key)) for key in fresh}
@@ -46,7 +47,7 @@ def _check_containers(spec: Mapping[str, Any], at: tuple[str, ...]) -> Iterator[
 
 
 def _check_names(amounts: object, at: tuple[str | int, ...]) -> Iterator[Problem]:
-    for key, amount in _map(amounts).items():
+    for key, amount in to_map(amounts).items():
         if meant := find_meant(str(key)):
             text = f"is no known resource. Did you mean {meant}?"
             yield Problem(format_field((*at, str(key))), str(amount), text)
@@ -62,7 +63,3 @@ def _check_core(asked: Mapping[str, tuple[str | int, ...]]) -> Iterator[Problem]
                 "koordinator.sh/gpu-memory, or ask for koordinator.sh/gpu"
             )
             yield Problem(format_field(asked[key]), "", text)
-
-
-def _map(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -64,6 +64,8 @@ class ActiveQuotas:
         self.specs: dict[QuotaName, QuotaSpec] = {}
         self.owners: dict[str, tuple[QuotaName, ...]] = {}
         """Namespace -> the quotas whose annotation lists it: one, or of different node pools."""
+        self._limiting = set[QuotaName]()
+        """Quotas with a ``max_priority``; most clusters have none."""
         self._children: dict[QuotaName, set[QuotaName]] = {}
         """Parent -> its children in force; the parent itself may be no quota in force."""
         self._usable: dict[str, list[QuotaName]] | None = None
@@ -108,6 +110,11 @@ class ActiveQuotas:
                 found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
         return {tree: selectors for tree, selectors in found.items() if all(selectors)}
 
+    @property
+    def limits_priority(self) -> bool:
+        """Whether any quota has a ``max_priority``."""
+        return bool(self._limiting)
+
     def is_shared(self, namespace: str) -> bool:
         """Whether several quotas list a namespace, so that more of a pod decides on its quota."""
         return len(self.owners.get(namespace, ())) > 1
@@ -139,6 +146,8 @@ class ActiveQuotas:
         self.drop(spec.name)
         self._usable = None
         self.specs[spec.name] = spec
+        if spec.max_priority is not None:
+            self._limiting.add(spec.name)
         self._children.setdefault(spec.parent, set()).add(spec.name)
         for namespace in spec.namespaces:
             self.owners[namespace] = tuple(sorted({*self.owners.get(namespace, ()), spec.name}))
@@ -149,6 +158,7 @@ class ActiveQuotas:
         if spec is None:
             return
         self._usable = None
+        self._limiting.discard(name)
         siblings = self._children[spec.parent]
         siblings.discard(name)
         if not siblings:

@@ -203,7 +203,7 @@ class QuotaSession(Session):
                 if problem is not None:
                     return QuotaNotInForce(problem)
         lost = self._find_lost(pods) if catalog.gone or catalog.is_missing else None
-        return lost or self._find_priority(pods)
+        return lost or (self._find_priority(pods) if catalog.registry.limits_priority else None)
 
     def _find_priority(self, pods: Iterable[Pod]) -> Reason | None:
         """Return the refusal of a pod whose priority is too high; released ones go on."""
