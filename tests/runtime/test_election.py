@@ -14,12 +14,9 @@ from koord.kube.config import Access, find_credentials
 from koord.kube.election import Fence, LeadershipLost
 from koord.runtime import election
 from koord.runtime.election import LeaseThread, lease_name, make_elector
-from koord.runtime.http import CannotListen, Sources
 from koord.runtime.registry import OPERATORS
-from koord.runtime.settings import Address
 from koord.sandbox import Sandbox
 
-ANY_PORT = Address("127.0.0.1", 0)
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/koord-system/leases/koord-device"
 
 
@@ -63,19 +60,8 @@ class Process:
         self.thread = LeaseThread(credentials, ["device"], self.fence)
 
     @asynccontextmanager
-    async def run(self, address: Address = ANY_PORT) -> AsyncIterator[Address]:
-        async def nothing() -> bytes:
-            return b""
-
-        sources = Sources(
-            problem=self.thread.find_problem, unsynced=list, metrics=nothing, state=nothing
-        )
-        async with self.thread.run(address, sources) as actual:
-            yield actual
-
-    @asynccontextmanager
     async def lead(self) -> AsyncIterator[None]:
-        async with self.run():
+        async with self.thread.run():
             self.thread.stand()
             await asyncio.wait_for(self.thread.leading.wait(), 20)
             yield
@@ -136,12 +122,3 @@ async def test_process_without_leadership_ends_although_its_main_loop_is_blocked
     assert "did not end the process" in caplog.text
     (record,) = (one for one in caplog.records if one.levelname == "CRITICAL")
     assert "ended.wait(20)" in vars(record)["stack"], "it says where"
-
-
-async def test_address_in_use_ends_the_thread(sandbox: Sandbox, process: Process) -> None:
-    other = Process(sandbox)
-    async with process.run() as taken:
-        with pytest.raises(CannotListen):
-            async with other.run(taken):
-                pass
-    assert "lease" not in {thread.name for thread in threading.enumerate()}

@@ -3,7 +3,7 @@
 Several processes may run the same operators. All of them watch the cluster; one, the leader, plans,
 runs Kopf and writes. A process that loses leadership exits immediately, because its assumed state
 may be wrong; a new one starts from the API objects. The election and the HTTP server have a thread
-of their own, see ``election``; everything else happens in the main event loop.
+each, see ``election`` and ``http_thread``; everything else happens in the main event loop.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ from koord.runtime.discovery import (
 )
 from koord.runtime.election import ENDS, LeaseThread, own_namespace
 from koord.runtime.http import Sources
+from koord.runtime.http_thread import HttpThread
 from koord.runtime.kopf_host import KopfHost
 from koord.runtime.logs import LastProblem
 from koord.runtime.registry import OPERATORS
@@ -79,17 +80,18 @@ class _Process:
     parts: Parts
     kopf: KopfHost
     lease: LeaseThread
+    http: HttpThread
     secret: PlanKeySecret
     problem: LastProblem
     rights: WriteRights
 
     def sources(self) -> Sources:
-        """Return what is served, by callables that are called in the thread of the Lease."""
+        """Return what is served, by callables that are called in the thread of the HTTP server."""
         return Sources(
             problem=self.lease.find_problem,
             unsynced=self.unsynced,
             metrics=self.encode_metrics,
-            state=lambda: self.lease.ask(self.describe, STATE_PATIENCE_SECONDS),
+            state=lambda: self.http.ask(self.describe, STATE_PATIENCE_SECONDS),
         )
 
     def unsynced(self) -> list[str]:
@@ -115,7 +117,7 @@ class _Process:
     async def encode_metrics(self) -> bytes:
         metrics = self.parts.metrics
         with suppress(TimeoutError):
-            await self.lease.ask(metrics.take, METRICS_PATIENCE_SECONDS)
+            await self.http.ask(metrics.take, METRICS_PATIENCE_SECONDS)
         return metrics.encode()
 
     async def report(self) -> NoReturn:
@@ -159,12 +161,9 @@ async def run_operators(options: Options) -> None:
         found = await find_definitions(client, parts.resources)
         check_installed(found, parts.resources)
         parts.note_definitions(found)
-        lease = LeaseThread(
-            options.credentials,
-            options.operators,
-            fence,
-            protects_metrics=options.settings.metrics_authorization,
-        )
+        lease = LeaseThread(options.credentials, options.operators, fence)
+        protects_metrics = options.settings.metrics_authorization
+        http = HttpThread(options.credentials, protects_metrics=protects_metrics)
         parts.lease = lease.ref
         parts.metrics.watch(leadership(lambda: fence.is_open))
         access = await options.credentials.current()
@@ -175,7 +174,8 @@ async def run_operators(options: Options) -> None:
         secret = PlanKeySecret(own_client, namespace, keys, makes_keys=makes_keys)
         problem = LastProblem()
         logging.getLogger("koord").addHandler(problem)
-        process = _Process(parts, KopfHost(parts.make_registry), lease, secret, problem, rights)
+        kopf = KopfHost(parts.make_registry)
+        process = _Process(parts, kopf, lease, http, secret, problem, rights)
         try:
             await _serve(process, options.settings)
         finally:
@@ -188,7 +188,10 @@ async def _serve(process: _Process, settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with process.lease.run(settings.http_address, process.sources()) as address:
+    async with (
+        process.lease.run(),
+        process.http.run(settings.http_address, process.sources()) as address,
+    ):
         log.info("Serving HTTP", extra={"address": address.host, "port": address.port})
         try:
             await _run(process, stop)

@@ -2,7 +2,7 @@
 
 As with kube-rbac-proxy, a reader sends its token and needs the verb ``get`` on the path. Answers
 are kept for a short time. Only one reader is asked about at a time, and few may wait, so that a
-flood of requests becomes no flood of reviews, which share the connections of the Lease.
+flood of requests becomes no flood of reviews.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Takes part in the election, and serves HTTP, in a thread of its own.
+"""Takes part in the election, in a thread of its own.
 
-Planning blocks the main event loop, for seconds in bad cases. Renewals of the Lease and answers to
-probes must not wait for it, so they have an event loop, a client and credentials of their own. In
-pure Python the threads take turns every few milliseconds, and numpy lets others run.
+Planning blocks the main event loop, for seconds in bad cases. Renewals of the Lease must not wait
+for it, so they have an event loop, a client and credentials of their own. In pure Python threads
+take turns every few milliseconds, and numpy lets others run.
 
 The threads share little. The deadline of the ``Fence`` is one attribute, which CPython replaces
 atomically: a writer sees the old one or the new one. The state of the election is only read by the
@@ -21,7 +21,7 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 from uuid import uuid4
 
 from koord.kube.client import Client
@@ -29,14 +29,9 @@ from koord.kube.config import Access, Credentials
 from koord.kube.election import Fence, LeadershipLost
 from koord.kube.lease import Elector, NoNamespace
 from koord.kube.objects import ObjectRef
-from koord.runtime.authorization import Authorizer
-from koord.runtime.http import Sources, serve_http
 from koord.runtime.registry import OPERATORS
-from koord.runtime.settings import Address
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 DEFAULT_NAMESPACE: Final = "koord-system"
 """Own namespace of processes outside the cluster, the same as in the manifests."""
@@ -83,44 +78,41 @@ class LeaseThread:
         credentials: Credentials,
         operators: Collection[str],
         fence: Fence,
-        *,
-        protects_metrics: bool = False,
     ) -> None:
         # Loaded again, because the shared credentials belong to the main loop.
         self._credentials = Credentials(credentials.load)
         self._operators = operators
         self._fence = fence
-        self._protects_metrics = protects_metrics
         self.leading = asyncio.Event()
         """Set in the main loop once we lead."""
         self._main = asyncio.get_running_loop()
         self._main_thread = threading.get_ident()
-        self._started: asyncio.Future[Address] = self._main.create_future()
+        self._started: asyncio.Future[None] = self._main.create_future()
         self._failed: asyncio.Future[NoReturn] = self._main.create_future()
         self._is_over = threading.Event()
         """Set when the main loop ends the process."""
         self._own: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self._election: asyncio.Task[None]
-        self._is_serving = False
+        self._is_running = False
         self._has_answered = True
         self._silent_for = 0.0
         """Seconds, counted in ticks: a process that was suspended has not been silent."""
 
     @asynccontextmanager
-    async def run(self, address: Address, sources: Sources) -> AsyncIterator[Address]:
-        """Run the thread while the context is open; yields the address that it serves.
+    async def run(self) -> AsyncIterator[None]:
+        """Run the thread while the context is open.
 
-        Raises CannotListen, and ConfigError if the credentials cannot be used.
+        Raises ConfigError if the credentials cannot be used.
         """
-        arguments = (address, sources)
-        thread = threading.Thread(target=self._run, args=arguments, name="lease", daemon=True)
+        thread = threading.Thread(target=self._run, name="lease", daemon=True)
         thread.start()
         try:
-            yield await self._started
+            await self._started
+            yield
         finally:
             self._is_over.set()
-            if self._is_serving:
+            if self._is_running:
                 with suppress(RuntimeError):  # its loop is closed if it has failed
                     self._own.call_soon_threadsafe(self._stop.set)
             await asyncio.to_thread(thread.join)
@@ -145,45 +137,30 @@ class LeaseThread:
         """Release the Lease if we hold it, after all writes have ended."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._release(), self._own))
 
-    # The methods below run in the thread.
-
-    async def ask(self, question: Callable[[], T], patience: float) -> T:
-        """Return what the main loop answers. Raises TimeoutError."""
-
-        async def answer() -> T:
-            return question()
-
-        asked = asyncio.run_coroutine_threadsafe(answer(), self._main)
-        return await asyncio.wait_for(asyncio.wrap_future(asked), patience)
-
     def find_problem(self) -> str:
         """Return what is wrong with the process; empty if it is healthy."""
         if self._silent_for < SILENT_SECONDS / 2:
             return ""
         return f"the main loop has not answered for {self._silent_for:.0f} s"
 
-    def _run(self, address: Address, sources: Sources) -> None:
+    # The methods below run in the thread.
+
+    def _run(self) -> None:
         try:
-            asyncio.run(self._serve(address, sources))
+            asyncio.run(self._take_part())
         except BaseException as error:  # noqa: BLE001 - the main loop raises it
             self._tell(self._fail, error)
-            if self._is_serving and not self._is_over.wait(END_SECONDS):
+            if self._is_running and not self._is_over.wait(END_SECONDS):
                 self._end("The main loop did not end the process after an error of the election")
 
-    async def _serve(self, address: Address, sources: Sources) -> None:
+    async def _take_part(self) -> None:
         self._own, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with Client(self._credentials) as client:
             access = await self._credentials.current()
             self.elector = make_elector(client, access, self._operators, self._fence)
-            authorize = (
-                Authorizer(client, "/metrics").status_for if self._protects_metrics else None
-            )
-            async with (
-                serve_http(address, sources, authorize) as actual,
-                asyncio.TaskGroup() as group,
-            ):
-                self._is_serving = True
-                self._tell(self._started.set_result, actual)
+            async with asyncio.TaskGroup() as group:
+                self._is_running = True
+                self._tell(self._started.set_result, None)
                 self._election = group.create_task(self._elect())
                 others = [group.create_task(one()) for one in (self._announce, self._watch)]
                 await self._stop.wait()

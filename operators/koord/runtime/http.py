@@ -1,7 +1,8 @@
 """The HTTP server: metrics, health, readiness, and the internal state.
 
 The content comes from callables; this module knows no operator. It answers in an event loop that
-planning does not block, and waits for the one that plans only where it has to. ``/debug/state``
+planning does not block, and waits for the one that plans only where it has to. What clients may
+take is bounded in ``guests``. ``/debug/state``
 names pods and nodes, so only loopback clients may read it, whatever the listen address is;
 ``kubectl port-forward`` is one.
 """
@@ -20,17 +21,17 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from koord.runtime.guests import Guest, GuestLimits, Guests, count_descriptors
 from koord.runtime.settings import Address
 
 KEPT_SECONDS = 1.0
 """How long the text of the metrics is served again: many readers cost as much as one."""
 SHUTDOWN_SECONDS = 1.0
 """How long slow readers may hold up the end of the process."""
-MAX_CONNECTIONS = 128
-"""More than probes and scrapes need; a small part of the file descriptors of the process."""
-IDLE_SECONDS = 10.0
-"""How long a client may keep a connection without a request."""
+BACKLOG = 128
+"""Connections that the kernel keeps until they are taken in; all that wait are taken in at once."""
 _MAX_BODY_BYTES = 1024
+_MAX_HEADERS = 32
 _REFUSALS = {
     401: "send the token of a ServiceAccount: Authorization: Bearer …\n",
     403: "needs a ClusterRole with the verb get on the nonResourceURL /metrics\n",
@@ -63,11 +64,15 @@ class CannotListen(Exception):  # noqa: N818 - what it says is what is wrong
 
 @asynccontextmanager
 async def serve_http(
-    address: Address, sources: Sources, authorize: Authorize | None = None
+    address: Address,
+    sources: Sources,
+    authorize: Authorize | None = None,
+    limits: GuestLimits = GuestLimits(),  # noqa: B008 - a frozen value
 ) -> AsyncIterator[Address]:
     """Serve while the context is open; yields the address with the actual port.
 
-    Without ``authorize`` everybody may read the metrics.
+    Without ``authorize`` everybody may read the metrics. ``limits`` are lower in a process that may
+    have few file descriptors.
 
     Raises CannotListen.
     """
@@ -75,12 +80,14 @@ async def serve_http(
         make_app(sources, authorize),
         access_log=None,
         handle_signals=False,
-        keepalive_timeout=IDLE_SECONDS,
+        keepalive_timeout=limits.seconds,
+        max_headers=_MAX_HEADERS,
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()
+    guests = Guests(limits.within(count_descriptors()))
     try:
-        async with _listen(runner, address) as listening:
+        async with _listen(runner, address, guests) as listening:
             host, port, *_ = listening.sockets[0].getsockname()
             yield Address(host, port)
     finally:
@@ -88,19 +95,22 @@ async def serve_http(
 
 
 @asynccontextmanager
-async def _listen(runner: web.AppRunner, address: Address) -> AsyncIterator[asyncio.Server]:
+async def _listen(
+    runner: web.AppRunner, address: Address, guests: Guests
+) -> AsyncIterator[asyncio.Server]:
     server = runner.server
     if server is None:
         raise RuntimeError("the runner is not set up")
     loop = asyncio.get_running_loop()
-    make = partial(_make_connection, server)
+    make = partial(Guest, guests, server)
+    listen = partial(loop.create_server, make, address.host, backlog=BACKLOG)
     try:
         try:
-            listening = await loop.create_server(make, address.host, address.port)
+            listening = await listen(address.port)
         except OSError as error:
             if not address.or_free or error.errno != errno.EADDRINUSE:
                 raise
-            listening = await loop.create_server(make, address.host, 0)
+            listening = await listen(0)
     except OSError as error:
         why = os.strerror(error.errno).lower() if error.errno else str(error)
         raise CannotListen(f"{address.host}:{address.port}: {why}") from error
@@ -110,22 +120,15 @@ async def _listen(runner: web.AppRunner, address: Address) -> AsyncIterator[asyn
         listening.close()
 
 
-def _make_connection(server: web.Server) -> asyncio.Protocol:
-    """Make room for a connection, and return its protocol.
-
-    Clients are strangers that share the file descriptors of the process with its writers. Where
-    there are too many, the oldest goes instead of the newest, so that probes get through.
-    """
-    connections = server.connections
-    for connection in connections[: max(0, len(connections) + 1 - MAX_CONNECTIONS)]:
-        if connection.transport is not None:
-            connection.transport.abort()
-    return server()
+async def _end_connection(_: web.Request, response: web.StreamResponse) -> None:
+    """One request per connection, see ``guests``."""
+    response.force_close()
 
 
 def make_app(sources: Sources, authorize: Authorize | None = None) -> web.Application:
     pages = _Pages(sources, authorize)
     app = web.Application(client_max_size=_MAX_BODY_BYTES)
+    app.on_response_prepare.append(_end_connection)
     app.router.add_get("/metrics", pages.metrics)
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
