@@ -102,6 +102,7 @@ def test_an_expensive_unit_does_not_get_more_under_other_names(
     """All that a namespace wastes is bounded, and does not delay its ordinary pods, nor others'."""
     monkeypatch.setattr(steps, "PER_UNIT", 2_000_000)
     monkeypatch.setattr(steps, "PER_ROW", 0)
+    monkeypatch.setattr(steps, "PER_NODE", 0)
     monkeypatch.setattr(steps, "LEAST_PER_ROW", 10)
     cluster = make_nodes(20)
     least = steps.budget_of(64, 10, 10**9)
@@ -131,6 +132,7 @@ def test_terms_of_pods_on_nodes_do_not_use_up_the_budget_of_others(
 ) -> None:
     monkeypatch.setattr(steps, "PER_UNIT", 200_000)
     monkeypatch.setattr(steps, "PER_ROW", 0)
+    monkeypatch.setattr(steps, "PER_NODE", 0)
     cluster = make_nodes(4)
     for at in range(100):
         lacking = Requirement(f"k{at}", Operator.DOES_NOT_EXIST)

@@ -43,6 +43,11 @@ def find_hints(
     return {one.kind: hints for one in request.types}
 
 
+def count_sets(ledger: DeviceLedger, request: DeviceRequest) -> int:
+    """Return how often :func:`find_hints` looks for devices, at most."""
+    return 1 + len(list_sets(_numa_nodes(ledger, request)))
+
+
 def limit_to(
     ledger: DeviceLedger,
     request: DeviceRequest,

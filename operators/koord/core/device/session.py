@@ -88,7 +88,12 @@ class DeviceSession(Session):
         if not isinstance(asked, Asked):
             return
         states, at = _distinct(self._numbers(rows))
-        fits = [self._fit(state, asked) for state in states]
+        fits = []
+        for state in states:
+            self._cycle.steps.check()
+            before = self._states.operations
+            fits.append(self._fit(state, asked))
+            self._count_work(before)
         counts = np.array([one.count for one in fits], dtype=np.int64)
         causes = [one.lacking.cause for one in fits]
         for cause in dict.fromkeys(causes):
@@ -134,7 +139,10 @@ class DeviceSession(Session):
         asked, state = shape.asked(NAME), int(self._state_of[row])
         if not isinstance(asked, Asked) or not knows_devices(state):
             return {}
-        return self._states.hints(state, asked, self._terms(row))
+        before = self._states.operations
+        hints = self._states.hints(state, asked, self._terms(row))
+        self._count_work(before)
+        return hints
 
     @override
     def reserve(self, draft: Draft) -> Allocation | Short | None:
@@ -146,7 +154,9 @@ class DeviceSession(Session):
             return Short(NOTHING_KNOWN) if self._states.refuses(state, asked.request) else None
         if any(one.is_user for one in draft.holders):
             return self._reserve_around(draft, asked, state)
+        before = self._states.operations
         move = self._states.move(state, asked, draft.zones, self._terms(draft.row))
+        self._count_work(before)
         if not isinstance(move, Move):
             return Short(move, is_optional=bool(draft.holders))
         self._set(draft.row, move.after)
@@ -278,7 +288,12 @@ class DeviceSession(Session):
         if number >= 0:
             return self._states.fit(number, asked)
         state, terms = self._lifted[-1 - number]
-        return self._states.fit_held(state, asked, terms)
+        return self._states.fit(state, asked, terms)
+
+    def _count_work(self, before: int) -> None:
+        """Count what answers that were not remembered have cost."""
+        if self._states.operations > before:
+            self._cycle.steps.take(0, self._states.operations - before)
 
     # --- states ----------------------------------------------------------------------------------
 

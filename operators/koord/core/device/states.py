@@ -6,16 +6,16 @@ few states, and most questions have been answered before. Numbers stay valid unt
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count as count_from
 from typing import Final, TypeAlias
 
 from koord.core.device.allocate import Settings, allocate
 from koord.core.device.causes import NO_DEVICE_OBJECT, Lacking
+from koord.core.device.counting import count_most, lacking_after
 from koord.core.device.explain import find_largest
 from koord.core.device.held import HeldTerms
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share, Terms
-from koord.core.device.numa_hints import find_hints, limit_to
+from koord.core.device.numa_hints import count_sets, find_hints, limit_to
 from koord.core.device.scoring import score_node
 from koord.core.device_names import DeviceType
 from koord.core.framework.arrays import NO_LIMIT
@@ -30,9 +30,16 @@ UNKNOWN_DEVICES: Final[StateId] = 2
 """The same where pods hold parts of GPUs: what the count says to be free may be theirs."""
 FIXED_STATES: Final = (NO_DEVICES, DEVICE_MISSING, UNKNOWN_DEVICES)
 
-MOST_STATES: Final = 50_000
-MOST_ANSWERS: Final = 200_000
+MOST_STATES: Final = 20_000
+MOST_ANSWERS: Final = 50_000
 """When there are more, those that no node is in, and all answers, are forgotten."""
+MOST_GIVEN: Final = 8
+"""Pods that are given devices to see how many fit; beyond them an upper bound is enough."""
+PER_ALLOCATION: Final = 20
+PER_DEVICE: Final = 4
+"""Operations, in the unit of :class:`Steps`, of looking for devices on one node once."""
+JOINT_WAYS: Final = 2
+"""Devices of several types are chosen together in several ways."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +80,11 @@ class LedgerStates:
         self._inventories: dict[Inventory, Inventory] = {}
         self._moves: dict[_Question, Move | Lacking] = {}
         self._hints: dict[tuple[StateId, Asked, HeldTerms | None], Mapping[DeviceType, Hints]] = {}
-        self._fits: dict[tuple[StateId, Asked], Fit] = {}
+        self._fits: dict[tuple[StateId, Asked, HeldTerms | None], Fit] = {}
         self._points: dict[tuple[StateId, Asked], int] = {}
         self._largest: dict[DeviceLedger, int] = {}
+        self.operations = 0
+        """What all answers so far that were not remembered have cost."""
         self.compact(())
 
     def compact(self, used: Iterable[DeviceLedger]) -> None:
@@ -91,11 +100,17 @@ class LedgerStates:
 
     @property
     def is_full(self) -> bool:
-        return len(self._ledgers) > MOST_STATES or len(self._moves) > MOST_ANSWERS
+        answers = len(self._moves) + len(self._hints) + len(self._fits) + len(self._points)
+        return len(self._ledgers) > MOST_STATES or answers > MOST_ANSWERS
 
     def intern(self, inventory: Inventory) -> Inventory:
         """Return the one inventory of all nodes with equal devices."""
         return self._inventories.setdefault(inventory, inventory)
+
+    @property
+    def count(self) -> int:
+        """How many states are known."""
+        return len(self._ledgers)
 
     def number(self, ledger: DeviceLedger) -> StateId:
         known = self._number_of.get(ledger)
@@ -132,6 +147,7 @@ class LedgerStates:
             ledger = ledger.with_shares(held.left, -1)
         shares: tuple[Share, ...] | Lacking = ()
         for tried in _terms(ledger, asked, held):
+            self._take(ledger, asked.request)
             terms = limit_to(ledger, asked.request, numa, tried)
             shares = allocate(ledger, asked.request, terms, self.settings)
             if not isinstance(shares, Lacking):
@@ -156,38 +172,52 @@ class LedgerStates:
                 ledger = ledger.with_shares(held.left, -1)
             hints: Mapping[DeviceType, Hints] | Lacking = {}
             for terms in _terms(ledger, asked, held):
+                self._take(ledger, asked.request, count_sets(ledger, asked.request))
                 hints = find_hints(ledger, asked.request, terms, self.settings)
                 if not isinstance(hints, Lacking):
                     break
             found = self._hints[key] = {} if isinstance(hints, Lacking) else hints
         return found
 
-    def fit_held(self, state: StateId, asked: Asked, held: HeldTerms) -> Fit:
-        """Return how many pods fit one after the other if they may use held devices."""
-        for count in count_from(0):
-            move = self.move(state, asked, held=held)
-            if isinstance(move, Lacking):
-                return Fit(count, move)
-            state, held = move.after, move.held or held
-        raise AssertionError("unreachable: devices end")
+    def fit(self, state: StateId, asked: Asked, held: HeldTerms | None = None) -> Fit:
+        """Return how many pods fit one after the other, if they may use held devices too.
 
-    def fit(self, state: StateId, asked: Asked) -> Fit:
-        """Return how many pods fit one after the other."""
+        An upper bound where more fit than are given out to see how far the devices go.
+        """
         if not knows_devices(state):
             return Fit(0 if self.refuses(state, asked.request) else NO_LIMIT, NOTHING_KNOWN)
-        path: list[StateId] = []
-        known = self._fits.get((state, asked))
-        while known is None:
-            move = self.move(state, asked)
+        key = (state, asked, held)
+        found = self._fits.get(key)
+        if found is None:
+            found = self._fits[key] = self._find_fit(state, asked, held)
+        return found
+
+    def _find_fit(self, state: StateId, asked: Asked, held: HeldTerms | None) -> Fit:
+        most, is_exact = 0, False
+        for given in range(MOST_GIVEN):
+            move = self.move(state, asked, held=held)
             if isinstance(move, Lacking):
-                known = self._fits[state, asked] = Fit(0, move)
-            else:
-                path.append(state)
-                state = move.after
-                known = self._fits.get((state, asked))
-        for steps, before in enumerate(reversed(path), 1):
-            self._fits[before, asked] = Fit(known.count + steps, known.lacking)
-        return self._fits[path[0], asked] if path else known
+                return Fit(given, move)
+            if not given or given + 1 == MOST_GIVEN:
+                most, is_exact = self._count_most(state, asked, held)
+            if is_exact:
+                break
+            state, held = move.after, move.held or held
+        return Fit(min(given + most, NO_LIMIT), lacking_after(asked.request))
+
+    def _count_most(self, state: StateId, asked: Asked, held: HeldTerms | None) -> tuple[int, bool]:
+        ledger, request = self._ledgers[state], asked.request
+        self._take(ledger, request)
+        if held is None:
+            return count_most(ledger, request, self.settings)
+        lifted = ledger.with_shares(held.left, -1)
+        return count_most(lifted, request, self.settings)[0], False
+
+    def _take(self, ledger: DeviceLedger, request: DeviceRequest, times: int = 1) -> None:
+        """Count the work of allocating devices on one node."""
+        devices = sum(len(ledger.inventory.of(one.kind)) for one in request.types)
+        ways = 1 if request.joint is None else JOINT_WAYS
+        self.operations += times * ways * (PER_ALLOCATION + PER_DEVICE * devices)
 
     def refuses(self, state: StateId, request: DeviceRequest) -> bool:
         """Whether a node without a Device refuses a request: what is free there is not known."""

@@ -1,0 +1,117 @@
+"""How many equal pods the devices of a node suffice for, by arithmetic.
+
+Pods that ask for little fit in any number, so they are not given out one by one to be counted: a
+request is whatever somebody has written.
+"""
+
+from collections.abc import Sequence
+
+from koord.core.device.allocate import Settings, size
+from koord.core.device.causes import INSUFFICIENT, INSUFFICIENT_GPUS, Lacking
+from koord.core.device.choice import Candidate, find_candidates
+from koord.core.device.ledger import DeviceLedger, complete
+from koord.core.device.model import (
+    ANYWHERE,
+    DeviceRequest,
+    DeviceRules,
+    Exclusive,
+    Part,
+    TypeRequest,
+    make_part,
+)
+from koord.core.device.partitions import must_honor
+from koord.core.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.framework.arrays import NO_LIMIT
+
+
+def count_most(
+    ledger: DeviceLedger, request: DeviceRequest, settings: Settings
+) -> tuple[int, bool]:
+    """Return an upper bound of the pods that fit one after the other, and whether it is exact.
+
+    At least one must fit.
+    """
+    most, is_exact = NO_LIMIT, len(request.types) == 1
+    for one in request.types:
+        sized = size(ledger.inventory, one)
+        if isinstance(sized, Lacking):
+            return 0, True
+        found = find_candidates(ledger, sized, ANYWHERE, settings.rules, None)
+        part = _least(sized.parts)
+        counts = [_count_on(ledger, sized, part, each, settings.rules) for each in found]
+        most = min(most, _count_groups(counts, len(sized.parts)))
+        is_exact = is_exact and _is_simple(ledger, request, sized, counts)
+    return most, is_exact
+
+
+def lacking_after(request: DeviceRequest) -> Lacking:
+    """Return what is lacking for one more pod once as many as fit have their devices."""
+    first = request.types[0]
+    cause = INSUFFICIENT_GPUS if first.kind == GPU else INSUFFICIENT
+    return Lacking(cause, first.kind, len(first.parts))
+
+
+def _least(parts: Sequence[Part]) -> Part:
+    """Return what every device gives at least."""
+    first, *others = parts
+    if all(one == first for one in others):
+        return first
+    amounts = [dict(one) for one in parts]
+    return make_part({key: min(one.get(key, 0) for one in amounts) for key, _ in first})
+
+
+def _count_on(
+    ledger: DeviceLedger, request: TypeRequest, part: Part, one: Candidate, rules: DeviceRules
+) -> int:
+    """Return how often a device can give a part."""
+    hint = request.hint
+    if rules.keeps_exclusive and hint.exclusive is Exclusive.DEVICE:
+        return int(one.fits(part))
+    asked, most = dict(part), NO_LIMIT
+    if hint.function_selector is not None:
+        most = len(one.functions)
+    for key, amount in part:
+        if amount > 0 and not (ledger.is_exact and key == GPU_MEMORY_RATIO):
+            most = min(most, one.free.get(key, 0) // amount)
+    if ledger.is_exact and asked.get(GPU_MEMORY_RATIO, 0) > 0:
+        most = min(most, _count_by_ratio(ledger, request, part, one))
+    return most
+
+
+def _count_by_ratio(ledger: DeviceLedger, request: TypeRequest, part: Part, one: Candidate) -> int:
+    """Return how often the ratio fits: what is left of it, and by bytes, which are rounded down."""
+    total, asked = dict(one.device.total), dict(part)[GPU_MEMORY_RATIO]
+    use = ledger.use_of(request.kind, one.device.minor)
+    whole = total.get(GPU_MEMORY_RATIO, 0)
+    most = max(0, whole - dict(use.amounts).get(GPU_MEMORY_RATIO, 0)) // asked
+    memory, free = total.get(GPU_MEMORY, 0), one.free.get(GPU_MEMORY, 0)
+    taken = dict(complete(part, total)).get(GPU_MEMORY, 0)
+    if not memory or free * whole < asked * memory:
+        return most if not memory else 0
+    return min(most, (free * whole - asked * memory) // (taken * whole) + 1) if taken else most
+
+
+def _count_groups(counts: Sequence[int], size: int) -> int:
+    """Return how many groups of ``size`` different devices there are, at most."""
+    groups = sum(counts) // size
+    while groups and (fewer := sum(min(one, groups) for one in counts) // size) < groups:
+        groups = fewer
+    return min(groups, NO_LIMIT)
+
+
+def _is_simple(
+    ledger: DeviceLedger, request: DeviceRequest, sized: TypeRequest, counts: Sequence[int]
+) -> bool:
+    """Whether any choice of devices leaves as many for the next pods, and nothing else counts."""
+    hint = sized.hint
+    if hint.scope is not None or hint.exclusive is not None or not sized.is_uniform:
+        return False
+    if ledger.inventory.vendor in request.plugins:
+        return False
+    if (
+        sized.kind == GPU
+        and not sized.is_shared
+        and (ledger.foreign or must_honor(ledger, request))
+    ):
+        return False
+    return len(sized.parts) == 1 or max(counts, default=0) <= 1
