@@ -37,6 +37,7 @@ REFUSED = {
     "annotation": {"metadata": {"annotations": {"example.com/a": "b"}}},
     "finalizer": {"metadata": {"finalizers": ["example.com/f"]}},
     "condition": {"status": {"conditions": []}},
+    "port of the kubelet": {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}},
     "address": {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}},
 }
 

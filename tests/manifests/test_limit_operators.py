@@ -69,6 +69,7 @@ REFUSED = {
     "released for other nodes": (JSON_PATCH, [FREE, require(PIN, ANY)], ""),
     "condition of others": (STRATEGIC, condition("Ready"), "/status"),
     "phase": (MERGE, {"status": {"phase": "Failed"}}, "/status"),
+    "resize": (MERGE, {"status": {"resize": "InProgress"}}, "/status"),
     "label through status": (MERGE, {"metadata": {"labels": {"a": "b"}}}, "/status"),
     "annotation through status": (MERGE, {"metadata": {"annotations": {"a": "c"}}}, "/status"),
 }
@@ -222,6 +223,7 @@ def test_changes_of_reservations(scene: Scene, body: dict[str, Any], status: int
         "koord-limit-nodes",
         "koord-limit-quotas",
         "koord-limit-reservations",
+        "koord-protect-reservations",
     ],
 )
 def test_the_expressions_type_check(guarded, policy: str) -> None:
