@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-versions check soak bench format crds site reference chart image audit clean
+.PHONY: help demo test coverage test-versions check soak bench format crds policies site reference chart image audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -61,6 +61,9 @@ format: .venv/ready ## format the sources
 
 crds: .venv/ready ## generate crds/ from the models
 	@$(BIN)/koord crds
+
+policies: .venv/ready ## generate the lists of protected keys in manifests/
+	@$(BIN)/python tools/policies.py
 
 site: .tools/ready ## build the documentation as a site in build/site (ARGS="serve" shows it)
 	@NO_MKDOCS_2_WARNING=1 .tools/venv/bin/uv run --frozen --isolated --only-group site mkdocs $(or $(ARGS),build --strict)

@@ -16,6 +16,7 @@ OTHER_GATE = "example.com/other"
 PLAN = "operators.koordinator.sh/plan"
 DEVICES = "scheduling.koordinator.sh/device-allocated"
 CARD = "huawei.com/npu-core"
+HAMI = "hami.io/vgpu-node"
 LIMIT = "scheduling.koordinator.sh/gpu-memory-limit-0"
 
 PodBody = dict[str, Any]
@@ -103,6 +104,10 @@ def _forged(pod: PodBody) -> None:
     pod["metadata"]["annotations"] = {PLAN: "forged"}
 
 
+def _labelled(pod: PodBody) -> None:
+    pod["metadata"]["labels"] = {HAMI: "x"}
+
+
 def _apply(**options: Any) -> Callable[[PodBody], Any]:
     return lambda pod: make_pod(pod["metadata"]["name"], **options)
 
@@ -175,6 +180,7 @@ ON_HELD = [
     ),
     Attack("card of a device plugin", "PATCH", MERGE, _annotations(card="7")),
     Attack("limit of memory", "PATCH", MERGE, _annotations(limit="1")),
+    Attack("node for HAMi", "PATCH", MERGE, _with({"metadata": {"labels": {HAMI: "x"}}})),
     Attack("release like the operators", "PATCH", JSON_PATCH, _with(release())),
 ]
 
@@ -192,6 +198,7 @@ ON_PLACED = [
 ]
 
 CREATING = [
+    Attack("post for HAMi", "POST", JSON, _put(_labelled), ""),
     Attack("post", "POST", JSON, _apply(annotations={PLAN: "forged"}), ""),
     Attack("post without gate", "POST", JSON, _apply(annotations={DEVICES: "x"}, gates=()), ""),
     Attack("apply", "PATCH", APPLY, _apply(annotations={PLAN: "forged"}), FORCED),

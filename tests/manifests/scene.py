@@ -4,7 +4,7 @@ import re
 import secrets
 from typing import Any
 
-from tests.manifests.attacks import GATE, LIMIT, OTHER_GATE, make_pod, release
+from tests.manifests.attacks import GATE, HAMI, LIMIT, OTHER_GATE, make_pod, release
 from tests.manifests.conftest import MANIFESTS, load_all
 from tests.manifests.someone import APPLY, JSON_PATCH, STRATEGIC, Someone, create_account
 
@@ -46,14 +46,14 @@ def quoted(expression: str) -> set[str]:
 
 def protected_annotations(policy: str = "koord-protect") -> set[str]:
     variables = {one["name"]: one["expression"] for one in read_policy(policy)["variables"]}
-    return quoted(variables["results"]) | quoted(variables.get("handed", "")) | {LIMIT}
+    return quoted(variables["results"]) | quoted(variables.get("shared", "")) | {LIMIT}
 
 
 def protected_state(pod: dict[str, Any]) -> tuple[bool, dict[str, str]]:
     """What the policy protects: whether the pod is held, and the results written on it."""
-    annotations = pod["metadata"].get("annotations", {})
+    written = pod["metadata"].get("annotations", {}) | pod["metadata"].get("labels", {})
     gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
-    results = {key: annotations[key] for key in protected_annotations() & annotations.keys()}
+    results = {key: one for key, one in written.items() if key in {*protected_annotations(), HAMI}}
     return GATE in gates, results
 
 

@@ -3,7 +3,16 @@
 import secrets
 
 import pytest
-from tests.manifests.attacks import CREATING, ON_HELD, ON_PLACED, PLAN, Attack, Ends, make_pod
+from tests.manifests.attacks import (
+    CREATING,
+    HAMI,
+    ON_HELD,
+    ON_PLACED,
+    PLAN,
+    Attack,
+    Ends,
+    make_pod,
+)
 from tests.manifests.scene import Scene, protected_annotations, protected_state
 from tests.manifests.someone import MERGE
 from tests.manifests.waiting import wait_for
@@ -67,10 +76,11 @@ def test_pods_cannot_be_created_with_results(scene, open_scene, attack):
     assert "out of a pod that you create" in answer.message
 
 
-@pytest.mark.parametrize("key", sorted(protected_annotations()))
+@pytest.mark.parametrize("key", sorted({*protected_annotations(), HAMI}))
 def test_each_result_is_protected_and_named(scene, key):
     path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
-    body = {"metadata": {"annotations": {key: "forged"}}}
+    where = "labels" if key == HAMI else "annotations"
+    body = {"metadata": {where: {key: "forged"}}}
     answer = scene.mallory.send("PATCH", path, body, MERGE)
     assert answer.status == 403
     assert f"may write {key}:" in answer.message

@@ -1,15 +1,10 @@
 """The limits of the policy ``koord-protect``: what stays allowed, and for whom."""
 
-import ast
-from itertools import pairwise
-from pathlib import Path
-
 import pytest
 from tests.manifests.attacks import OTHER_GATE, PLAN, make_pod, release
-from tests.manifests.scene import Scene, protected_annotations, protected_state, quoted, read_policy
+from tests.manifests.scene import Scene, protected_state, quoted, read_policy
 from tests.manifests.someone import JSON, JSON_PATCH, MERGE, STRATEGIC
 
-from koord.api.keys import device, gang, operators, reservation
 from koord.sandbox.errors import SandboxApiError
 
 
@@ -23,27 +18,6 @@ def scene(guarded):
 def operators_of_the_policy() -> set[str]:
     (condition,) = read_policy("koord-protect")["matchConditions"]
     return quoted(condition["expression"])
-
-
-def find_results(module) -> set[str]:
-    """Our annotations on pods that are documented as results."""
-    body = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
-    found = set()
-    for statement, comment in pairwise(body):
-        if isinstance(statement, ast.AnnAssign) and isinstance(comment, ast.Expr):
-            text = ast.literal_eval(comment.value)
-            if "(result)" in text and "label" not in text.lower():
-                found.add(getattr(module, statement.target.id))
-    return found
-
-
-def test_all_results_are_protected():
-    results = set().union(*map(find_results, (device, gang, operators, reservation)))
-    deprecated = {gang.BIND_GROUP_ID_DEPRECATED, gang.BIND_MEMBER_COUNT_DEPRECATED}
-    protected = protected_annotations()
-    named = {key for key in results | deprecated if not key.endswith("-")}  # others: LIMIT
-    assert protected >= named
-    assert protected_annotations("koord-limit-operators") >= protected
 
 
 @pytest.mark.sandbox

@@ -25,7 +25,7 @@ INNER_RESERVED: Final = "node.koordinator.sh/reservation"
 OWNERS: Final = f"{PREFIX}reservation-owners"
 """Annotation of a pod that is itself a reservation, JSON: a list like spec.owners."""
 CURRENT_OWNER: Final = f"{PREFIX}reservation-current-owner"
-"""Annotation of such a pod (result), JSON: the pod that uses it."""
+"""Pod annotation (result), JSON: of a pod that is itself a reservation, the pod that uses it."""
 
 PRE_ALLOCATION_REQUIRED: Final = f"{PREFIX}pre-allocation-required"
 """Reservation label: "true" if it must take in a running pod."""
