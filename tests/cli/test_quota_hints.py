@@ -47,7 +47,8 @@ def test_a_full_max_names_its_users_and_the_edit_to_try() -> None:
     assert answer.advice == (
         f"Quota a uses 30 {GPU}: gang t/hog (24), pod t/x (6).",
         (
-            "Wait until pods of a end, ask for less, or have the max of a raised: koord quota "
+            "Wait until pods of a end, ask for less, or ask the administrators to raise the "
+            "max of a: koord quota "
             f"what-if a --max {GPU}=38 shows what that would do."
         ),
     )
@@ -56,7 +57,8 @@ def test_a_full_max_names_its_users_and_the_edit_to_try() -> None:
 def test_more_than_max_at_once_needs_no_waiting() -> None:
     answer = ask(quota("a", 16, 32), quota("b", 16, 64), wants=33, gpus=128)
     assert answer.advice[1] == (
-        f"Ask for less, or have the max of a raised: koord quota what-if a --max {GPU}=63 "
+        f"Ask for less, or ask the administrators to raise the max of a: koord quota "
+        f"what-if a --max {GPU}=63 "
         "shows what that would do."
     )
 
@@ -73,7 +75,8 @@ def test_a_used_up_share_names_who_has_the_rest() -> None:
             "less."
         ),
         (
-            "Wait until other quotas request less, ask for less, or have the min of a raised: "
+            "Wait until other quotas request less, ask for less, or ask the administrators "
+            "to raise the min of a: "
             f"koord quota what-if a --min {GPU}=38 shows what that would do."
         ),
     )
@@ -130,5 +133,6 @@ def test_a_scaled_min_is_named_where_less_is_guaranteed() -> None:
 def test_too_little_capacity_asks_for_nodes() -> None:
     advice = ask(quota("a", 16, 200), quota("b", 16, 64), wants=100).advice
     assert advice[-1] == (
-        f"Ask for less, or add nodes: the nodes that quotas share have only 64 {GPU}."
+        f"Ask for less, or ask the administrators to add nodes: the nodes that quotas "
+        f"share have only 64 {GPU}."
     )

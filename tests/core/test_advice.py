@@ -113,19 +113,30 @@ EXPECTED = [
     ),
     (
         make_shortage(),
-        ("Add 2 nodes as large as the largest one, or free as much on existing nodes.",),
+        (
+            (
+                "Wait until as much is free on existing nodes, or ask the administrators to add "
+                "2 nodes as large as the largest one."
+            ),
+        ),
     ),
-    (make_shortage(nodes=0, refused=(), more_nodes=0), ("Add nodes: the cluster has none.",)),
+    (
+        make_shortage(nodes=0, refused=(), more_nodes=0),
+        ("Ask the administrators to add nodes: the cluster has none.",),
+    ),
     (
         make_shortage(more_nodes=0, request=16),
         (
             (
                 "No node that default/w-2 may use has 16 nvidia.com/gpu even if empty: request "
-                "less, or add a larger node."
+                "less, or ask the administrators to add a larger node."
             ),
         ),
     ),
-    (make_shortage(more_nodes=0, resource="pods"), ("Add nodes that allow more pods.",)),
+    (
+        make_shortage(more_nodes=0, resource="pods"),
+        ("Wait until pods end, or ask the administrators to add nodes that allow more pods.",),
+    ),
     (make_shortage(more_nodes=0, resource=""), ()),
     (
         NeedsKubeScheduler("default/w-0", ("spec.resourceClaims",)),
@@ -138,10 +149,20 @@ EXPECTED = [
         ),
     ),
     (
+        NeedsKubeScheduler("default/w-0", ("f",), (LateClaim("default/c", "s"),), 2),
+        (
+            (
+                "Let a pod of its own use default/c once, which binds the volume, or use a "
+                "StorageClass with volumeBindingMode Immediate."
+            ),
+            "Or set the minimum of the gang to 1, if its members may start one by one.",
+        ),
+    ),
+    (
         PlacementUnknown("default/w-0", ("f",), (LateClaim("default/c", "s"),), 2),
         (
             (
-                "Let a pod of its own use default/c once, which binds the volume; or use a "
+                "Let a pod of its own use default/c once, which binds the volume, or use a "
                 "StorageClass with volumeBindingMode Immediate."
             ),
             "Or set the minimum of the gang to 1, if its members may start one by one.",
@@ -168,7 +189,10 @@ EXPECTED = [
         PinnedNodeUnfit("default/w-0", "n-1"),
         (
             "Delete default/w-0; its replacement may run on another node.",
-            "Or restore on node n-1 the room it had when the pod was released to it.",
+            (
+                "Or ask the administrators to restore on node n-1 the room it had when the pod was "
+                "released to it."
+            ),
         ),
     ),
     (
@@ -200,7 +224,8 @@ def test_advice(reason: Reason, sentences: tuple[str, ...]) -> None:
         (
             Closed(NodeRefusal.TAINT, "{team: b}", ("n-1",)),
             (
-                "Tolerate the taint {team: b} in the pods, or remove it from the nodes: "
+                "Tolerate the taint {team: b} in the pods, or ask the administrators to remove it "
+                "from the nodes: "
                 "it excludes 1 node with room (n-1)."
             ),
         ),
@@ -213,11 +238,14 @@ def test_advice(reason: Reason, sentences: tuple[str, ...]) -> None:
         ),
         (
             Closed(NodeRefusal.UNSCHEDULABLE, "", tuple(f"n-{i}" for i in range(6))),
-            "Uncordon 6 nodes with room (n-0, n-1, n-2, n-3 and 2 more).",
+            "Ask the administrators to uncordon 6 nodes with room (n-0, n-1, n-2, n-3 and 2 more).",
         ),
         (
             Closed(NodeRefusal.SELECTOR, "", ("n-1", "n-2")),
-            "Relax node selector and affinity of the pods, or label nodes to match: ",
+            (
+                "Relax node selector and affinity of the pods, or ask the administrators to label "
+                "nodes to match: "
+            ),
         ),
         (
             Closed(NodeRefusal.HOST_PORT, "", ("n-1",)),
@@ -233,15 +261,19 @@ def test_node_with_room_is_named_with_its_cause(closed: Closed, start: str) -> N
 def test_feasible_changes_of_nodes_come_before_new_nodes_if_enough() -> None:
     few = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1",))
     enough = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1", "n-2"))
-    assert make_shortage().advice((few,))[0].startswith("Add 2 nodes")
-    assert make_shortage().advice((enough,))[0].startswith("Uncordon 2 nodes")
+    assert make_shortage().advice((few,))[0].startswith("Wait until as much is free")
+    assert (
+        make_shortage()
+        .advice((enough,))[0]
+        .startswith("Ask the administrators to uncordon 2 nodes")
+    )
 
 
 def test_advice_is_limited_to_a_few_sentences() -> None:
     many = [Closed(NodeRefusal.TAINT, f"{{team: {i}}}", ("n-1",)) for i in range(9)]
     sentences = make_shortage().advice(many)
     assert len(sentences) == MAX_SENTENCES
-    assert any(sentence.startswith("Add ") for sentence in sentences)
+    assert any(sentence.startswith("Wait ") for sentence in sentences)
     values = tuple(BadValue(f"key-{i}", "x", "nothing", "is bad") for i in range(9))
     assert len(InvalidAnnotation(values).advice()) == MAX_SENTENCES
 

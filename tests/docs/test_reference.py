@@ -61,7 +61,7 @@ def test_every_entry_says_what_it_means() -> None:
 
 
 def test_an_entry_is_found_by_its_name_its_last_part_or_a_part() -> None:
-    assert "raise max" in ask("InsufficientMax")[1]
+    assert "ask the administrators to raise max" in ask("InsufficientMax")[1]
     assert "gang.scheduling.koordinator.sh/min-available" in ask("min-available")[1]
     assert "default: 120s" in ask("delayEvict")[1]
     assert "--dry-run" in ask("koord preempt")[1]

@@ -109,7 +109,7 @@ def test_a_label_opens_no_other_quota(cluster: Cluster, tenant: Tenant, others: 
     cluster.expect_pod("unknown", "QuotaUnknown")
     cluster.expect_pod("none", "InsufficientMax")
     message = cluster.condition(cluster.get_pod("theirs"), "operators.koordinator.sh/Placed")[2]
-    command = message.partition("have its owner share it: kubectl ")[2]
+    command = message.partition("ask its owner to share it: kubectl ")[2]
     assert command == (
         f"annotate elasticquota -n {others} {others}-team "
         f"""--overwrite {SHARED_WITH}='["{cluster.namespace}"]'"""

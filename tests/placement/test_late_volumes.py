@@ -240,3 +240,17 @@ class TestClaimsThatCanBeServed:
         assert cluster.plan(make_unit("u", (theirs("p"), make_pod("q")))).placements
         cluster.state.remove_volume("other")
         assert cluster.plan(make_unit("u", (theirs("p"), make_pod("q")))).refusals
+
+
+def test_a_gang_of_ours_is_told_what_to_do_about_a_late_claim() -> None:
+    cluster = make_nodes()
+    add_class(cluster)
+    add_claim(cluster)
+    reason = cluster.plan(make_unit("g", (make_pod("p0").claims("c"), make_pod("p1")))).refusals[0]
+    text = reason.reason.text()
+    assert text.endswith(
+        "default/c of StorageClass late, bound with its first pod; 2 members have to start "
+        "together: let a pod of its own use default/c once, which binds the volume, or use a "
+        "StorageClass with volumeBindingMode Immediate"
+    )
+    assert "default-scheduler" not in text

@@ -11,7 +11,7 @@ from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.pods import Handling
-from koord.core.reasons import NeedsKubeScheduler
+from koord.core.reasons import LateClaim, NeedsKubeScheduler
 from koord.core.selectors import SelectorTerm
 
 ZONE = "topology.kubernetes.io/zone"
@@ -153,7 +153,8 @@ def test_claims_that_need_kube_scheduler(claim: VolumeClaim, volume: Volume | No
     cluster.state.upsert_claim(claim)
     if volume is not None:
         cluster.state.upsert_volume(volume)
-    expected = NeedsKubeScheduler("default/p", ("spec.volumes[0].persistentVolumeClaim",))
+    late = () if claim.is_bound else (LateClaim("default/data", "late"),)
+    expected = NeedsKubeScheduler("default/p", ("spec.volumes[0].persistentVolumeClaim",), late)
     assert run(cluster, make_pod("p").claims("data")).refusals[0].reason == expected
     theirs = make_pod("p").handling(Handling.RELEASE_PINNED).claims("data")
     assert run(cluster, theirs).placements

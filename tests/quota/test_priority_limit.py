@@ -62,6 +62,6 @@ def test_a_running_pod_stays_charged_and_a_waiting_one_starts_when_the_limit_is_
 def test_the_text_says_whose_limit_it_is() -> None:
     assert PriorityNotAllowed("org", 101, 100).text() == (
         "quota org allows pods a priority of at most 100, and these have 101; choose a "
-        "PriorityClass with a lower value, or have its owner raise the annotation "
-        "operators.koordinator.sh/max-priority"
+        "PriorityClass with a lower value, or ask the administrators to raise the annotation "
+        "operators.koordinator.sh/max-priority of the quota"
     )

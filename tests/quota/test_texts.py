@@ -46,7 +46,8 @@ EXPECTED = [
         InsufficientMax(("team",), *NUMBERS),
         (
             "quota team may use at most 8 nvidia.com/gpu, uses 6 and needs 4 more; wait for "
-            "its own pods to finish, or have its max raised (Insufficient quotas, quotaName: team, "
+            "its own pods to finish, or ask the administrators to raise its max "
+            "(Insufficient quotas, quotaName: team, "
             "runtime: cpu:1500m,nvidia.com/gpu:8, used: nvidia.com/gpu:6, pod's request: "
             "nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu])"
         ),
@@ -55,7 +56,8 @@ EXPECTED = [
         AncestorInsufficient(("org", "team"), *NUMBERS),
         (
             "quota org, above team, may use at most 8 nvidia.com/gpu, uses 6 and needs 4 more; "
-            "wait for pods below it to finish, or have its min or max raised (Insufficient quotas, "
+            "wait for pods below it to finish, or ask the administrators to raise its min or "
+            "max (Insufficient quotas, "
             "quotaNameTopo: [org team], runtime: cpu:1500m,nvidia.com/gpu:8, used: "
             "nvidia.com/gpu:6, pod's request: nvidia.com/gpu:4, exceedDimensions: "
             "[nvidia.com/gpu])"
@@ -65,7 +67,8 @@ EXPECTED = [
         NonPreemptibleOverMin(("team",), *NUMBERS),
         (
             "for non-preemptible pods quota team may use at most its min: 8 nvidia.com/gpu, "
-            "uses 6 and needs 4 more; have its min raised, or label the pods preemptible: true "
+            "uses 6 and needs 4 more; label the pods preemptible: true, or ask the "
+            "administrators to raise its min "
             "(Insufficient non-preemptible quotas, quotaName: team, min: "
             "cpu:1500m,nvidia.com/gpu:8, nonPreemptibleUsed: nvidia.com/gpu:6, pod's request: "
             "nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu])"
@@ -90,7 +93,7 @@ EXPECTED = [
         (
             "pods of namespace dev may not use quota q/team, only those of q, lab, ops may; name "
             "another quota in the label quota.scheduling.koordinator.sh/name, or remove the label, "
-            "or have its owner share it: kubectl annotate elasticquota -n q team --overwrite "
+            "or ask its owner to share it: kubectl annotate elasticquota -n q team --overwrite "
             """operators.koordinator.sh/shared-with='["ops","dev"]'"""
         ),
     ),
@@ -99,15 +102,16 @@ EXPECTED = [
         (
             "pods of namespace dev may not use quota koordinator-system-quota, only those of "
             "kube-system may; name another quota in the label "
-            "quota.scheduling.koordinator.sh/name, or remove the label, or add dev to "
-            "elasticQuota.builtInNamespaces in the configuration"
+            "quota.scheduling.koordinator.sh/name, or remove the label, or ask the "
+            "administrators to add dev to their setting elasticQuota.builtInNamespaces"
         ),
     ),
     (
         QuotaUnknown("taem", "dev", ("ops", "team")),
         (
             "there is no quota taem, which the label quota.scheduling.koordinator.sh/name names; "
-            "pods of namespace dev may name ops, team, or create it (elastic quota taem not found)"
+            "pods of namespace dev may name ops, team, or ask the administrators to create it "
+            "(elastic quota taem not found)"
         ),
     ),
     (
@@ -120,7 +124,8 @@ EXPECTED = [
         ),
         (
             "quota q/team admits at most 4Gi kubernetes.io/batch-memory, uses 0 and needs 8Gi "
-            "more; wait for its own pods to finish, or have its admission limit raised "
+            "more; wait for its own pods to finish, or ask the administrators to raise its "
+            "admission limit "
             "(exceeded quota: q/team, requested: kubernetes.io/batch-memory=8Gi, used: , "
             "limited: kubernetes.io/batch-memory=4Gi)"
         ),
@@ -141,22 +146,30 @@ def test_texts(reason: Reason, text: str) -> None:
     ("reason", "part"),
     [
         (InsufficientEntitlement, "needs 4 more; the nodes that quotas share have"),
-        (InsufficientMax, "have its max raised, which is not enough by itself: the nodes that"),
+        (
+            InsufficientMax,
+            (
+                "ask the administrators to raise its max, which is not enough by itself: the "
+                "nodes that"
+            ),
+        ),
         (AncestorInsufficient, "needs 4 more; the nodes that quotas share have"),
     ],
 )
 def test_a_shortage_of_capacity_is_named(reason, part: str) -> None:
     text = reason(("team",), (QuotaShortage(GPU, 0, 0, 4, 0),), (), (), ()).text()
     assert part in text
-    assert "have only 0 nvidia.com/gpu: add nodes" in text
+    assert "have only 0 nvidia.com/gpu: ask the administrators to add nodes" in text
 
 
 def test_waiting_for_own_pods_helps_if_the_unit_alone_fits() -> None:
     shortage = QuotaShortage(GPU, limit=14, used=12, asked=8, offered=14)
     text = InsufficientMax(("team",), (shortage,), (), (), ()).text()
     assert (
-        "wait for its own pods to finish, or have its max raised, which is not enough by itself: "
-        "the nodes that quotas share have only 14 nvidia.com/gpu: add nodes"
+        "wait for its own pods to finish, or ask the administrators to raise its max, "
+        "which is not enough by itself: "
+        "the nodes that quotas share have only 14 nvidia.com/gpu: ask the administrators "
+        "to add nodes"
     ) in text
 
 

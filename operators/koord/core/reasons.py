@@ -21,6 +21,8 @@ from typing import ClassVar, Final
 from koord.core.text import MAX_QUOTED, MAX_TEXT, cut, listed, named, plural
 
 MAX_SENTENCES: Final = 3
+ASK: Final = "ask the administrators to"
+"""Texts and advice are for those whose pods wait: neither quotas nor nodes are theirs to change."""
 _SERVER_ERROR: Final = 500
 _FORBIDDEN: Final = 403
 
@@ -162,29 +164,6 @@ class PodReason(Reason):
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsKubeScheduler(PodReason):
-    """A pod asks for something that only kube-scheduler can serve, in the named spec fields."""
-
-    code: ClassVar = "NeedsKubeScheduler"
-    is_unschedulable: ClassVar = True
-    fields: tuple[str, ...]
-
-    def _text(self) -> str:
-        return (
-            f"{self.pod} uses {listed(self.fields)}, which only kube-scheduler supports; set "
-            "spec.schedulerName to default-scheduler and keep our gate: a pod that starts alone is "
-            "then released to kube-scheduler when there is room for it"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield f"Remove {named(self.fields)} from the pod."
-        yield (
-            "Or set spec.schedulerName to default-scheduler and keep the gate: the operators then "
-            "plan the pod, and kube-scheduler binds it."
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class LateClaim:
     """A volume claim (``namespace/name``) that is bound with its first pod, and its class."""
 
@@ -196,36 +175,83 @@ class LateClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementUnknown(PodReason):
-    """Only kube-scheduler knows which nodes serve a pod, so pods that start with it may not.
+class KubeSchedulerOnly(PodReason):
+    """A pod uses something that only kube-scheduler can serve, in the named fields of its spec.
 
-    ``fields`` of its spec are the cause, ``claims`` those among them that are bound late;
-    ``members`` have to start together.
+    ``claims`` are those among them that are bound late. ``members`` have to start together, if it
+    does not start alone.
     """
 
-    code: ClassVar = "PlacementUnknown"
     fields: tuple[str, ...]
     claims: tuple[LateClaim, ...] = ()
-    members: int = 0
+    members: int = 1
+
+    @property
+    def _late(self) -> str:
+        """The claims that are bound late; empty if there are none."""
+        return f": {listed(map(str, self.claims))}, bound with its first pod" if self.claims else ""
+
+    @property
+    def _way_out(self) -> str:
+        """What lets members start together although one of them uses such a thing."""
+        if not self.claims:
+            return f"remove {named(self.fields)} from {self.pod}, or from all that starts with it"
+        claims = named([one.claim for one in self.claims])
+        return (
+            f"let a pod of its own use {claims} once, which binds the volume, or use a "
+            "StorageClass with volumeBindingMode Immediate"
+        )
+
+    def _advise_gang(self) -> Iterable[str]:
+        yield f"{self._way_out[0].upper()}{self._way_out[1:]}."
+        yield "Or set the minimum of the gang to 1, if its members may start one by one."
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsKubeScheduler(KubeSchedulerOnly):
+    """Such a pod has our scheduler name."""
+
+    code: ClassVar = "NeedsKubeScheduler"
+    is_unschedulable: ClassVar = True
 
     def _text(self) -> str:
-        late = f": {listed(map(str, self.claims))}, bound with its first pod" if self.claims else ""
+        text = f"{self.pod} uses {listed(self.fields)}, which only kube-scheduler supports"
+        if self.members > 1:
+            return (
+                f"{text}{self._late}; {plural(self.members, 'member')} have to start together: "
+                f"{self._way_out}"
+            )
         return (
-            f"only kube-scheduler knows which nodes can serve {listed(self.fields)} of {self.pod}"
-            f"{late}; {plural(self.members, 'member')} have to start together, and a pod that is "
-            "released cannot be held again, so none is released"
+            f"{text}; set spec.schedulerName to default-scheduler and keep our gate: a pod that "
+            "starts alone is then released to kube-scheduler when there is room for it"
         )
 
     def _advice(self) -> Iterable[str]:
-        if self.claims:
-            claims = named([one.claim for one in self.claims])
-            yield (
-                f"Let a pod of its own use {claims} once, which binds the volume; or use a "
-                "StorageClass with volumeBindingMode Immediate."
-            )
-        else:
-            yield f"Remove {named(self.fields)} from {self.pod}, or from all that starts with it."
-        yield "Or set the minimum of the gang to 1, if its members may start one by one."
+        if self.members > 1:
+            yield from self._advise_gang()
+            return
+        yield f"Remove {named(self.fields)} from the pod."
+        yield (
+            "Or set spec.schedulerName to default-scheduler and keep the gate: the operators then "
+            "plan the pod, and kube-scheduler binds it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementUnknown(KubeSchedulerOnly):
+    """kube-scheduler binds such a pod, and pods that start with it may not be able to follow."""
+
+    code: ClassVar = "PlacementUnknown"
+
+    def _text(self) -> str:
+        return (
+            f"only kube-scheduler knows which nodes can serve {listed(self.fields)} of {self.pod}"
+            f"{self._late}; {plural(self.members, 'member')} have to start together, and a pod "
+            f"that is released cannot be held again, so none is released; {self._way_out}"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        return self._advise_gang()
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +362,9 @@ class PinnedNodeUnfit(PodReason):
 
     def _advice(self) -> Iterable[str]:
         yield f"Delete {self.pod}; its replacement may run on another node."
-        yield f"Or restore on node {self.node} the room it had when the pod was released to it."
+        yield (
+            f"Or {ASK} restore on node {self.node} the room it had when the pod was released to it."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,12 +354,16 @@ def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
         if pod.excess is not None:
             return TooLarge("pod", pod.key, pod.excess.what, pod.excess.count, pod.excess.most)
         if pod.shape.needs_kube_scheduler and not _is_bound_by_others(pod):
-            return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
+            return NeedsKubeScheduler(
+                pod.key, pod.shape.needs_kube_scheduler, members=unit.required
+            )
         if pod.pinned and pod.recorded and not cycle.can_keep(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
         reason = _own_obstacle(pod, reasons)
         if isinstance(reason, PlacementUnknown):
             reason = _unless_alone(reason, unit)
+        elif isinstance(reason, NeedsKubeScheduler):
+            reason = replace(reason, members=unit.required)
         if reason is not None:
             return reason
     return None

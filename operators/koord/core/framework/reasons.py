@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koord.core.framework.cause import RESOURCE, Cause
-from koord.core.reasons import MAX_SENTENCES, Reason, Remark
+from koord.core.reasons import ASK, MAX_SENTENCES, Reason, Remark
 from koord.core.text import MAX_LISTED, named, plural
 from koord.core.units import PODS, format_amount
 
@@ -186,13 +186,14 @@ class InsufficientNodes(Reason):
 
     def _advice(self) -> Iterable[str]:
         if not self.nodes:
-            return ["Add nodes: the cluster has none."]
+            return ["Ask the administrators to add nodes: the cluster has none."]
         if self.more_nodes:
             nodes = plural(self.more_nodes, "node")
-            return [f"Add {nodes} as large as the largest one, or free as much on existing nodes."]
+            wait = "Wait until as much is free on existing nodes"
+            return [f"{wait}, or {ASK} add {nodes} as large as the largest one."]
         if self.resource == PODS:
-            return ["Add nodes that allow more pods."]
+            return [f"Wait until pods end, or {ASK} add nodes that allow more pods."]
         if self.amount:
             node = f"No node that {self.first} may use has {self.amount} even if empty"
-            return [f"{node}: request less, or add a larger node."]
+            return [f"{node}: request less, or {ASK} add a larger node."]
         return []

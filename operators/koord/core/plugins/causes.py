@@ -3,19 +3,23 @@
 from typing import Final
 
 from koord.core.framework.cause import RESOURCE, Cause
+from koord.core.reasons import ASK
 
 
 class NodeRefusal:
     """Why one node does not take a pod of one shape."""
 
     UNSCHEDULABLE: Final = Cause(
-        "NodeUnschedulable", 10, "node(s) were unschedulable", "Uncordon {nodes}."
+        "NodeUnschedulable",
+        10,
+        "node(s) were unschedulable",
+        f"{ASK.capitalize()} uncordon {{nodes}}.",
     )
     TAINT: Final = Cause(
         "UntoleratedTaint",
         11,
         "node(s) had untolerated taint {{{detail}}}",
-        "Tolerate the taint {detail} in the pods, or remove it from the nodes: "
+        f"Tolerate the taint {{detail}} in the pods, or {ASK} remove it from the nodes: "
         "it excludes {nodes}.",
         by_detail=True,
     )
@@ -23,7 +27,7 @@ class NodeRefusal:
         "NodeAffinity",
         12,
         "node(s) didn't match Pod's node affinity/selector",
-        "Relax node selector and affinity of the pods, or label nodes to match: "
+        f"Relax node selector and affinity of the pods, or {ASK} label nodes to match: "
         "this excludes {nodes}.",
     )
     REJECTED: Final = Cause(

@@ -207,9 +207,9 @@ class VolumeCache:
         # A reservation binds no claim: kube-scheduler binds it with the pod that uses it.
         if not unsupported or pod.handling is Handling.RESERVE:
             return None
-        if pod.handling is Handling.RELEASE_PINNED:
-            return PlacementUnknown(pod.key, tuple(unsupported), tuple(late))
-        return NeedsKubeScheduler(pod.key, tuple(unsupported))
+        is_theirs = pod.handling is Handling.RELEASE_PINNED
+        reason = PlacementUnknown if is_theirs else NeedsKubeScheduler
+        return reason(pod.key, tuple(unsupported), tuple(late))
 
     def _is_servable(self, pod: Pod, claim: VolumeClaim, *, is_shared: bool) -> bool:
         """Whether kube-scheduler can serve a late claim on every node that we would plan.

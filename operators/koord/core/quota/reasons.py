@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.reasons import Reason, Remark, WakesOn
+from koord.core.reasons import ASK, Reason, Remark, WakesOn
 from koord.core.text import MAX_QUOTED, listed
 from koord.core.units import format_amount
 
@@ -93,22 +93,22 @@ class QuotaExceeded(QuotaReason):
             for one in self.shortages
             if one.offered is not None
         )
-        return scarce and f"the nodes that quotas share have only {scarce}: add nodes"
+        return scarce and f"the nodes that quotas share have only {scarce}: {ASK} add nodes"
 
     @property
     def _add_nodes(self) -> str:
         """The advice to add nodes; empty if the capacity is large enough."""
         what, _, _ = self._offered.rpartition(": ")
-        return what and f"Ask for less, or add nodes: {what}."
+        return what and f"Ask for less, or {ASK} add nodes: {what}."
 
     def _simulate(self, setting: str) -> str:
-        """Return advice to raise ``min`` or ``max`` to what is needed, and how to try that."""
+        """Return whom to ask for the ``min`` or ``max`` that is needed, and how to try it."""
         edits = " ".join(
             f"--{setting} {one.resource}={format_amount(one.resource, one.used + one.asked)}"
             for one in self.shortages
         )
         command = f"koord quota what-if {self.quota} {edits}"
-        return f"have the {setting} of {self.quota} raised: {command} shows what that would do."
+        return f"{ASK} raise the {setting} of {self.quota}: {command} shows what that would do."
 
     @property
     def _keys(self) -> str:
@@ -153,7 +153,7 @@ class InsufficientMax(QuotaExceeded):
     code: ClassVar = "InsufficientMax"
 
     def _text(self) -> str:
-        way_out = "have its max raised"
+        way_out = f"{ASK} raise its max"
         if self._offered:
             way_out = f"{way_out}, which is not enough by itself: {self._offered}"
         if not self._exceeds_limit_alone:
@@ -183,7 +183,8 @@ class AncestorInsufficient(QuotaExceeded):
     can_use_leftovers: ClassVar = True
 
     def _text(self) -> str:
-        way_out = self._offered or "wait for pods below it to finish, or have its min or max raised"
+        wait = f"wait for pods below it to finish, or {ASK} raise its min or max"
+        way_out = self._offered or wait
         return (
             f"quota {self.quota}, above {self.topo[-1]}, may use at most {self._short}; {way_out}"
         )
@@ -193,8 +194,8 @@ class AncestorInsufficient(QuotaExceeded):
             yield self._add_nodes
         else:
             yield (
-                f"Wait until pods in quotas below {self.quota} end, ask for less, or have the min "
-                f"or max of {self.quota} raised: koord quota explain {self.quota} shows its "
+                f"Wait until pods in quotas below {self.quota} end, ask for less, or {ASK} raise "
+                f"the min or max of {self.quota}: koord quota explain {self.quota} shows its "
                 "numbers."
             )
 
@@ -211,7 +212,7 @@ class NonPreemptibleOverMin(QuotaExceeded):
     def _text(self) -> str:
         return (
             f"for non-preemptible pods quota {self.quota} may use at most its min: "
-            f"{self._short}; have its min raised, or label the pods preemptible: true"
+            f"{self._short}; label the pods preemptible: true, or {ASK} raise its min"
         )
 
     def _advice(self) -> Iterable[str]:
@@ -240,7 +241,7 @@ class SubmissionExceeded(QuotaReason):
     def _text(self) -> str:
         return (
             f"quota {self.quota} admits at most {_shortages(self.shortages)}; wait for its own "
-            "pods to finish, or have its admission limit raised"
+            f"pods to finish, or {ASK} raise its admission limit"
         )
 
     def upstream(self) -> str:
@@ -317,12 +318,12 @@ class QuotaNotAllowed(QuotaReason):
     def _permit(self) -> str:
         """What its owner can do."""
         if not self.home:
-            return f"add {self.namespace} to elasticQuota.builtInNamespaces in the configuration"
+            return f"{ASK} add {self.namespace} to their setting elasticQuota.builtInNamespaces"
         namespaces = ",".join(f'"{one}"' for one in (*self.shared_with, self.namespace))
         if len(namespaces) > MAX_QUOTED:
-            return f'have its owner add "{self.namespace}" to its annotation {_SHARED_WITH}'
+            return f'ask its owner to add "{self.namespace}" to its annotation {_SHARED_WITH}'
         return (
-            f"have its owner share it: kubectl annotate elasticquota -n {self.home} {self.quota} "
+            f"ask its owner to share it: kubectl annotate elasticquota -n {self.home} {self.quota} "
             f"--overwrite {_SHARED_WITH}='[{namespaces}]'"
         )
 
@@ -340,7 +341,7 @@ class QuotaUnknown(QuotaReason):
         those = f"pods of namespace {self.namespace} may name {listed(self.usable)}"
         return (
             f"there is no quota {self.quota}, which the label quota.scheduling.koordinator.sh/name "
-            f"names; {those if self.usable else 'remove the label'}, or create it "
+            f"names; {those if self.usable else 'remove the label'}, or {ASK} create it "
             f"(elastic quota {self.quota} not found)"
         )
 
@@ -373,8 +374,8 @@ class PriorityNotAllowed(QuotaReason):
     def _text(self) -> str:
         return (
             f"quota {self.quota} allows pods a priority of at most {self.limit}, and these have "
-            f"{self.priority}; choose a PriorityClass with a lower value, or have its owner raise "
-            f"the annotation {_MAX_PRIORITY}"
+            f"{self.priority}; choose a PriorityClass with a lower value, or {ASK} raise "
+            f"the annotation {_MAX_PRIORITY} of the quota"
         )
 
 
@@ -388,7 +389,7 @@ class QuotaGone(QuotaReason):
     def _text(self) -> str:
         return (
             f"quota {self.quota} has been deleted while it had pods, without which they do not "
-            "start; create it again, or label the pods with another quota"
+            f"start; label the pods with another quota, or {ASK} create it again"
         )
 
 

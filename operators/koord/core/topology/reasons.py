@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from koord.core.framework.reasons import InsufficientNodes
-from koord.core.reasons import Reason, WakesOn
+from koord.core.reasons import ASK, Reason, WakesOn
 from koord.core.text import cut, listed, named, plural
 from koord.core.topology_constraint import ROOT_LAYER
 
@@ -103,7 +103,7 @@ class NoDomainFits(_NoCandidate):
     def _advice(self) -> Iterable[str]:
         best = max(self.offers, key=lambda one: one.offer, default=None)
         if best is None or self.layer == ROOT_LAYER:
-            yield "Add nodes that have the labels of the topology, or request less."
+            yield f"Request less, or {ASK} add nodes that have the labels of the topology."
             return
         missing = plural(self.want - best.offer, "more member")
         where = f"{self.layer} {'/'.join(best.path)}"
@@ -150,7 +150,10 @@ class MembersApart(Reason):
         )
 
     def _advice(self) -> Iterable[str]:
-        yield f"Correct the labels of {named(self.nodes)} so that they share one {self.layer}."
+        yield (
+            f"{ASK.capitalize()} correct the labels of {named(self.nodes)}, so that they share "
+            f"one {self.layer}."
+        )
         yield "Or delete all members: the gang then restarts in one domain."
 
 
