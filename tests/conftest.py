@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from koord.isolation import FAILURES
 from koord.sandbox import Component, Sandbox, SandboxError
 from koord.sandbox.binaries import find_binaries
 from koord.sandbox.build import ConsoleReporter
@@ -28,6 +29,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             find_binaries(Component, ConsoleReporter())
         except SandboxError as error:
             raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture(autouse=True)
+def nothing_isolated(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail tests in which a loop has swallowed an error, except those marked ``isolates``."""
+    before = FAILURES.counts.copy()
+    errors: list[Exception] = []
+    FAILURES.report = lambda _loop, _key, error: errors.append(error)
+    yield
+    if request.node.get_closest_marker("isolates") is None and errors:
+        raise ExceptionGroup(f"isolated in {FAILURES.counts - before}", errors)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from koord.core.queue import unit_of
 from koord.core.reasons import InternalError
 
 
+@pytest.mark.isolates
 def test_unit_that_fails_to_plan_does_not_affect_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -50,6 +51,7 @@ class BrokenHolds(Holds):
         raise ZeroDivisionError
 
 
+@pytest.mark.isolates
 def test_failure_to_reserve_room_does_not_stop_planning() -> None:
     state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
@@ -13,8 +14,6 @@ from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota_audit import QuotaDrift, find_drift
 
 if TYPE_CHECKING:
-    import pytest
-
     from koord.core.state import ClusterState
 
 
@@ -89,6 +88,7 @@ def test_a_capacity_that_is_lost_is_found() -> None:
     assert find_drift(state) == ()
 
 
+@pytest.mark.isolates
 def test_a_defect_of_the_audit_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     state = make_state()
     audit = make_audit(state)

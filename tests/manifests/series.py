@@ -68,6 +68,7 @@ def make_metrics() -> Metrics:
         collectors.preemptions: lambda: ({}, {}),
         collectors.assumed_pods: lambda: 1,
         collectors.leadership: lambda: True,
+        collectors.isolated_failures: {"status": 1},
         collectors.reservations: _make_reserved_state(),
     }
     assert set(made) == set(_public_functions())

@@ -5,8 +5,7 @@ placed. Here such a unit is refused with ``InternalError``.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.planner import plan
@@ -14,9 +13,10 @@ from koord.core.framework.scoring import Scoring
 from koord.core.holds import Holds
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.reasons import InternalError
+from koord.isolation import Isolation
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
+_isolated = Isolation("planning")
 
 
 def plan_keeping(
@@ -35,8 +35,8 @@ def plan_keeping(
             scoring,
             now,
         )
-    except Exception:
-        log.exception("Cannot reserve room for lost members; planning without it")
+    except Exception as error:  # noqa: BLE001 - counted and reported
+        _isolated.note("room for lost members", error)
         return plan_safely(make_snapshot(), units, scoring)
 
 
@@ -45,9 +45,8 @@ def plan_safely(cycle: Cycle, units: Sequence[Unit], scoring: Scoring) -> Plan:
     mark = cycle.checkpoint()
     try:
         return plan(cycle, units, scoring)
-    except Exception:
+    except Exception:  # noqa: BLE001 - the unit that fails is counted below
         cycle.rollback(mark)
-        log.exception("Planning failed; planning each unit separately")
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     for unit in units:
@@ -74,30 +73,12 @@ class FailureLog:
         self._logged = {subject: repr(error) for subject, error in failures.items()}
 
 
-class OneByOne:
-    """Calls a function for each of many names; failures are logged once and left out."""
-
-    def __init__(self) -> None:
-        self._log = FailureLog()
-
-    def keep(self, names: Iterable[str], call: Callable[[str], T]) -> list[T]:
-        results: list[T] = []
-        failures: dict[str, Exception] = {}
-        for name in names:
-            try:
-                results.append(call(name))
-            except Exception as error:  # noqa: BLE001 - logged below
-                failures[name] = error
-        self._log.note(failures)
-        return results
-
-
 def _plan_one(cycle: Cycle, unit: Unit, scoring: Scoring) -> Plan:
     mark = cycle.checkpoint()
     try:
         return plan(cycle, (unit,), scoring)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - counted and reported
         cycle.rollback(mark)
-        log.exception("Cannot plan a unit", extra={"unit": unit.key})
+        _isolated.note(unit.key, error)
         refusal = Refusal(unit.key, unit.pods, InternalError(type(error).__name__))
         return Plan(refusals=(refusal,))

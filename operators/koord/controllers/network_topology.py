@@ -30,13 +30,13 @@ class TopologyStatusPolicy:
     _inputs: ChangedInputs[str] = field(default_factory=ChangedInputs)
 
     def changed(self) -> list[str]:
+        return self._inputs.compare(self.state.topologies, self._inputs_of)
+
+    def _inputs_of(self, name: str) -> object:
         topologies = self.state.topologies
-        inputs: dict[str, object] = {}
-        for name in topologies:
-            tree = topologies.tree(name)
-            version = tree.version if tree is not None else 0
-            inputs[name] = (topologies.topology(name), topologies.fault(name), tree, version)
-        return self._inputs.compare(inputs)
+        tree = topologies.tree(name)
+        version = tree.version if tree is not None else 0
+        return topologies.topology(name), topologies.fault(name), tree, version
 
     def pause_for(self, _name: str) -> Pause:
         return _PAUSE

@@ -41,6 +41,7 @@ from koord.core.reasons import (
 )
 from koord.core.state import ClusterState
 from koord.core.text import named
+from koord.isolation import Isolation
 from koord.kube.binder import Binder
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,9 @@ MOST_PODS_IN_FLIGHT = 256
 """Planning pauses while this many pods are being committed, so that later plans use newer state.
 Placements that are held up do not count."""
 
+FAILED_CYCLE_SECONDS = 1.0
+"""After a cycle that failed before any unit could be told from the others."""
+_CYCLE = "cycle"
 RETRY_ALL_SECONDS = 300.0
 """Blocked units are retried this often without a relevant change, in case a wake-up was missed.
 kube-scheduler does the same."""
@@ -115,6 +119,7 @@ class PlacementController:
     _kept: dict[GangKey, tuple[str, ...]] = field(default_factory=dict)
     """Nodes with room reserved for lost members in the last cycle."""
     _failures: FailureLog = field(default_factory=FailureLog)
+    _isolated: Isolation = field(default_factory=lambda: Isolation("placement"))
     _retry_all_at: float = float("-inf")
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
@@ -137,33 +142,42 @@ class PlacementController:
 
         Cancellation interrupts commits between two writes, which is safe.
         """
-        self.recover()
+        self._isolated.call("recovery", self.recover)
         feed = self.state.feed()
         async with asyncio.TaskGroup() as commits:
             while not self._stopped:
-                # 1. Changes make new units and wake blocked units that may fit now.
-                changes = feed.drain()
-                self._absorb(changes)
-                self._drop_stale_failures()
-                self.attempts.drop_gone(changes.gangs)
-                self.reporter.note(changes.gangs, changes.singles)
-                # … Gangs that lost members they need are restarted.
-                self.restarts.note(changes.gangs)
-                for restart in self._take_restarts():
-                    commits.create_task(self._restart(restart))
-                # 2. The first units of the queue are planned on one cycle.
-                units = {unit.key: unit for unit in self._take()}
-                outcome = self._plan(units)
-                # 3. Refused units are blocked; placed pods are assumed.
-                for refusal in outcome.refusals:
-                    self._refuse(units[refusal.unit], refusal)
-                if outcome.refusals:
-                    self.on_refused()
-                for placement in outcome.placements:
-                    flight = self._assume(units[placement.unit], placement)
-                    commits.create_task(self._commit(flight))
-                # 4. Sleep until a change or the end of a backoff.
-                await self._rest()
+                with self._isolated.of(_CYCLE):
+                    self._turn(feed.drain(), commits)
+                if self._isolated.again_at(_CYCLE) is None:
+                    # 4. Sleep until a change or the end of a backoff.
+                    await self._rest()
+                else:
+                    # What the cycle had taken is lost: make all units again.
+                    feed.note(self.state.everything())
+                    await asyncio.sleep(FAILED_CYCLE_SECONDS)
+
+    def _turn(self, changes: Changes, commits: asyncio.TaskGroup) -> None:
+        # 1. Changes make new units and wake blocked units that may fit now.
+        self._absorb(changes)
+        self._drop_stale_failures()
+        self.attempts.drop_gone(changes.gangs)
+        self.reporter.note(changes.gangs, changes.singles)
+        # … Gangs that lost members they need are restarted.
+        self.restarts.note(changes.gangs)
+        for restart in self._take_restarts():
+            commits.create_task(self._restart(restart))
+        # 2. The first units of the queue are planned on one cycle.
+        units = {unit.key: unit for unit in self._take()}
+        outcome = self._plan(units)
+        # 3. Refused units are blocked; placed pods are assumed.
+        for refusal in outcome.refusals:
+            self._isolated.call(refusal.unit, self._refuse, units[refusal.unit], refusal)
+        if outcome.refusals:
+            self.on_refused()
+        for placement in outcome.placements:
+            flight = self._assume_safely(units[placement.unit], placement)
+            if flight is not None:
+                commits.create_task(self._commit_safely(flight))
 
     def reason_for(self, pod: Pod) -> Reason | None:
         """Return why a pod is pending, if known. A failure counts until the next attempt."""
@@ -202,7 +216,8 @@ class PlacementController:
         return self.queue.take(self.clock(), MOST_PODS_PER_CYCLE)
 
     async def _restart(self, restart: Restart) -> None:
-        await self.restarts.carry_out(restart)
+        with self._isolated.of(("restart", restart.gang)):
+            await self.restarts.carry_out(restart)
         self.wake()
 
     def _take_restarts(self) -> list[Restart]:
@@ -273,6 +288,8 @@ class PlacementController:
         self.attempts.fail(unit, self.wall_clock())
         if isinstance(refusal.reason, TooExpensive):
             self.queue.postpone(unit, refusal.reason.steps, self.clock())
+        elif isinstance(refusal.reason, InternalError):
+            self.queue.postpone(unit, 0, self.clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)
 
@@ -284,6 +301,33 @@ class PlacementController:
         for assignment in placement.assignments:
             self.state.assume(assignment.pod.uid, assignment.node, assignment.allocations)
         return self.flights.begin(unit, placement)
+
+    def _assume_safely(self, unit: Unit, placement: Placement) -> Flight | None:
+        """Assume a placement; if that fails, none of its pods is."""
+        with self._isolated.of(unit.key):
+            return self._assume(unit, placement)
+        self._give_up(unit)
+        return None
+
+    async def _commit_safely(self, flight: Flight) -> None:
+        """Commit a placement; after a failure the watch shows which pods are bound."""
+        with self._isolated.of(flight.unit.key):
+            await self._commit(flight)
+            return
+        flight.end()
+        self._give_up(flight.unit)
+
+    def _give_up(self, unit: Unit) -> None:
+        """Plan the pods of a unit again after a pause: what was done with it has failed."""
+        self.queue.end(unit)
+        self.queue.put_back((unit,))
+        failure = InternalError(self._isolated.error_of(unit.key))
+        for pod in unit.pods:
+            self.state.forget(pod.uid)
+            self.failures[pod.uid] = failure
+        self.queue.penalise([pod.uid for pod in unit.pods], self.clock())
+        self.reporter.note(_gangs_of(unit), {pod.uid for pod in unit.pods if pod.gang is None})
+        self.wake()
 
     async def _commit(self, flight: Flight) -> None:
         unit = flight.unit

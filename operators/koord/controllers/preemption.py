@@ -55,6 +55,7 @@ from koord.core.reasons import Reason
 from koord.core.reclaim import can_keep_running
 from koord.core.state import ClusterState
 from koord.core.text import format_time, named, plural
+from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +115,7 @@ class PreemptionController:
     """Ended preemptions, by outcome."""
     evictions: UnitEvictions = field(init=False)
     search: PreemptionSearch = field(init=False)
+    _isolated: Isolation = field(default_factory=lambda: Isolation("preemption"))
     _runs: dict[UnitKey, _Run] = field(default_factory=dict)
     _recovered_at: float | None = None
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -162,8 +164,8 @@ class PreemptionController:
         self.evictions.forget_confirmed()
         for run in tuple(self._runs.values()):
             if run.phase is _Phase.WAITING:
-                self._advance(run)
-        self._spare_orphans()
+                self._isolated.call(run.nomination.unit, self._advance, run)
+        self._isolated.call("orphans", self._spare_orphans)
         if self.settings.is_on:
             await self._try_blocked()
 
@@ -192,7 +194,7 @@ class PreemptionController:
         await self.search.read_budgets()
         for blocked in due[:SEARCHES_PER_LOOK]:
             if self.search.is_worth_it(blocked):
-                self._try(blocked.unit)
+                self._isolated.call(blocked.unit.key, self._try, blocked.unit)
                 await asyncio.sleep(0)
         if len(due) > SEARCHES_PER_LOOK:
             self.wake()
@@ -207,7 +209,7 @@ class PreemptionController:
         run.is_second = is_second
         self.state.nominations.begin(nomination)
         self._runs[unit.key] = run
-        self._spawn(self._carry_out(run, unit, found))
+        self._spawn(self._go_on(run, self._carry_out(run, unit, found)))
         self.note(unit.pods)
         return True
 
@@ -321,7 +323,7 @@ class PreemptionController:
         is_due = now >= run.deleted + RETRY_SECONDS and not self._find_deadline(run)
         if is_due and self._find_undeleted(run):
             run.phase = _Phase.WRITING
-            self._spawn(self._delete_again(run))
+            self._spawn(self._go_on(run, self._delete_again(run)))
             return
         self._look_for_stuck(run)
         self.note(waiting)
@@ -405,7 +407,7 @@ class PreemptionController:
             self._end(run, outcome)
             return
         run.phase = _Phase.WRITING
-        self._spawn(self._cancel(run, outcome))
+        self._spawn(self._go_on(run, self._cancel(run, outcome)))
 
     def _end(self, run: _Run, outcome: Outcome) -> None:
         key = run.nomination.unit
@@ -469,6 +471,16 @@ class PreemptionController:
         orphans = [pod for pod in pods if not pod.gone_by and not pod.phase.is_terminal]
         if orphans and not self._tasks:
             self._spawn(self._spare(orphans, "preemption cancelled: its preemptor is gone"))
+
+    async def _go_on(self, run: _Run, work: Coroutine[object, object, None]) -> None:
+        """Write for a preemption; a failure ends it, so that it keeps no room for ever.
+
+        Victims that are marked by then are spared as those that no preemption wants.
+        """
+        with self._isolated.of(run.nomination.unit):
+            await work
+            return
+        self._end(run, Outcome.FAILED)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work)

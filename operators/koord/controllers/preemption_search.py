@@ -24,6 +24,7 @@ from koord.core.preemption.search import (
 )
 from koord.core.queue import Blocked, Queue
 from koord.core.state import ClusterState
+from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class PreemptionSearch:
     options: PreemptionOptions = DEFAULT_OPTIONS
     stuck: set[str] = field(default_factory=set)
     """uids of victims that do not go."""
+    _isolated: Isolation = field(default_factory=lambda: Isolation("preemption-search"))
     _tried: dict[UnitKey, Blocked] = field(default_factory=dict)
     """Unit -> the refusal after which it was tried last."""
     _pauses: dict[UnitKey, _Pause] = field(default_factory=dict)
@@ -108,12 +110,9 @@ class PreemptionSearch:
         ours = {pod.uid for one in self.state.nominations for pod in one.victims}
         exempt = Exempt(self._exempt.keys(), ours | set(terminating), self.stuck)
         context = self._context_of(unit)
-        try:
-            found = plan_preemption(self.state, unit, self.options, exempt, context)
-        except Exception:
-            # A bug must not stop preemption for others.
-            log.exception("Cannot search for victims", extra={"unit": unit.key})
-            return None
+        found = self._isolated.call(
+            unit.key, plan_preemption, self.state, unit, self.options, exempt, context
+        )
         return found if isinstance(found, Preemption) and self._lasts(unit, found) else None
 
     def fits(self, unit: Unit, gone: Collection[Pod] = (), ahead: Iterable[Unit] = ()) -> bool:

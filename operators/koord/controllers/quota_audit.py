@@ -13,6 +13,7 @@ from typing import Final
 
 from koord.core.quota_audit import AUDITED, find_drift, repair
 from koord.core.state import ClusterState
+from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class QuotaAudit:
     is_busy: Callable[[], bool]
     drift: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(AUDITED, 0))
     repairs: int = 0
+    _isolated: Isolation = field(default_factory=lambda: Isolation("quota-audit"))
 
     async def run(self) -> None:
         """Audit every minute, until cancelled."""
@@ -45,11 +47,8 @@ class QuotaAudit:
 
     def look(self) -> None:
         """Compare once."""
-        try:
-            found = find_drift(self.state)
-        except Exception:
-            # A defect of the audit must not end the process.
-            log.exception("quotas cannot be audited")
+        found = self._isolated.call("quotas", find_drift, self.state)
+        if found is None:
             return
         total = Counter(dict.fromkeys(AUDITED, 0))
         for one in found:

@@ -67,7 +67,7 @@ class ProfileStatusPolicy:
     _backoff: Backoff = field(default_factory=lambda: Backoff(base=0.5))
 
     def changed(self) -> list[ProfileKey]:
-        return self._inputs.compare({key: self._inputs_of(key) for key in self.state.profiles})
+        return self._inputs.compare(self.state.profiles, self._inputs_of)
 
     def _inputs_of(self, key: ProfileKey) -> object:
         profiles = self.state.profiles

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from koord.controllers.coalescing import Pause
-from koord.controllers.error_isolation import OneByOne
 from koord.controllers.status_controller import StatusSink
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.model import QuotaName, QuotaSpec
@@ -30,6 +29,7 @@ from koord.core.quota.status import (
 )
 from koord.core.state import ClusterState
 from koord.core.units import Amounts, format_amount
+from koord.isolation import Isolation
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.quotas import encode_last_valid
 
@@ -82,8 +82,7 @@ class QuotaStatusPolicy:
     _changed_at: float = float("inf")
     """When the first change since the last update was seen."""
     _written: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
-    _summarised: OneByOne = field(default_factory=OneByOne)
-    _reported: OneByOne = field(default_factory=OneByOne)
+    _isolated: Isolation = field(default_factory=lambda: Isolation("quotas"))
     _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts]]] = field(default_factory=dict)
     _kept: dict[QuotaKey, tuple[QuotaSpec, Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -111,11 +110,12 @@ class QuotaStatusPolicy:
         over: dict[QuotaName, list[Overuse]] = {}
         for one in find_overuse(ledger):
             over.setdefault(one.quota, []).append(one)
-        found = self._summarised.keep(ledger.names(), lambda name: summarise(ledger, name))
-        self.summaries = tuple(found)
+        found = (self._isolated.call(name, summarise, ledger, name) for name in ledger.names())
+        self.summaries = tuple(one for one in found if one is not None)
         summaries = {summary.name: summary for summary in self.summaries}
         quotas = self.state.quotas.catalog.written
-        self._reported.keep(quotas, lambda key: self._report(key, summaries, over))
+        for key in quotas:
+            self._isolated.call(key, self._report, key, summaries, over)
         for key in self._written.keys() - quotas.keys():
             del self._written[key]
             self._recorded.pop(key, None)

@@ -27,6 +27,7 @@ from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse, write_
 from koord.core.reclaim import Reclaim, can_keep_running, plan_reclaim, write_plan
 from koord.core.state import ClusterState
 from koord.core.text import named
+from koord.isolation import Isolation
 from koord.kube.evictor import Eviction, Evictor
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class RevokeController:
     record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
     evictions: UnitEvictions = field(init=False)
+    _isolated: Isolation = field(default_factory=lambda: Isolation("reclaim"))
     _asked: AskedUnits = field(init=False)
     _patience: OveruseTimer = field(init=False)
     _over: dict[QuotaName, float] = field(default_factory=dict)
@@ -110,12 +112,15 @@ class RevokeController:
     async def look(self) -> None:
         """Complete marked evictions, then reclaim from quotas over for too long, the most first."""
         self.evictions.forget_confirmed()
-        self._note_waiting()
+        self._isolated.call("what waits", self._note_waiting)
         if self.state.eviction_pending:
             await self._finish_marked()
         if self.options.is_on and self.state.quotas.is_in_use:
-            for name in self._find_due():
-                await self._reclaim(name)
+            now = self.clock()
+            for name in self._isolated.call("what is over", self._find_due) or ():
+                if not self._isolated.rests(name, now):
+                    with self._isolated.of(name, now):
+                        await self._reclaim(name)
 
     def _note_waiting(self) -> None:
         """Let quotas use leftovers again once the unit they gave up resources for is placed.
@@ -129,7 +134,7 @@ class RevokeController:
         for name in [name for name, beneficiary in without.items() if beneficiary not in waiting]:
             del without[name]
         for unit in self._asked.look(waiting, self._over, self.clock()):
-            self._report(unit)
+            self._isolated.call(unit.key, self._report, unit)
 
     def _find_due(self) -> list[QuotaName]:
         ledger = self.state.open_ledger()
@@ -206,15 +211,10 @@ class RevokeController:
         return by.title if by is not None else beneficiary
 
     def _choose(self, name: QuotaName, exempt: Exempt) -> tuple[Reclaim, ...]:
-        try:
-            ledger = self.state.open_ledger()
-            if ledger.find(name) is None:
-                return ()
-            return plan_reclaim(self.state, ledger, name, self.blocked(), exempt)
-        except Exception:
-            # A bug in one quota must not stop reclaiming from others.
-            log.exception("Cannot reclaim over-use", extra={"quota": name})
+        ledger = self.state.open_ledger()
+        if ledger.find(name) is None:
             return ()
+        return plan_reclaim(self.state, ledger, name, self.blocked(), exempt)
 
     async def _evict_unit(self, unit: Reclaim, *, waits: bool) -> bool:
         """Mark a unit and evict it; one that ``waits`` is evicted when its plan's time is over."""
@@ -254,10 +254,14 @@ class RevokeController:
             pod = self.state.pods[uid]
             key = uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
             groups.setdefault(key, []).append(pod)
-        for pods in groups.values():
-            verdict = self._asked.judge(pods, self.clock(), self.wall_clock())
-            if verdict is not Verdict.WAIT:
-                await self._finish(pods, is_spared=verdict is Verdict.SPARE)
+        for key, pods in groups.items():
+            now = self.clock()
+            if self._isolated.rests(key, now):
+                continue
+            with self._isolated.of(key, now):
+                verdict = self._asked.judge(pods, now, self.wall_clock())
+                if verdict is not Verdict.WAIT:
+                    await self._finish(pods, is_spared=verdict is Verdict.SPARE)
 
     async def _finish(self, pods: Sequence[Pod], *, is_spared: bool) -> None:
         unit = self._asked.take(pods)

@@ -21,6 +21,7 @@ from koord.core.gang_model import GangKey, PodGroup
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.isolation import Isolation
 from koord.kube.evictor import Eviction
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class GangRestarts:
     is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
     record: Callable[[PodGroup, Happened, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
+    _isolated: Isolation = field(default_factory=lambda: Isolation("restarts"))
     _due: dict[GangKey, float] = field(default_factory=dict)
     _interrupted_since: dict[GangKey, float] = field(default_factory=dict)
     _restarting: dict[GangKey, tuple[GangKey, ...]] = field(default_factory=dict)
@@ -77,7 +79,12 @@ class GangRestarts:
         taken: list[Restart] = []
         for gang in sorted(gang for gang, due in self._due.items() if due <= now):
             del self._due[gang]
-            restart = None if self._is_restarting(gang) else self._check(gang, now)
+            restart = None
+            with self._isolated.of(gang, now):
+                restart = None if self._is_restarting(gang) else self._check(gang, now)
+            again_at = self._isolated.again_at(gang)
+            if again_at is not None:
+                self._due[gang] = again_at
             if restart is not None:
                 self._restarting[gang] = self.state.gangs.group(gang).gangs
                 taken.append(restart)

@@ -7,22 +7,21 @@ kind. Writers of status compare with what the object shows already, so nothing i
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from koord.controllers.coalescing import Agenda, Pause
-from koord.kube.election import LeadershipLost
+from koord.isolation import Isolation
 from koord.kube.status import AT_ONCE, LULL_SECONDS, ConditionPatch, Pace
 
 BURST_SECONDS: Final = 0.05
 """Changes come in bursts: those that arrive within this time are handled together."""
 _TICK: Final = 0.02
+_MISSING: Final = object()
 
 K = TypeVar("K", bound=Hashable)
 T_contra = TypeVar("T_contra", contravariant=True)
-log = logging.getLogger(__name__)
 
 
 class StatusSink(Protocol[T_contra]):
@@ -59,12 +58,14 @@ class ChangedInputs(Generic[K]):
 
     def __init__(self) -> None:
         self._known: dict[K, object] = {}
+        self._isolated = Isolation("status-inputs")
 
-    def compare(self, inputs: dict[K, object]) -> list[K]:
-        """Return the keys whose inputs are new, changed, or gone."""
+    def compare(self, keys: Iterable[K], read: Callable[[K], object]) -> list[K]:
+        """Return the keys whose inputs are new, changed, or gone; ``read`` returns inputs."""
+        inputs: dict[K, object] = {key: self._isolated.call(key, read, key) for key in keys}
         known, self._known = self._known, inputs
         gone = [key for key in known if key not in inputs]
-        return gone + [key for key, seen in inputs.items() if known.get(key) != seen]
+        return gone + [key for key, seen in inputs.items() if known.get(key, _MISSING) != seen]
 
 
 @dataclass(slots=True)
@@ -80,8 +81,7 @@ class StatusController(Generic[K]):
     is_busy: Callable[[], bool] = lambda: False
     pace: Pace = AT_ONCE
     _due: Agenda[K] = field(default_factory=Agenda)
-    _failures: dict[K, str] = field(default_factory=dict)
-    """Objects whose last update failed -> the error, so that it is logged once."""
+    _isolated: Isolation = field(default_factory=lambda: Isolation("status"))
     _put_off: dict[K, float] = field(default_factory=dict)
     """Objects that give way -> since when."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,7 +105,8 @@ class StatusController(Generic[K]):
         """Find out what has changed."""
         now = self.clock()
         for key in self.policy.changed():
-            self._due.put_off(key, now, self.policy.pause_for(key))
+            with self._isolated.of(key, now):
+                self._due.put_off(key, now, self.policy.pause_for(key))
 
     async def flush(self) -> None:
         """Update the objects that are due."""
@@ -115,15 +116,13 @@ class StatusController(Generic[K]):
                 self._due.look_at(key, now + LULL_SECONDS)
                 continue
             self._put_off.pop(key, None)
-            try:
+            seconds: float | None = None
+            with self._isolated.of(key, now):
                 seconds = await self.policy.update(key)
-            except LeadershipLost:
-                raise
-            except Exception as error:  # noqa: BLE001 - logged below
-                self._note_failure(key, error)
-                continue
-            self._failures.pop(key, None)
-            if seconds is not None:
+            again_at = self._isolated.again_at(key)
+            if again_at is not None:
+                self._due.look_at(key, again_at)
+            elif seconds is not None:
                 self._due.look_at(key, self.clock() + seconds)
 
     async def _rest(self) -> bool:
@@ -138,12 +137,3 @@ class StatusController(Generic[K]):
         self._woken.clear()
         await asyncio.sleep(BURST_SECONDS)
         return True
-
-    def _note_failure(self, key: K, error: Exception) -> None:
-        if self._failures.get(key) != repr(error):
-            self._failures[key] = repr(error)
-            log.error(
-                "a status cannot be computed; the last one stays, other objects are not affected",
-                exc_info=error,
-                extra={"object": str(key)},
-            )

@@ -33,6 +33,7 @@ from koord.core.reservation.model import Reservation
 from koord.core.state import ClusterState
 from koord.core.text import cut, format_time
 from koord.core.units import Amounts
+from koord.isolation import Isolation
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (
     ObjectRef,
@@ -180,6 +181,7 @@ class IgnoredKeys:
     """Uids of pods that need no event any more, oldest first."""
     _sent: Counter[str] = field(default_factory=Counter)
     """Namespace -> events in this minute."""
+    _isolated: Isolation = field(default_factory=lambda: Isolation("ignored-keys"))
 
     async def run(self) -> NoReturn:
         for at in count(1):
@@ -202,10 +204,10 @@ class IgnoredKeys:
                 continue
             chosen, others = pods[:room], len(pods[room:])
             self._sent[namespace] += len(chosen)
-            for pod, key in chosen[:-1]:
-                self._warn(pod, key, "")
             more = f"; {others} more pods of the namespace have such keys" if others else ""
-            self._warn(*chosen[-1], more)
+            for pod, key in chosen:
+                is_last = pod is chosen[-1][0]
+                self._isolated.call(pod.uid, self._warn, pod, key, more if is_last else "")
             self._told |= dict.fromkeys(pod.uid for pod, _ in pods)
         while len(self._told) > MAX_TOLD:
             del self._told[next(iter(self._told))]

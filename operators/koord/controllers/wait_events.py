@@ -14,6 +14,7 @@ from koord.core.gang_model import PodGroup
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.isolation import Isolation
 
 EVENT_SECONDS: Final = 3.0
 """How long a reason must have lasted."""
@@ -36,6 +37,7 @@ class WaitEvents:
     state: ClusterState
     announcer: EventReporter
     is_busy: Callable[[], bool] = lambda: False
+    _isolated: Isolation = field(default_factory=lambda: Isolation("wait-events"))
     _due: Agenda[str] = field(default_factory=Agenda)
     _codes: dict[str, str] = field(default_factory=dict)
     """Pod uid -> the reason of its event that is due."""
@@ -59,15 +61,18 @@ class WaitEvents:
             if self.is_busy() or not self._may_send(now):
                 self._due.look_at(uid, now + 1.0)
                 continue
-            code, pod = self._codes.pop(uid, ""), self.state.pods.get(uid)
-            reason = reason_of(pod) if pod is not None and pod.is_waiting else None
-            if pod is None or reason is None or reason.code != code:
-                continue  # a newer reason is noted when it is reported
-            gang = None if pod.gang is None else self.state.gangs.pod_group(pod.gang.key)
-            if gang is not None and reason.is_incomplete:
-                self.announcer.announce_event(gang, reason, "")
-            else:
-                self.announcer.announce_pod_event(pod, reason)
+            self._isolated.call(uid, self._emit, uid, self._codes.pop(uid, ""), reason_of)
+
+    def _emit(self, uid: str, code: str, reason_of: Callable[[Pod], Reason | None]) -> None:
+        pod = self.state.pods.get(uid)
+        reason = reason_of(pod) if pod is not None and pod.is_waiting else None
+        if pod is None or reason is None or reason.code != code:
+            return  # a newer reason is noted when it is reported
+        gang = None if pod.gang is None else self.state.gangs.pod_group(pod.gang.key)
+        if gang is not None and reason.is_incomplete:
+            self.announcer.announce_event(gang, reason, "")
+        else:
+            self.announcer.announce_pod_event(pod, reason)
 
     def _may_send(self, now: float) -> bool:
         if int(now) != self._second:

@@ -22,8 +22,9 @@ from koord.core.gang.quorum import Ready, demands, has_minimum
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod
-from koord.core.reasons import Planned, Reason
+from koord.core.reasons import InternalError, Planned, Reason
 from koord.core.state import ClusterState
+from koord.isolation import Isolation
 
 QUIET_SECONDS = 0.7
 """A pending gang or pod is reported when it has not changed for this long …"""
@@ -103,6 +104,7 @@ class WaitReports:
     clock: Callable[[], float]
     is_busy: Callable[[], bool] = lambda: False
     events: WaitEvents = field(init=False)
+    _isolated: Isolation = field(default_factory=lambda: Isolation("wait-reports"))
     _gangs_due: Agenda[GangKey] = field(default_factory=Agenda)
     _singles_due: Agenda[str] = field(default_factory=Agenda)
     _pod_reports: dict[str, _Report] = field(default_factory=dict)
@@ -173,26 +175,46 @@ class WaitReports:
 
     def report(self, planner: Planner, now: float) -> None:
         for gang in self._gangs_due.take(now):
-            first, new = self._find_first(gang), None
-            has_pod_group = self.state.gangs.pod_group(gang) is not None
-            for pod in self.state.gangs.members(gang).values():
-                speaks = pod is first and not has_pod_group
-                reason = self._report_pod(pod, planner, now, speaks=speaks)
-                new = reason if pod is first else new
-            self._report_gang(gang, planner, now)
-            if first is not None and new is not None and has_pod_group:
-                told = self._gang_reports.get(gang)
-                if told is None or told.reason.code != new.code:
-                    self.events.note(first, new, now)
+            with self._isolated.of(gang, now):
+                self._report_members(gang, planner, now)
+            again_at = self._isolated.again_at(gang)
+            if again_at is not None:
+                self._gangs_due.look_at(gang, again_at)
         for uid in self._singles_due.take(now):
             single = self.state.pods.get(uid)
             if single is not None:
-                self._report_pod(single, planner, now, speaks=single.gang is None)
+                self._report_safely(single, planner, now, speaks=single.gang is None)
         self.events.emit(lambda pod: planner.held_up_by(pod) or planner.reason_for(pod), now)
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_SECONDS
             for uid in self._pod_reports.keys() - self.state.pods.keys():
                 del self._pod_reports[uid]
+
+    def _report_members(self, gang: GangKey, planner: Planner, now: float) -> None:
+        first, new = self._find_first(gang), None
+        has_pod_group = self.state.gangs.pod_group(gang) is not None
+        for pod in self.state.gangs.members(gang).values():
+            speaks = pod is first and not has_pod_group
+            reason = self._report_safely(pod, planner, now, speaks=speaks)
+            new = reason if pod is first else new
+        self._report_gang(gang, planner, now)
+        if first is not None and new is not None and has_pod_group:
+            told = self._gang_reports.get(gang)
+            if told is None or told.reason.code != new.code:
+                self.events.note(first, new, now)
+
+    def _report_safely(
+        self, pod: Pod, planner: Planner, now: float, *, speaks: bool
+    ) -> Reason | None:
+        """Report on a pod; if that fails, report the failure, so that nobody waits unexplained."""
+        with self._isolated.of(pod.uid, now):
+            return self._report_pod(pod, planner, now, speaks=speaks)
+        self._note_again(pod, self._isolated.again_at(pod.uid) or now)
+        if pod.is_waiting:
+            failure = InternalError(self._isolated.error_of(pod.uid))
+            with self._isolated.of(("failure", pod.uid), now):
+                self.announcer.announce_pod(pod, failure, is_placed=False)
+        return None
 
     def _find_first(self, gang: GangKey) -> Pod | None:
         """Return the oldest pending pod of a gang: events about members are on it."""

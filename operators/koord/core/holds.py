@@ -39,6 +39,7 @@ from koord.core.pods import Pod
 from koord.core.state import ClusterState
 from koord.core.topology.plugin import TopologySession
 from koord.core.topology.strategy.observation import find_replacement_domain
+from koord.isolation import Isolation
 
 PlanUnits: TypeAlias = Callable[[Cycle, Sequence[Unit]], Plan]
 
@@ -87,6 +88,7 @@ class Holds:
     """All holds. Only the planning loop changes them; none lasts longer than ``most_seconds``."""
 
     most_seconds: float = DEFAULT_KEEP_SECONDS
+    _isolated: Isolation = field(default_factory=lambda: Isolation("holds"))
     _replacements: dict[GangKey, _Hold] = field(default_factory=dict)
     _departed: dict[GangKey, list[Pod]] = field(default_factory=dict)
     """Gang -> deleted members that were on a node and are not replaced yet."""
@@ -108,7 +110,7 @@ class Holds:
                 del departed[:-MAX_DEPARTED]
         freed: set[str] = set()
         for gang in sorted(gangs):
-            freed |= self._update(gang, state, now)
+            freed |= self._isolated.call(gang, self._update, gang, state, now) or set()
         return freed
 
     def expire(self, now: float) -> set[str]:

@@ -6,7 +6,7 @@ clock, plans or writes.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -20,8 +20,9 @@ from koord.core.gang.tally import gangs_of
 from koord.core.plan import Demand, LeftOut, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.queueing_hints import QueueingHints
-from koord.core.reasons import Reason, WaitingForForeignGate, WakesOn
+from koord.core.reasons import InternalError, Reason, WaitingForForeignGate, WakesOn
 from koord.core.state import ClusterState
+from koord.isolation import Isolation
 
 FIRST_BACKOFF_SECONDS = 0.5
 FIRST_PAUSE_SECONDS = 10.0
@@ -71,6 +72,7 @@ class Queue:
         """Gang key or uid of a single pod -> why no unit can be made from it."""
         self.left_out: dict[str, tuple[LeftOut, ...]] = {}
         """Gang -> members that are in none of its units, because their sub-group cannot start."""
+        self._isolated = Isolation("queue")
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
@@ -99,9 +101,9 @@ class Queue:
         sources = (*gangs, *changes.singles)
         blocked = {key: one for source in sources for key, one in self._unmake(source)}
         for gang in sorted(gangs):
-            self._make(gang, self._units_of_gang(gang, state), blocked)
+            self._make_safely(gang, self._units_of_gang, state, blocked)
         for uid in sorted(changes.singles):
-            self._make(uid, self._units_of_single(uid, state), blocked)
+            self._make_safely(uid, self._units_of_single, state, blocked)
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
             is_moved = changes.is_relabelled and bool(changes.freed)
@@ -143,7 +145,7 @@ class Queue:
                 is_refused_by_quota = one.reason.wakes_on is WakesOn.DOMAIN
                 if one.unit.lease_seconds:
                     continue
-                if is_refused_by_quota or any(map(hints.concerns, one.pods)):
+                if is_refused_by_quota or self._concerns(hints, one):
                     self._ready[key] = self.blocked.pop(key).unit
 
     def wake_all(self) -> None:
@@ -271,6 +273,20 @@ class Queue:
         self.left_out.pop(source, None)
         return blocked
 
+    def _make_safely(
+        self,
+        source: str,
+        units_of: Callable[[str, ClusterState], Ready | Reason | None],
+        state: ClusterState,
+        blocked: Mapping[UnitKey, Blocked],
+    ) -> None:
+        """Add the units of a source; if that fails, it waits for a change of its own."""
+        with self._isolated.of(source):
+            self._make(source, units_of(source, state), blocked)
+            return
+        self._unmake(source)
+        self.waiting[source] = InternalError(self._isolated.error_of(source))
+
     def _make(
         self,
         source: str,
@@ -333,8 +349,13 @@ class Queue:
         is_same = not keys or version == hint.version
         self._hints_seen[plugin.name] = (hint.edits, version if is_same else hint.version)
         for key in () if is_same else keys:
-            if edits != hint.edits or _is_relieved(hint, self.blocked[key]):
+            if edits != hint.edits or self._is_relieved(hint, self.blocked[key]):
                 self._ready[key] = self.blocked.pop(key).unit
+
+    def _is_relieved(self, hint: QueueingHint, blocked: Blocked) -> bool:
+        with self._isolated.of(blocked.unit.key):
+            return hint.is_relieved(blocked.unit, blocked.reason)
+        return True
 
     def _wake(self, hints: QueueingHints, *, is_moved: bool) -> None:
         """Requeue units that the changes concern; ``is_moved``: node labels changed."""
@@ -345,9 +366,15 @@ class Queue:
             is_relevant = wakes_on is WakesOn.ANY_CHANGE or (
                 is_moved and wakes_on is WakesOn.RELABELLED_NODES
             )
-            if is_relevant or any(map(hints.concerns, blocked.pods)):
+            if is_relevant or self._concerns(hints, blocked):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]
+
+    def _concerns(self, hints: QueueingHints, blocked: Blocked) -> bool:
+        """Whether changes concern a unit; if that cannot be told, planning decides."""
+        with self._isolated.of(blocked.unit.key):
+            return any(map(hints.concerns, blocked.pods))
+        return True
 
 
 def find_pending(state: ClusterState) -> list[Unit]:
@@ -360,13 +387,6 @@ def find_pending(state: ClusterState) -> list[Unit]:
 def unit_of(pod: Pod) -> Unit:
     """Return the unit of a pod without gang."""
     return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)
-
-
-def _is_relieved(hint: QueueingHint, blocked: Blocked) -> bool:
-    try:
-        return hint.is_relieved(blocked.unit, blocked.reason)
-    except Exception:  # noqa: BLE001 - planning fails in the same way and refuses the unit
-        return True
 
 
 def _order_of(unit: Unit) -> tuple[bool, int, float, UnitKey]:

@@ -26,6 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from koord.api.keys import operators
+from koord.isolation import EndsProcess
 from koord.kube.errors import ConnectionLost
 
 LEASE_SECONDS: Final = 15
@@ -39,7 +40,7 @@ REMEMBERED_RENEWALS: Final = 30
 """Number of renewals, about a minute's, that bound the clock offset."""
 
 
-class LeadershipLost(Exception):  # noqa: N818 - what it says is what is wrong
+class LeadershipLost(EndsProcess):
     """Another process leads, or may: this one must exit.
 
     Not a ``KubeError``: code that handles those must not catch it.

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
 from koord.kube.objects import ObjectRef
@@ -72,6 +73,7 @@ class EventRecorder:
         self._wall_clock = wall_clock
         self._queue: asyncio.Queue[tuple[float, dict[str, Any]]] = asyncio.Queue(MAX_QUEUED)
         """Latest time to send an event, and the event."""
+        self._isolated = Isolation("events")
         self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
         """Object uid and action -> the last reason."""
 
@@ -110,7 +112,8 @@ class EventRecorder:
                 self.stats.dropped += 1
                 continue
             tokens -= 1
-            await self._send(body)
+            with self._isolated.of(body["regarding"]["uid"]):
+                await self._send(body)
 
     async def _make_room(self, latest: float) -> None:
         while self._is_busy() and time.monotonic() < latest:  # noqa: ASYNC110 - it is polled

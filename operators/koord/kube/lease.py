@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from koord.isolation import EndsProcess
 from koord.kube.client import Client
 from koord.kube.election import (
     RETRY_SECONDS,
@@ -36,7 +37,7 @@ REPEAT_LOG_SECONDS: Final = 60.0
 _JITTER: Final = 0.2
 
 
-class NoNamespace(Exception):  # noqa: N818 - what it says is what is wrong
+class NoNamespace(EndsProcess):
     """The namespace of the Lease does not exist."""
 
 

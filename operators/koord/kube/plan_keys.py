@@ -22,12 +22,14 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 import msgspec
 
 from koord.api.keys import operators
+from koord.isolation import Isolation
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound
 from koord.kube.lease import REPEAT_LOG_SECONDS, NoNamespace
 from koord.kube.retry import retry
 
 log = logging.getLogger(__name__)
+_isolated = Isolation("plan-signatures")
 
 SECRET: Final = "koord-plan-key"  # noqa: S105 - its name
 CURRENT: Final = "current"
@@ -235,7 +237,7 @@ async def sign_again(client: Client, keys: PlanKeys, outdated: Mapping[str, Outd
     slots = asyncio.Semaphore(_IN_FLIGHT)
     async with asyncio.TaskGroup() as group:
         signed = [
-            group.create_task(_sign(client, keys, slots, uid, plan))
+            group.create_task(_sign_safely(client, keys, slots, uid, plan))
             for uid, plan in outdated.items()
         ]
     pending = {uid for task in signed if (uid := task.result())}
@@ -246,6 +248,14 @@ async def sign_again(client: Client, keys: PlanKeys, outdated: Mapping[str, Outd
     until = time.monotonic() + _SEEN_SECONDS
     while pending & outdated.keys() and time.monotonic() < until:  # noqa: ASYNC110 - a cache
         await asyncio.sleep(_SEEN_TICK)
+
+
+async def _sign_safely(
+    client: Client, keys: PlanKeys, slots: asyncio.Semaphore, uid: str, plan: OutdatedPlan
+) -> str:
+    with _isolated.of(plan.path):
+        return await _sign(client, keys, slots, uid, plan)
+    return ""
 
 
 async def _sign(

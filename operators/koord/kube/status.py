@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
 from koord.core.text import format_time
+from koord.isolation import Isolation, must_end
 from koord.kube.client import Client, Media
 from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from koord.kube.objects import ObjectRef
@@ -176,6 +177,7 @@ class StatusWriter:
         self._wall_clock = wall_clock
         self._observe = observe
         self._backoff = Backoff(cap=LONGEST_BACKOFF_SECONDS)
+        self._isolated = Isolation("status-writes")
         self._pending: dict[str, _Pending] = {}
         """By object uid."""
         self._written: OrderedDict[str, tuple[ObjectRef, Mapping[str, Any]]] = OrderedDict()
@@ -225,6 +227,12 @@ class StatusWriter:
             self.stats.gone += 1
         except KubeError as error:
             self._retry_or_drop(pending, error)
+        except Exception as error:
+            if must_end(error):
+                raise
+            self._isolated.note(pending.ref.path, error)
+            self.stats.refused += 1
+            self.stats.last_refusal = repr(error)
         finally:
             self._in_flight.discard(uid)
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from koord.isolation import Isolation
 from koord.kube.decode import MALFORMED, Poison
 from koord.kube.wire import Identity, ObjectMeta
 
@@ -13,6 +14,8 @@ class HasMeta(Protocol):
 
     metadata: ObjectMeta
 
+
+_isolated: Final = Isolation("translation")
 
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
@@ -88,8 +91,10 @@ class Store(Generic[W, T]):
             return []
         try:
             value = self._translate(item)
-        except MALFORMED as error:
-            return self._reject(meta, str(error))
+        except Exception as error:  # noqa: BLE001 - counted and reported
+            if not isinstance(error, MALFORMED):
+                _isolated.note(f"{meta.namespace}/{meta.name}", error)
+            return self._reject(meta, str(error) or repr(error))
         self._entries[meta.namespace, meta.name] = _Entry(meta.uid, meta.resource_version, value)
         if entry is None:
             return [Added(value)]

@@ -11,7 +11,7 @@ import gc
 import logging
 import resource
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from koord.controllers.placement import PlacementController
+from koord.isolation import FAILURES, Isolation
 from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.election import Fence
@@ -38,7 +39,7 @@ from koord.runtime.election import ENDS, LeaseThread, own_namespace
 from koord.runtime.http import Sources
 from koord.runtime.http_thread import HttpThread
 from koord.runtime.kopf_host import KopfHost
-from koord.runtime.logs import LastProblem
+from koord.runtime.logs import FailureLines, LastProblem
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
@@ -54,6 +55,8 @@ METRICS_PATIENCE_SECONDS: Final = 0.2
 """A scrape waits this long for current numbers; during a long plan it gets the previous ones."""
 STATE_PATIENCE_SECONDS: Final = 4.0
 """A reader of the debug page, which is a person, can wait longer."""
+LONGEST_PAUSE_SECONDS: Final = 30.0
+"""Before a loop that goes on failing is run again."""
 MAX_DESCRIPTORS: Final = 1 << 16
 """Some systems allow a billion, and then what closes all possible ones takes minutes."""
 GC_THRESHOLDS: Final = 50_000, 10, 10
@@ -123,18 +126,21 @@ class _Process:
     async def report(self) -> NoReturn:
         """Keep what we say of ourselves in the Lease current while we lead."""
         while True:
-            queued = {**report_queue(self.parts), **report_enforcement(self.parts)}
-            self.lease.elector.election.report = encode_report(
-                LeaderReport(
-                    version=version_of("koord-operators"),
-                    not_ready=tuple(self.unsynced()),
-                    refused=(*self.rights.describe(), *self.parts.client.refused.describe()),
-                    last_error=self.problem.text[:MAX_ERROR],
-                    last_error_at=self.problem.at,
-                    **queued,
-                )
-            )
+            self.lease.elector.election.report = self._make_report()
             await asyncio.sleep(REPORT_SECONDS)
+
+    def _make_report(self) -> str:
+        queued = {**report_queue(self.parts), **report_enforcement(self.parts)}
+        return encode_report(
+            LeaderReport(
+                version=version_of("koord-operators"),
+                not_ready=tuple(self.unsynced()),
+                refused=(*self.rights.describe(), *self.parts.client.refused.describe()),
+                last_error=self.problem.text[:MAX_ERROR],
+                last_error_at=self.problem.at,
+                **queued,
+            )
+        )
 
     def describe(self) -> bytes:
         """Return the state as JSON. It is encoded in the main loop, which would change it."""
@@ -152,6 +158,7 @@ async def run_operators(options: Options) -> None:
     """
     gc.set_threshold(*GC_THRESHOLDS)
     raise_descriptor_limit()
+    FAILURES.report = FailureLines().report
     fence = Fence()
     async with (
         Client(options.credentials) as own_client,
@@ -291,7 +298,7 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
     process.kopf.operate()
     async with asyncio.TaskGroup() as group:
         background = (*process.parts.background, process.report)
-        writers = [group.create_task(run()) for run in background]
+        writers = [group.create_task(keep_running(run)) for run in background]
         placement = process.parts.placement
         if placement is None:
             log.info("Leading without placement", extra=process.parts.count())
@@ -303,6 +310,15 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
             await planning
         for writer in writers:
             writer.cancel()
+
+
+async def keep_running(run: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Run a loop, again after an unexpected error: one loop does not end all the others."""
+    isolated, name = Isolation("background"), getattr(run, "__qualname__", repr(run))
+    while True:
+        with isolated.of(name):
+            return await run()
+        await asyncio.sleep(min(isolated.again_at(name) or 0.0, LONGEST_PAUSE_SECONDS))
 
 
 async def _plan(process: _Process, placement: PlacementController) -> None:

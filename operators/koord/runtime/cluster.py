@@ -8,10 +8,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from koord.core.pods import Handling, Pod
 from koord.core.state import ClusterState
+from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.kinds import PODS, AnyKind, Kind, Translator, TranslatorOptions
 from koord.kube.reflector import Absence, Reflector
@@ -41,6 +43,7 @@ class ClusterReader:
         self.listeners: list[Callable[[], None]] = []
         self.rejections: Counter[str] = Counter()
         """Reason -> pods of ours that kubelets were seen to reject since the start."""
+        self._isolated = Isolation("changes")
         self._absences: dict[AnyKind, Absence] = {}
         self._client = client
         self._options = options
@@ -74,7 +77,7 @@ class ClusterReader:
         return {kind: _describe(one) for kind, one in self.reflectors.items()}
 
     def _make_reflector(self, kind: Kind[W, T, Any]) -> Reflector[W, T]:
-        state, is_pods = self.state, kind is PODS
+        state = self.state
 
         def reject(key: str, problem: str) -> None:
             log.warning(
@@ -95,18 +98,25 @@ class ClusterReader:
                 elif absence is Absence.PROVEN:
                     log.error("there are no objects of a kind", extra={"kind": kind.name})
 
-        def apply(changes: list[Change[T]]) -> None:
-            for change in changes:
-                if isinstance(change, Deleted):
-                    kind.remove(state, change.value)
-                    continue
-                if is_pods:
-                    self._count_rejection(cast("Pod", change.value))
-                kind.upsert(state, change.value)
-            self._notify()
-
         source = kind.source(self.translator(kind), reject)
-        return Reflector(self._client, replace(source, note_absence=note_absence), apply)
+        return Reflector(
+            self._client, replace(source, note_absence=note_absence), partial(self.apply, kind)
+        )
+
+    def apply(self, kind: Kind[W, T, Any], changes: list[Change[T]]) -> None:
+        """Apply observed changes; an object that cannot be applied counts as not there."""
+        for change in changes:
+            if isinstance(change, Deleted):
+                self._isolated.call(kind.name, kind.remove, self.state, change.value)
+                continue
+            with self._isolated.of(kind.name):
+                if kind is PODS:
+                    self._count_rejection(cast("Pod", change.value))
+                kind.upsert(self.state, change.value)
+                continue
+            # Half of it may have been applied.
+            self._isolated.call(kind.name, kind.remove, self.state, change.value)
+        self._notify()
 
     def _count_rejection(self, pod: Pod) -> None:
         if pod.rejection and (pod.recorded is not None or pod.handling is not Handling.NOT_OURS):

@@ -71,6 +71,16 @@ def assumed_pods(count: Callable[[], int]) -> SeriesCollector:
     )
 
 
+def isolated_failures(counts: Mapping[str, int]) -> SeriesCollector:
+    return SeriesCollector(
+        CounterMetricFamily,
+        "koord_isolated_failures",
+        "Objects left out of a loop after an unexpected error.",
+        ["loop"],
+        lambda: _by_one_label(counts),
+    )
+
+
 def leadership(is_leader: Callable[[], bool]) -> SeriesCollector:
     return SeriesCollector(
         GaugeMetricFamily,

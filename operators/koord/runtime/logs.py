@@ -8,15 +8,20 @@ gets into a log.
 import json
 import logging
 import sys
+import time
+import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from typing_extensions import override
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _KOPF_INTERNALS = frozenset({"k8s_skip", "settings"})
 _KOPF_REFERENCE = "k8s_ref"
+_REPEAT_SECONDS: Final = 60.0
+log = logging.getLogger(__name__)
 
 
 class LogFormat(StrEnum):
@@ -48,6 +53,30 @@ class LastProblem(logging.Handler):
         said = (f"{key}={_quote(value)}" for key, value in fields_of(record).items())
         self.text = " ".join((record.getMessage(), *said))
         self.at = _head_of(record)["time"]
+
+
+class FailureLines:
+    """Logs what loops have isolated: once a minute for each place in the code, with its traceback.
+
+    However many objects fail there, and however often, they do not fill the log.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._logged: dict[tuple[str, str, str], float] = {}
+
+    def report(self, loop: str, key: str, error: Exception) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        at, now = (loop, type(error).__name__, place), self._clock()
+        if now < self._logged.get(at, float("-inf")) + _REPEAT_SECONDS:
+            return
+        self._logged[at] = now
+        log.error(
+            "Left out an object after an unexpected error; others are not affected",
+            exc_info=error,
+            extra={"loop": loop, "object": key},
+        )
 
 
 class JsonFormatter(logging.Formatter):

@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.status import Summary
+from koord.isolation import Isolation
 from koord.kube.binder import Outcome
 from koord.runtime.collectors import QuotaSeries
 
@@ -45,6 +46,7 @@ class Metrics:
         self._writing = _WritingSeries(self.registry)
         self.quotas = QuotaHistograms(self.registry)
         self._watched: list[Collector] = []
+        self._isolated = Isolation("metrics")
         self._quota_series: QuotaSeries | None = None
         self._taken = _Taken([])
 
@@ -76,7 +78,8 @@ class Metrics:
 
     def take(self) -> None:
         """Read the numbers of all collectors."""
-        families = [family for collector in self._watched for family in collector.collect()]
+        read = (self._isolated.call(i, list, one.collect()) for i, one in enumerate(self._watched))
+        families = [family for some in read for family in some or ()]
         summaries = self._quota_series.read() if self._quota_series else ()
         self._taken = _Taken(families, summaries)
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Hashable
+from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +19,7 @@ from koord.controllers.validation import ValidationController
 from koord.core.device.model import DeviceOptions
 from koord.core.quota.hooks import Hooks
 from koord.core.state import ClusterState
+from koord.isolation import FAILURES, Isolation
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
@@ -33,7 +35,12 @@ from koord.kube.kinds import (
 from koord.kube.plan_keys import PlanKeys, sign_again
 from koord.kube.status import AT_ONCE, Form, Pace, Present, StatusWriter, applied_by
 from koord.runtime.cluster import ClusterReader
-from koord.runtime.collectors import assumed_pods, reflector_series, status_writes
+from koord.runtime.collectors import (
+    assumed_pods,
+    isolated_failures,
+    reflector_series,
+    status_writes,
+)
 from koord.runtime.discovery import Definitions, NameGuard, name_of
 from koord.runtime.election import DEFAULT_NAMESPACE
 from koord.runtime.hooks import load_hooks
@@ -118,10 +125,12 @@ class Parts:
         )
         forms = self.reader.translator(PODS).form_of
         self.binder = Binder(client, forms, keys, in_flight=settings.bind_concurrency)
+        self._isolated = Isolation("verdicts")
         self._validators: list[ValidationController] = []
         self._start_domains()
         self.metrics.watch(
             assumed_pods(lambda: len(self.reader.state.assumed)),
+            isolated_failures(FAILURES.counts),
             status_writes(self.writers),
             *reflector_series(self.reader.reflectors),
         )
@@ -271,7 +280,8 @@ class Parts:
 
     def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:
         """Call a function in the main event loop; Kopf's handlers live in another one."""
-        self._loop.call_soon_threadsafe(call, *arguments)
+        call_safely = partial(self._isolated.call, call.__qualname__, call)
+        self._loop.call_soon_threadsafe(call_safely, *arguments)
 
 
 def _is_always_synced() -> bool:

@@ -35,6 +35,7 @@ from koord.core.quota.usage import PodUse, UsageTracker, count_devices
 from koord.core.quota.validation import check_unused
 from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
+from koord.isolation import Isolation
 
 if TYPE_CHECKING:
     from koord.core.gang.cache import GangCache
@@ -92,6 +93,7 @@ class QuotaCache:
         """Tree -> what was computed last."""
         self.failures: dict[TreeId, Exception] = {}
         """Tree -> the defect that keeps its shares from being computed; its pods wait."""
+        self._isolated = Isolation("quota-usage")
         self._uncounted: dict[str, Exception] = {}
         """Pod -> the defect that keeps it from being counted; it counts as it did before."""
         self._solved = 0
@@ -246,9 +248,10 @@ class QuotaCache:
             if members:
                 self._members[gang] = set(members)
         for gang in touched:
-            is_whole = is_complete(gang)
-            for pod in book.members(gang).values():
-                self.count_pod(pod, is_whole=is_whole)
+            with self._isolated.of(gang):
+                is_whole = is_complete(gang)
+                for pod in book.members(gang).values():
+                    self.count_pod(pod, is_whole=is_whole)
 
     def count_pod(self, pod: Pod, *, is_whole: bool = True) -> None:
         """Count a pod as it is now; if that fails, all others are counted all the same."""

@@ -11,6 +11,7 @@ from koord.core.device_names import CURRENT_NAME, GPU, TYPE_OF
 from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.units import is_unlimited
+from koord.isolation import Isolation
 
 _GPU_NAMES: Final = frozenset(
     {name for name, kind in TYPE_OF.items() if kind == GPU}
@@ -18,15 +19,18 @@ _GPU_NAMES: Final = frozenset(
 )
 """All names by which GPUs are asked for: a quota that limits one of them is about GPUs."""
 
+_isolated: Final = Isolation("enforcement")
+
 
 def find_covered(catalog: QuotaCatalog) -> dict[str, frozenset[str]]:
     """Return the covered namespaces, each with the resources that its quotas limit."""
     specs = {spec.name: spec for spec in catalog.written.values()} | catalog.registry.specs
     covered: dict[str, frozenset[str]] = {}
     for spec in specs.values():
-        limited = frozenset(_list_limited(spec, specs))
-        for namespace in covers(spec):
-            covered[namespace] = covered.get(namespace, frozenset()) | limited
+        with _isolated.of(spec.uid):
+            limited = frozenset(_list_limited(spec, specs))
+            for namespace in covers(spec):
+                covered[namespace] = covered.get(namespace, frozenset()) | limited
     return {namespace: names for namespace, names in covered.items() if names}
 
 

@@ -42,6 +42,7 @@ from koord.core.reservation.model import (
 from koord.core.reservation.priority import PriorityClass, rank_held, rank_waiting
 from koord.core.reservation.session import PayingSession, ReservationSession
 from koord.core.units import PODS
+from koord.isolation import Isolation
 
 if TYPE_CHECKING:
     from koord.core.state import ClusterState
@@ -78,6 +79,7 @@ class Reservations(Plugin):
         """Pod that uses one -> what it was given when it was first seen on its node."""
         self._discharged: set[str] = set()
         self._dirty: dict[str, None] = {}
+        self._isolated = Isolation("reservations")
         self.exact: dict[str, tuple[Allocation, ...]] = {}
         """Those that hold more than amounts, as devices or CPUs -> what they were given."""
         self.placeholders: dict[str, Placeholder] = {}
@@ -183,8 +185,9 @@ class Reservations(Plugin):
         self.pods = state.pods
         dirty, self._dirty = self._dirty, {}
         for uid in dirty:
-            self._settle(uid)
-            self.show(state, uid)
+            with self._isolated.of(uid):
+                self._settle(uid)
+                self.show(state, uid)
         for uid in self._discharged:
             del self.given[uid]
         self._discharged.clear()
