@@ -1,0 +1,132 @@
+"""Runs all tests as jobs, some at the same time, and prints what each took.
+
+A job is one process of pytest for a few files, with control planes of its own. More jobs than run
+at once keep the processors busy to the end, without a split that somebody has to balance: much of
+the time of a test against a real server is waiting. (Workers of pytest-xdist would each start every
+kind of control plane.) The checks without a cluster run beside them; their failure ends the run.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+AT_ONCE = 5
+PARTS = {"operators": 8, "cases": 2, "manifests": 2}
+"""Folders of tests that are more than one job, and how many."""
+ALONE = ("docs", "benchmarks", "kube", "model")
+LONGEST_FIRST = ("docs", "operators", "cases", "manifests", "model", "benchmarks", "kube")
+PYTEST = (".venv/bin/pytest", "-m", "sandbox and not slow")
+AGAIN = ("--last-failed", "--last-failed-no-failures=none")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Test files, relative to the checkout, that one process runs."""
+
+    name: str
+    files: tuple[str, ...]
+
+
+def make_jobs(root: Path = ROOT) -> list[Job]:
+    """Return jobs that together have each test file once."""
+    files = sorted(str(path.relative_to(root)) for path in root.glob("tests/**/test_*.py"))
+    folders: dict[str, list[str]] = {}
+    for file in files:
+        folder = file.split("/")[1]
+        folders.setdefault(folder if folder in (*PARTS, *ALONE) else "others", []).append(file)
+    order = [*LONGEST_FIRST, *sorted(folders.keys() - set(LONGEST_FIRST))]
+    return [job for folder in order if folder in folders for job in _split(folder, folders[folder])]
+
+
+def _split(folder: str, files: Sequence[str]) -> Iterator[Job]:
+    count = PARTS.get(folder, 1)
+    for part in range(count):
+        number = "" if count == 1 else f"-{part + 1}"
+        yield Job(f"sandbox-{folder}{number}", tuple(files[part::count]))
+
+
+class Runner:
+    """Runs commands whose output goes to ``results``; one that must not fail ends the others."""
+
+    def __init__(self, results: Path) -> None:
+        self._results = results
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._is_over = threading.Event()
+
+    def run_tests(self, job: Job) -> bool:
+        """Run a job, and those that failed once more; return whether all passed in the end.
+
+        A real process can miss a deadline on a loaded machine; report.py counts second tries.
+        """
+        options = (*PYTEST, "-o", f"cache_dir={self._results / job.name}.cache", *job.files)
+        results = f"--junit-xml={self._results / job.name}.xml"
+        # 5 is pytest's "no tests were collected".
+        if self.run(job.name, (*options, results)) in (0, 5):
+            return True
+        results = f"--junit-xml={self._results / job.name}-second-try.xml"
+        return self.run(f"{job.name}-second-try", (*options, *AGAIN, results)) == 0
+
+    def run(self, name: str, command: Sequence[str]) -> int:
+        """Run a command; print its seconds and, if it fails, its output."""
+        if self._is_over.is_set():
+            return -1
+        log = self._results / f"{name}.log"
+        began = time.monotonic()
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            self._running.add(process)
+            _, status, usage = os.wait4(process.pid, 0)
+            self._running.discard(process)
+        code = process.returncode = os.waitstatus_to_exitcode(status)
+        wall, busy = time.monotonic() - began, usage.ru_utime + usage.ru_stime
+        failed = code not in (0, 5) and not self._is_over.is_set()
+        output = log.read_text(errors="replace") if failed else ""
+        print(
+            f"{output}{name}: exit {code}, {wall:.0f} s, of the processors {busy:.0f} s", flush=True
+        )
+        return code
+
+    def end(self) -> None:
+        """End all that runs, and start nothing more."""
+        self._is_over.set()
+        for process in list(self._running):
+            os.killpg(process.pid, 15)
+
+
+def main(results: Path) -> int:
+    runner = Runner(results)
+
+    def check() -> bool:
+        if runner.run("check", ("nice", "make", "check")) == 0:
+            return True
+        runner.end()
+        return False
+
+    # Building the programs that the tests run takes minutes the first time. Helm renders the chart
+    # in one of the tests; the rest is the sandbox.
+    builds = {
+        "programs": (".venv/bin/koord", "sandbox", "build"),
+        "helm": (".venv/bin/python", "-m", "tests.support.helm"),
+        "site": ("nice", "make", "site"),
+    }
+    with ThreadPoolExecutor() as pool, ThreadPoolExecutor(AT_ONCE) as few:
+        checks = pool.submit(check)
+        built = [pool.submit(runner.run, *build) for build in builds.items()]
+        if any(one.result() for one in built):
+            runner.end()
+            return 1
+        tests = [few.submit(runner.run_tests, job) for job in make_jobs()]
+        return int(not all(one.result() for one in (checks, *tests)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

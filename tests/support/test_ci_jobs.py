@@ -1,0 +1,46 @@
+"""The jobs of ``.ci/run``."""
+
+import importlib.util
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("ci_jobs", ROOT / ".ci" / "jobs.py")
+assert spec is not None
+assert spec.loader is not None
+jobs = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = jobs  # dataclasses look their module up
+spec.loader.exec_module(jobs)
+
+
+def test_each_test_file_is_in_one_job() -> None:
+    ran = Counter(file for job in jobs.make_jobs() for file in job.files)
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py")}
+    assert files
+    assert ran == Counter(files)
+
+
+def test_names_of_jobs_are_unique() -> None:
+    names = Counter(job.name for job in jobs.make_jobs())
+    assert max(names.values()) == 1
+
+
+def test_the_output_of_what_fails_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = jobs.Runner(tmp_path)
+    assert runner.run("good", (sys.executable, "-c", "print('fine')")) == 0
+    assert runner.run("bad", (sys.executable, "-c", "print('why'); raise SystemExit(3)")) == 3
+    printed = capsys.readouterr().out
+    assert "why" in printed
+    assert "fine" not in printed
+
+
+def test_nothing_starts_after_the_end(tmp_path: Path) -> None:
+    runner = jobs.Runner(tmp_path)
+    runner.end()
+    assert runner.run("late", (sys.executable, "-c", "")) != 0
+    assert not (tmp_path / "late.log").exists()
