@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.builders import GPU, make_quota
-from tests.cluster import make_cluster
+from tests.cluster import FakeCluster, make_cluster
 
 from koord.controllers.quota_status import (
     LONGEST_WHILE_BUSY_SECONDS,
@@ -13,6 +13,7 @@ from koord.controllers.quota_status import (
     QuotaStatusPolicy,
 )
 from koord.controllers.status_controller import StatusController
+from koord.core.quota.profile import GENERATED_MAX
 
 
 @pytest.mark.parametrize(
@@ -40,14 +41,30 @@ async def test_update_waits_for_the_end_of_a_burst_but_not_forever(
 
 
 def test_no_column_of_an_idle_quota_is_blank() -> None:
+    cluster = make_cluster(2).quotas(make_quota("idle", min={GPU: 8}, max={GPU: 16}))
+    written = write_status(cluster)
+    assert (written["used"], written["runtime"]) == ({GPU: "0"}, {GPU: "0"})
+    assert written["state"] == "Lending"
+    assert written["max"] == {GPU: "16"}
+
+
+@pytest.mark.parametrize("most", [GENERATED_MAX, 10**15])
+def test_a_limit_that_is_none_says_so(most: int) -> None:
+    quota = make_quota("root", max={GPU: most, "cpu": 4000, "memory": 300 << 40})
+    assert write_status(make_cluster(2).quotas(quota))["max"] == {
+        GPU: "unlimited",
+        "cpu": "4",
+        "memory": "300Ti",
+    }
+
+
+def write_status(cluster: FakeCluster) -> dict[str, Any]:
     written: dict[str, Any] = {}
     sink: Any = SimpleNamespace(
         write_status=lambda _, fields, *__: written.update(fields),
         write_annotations=lambda *_: None,
         write_finalizer=lambda *_, **__: None,
     )
-    cluster = make_cluster(2).quotas(make_quota("idle", min={GPU: 8}, max={GPU: 16}))
     cluster.state.refresh()
     QuotaStatusPolicy(cluster.state, sink).update_all()
-    assert (written["used"], written["runtime"]) == ({GPU: "0"}, {GPU: "0"})
-    assert written["state"] == "Lending"
+    return written

@@ -84,6 +84,13 @@ def test_capacity_follows_the_labels_of_nodes(cluster: Cluster) -> None:
     cluster.gang("job", 2, labels=quotas.label("team"))
     cluster.expect(lambda: "Insufficient" in cluster.group_reason("job"), "8 are too few")
     assert not cluster.bound()
+    name, where = quotas.name("root"), quotas.get("root")["metadata"]["namespace"]
+
+    def show() -> str:
+        return cluster.box.kubectl("get", "elasticquotas", name, "-n", where)
+
+    cluster.expect(lambda: "unlimited" in show(), "kubectl says that the max is none")
+    assert "9007199254740992" not in show()
     profiles.put(second, "a")
     cluster.expect_bound("job-0", "job-1")
     profiles.put(second, "b")

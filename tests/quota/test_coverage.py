@@ -11,7 +11,7 @@ from tests.cluster import make_cluster
 from koord.controllers.enforcement import Enforcement
 from koord.core.quota.coverage import find_covered
 from koord.core.state import ClusterState
-from koord.core.units import AMOUNT_LIMIT
+from koord.core.units import UNLIMITED_FROM
 from koord.kube.enforcement import MAX_BYTES, encode
 
 
@@ -39,7 +39,7 @@ def test_listed_namespaces_and_the_one_of_its_name_are_covered() -> None:
 
 
 def test_what_is_unlimited_is_not_limited_and_gpus_count_by_all_names() -> None:
-    limits = {GPU: 8, "cpu": AMOUNT_LIMIT}
+    limits = {GPU: 8, "cpu": UNLIMITED_FROM}
     (names,) = covered(make_quota("t", namespaces=("a",), max=limits)).values()
     assert {GPU, "koordinator.sh/gpu-core", "kubernetes.io/gpu-core"} <= names
     assert "cpu" not in names
@@ -48,7 +48,9 @@ def test_what_is_unlimited_is_not_limited_and_gpus_count_by_all_names() -> None:
 def test_limits_of_parents_count() -> None:
     found = covered(
         make_quota("org", is_parent=True, max={"memory": 4, "cpu": 8000}),
-        make_quota("t", parent="org", namespaces=("a",), max={"cpu": 4000, "memory": AMOUNT_LIMIT}),
+        make_quota(
+            "t", parent="org", namespaces=("a",), max={"cpu": 4000, "memory": UNLIMITED_FROM}
+        ),
     )
     assert found == {"a": frozenset({"cpu", "memory"})}
 

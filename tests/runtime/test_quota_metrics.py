@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from tests.runtime.test_metrics import families_of
 
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.quota.hooks import Hooks, QuotaHook
+from koord.core.quota.profile import GENERATED_MAX
 from koord.runtime.collectors import QuotaSeries
 from koord.runtime.descriptions import describe_quotas
 from koord.runtime.metrics import Metrics
@@ -79,6 +81,12 @@ def test_cpu_is_in_thousandths_and_memory_in_bytes() -> None:
     assert scene.value("used", "memory") == 1 << 20
     assert scene.value("sharedWeight", "cpu") == 4000
     assert scene.value("runtime", "cpu") == 500
+
+
+def test_a_limit_that_is_none_is_infinite() -> None:
+    scene = Scene()
+    scene.state.upsert_quota(make_quota("root", max={"cpu": GENERATED_MAX}))
+    assert scene.value("max", "cpu") == scene.value("sharedWeight", "cpu") == math.inf
 
 
 def test_series_end_with_their_quota_or_when_a_label_changes() -> None:

@@ -83,6 +83,8 @@ class ElasticQuotaStatus(Model):
     """The current fair share of the quota."""
     request: ObservedResources | None = None
     """Requests to the quota; its min, if that is more and it does not lend."""
+    max: dict[str, str] | None = None
+    """The largest size that is in force, for people: an amount, or `unlimited`."""
     state: str | None = None
     """One word: Invalid, NotActive, OverEntitlement, Borrowing, Lending or WithinMin."""
     guaranteed: ObservedResources | None = None
@@ -113,15 +115,15 @@ class ElasticQuota(Resource):
             PrinterColumn("Parent", r".metadata.labels.quota\.scheduling\.koordinator\.sh/parent"),
             PrinterColumn("State", ".status.state", description="What matters most."),
             PrinterColumn("GPU-Min", rf".spec.min.{_GPU}", description="Guaranteed."),
-            PrinterColumn("GPU-Max", rf".spec.max.{_GPU}"),
+            PrinterColumn("GPU-Max", rf".status.max.{_GPU}", description="In force."),
             PrinterColumn("GPU-Used", rf".status.used.{_GPU}"),
             PrinterColumn(
                 "GPU-Entitled", rf".status.runtime.{_GPU}", description="Its present fair share."
             ),
             PrinterColumn("CPU-Min", ".spec.min.cpu", priority=1),
-            PrinterColumn("CPU-Max", ".spec.max.cpu", priority=1),
+            PrinterColumn("CPU-Max", ".status.max.cpu", priority=1),
             PrinterColumn("CPU-Used", ".status.used.cpu", priority=1),
-            PrinterColumn("Memory-Max", ".spec.max.memory", priority=1),
+            PrinterColumn("Memory-Max", ".status.max.memory", priority=1),
             PrinterColumn("Memory-Used", ".status.used.memory", priority=1),
             reason_column("Ready", priority=1),
             reason_column("Accepted", priority=1),

@@ -21,7 +21,7 @@ from koord.core.quota_view import QuotaView
 from koord.core.quota_waits import WaitingUnit
 from koord.core.text import format_time
 from koord.core.topology.strategy.observation import DomainCapacity
-from koord.core.units import Amounts, format_amount
+from koord.core.units import Amounts, format_amount, format_limit
 
 
 def make_document(answer: Explanation) -> dict[str, Any]:
@@ -143,8 +143,8 @@ def make_quota(view: QuotaView) -> dict[str, Any]:
         "tree": summary.tree,
         "isParent": summary.is_parent,
         "min": write_all(summary.min),
-        "max": write_all(summary.max),
-        "sharedWeight": write_all(summary.weight),
+        "max": _write_limits(summary.max),
+        "sharedWeight": _write_limits(summary.weight),
         "entitled": write_all(summary.share),
         "scaledMin": write_all(summary.scaled_min),
         "used": write_all(summary.used),
@@ -199,6 +199,10 @@ def make_problem(problem: InvalidQuota) -> dict[str, Any]:
 
 def write_all(amounts: Amounts) -> dict[str, str]:
     return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
+
+
+def _write_limits(amounts: Amounts) -> dict[str, str]:
+    return {key: format_limit(key, amount) for key, amount in sorted(amounts.items())}
 
 
 def make_loan(loan: Loan) -> dict[str, str]:

@@ -172,6 +172,8 @@ def _make_terms(terms: Terms, above: str) -> Iterator[RenderableType]:
     if terms.own:
         rest += f", and {amount(terms.own)} for the own pods of {parent}"
     weight = f"weight {terms.weight} of {terms.weights} among quotas that want more"
+    if terms.weight == terms.weights:  # that of a generated quota is as large as its max
+        weight = "no other quota wants more"
     steps = [
         ("wants", terms.want, asked),
         ("scaled min", terms.floor, kept),

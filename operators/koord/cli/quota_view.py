@@ -39,7 +39,7 @@ from koord.core.quota_view import (
     view_quotas,
 )
 from koord.core.state import ClusterState
-from koord.core.units import format_amount
+from koord.core.units import format_limit
 from koord.kube.kinds import QUOTAS
 
 
@@ -75,7 +75,7 @@ def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
     def make_node(view: QuotaView) -> GraphNode:
         summary = view.summary
         amounts = {
-            f"{name} {key}": format_amount(key, amount)
+            f"{name} {key}": format_limit(key, amount)
             for name, amounts in list_tree_columns(summary)
             for key, amount in sorted(amounts.items())
             if key in summary.max

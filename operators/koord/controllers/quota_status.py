@@ -28,7 +28,7 @@ from koord.core.quota.status import (
     summarise,
 )
 from koord.core.state import ClusterState
-from koord.core.units import Amounts, format_amount
+from koord.core.units import Amounts, format_amount, format_limit
 from koord.isolation import Isolation
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.quotas import encode_last_valid
@@ -220,7 +220,7 @@ def _make_fields(summary: Summary | None) -> dict[str, Any]:
         return {}
     # A column of kubectl is blank where the status has no zero.
     summary = replace(summary, used=dict.fromkeys(summary.max, 0) | dict(summary.used))
-    return {
+    fields: dict[str, Any] = {
         name: {
             key: format_amount(key, amount)
             for key, amount in sorted(getattr(summary, attribute).items())
@@ -228,3 +228,6 @@ def _make_fields(summary: Summary | None) -> dict[str, Any]:
         for name, attribute in _FIELDS.items()
         if getattr(summary, attribute)
     }
+    if summary.max:
+        fields["max"] = {key: format_limit(key, n) for key, n in sorted(summary.max.items())}
+    return fields

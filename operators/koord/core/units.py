@@ -23,6 +23,8 @@ AMOUNT_LIMIT: Final = 1 << 48
 node fits into 64 bits."""
 
 UNLIMITED: Final = "unlimited"
+UNLIMITED_FROM: Final = 10**15
+"""No cluster has as much of anything; ``1P`` is what people write for a limit that is none."""
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 
 
@@ -43,8 +45,13 @@ def format_amount(resource: str, amount: int) -> str:
 
 
 def is_unlimited(amount: int) -> bool:
-    """Whether a limit limits nothing: no cluster has ``AMOUNT_LIMIT`` of anything."""
-    return amount >= AMOUNT_LIMIT
+    """Whether a limit limits nothing."""
+    return amount >= UNLIMITED_FROM
+
+
+def format_limit(resource: str, amount: int) -> str:
+    """Write a limit for people: as an amount, or as ``unlimited``."""
+    return UNLIMITED if is_unlimited(amount) else format_amount(resource, amount)
 
 
 def _format_bytes(amount: int) -> str:

@@ -23,6 +23,7 @@ from koord.core.reservation.audit import find_drift
 from koord.core.reservation.metrics import phase_series, resource_series
 from koord.core.reservation.plugin import Reservations
 from koord.core.state import ClusterState
+from koord.core.units import is_unlimited
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Eviction
 from koord.kube.reflector import Reflector
@@ -266,6 +267,7 @@ def _by_one_label(numbers: Mapping[str, int]) -> Samples:
     return (((value,), number) for value, number in numbers.items())
 
 
+_LIMITS: Final = frozenset({"max", "sharedWeight"})
 _STATUS_OUTCOMES: Final = ("written", "unchanged", "gone", "refused", "retried")
 _EVENT_TYPES: Final = ("added", "modified", "deleted")
 _EVENT_OUTCOMES: Final = ("emitted", "repeated", "dropped", "refused")
@@ -315,9 +317,14 @@ class QuotaSeries:
         head += f'is_parent="{"true" if summary.is_parent else "false"}",'
         head += f'parent="{_escape(summary.parent)}",field="'
         return "".join(
-            f'{head}{field}",resource="{_escape(resource)}"}} {amount}\n'
+            f'{head}{field}",resource="{_escape(resource)}"}} {_write_sample(field, amount)}\n'
             for (field, resource), amount in measure(summary).items()
         ).encode()
+
+
+def _write_sample(field: str, amount: int) -> str:
+    """Write a number; a limit that is none is infinite, as dashboards show it."""
+    return "+Inf" if field in _LIMITS and is_unlimited(amount) else str(amount)
 
 
 @lru_cache(maxsize=1024)
