@@ -142,12 +142,13 @@ class Stage:
         *,
         gang: str = "",
         soft: float = 0.0,
+        finalizers: tuple[str, ...] = (),
     ) -> None:
         pod = make_pod(name).gpu(gpus).priority(priority)
         if gang:
             pod = pod.gang(f"default/{gang}")
         built = pod.released(node, "p").running(node).build()
-        self.scene.add(replace(built, soft_eviction=soft))
+        self.scene.add(replace(built, soft_eviction=soft, finalizers=finalizers))
 
     def gang(self, name: str, count: int, gpus: int = 8, priority: int = 10) -> None:
         self.state.upsert_pod_group(make_pod_group(f"default/{name}", count).build())
@@ -374,16 +375,78 @@ async def test_node_that_goes_during_the_wait_ends_the_preemption() -> None:
         await stage.expect(lambda: stage.controller.counts[Outcome.INVALID] == 1)
 
 
-async def test_stuck_victim_has_another_plan_made_once() -> None:
+async def test_another_plan_is_made_as_long_as_victims_hang() -> None:
     async with Stage(stuck_after=0.2).open() as stage:
+        stage.state.upsert_node(make_node("n3").gpu(8).build())
+        for at in range(1, 4):
+            stage.running(f"low-{at}", f"n{at}")
+        stage.want("high")
+        await stage.expect(lambda: sum(w.startswith("delete") for w in stage.server.writes) == 3)
+        await stage.expect(lambda: stage.scene.reason("high") == "TerminationStuck")
+        assert stage.controller.counts[Outcome.STUCK] == 3
+        stage.want("other", priority=1)
+        assert not len(stage.state.nominations), "no room is kept for it any more"
+        stage.remove("low-1")
+        await stage.expect(lambda: set(stage.bound) == {"high"})
+
+
+async def test_victims_that_may_not_go_are_deleted_first() -> None:
+    async with Stage().open() as stage:
+        stage.running("low-1", "n1", finalizers=("example.com/hold",))
+        stage.running("low-2", "n2")
+        stage.gang("high", 2)
+        await stage.expect(lambda: "delete low-1" in stage.server.writes)
+        await stage.pause()
+        assert "delete low-2" not in stage.server.writes
+        stage.remove("low-1")
+        await stage.expect(lambda: "delete low-2" in stage.server.writes)
+        stage.remove("low-2")
+        await stage.expect(lambda: set(stage.bound) == {"high-0", "high-1"})
+
+
+async def test_nobody_else_goes_for_a_unit_whose_victim_hangs_and_no_room_is_kept() -> None:
+    async with Stage(stuck_after=0.2).open() as stage:
+        stage.running("low-1", "n1", finalizers=("example.com/hold",))
+        stage.running("low-2", "n2")
+        stage.gang("high", 2)
+        await stage.expect(lambda: stage.scene.reason("high-0") == "TerminationStuck")
+        await stage.expect(lambda: "unmark low-2" in stage.server.writes)
+        await stage.expect(lambda: "clear high-1" in stage.server.writes)
+        assert not len(stage.state.nominations)
+        await stage.pause()
+        assert not stage.is_deleted("low-2")
+        assert not any(w == "delete low-2" for w in stage.server.writes)
+        stage.remove("low-1")
+        await stage.expect(lambda: "delete low-2" in stage.server.writes)
+
+
+async def test_room_is_kept_for_a_limited_time_whatever_happens() -> None:
+    limits = {"stuck_after": 0.1, "grace_limit": 0.1}
+    async with Stage(**limits).open() as stage:
         stage.running("low-1", "n1")
         stage.running("low-2", "n2")
         stage.want("high")
-        await stage.expect(lambda: sum(w.startswith("delete") for w in stage.server.writes) == 2)
-        await stage.expect(lambda: stage.scene.reason("high") == "VictimStuck")
-        assert stage.controller.counts[Outcome.STUCK] == 1
-        stage.remove("low-1")
+        await stage.expect(lambda: any(w.startswith("delete") for w in stage.server.writes))
+        stage.scene.is_synced = False
+        stage.remove(next(w.split()[1] for w in stage.server.writes if w.startswith("delete")))
+        await stage.expect(lambda: stage.controller.counts[Outcome.EXPIRED] == 1)
+        assert not len(stage.state.nominations)
+        stage.scene.is_synced = True
+        stage.scene.operator.wake()
         await stage.expect(lambda: set(stage.bound) == {"high"})
+
+
+async def test_the_next_process_knows_who_hangs() -> None:
+    first = Stage(stuck_after=0.2)
+    async with first.open() as stage:
+        stage.running("low-1", "n1", finalizers=("example.com/hold",))
+        stage.running("low-2", "n2")
+        stage.gang("high", 2)
+        await stage.expect(lambda: stage.scene.reason("high-0") == "TerminationStuck")
+    second = Stage(_restart(first.scene), stuck_after=0.2)
+    async with second.open() as stage:
+        await stage.expect(lambda: stage.scene.reason("high-0") == "TerminationStuck")
+        assert not [w for w in stage.server.writes if w.startswith("delete")]
 
 
 async def test_after_a_crash_at_any_write_the_next_process_finishes_or_cancels() -> None:

@@ -237,7 +237,7 @@ def test_a_unit_that_was_refused_is_exempt() -> None:
     assert found.protected == ((Protection.EXEMPT, 1),)
 
 
-def test_room_of_terminating_pods_is_waited_for_unless_they_are_stuck() -> None:
+def test_room_of_terminating_pods_is_waited_for() -> None:
     cluster = make_cluster(2)
     for at in range(2):
         cluster.pods(make_pod(f"low{at}").gpu(8).released(f"n{at}", "p").running(f"n{at}"))
@@ -246,8 +246,6 @@ def test_room_of_terminating_pods_is_waited_for_unless_they_are_stuck() -> None:
     found = search(cluster, unit)
     assert isinstance(found, WaitsForTermination)
     assert found.pods == ("default/low0",)
-    stuck = Exempt(stuck={cluster.pod("low0").uid})
-    assert victims_of(plan_preemption(cluster.state, unit, exempt=stuck)) == "low1"
 
 
 def test_policy_of_any_member_counts() -> None:

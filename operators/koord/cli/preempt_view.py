@@ -192,8 +192,9 @@ def make_parts(
 
 def _write_cost(cost: Cost) -> str:
     gpu_hours = cost.work / 360_000
+    doubts = f"{count_of(cost.doubts, 'pod')} that may hang, " if cost.doubts else ""
     return (
         f"Cost: {cost.violations} over disruption budgets, {count_of(cost.gangs, 'whole gang')}, "
-        f"highest priority {cost.priority}, {gpu_hours:.1f} GPU hours of work, "
+        f"highest priority {cost.priority}, {doubts}{gpu_hours:.1f} GPU hours of work, "
         f"{count_of(cost.pods, 'pod')}."
     )

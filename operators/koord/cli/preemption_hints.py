@@ -94,7 +94,8 @@ def find_plan(
     )
     said = said or PreemptionReport()
     options = PreemptionOptions(said.min_runtime, said.max_per_day)
-    return plan_preemption(state, unit, options, Exempt(terminating=leaving), context)
+    exempt = Exempt(terminating=leaving, patience=said.patience)
+    return plan_preemption(state, unit, options, exempt, context)
 
 
 def _tell_victims(reading: Reading, pods: Sequence[Pod], now: float) -> Iterator[str]:

@@ -14,7 +14,7 @@ from koord.core.device.reasons import NodeLocked
 from koord.core.explain import PlacementState
 from koord.core.gang.reasons import KeptForReplacements, RestartingGang, RestartProtected
 from koord.core.gang_model import GangKey
-from koord.core.preemption.progress import VictimStuck
+from koord.core.preemption.reasons import TerminationStuck, WaitsForTermination
 from koord.core.queue_view import Waiting
 from koord.core.quota.reasons import QuotaCheckFailed
 from koord.core.reasons import BindFailed, InternalError, Reason, TooExpensive
@@ -23,16 +23,18 @@ from koord.kube.wire import Condition
 
 _FAILING: Final = frozenset({BindFailed.code, NodeLocked.code})
 """It has its room, and writes fail or devices are handed out one pod after the other."""
+_LEAVING: Final = frozenset({TerminationStuck.code, WaitsForTermination.code})
+"""Others leave, and the leader knows until when it waits for them."""
 _ONLY_THEIRS: Final[Mapping[PlacementState, frozenset[str]]] = {
     PlacementState.PLACEABLE: _FAILING
+    | _LEAVING
     | {
         KeptForReplacements.code,  # room kept in memory
         TooExpensive.code,  # steps that its namespace has wasted, and the pause after it
         QuotaCheckFailed.code,  # hooks that are installed beside the operators
         InternalError.code,
-        VictimStuck.code,
     },
-    PlacementState.WAITING: frozenset({VictimStuck.code}),  # how long victims do not go
+    PlacementState.WAITING: _LEAVING,
     PlacementState.DEGRADED: frozenset({RestartingGang.code, RestartProtected.code}),
 }
 """What is found here -> the reasons that only the leader can know instead."""

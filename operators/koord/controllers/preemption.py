@@ -2,9 +2,10 @@
 
 A preemption is nominated first: all pods of the preemptor record the plan and their nodes, and the
 planner keeps that room from everybody else of the same or a lower priority. Then all victims are
-marked, the plan is checked again, and the victims are deleted. The preemptor is bound by ordinary
-placement once they are gone. Whatever ends a preemption before clears the nomination, and spares
-the victims that can go on.
+marked, the plan is checked again, and the victims are deleted: first those that may not go, and the
+others once these are gone. The preemptor is bound by ordinary placement afterwards. Whatever ends a
+preemption before clears the nomination, and spares the victims that can go on. A victim that does
+not go ends it, too: room is kept until a deadline, and another plan is made without that pod.
 
 Level-triggered: after a crash the next leader reads nominations and marks from the pods. It goes on
 if the preemptor fits without the marked pods, and cancels otherwise.
@@ -15,7 +16,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from typing import Final
 
@@ -27,15 +27,14 @@ from koord.controllers.preemption_parts import (
     PreemptionRules,
     VictimEvictor,
 )
+from koord.controllers.preemption_run import Phase, Run, find_hanging_namespaces, find_next
 from koord.controllers.preemption_search import SEARCHES_PER_LOOK, PreemptionSearch
 from koord.controllers.unit_eviction import UnitEvictions, write_each
 from koord.core.holds import Holds
 from koord.core.plan import Unit, UnitKey
-from koord.core.plugins.nominations import Nomination
 from koord.core.pods import Pod, PreemptedBy
 from koord.core.preemption.model import Preemption
 from koord.core.preemption.progress import (
-    VictimStuck,
     WaitingForPreemption,
     breaks_gangs,
     find_deadline,
@@ -66,34 +65,8 @@ RETRY_SECONDS: Final = 2.0
 """When deletions without a known outcome are repeated."""
 KNOWN_SECONDS: Final = 5.0
 """A unit that is nominated when the operators start is known to the queue after this long."""
-
-
-class _Phase(StrEnum):
-    WRITING = "Writing"
-    """A task writes for it; nobody else acts on it."""
-    WAITING = "Waiting"
-    """Victims are marked, and deleted unless they were left over by a crash."""
-
-
-@dataclass(slots=True)
-class _Run:
-    nomination: Nomination
-    phase: _Phase
-    began: float
-    victims: str = ""
-    """Their names, for users."""
-    is_second: bool = False
-    """The victims of the plan before did not go."""
-    is_marked: bool = False
-    is_stuck: bool = False
-    is_recovered: bool = False
-    """Begun by a process before; its unit may not be known to the queue yet."""
-    announce: Callable[[], None] = lambda: None
-    """Reports the deletions once they are requested."""
-    has_deleted: bool = False
-    """Whether any victim was deleted by this process."""
-    rechecked: float = float("-inf")
-    deleted: float = float("-inf")
+_WITHOUT_PAUSE: Final = frozenset({Outcome.BOUND, Outcome.NOT_NEEDED, Outcome.STUCK})
+"""Outcomes after which a unit may be tried at once: the next plan is another one."""
 
 
 @dataclass(slots=True)
@@ -116,7 +89,7 @@ class PreemptionController:
     evictions: UnitEvictions = field(init=False)
     search: PreemptionSearch = field(init=False)
     _isolated: Isolation = field(default_factory=lambda: Isolation("preemption"))
-    _runs: dict[UnitKey, _Run] = field(default_factory=dict)
+    _runs: dict[UnitKey, Run] = field(default_factory=dict)
     _recovered_at: float | None = None
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -132,6 +105,7 @@ class PreemptionController:
             self.clock,
             self.wall_clock,
             self.settings.options,
+            self.settings.patience,
         )
 
     def wake(self) -> None:
@@ -163,7 +137,7 @@ class PreemptionController:
             return  # placement has not begun
         self.evictions.forget_confirmed()
         for run in tuple(self._runs.values()):
-            if run.phase is _Phase.WAITING:
+            if run.phase is Phase.WAITING:
                 self._isolated.call(run.nomination.unit, self._advance, run)
         self._isolated.call("orphans", self._spare_orphans)
         if self.settings.is_on:
@@ -173,11 +147,8 @@ class PreemptionController:
         """Return how far the preemption for a unit is; None if there is none."""
         run = self._runs.get(unit)
         if run is None:
-            return None
+            return self.search.why_not(unit)
         left = self._find_left(run)
-        if run.is_stuck:
-            seconds = int(self.settings.stuck_after)
-            return VictimStuck(tuple(sorted(pod.key for pod in left)), seconds)
         if not left:
             return None
         count, plan_id = len(run.nomination.victims), run.nomination.plan_id
@@ -199,21 +170,23 @@ class PreemptionController:
         if len(due) > SEARCHES_PER_LOOK:
             self.wake()
 
-    def _try(self, unit: Unit, *, is_second: bool = False) -> bool:
+    def _try(self, unit: Unit) -> bool:
         """Begin a preemption for a unit if there is a plan; return whether there is."""
+        before = self.search.why_not(unit.key)
         found = self.search.find(unit, self.evictions.evicted)
         if found is None:
+            if self.search.why_not(unit.key) != before:
+                self.note(unit.pods)
             return False
-        nomination = nominate(found)
-        run = _Run(nomination, _Phase.WRITING, self.clock(), write_victims(found.victims))
-        run.is_second = is_second
+        nomination = nominate(found, self.wall_clock())
+        run = Run(nomination, Phase.WRITING, self.clock(), write_victims(found.victims))
         self.state.nominations.begin(nomination)
         self._runs[unit.key] = run
         self._spawn(self._go_on(run, self._carry_out(run, unit, found)))
         self.note(unit.pods)
         return True
 
-    async def _carry_out(self, run: _Run, unit: Unit, found: Preemption) -> None:
+    async def _carry_out(self, run: Run, unit: Unit, found: Preemption) -> None:
         """Nominate, mark, check again, and delete."""
         plan_id = run.nomination.plan_id
         compat = self.state.gangs.compat
@@ -245,10 +218,10 @@ class PreemptionController:
         run.announce = partial(self._report, unit, found, run, text)
         self._announce_soft_eviction(run, text)
         if self._find_deadline(run) or await self._delete(run):
-            run.phase = _Phase.WAITING
+            run.phase = Phase.WAITING
         self.wake()
 
-    async def _nominate(self, run: _Run) -> bool:
+    async def _nominate(self, run: Run) -> bool:
         nodes = {one.pod.uid: one.node for one in run.nomination.assignments}
 
         async def write(pod: Pod) -> bool:
@@ -256,10 +229,10 @@ class PreemptionController:
 
         return all(await write_each(write, run.nomination.pods))
 
-    async def _delete(self, run: _Run) -> bool:
-        """Delete the victims that are still there; False if the preemption is cancelled."""
+    async def _delete(self, run: Run) -> bool:
+        """Delete the victims whose turn it is; False if the preemption is cancelled."""
         run.deleted = self.clock()
-        refused = await self.evictions.evict_each(self._find_undeleted(run))
+        refused = await self.evictions.evict_each(self._find_next(run))
         run.deleted = self.clock()
         run.has_deleted = True
         if not refused:
@@ -274,14 +247,14 @@ class PreemptionController:
         """Return how many seconds a victim gets to end by itself."""
         return grant_time(pod, self.settings.soft_eviction_limit)
 
-    def _find_deadline(self, run: _Run) -> float:
+    def _find_deadline(self, run: Run) -> float:
         """Return until when the victims may end by themselves; 0 if they are to be deleted."""
         now = self.wall_clock()
         left = self._find_undeleted(run)
         deadline = find_deadline(left, self.settings.soft_eviction_limit, now)
         return deadline if deadline > now else 0.0
 
-    def _announce_soft_eviction(self, run: _Run, text: str) -> None:
+    def _announce_soft_eviction(self, run: Run, text: str) -> None:
         victims = run.nomination.victims
         for seconds in sorted({self._grant(pod) for pod in victims} - {0}):
             pods = [pod for pod in victims if self._grant(pod) == seconds]
@@ -289,7 +262,7 @@ class PreemptionController:
                 pods, f"{text}. It has {int(seconds)} s to save its work and end by itself."
             )
 
-    def _report(self, unit: Unit, found: Preemption, run: _Run, text: str) -> None:
+    def _report(self, unit: Unit, found: Preemption, run: Run, text: str) -> None:
         nodes = sorted({one.node for one in run.nomination.assignments})
         considered = write_considered(found)
         self.reporter.announce_preempting(
@@ -304,7 +277,7 @@ class PreemptionController:
 
     # --- while victims terminate -----------------------------------------------------------------
 
-    def _advance(self, run: _Run) -> None:
+    def _advance(self, run: Run) -> None:
         now = self.clock()
         waiting = self._find_waiting(run)
         if waiting and now < run.rechecked + RECHECK_SECONDS:
@@ -315,43 +288,43 @@ class PreemptionController:
         run.is_recovered = False
         run.rechecked = now
         outcome = self._judge(run)
-        if outcome is Outcome.NOT_NEEDED and run.has_deleted:
+        if outcome is Outcome.NOT_NEEDED and run.has_deleted and not self._find_undeleted(run):
             outcome = None  # it is about to be placed
         if outcome is not None:
             self._begin_cancel(run, outcome)
             return
+        if self._end_if_hanging(run):
+            return
         is_due = now >= run.deleted + RETRY_SECONDS and not self._find_deadline(run)
-        if is_due and self._find_undeleted(run):
-            run.phase = _Phase.WRITING
+        if is_due and self._find_next(run):
+            run.phase = Phase.WRITING
             self._spawn(self._go_on(run, self._delete_again(run)))
             return
-        self._look_for_stuck(run)
         self.note(waiting)
 
-    async def _delete_again(self, run: _Run) -> None:
+    async def _delete_again(self, run: Run) -> None:
         if await self._delete(run):
-            run.phase = _Phase.WAITING
+            run.phase = Phase.WAITING
 
-    def _look_for_stuck(self, run: _Run) -> None:
-        late = self.wall_clock() - self.settings.stuck_after
-        stuck = [pod for pod in self._find_left(run) if pod.gone_by and pod.gone_by < late]
-        was_stuck, run.is_stuck = run.is_stuck, bool(stuck) and run.is_second
-        if not stuck or was_stuck or run.is_second:
-            return
-        log.warning(
-            "Preempted pods do not go", extra={"pods": sorted(pod.key for pod in stuck)[:8]}
-        )
-        self.search.stuck |= {pod.uid for pod in stuck}
-        unit = self.queue.find(run.nomination.unit)
-        # Another plan takes the place of this one; without one, this one goes on.
-        self.state.nominations.end(run.nomination.unit)
-        if unit is not None and self._try(unit, is_second=True):
-            self.counts[Outcome.STUCK] += 1
-            return
-        self.state.nominations.begin(run.nomination)
-        run.is_second = run.is_stuck = True
+    def _end_if_hanging(self, run: Run) -> bool:
+        """End a preemption of which a victim does not go; another plan takes its place."""
+        now, patience = self.wall_clock(), self.settings.patience
+        hanging = [p for p in self._find_left(run) if p.gone_by and patience.hangs(p, now)]
+        if not hanging:
+            return False
+        names = named(sorted(pod.key for pod in hanging))
+        log.warning("Preempted pods do not go", extra={"pods": names})
+        if not self._find_undeleted(run):
+            # Nobody is to be spared, so that the room of those that have gone is not given away.
+            self._free(run)
+            unit = self.queue.find(run.nomination.unit)
+            if unit is not None and self._try(unit):
+                self.counts[Outcome.STUCK] += 1
+                return True
+        self._begin_cancel(run, Outcome.STUCK)
+        return True
 
-    def _judge(self, run: _Run) -> Outcome | None:
+    def _judge(self, run: Run) -> Outcome | None:
         """Return why a preemption ends; None if it goes on."""
         nominees = [self.state.pods.get(pod.uid) for pod in run.nomination.pods]
         alive = [pod for pod in nominees if pod is not None and pod.is_alive]
@@ -370,14 +343,17 @@ class PreemptionController:
             return Outcome.PREEMPTOR_GONE
         return self._judge_fit(unit, run)
 
-    def _judge_fit(self, unit: Unit, run: _Run) -> Outcome | None:
+    def _judge_fit(self, unit: Unit, run: Run) -> Outcome | None:
+        if self.wall_clock() > run.nomination.since + self.settings.patience.longest:
+            return Outcome.EXPIRED
         left = self._find_left(run)
         try:
             if left and self.search.fits(unit):
                 return Outcome.NOT_NEEDED
             if run.is_marked and breaks_gangs(self.state.gangs, self._find_undeleted(run)):
                 return Outcome.INVALID  # a crash left some members unmarked, or others joined
-            gone = {pod.uid: pod for pod in (*left, *find_leaving(self.state, self.search.stuck))}
+            leaving = find_leaving(self.state, self.settings.patience, self.wall_clock())
+            gone = {pod.uid: pod for pod in (*left, *leaving)}
             return None if self.search.fits(unit, tuple(gone.values())) else Outcome.INVALID
         except Exception:
             log.exception("Cannot plan a nominated unit", extra={"unit": unit.key})
@@ -386,39 +362,58 @@ class PreemptionController:
     def _is_committing(self, pods: Iterable[Pod]) -> bool:
         return any(pod.gang and self.queue.is_committing(pod.gang.key) for pod in pods)
 
-    def _find_waiting(self, run: _Run) -> list[Pod]:
+    def _find_waiting(self, run: Run) -> list[Pod]:
         found = (self.state.pods.get(pod.uid) for pod in run.nomination.pods)
         return [pod for pod in found if pod is not None and pod.is_waiting]
 
-    def _find_left(self, run: _Run) -> list[Pod]:
+    def _find_left(self, run: Run) -> list[Pod]:
         return find_left(self.state, run.nomination)
 
-    def _find_undeleted(self, run: _Run) -> list[Pod]:
+    def _find_undeleted(self, run: Run) -> list[Pod]:
         done = self.evictions.evicted
         return [pod for pod in self._find_left(run) if not pod.gone_by and pod.uid not in done]
+
+    def _find_next(self, run: Run) -> list[Pod]:
+        patience = self.settings.patience
+        suspect = find_hanging_namespaces(self.state, patience, self.wall_clock())
+        return find_next(
+            self._find_left(run),
+            self._find_undeleted(run),
+            self._unit_of,
+            lambda pod: pod.namespace in suspect or patience.is_doubtful(self._now(pod)),
+        )
+
+    def _now(self, pod: Pod) -> Pod:
+        """Return a pod as it is now: its owner may have changed it since it was marked."""
+        return self.state.pods.get(pod.uid, pod)
 
     def _unit_of(self, pod: Pod) -> str:
         return pod.uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
 
     # --- ending ----------------------------------------------------------------------------------
 
-    def _begin_cancel(self, run: _Run, outcome: Outcome) -> None:
+    def _begin_cancel(self, run: Run, outcome: Outcome) -> None:
         if outcome is Outcome.BOUND:
             self._end(run, outcome)
             return
-        run.phase = _Phase.WRITING
+        run.phase = Phase.WRITING
         self._spawn(self._go_on(run, self._cancel(run, outcome)))
 
-    def _end(self, run: _Run, outcome: Outcome) -> None:
+    def _end(self, run: Run, outcome: Outcome) -> None:
         key = run.nomination.unit
         if self._runs.get(key) is run:
             del self._runs[key]
+        self._free(run)
+        self.counts[outcome] += 1
+        self.search.note_end(key, is_done=outcome in _WITHOUT_PAUSE)
+
+    def _free(self, run: Run) -> None:
+        """Keep the room of a nomination no longer."""
+        key = run.nomination.unit
         if self.state.nominations.find(key) is run.nomination:
             self.state.note_freed(self.state.nominations.end(key))
-        self.counts[outcome] += 1
-        self.search.note_end(key, is_done=outcome in {Outcome.BOUND, Outcome.NOT_NEEDED})
 
-    async def _cancel(self, run: _Run, outcome: Outcome) -> None:
+    async def _cancel(self, run: Run, outcome: Outcome) -> None:
         """End a preemption that was not carried out, and spare the victims that can go on."""
         if outcome is Outcome.BOUND:
             self._end(run, outcome)
@@ -456,11 +451,11 @@ class PreemptionController:
     def recover(self) -> None:
         """Take over what pods record, before anything is planned."""
         self._recovered_at = self.clock()
-        for nomination in find_nominations(self.state):
+        for nomination in find_nominations(self.state, self.wall_clock()):
             names = named(sorted(pod.key for pod in nomination.victims))
             self.state.nominations.begin(nomination)
-            self._runs[nomination.unit] = _Run(
-                nomination, _Phase.WAITING, self.clock(), names, is_recovered=True, is_marked=True
+            self._runs[nomination.unit] = Run(
+                nomination, Phase.WAITING, self.clock(), names, is_recovered=True, is_marked=True
             )
 
     def _spare_orphans(self) -> None:
@@ -472,7 +467,7 @@ class PreemptionController:
         if orphans and not self._tasks:
             self._spawn(self._spare(orphans, "preemption cancelled: its preemptor is gone"))
 
-    async def _go_on(self, run: _Run, work: Coroutine[object, object, None]) -> None:
+    async def _go_on(self, run: Run, work: Coroutine[object, object, None]) -> None:
         """Write for a preemption; a failure ends it, so that it keeps no room for ever.
 
         Victims that are marked by then are spared as those that no preemption wants.

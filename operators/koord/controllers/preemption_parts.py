@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from koord.core.budgets import Budget
+from koord.core.patience import Patience
 from koord.core.pods import Nominated, Pod, PreemptedBy
 from koord.core.preemption.search import DEFAULT_OPTIONS, PreemptionOptions
 from koord.kube.evictor import Eviction
@@ -25,6 +26,8 @@ class Outcome(StrEnum):
     """The API server refused a write."""
     STUCK = "VictimStuck"
     """Victims did not go; another plan is tried."""
+    EXPIRED = "Expired"
+    """The preemptor was not bound although its victims had time enough to go."""
 
 
 WHY: Final[Mapping[Outcome, str]] = {
@@ -33,6 +36,7 @@ WHY: Final[Mapping[Outcome, str]] = {
     Outcome.INVALID: "the preemptor would not fit any more",
     Outcome.FAILED: "the API server refused a write",
     Outcome.STUCK: "victims do not terminate",
+    Outcome.EXPIRED: "the preemptor was not bound in the time that room is kept for it",
 }
 
 
@@ -68,7 +72,8 @@ class PreemptionReporter(Protocol):
 class PreemptionRules:
     """``stuck_after`` are seconds beyond the grace period of a victim.
 
-    Victims that want time to end by themselves get it, up to ``soft_eviction_limit`` seconds.
+    Victims that want time to end by themselves get it, up to ``soft_eviction_limit`` seconds, and
+    then a grace period of up to ``grace_limit`` seconds.
 
     With ``uses_eviction_api`` victims are evicted, so that PodDisruptionBudgets are binding.
     """
@@ -76,6 +81,11 @@ class PreemptionRules:
     is_on: bool = True
     options: PreemptionOptions = DEFAULT_OPTIONS
     stuck_after: float = 60.0
+    grace_limit: float = 600.0
     soft_eviction_limit: float = 0.0
     uses_eviction_api: bool = False
     scheduler: str = "koord-scheduler"
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(self.stuck_after, self.grace_limit, self.soft_eviction_limit)

@@ -12,10 +12,12 @@ from typing import Final
 from koord.core.budgets import Budget
 from koord.core.framework.scoring import Scoring
 from koord.core.holds import Holds
+from koord.core.patience import FOREVER, Patience
 from koord.core.plan import Unit, UnitKey
 from koord.core.pods import Pod
 from koord.core.preemption.model import Exempt, Preemption
 from koord.core.preemption.progress import find_leaving, fits
+from koord.core.preemption.reasons import TerminationStuck, WaitsForTermination
 from koord.core.preemption.search import (
     DEFAULT_OPTIONS,
     Context,
@@ -23,6 +25,7 @@ from koord.core.preemption.search import (
     plan_preemption,
 )
 from koord.core.queue import Blocked, Queue
+from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.isolation import Isolation
 
@@ -58,9 +61,10 @@ class PreemptionSearch:
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     options: PreemptionOptions = DEFAULT_OPTIONS
-    stuck: set[str] = field(default_factory=set)
-    """uids of victims that do not go."""
+    patience: Patience = FOREVER
     _isolated: Isolation = field(default_factory=lambda: Isolation("preemption-search"))
+    _why_not: dict[UnitKey, Reason] = field(default_factory=dict)
+    """Units for which nobody is preempted because of pods that leave."""
     _tried: dict[UnitKey, Blocked] = field(default_factory=dict)
     """Unit -> the refusal after which it was tried last."""
     _pauses: dict[UnitKey, _Pause] = field(default_factory=dict)
@@ -77,6 +81,7 @@ class PreemptionSearch:
             self._retry_all_at = now + RETRY_ALL_SECONDS
             self._tried.clear()
         self._drop_stale(now)
+        self._retry_overdue()
         due = [
             one
             for key, one in self.queue.blocked.items()
@@ -108,12 +113,26 @@ class PreemptionSearch:
     def find(self, unit: Unit, terminating: Collection[str]) -> Preemption | None:
         """Return a preemption for a unit; ``terminating`` are uids that were evicted already."""
         ours = {pod.uid for one in self.state.nominations for pod in one.victims}
-        exempt = Exempt(self._exempt.keys(), ours | set(terminating), self.stuck)
+        exempt = Exempt(self._exempt.keys(), ours | set(terminating), self.patience)
         context = self._context_of(unit)
         found = self._isolated.call(
             unit.key, plan_preemption, self.state, unit, self.options, exempt, context
         )
+        self._why_not.pop(unit.key, None)
+        if isinstance(found, WaitsForTermination | TerminationStuck):
+            self._why_not[unit.key] = found
         return found if isinstance(found, Preemption) and self._lasts(unit, found) else None
+
+    def why_not(self, unit: UnitKey) -> Reason | None:
+        """Return which pods that leave are the reason why nobody is preempted for a unit."""
+        return self._why_not.get(unit)
+
+    def _retry_overdue(self) -> None:
+        """Try units again that have waited long enough for pods that leave."""
+        now = self.wall_clock()
+        for key, reason in self._why_not.items():
+            if isinstance(reason, WaitsForTermination) and now > reason.until:
+                self._tried.pop(key, None)
 
     def fits(self, unit: Unit, gone: Collection[Pod] = (), ahead: Iterable[Unit] = ()) -> bool:
         """Whether a unit fits without some pods, after units that are ``ahead`` of it."""
@@ -133,6 +152,7 @@ class PreemptionSearch:
 
     def note_end(self, unit: UnitKey, *, is_done: bool) -> None:
         """Note the end of a preemption; unless it is done, the unit pauses and is tried again."""
+        self._tried.pop(unit, None)
         if is_done:
             self._pauses.pop(unit, None)
             return
@@ -140,7 +160,6 @@ class PreemptionSearch:
         delay = min(FIRST_PAUSE_SECONDS * 2.0**pause.failures, LONGEST_PAUSE_SECONDS)
         pause.failures = min(pause.failures + 1, 16)
         pause.until = self.clock() + delay
-        self._tried.pop(unit, None)
 
     def _is_due(self, blocked: Blocked, now: float) -> bool:
         unit = blocked.unit
@@ -157,7 +176,7 @@ class PreemptionSearch:
         blocked = self.queue.blocked
         self._tried = {key: one for key, one in self._tried.items() if key in blocked}
         self._exempt = {key: until for key, until in self._exempt.items() if until > now}
-        self.stuck &= self.state.pods.keys()
+        self._why_not = {key: one for key, one in self._why_not.items() if key in blocked}
         self._pauses = {
             key: one
             for key, one in self._pauses.items()
@@ -174,7 +193,8 @@ class PreemptionSearch:
         if not ahead:
             return True
         units = [one.unit for one in sorted(ahead, key=_order)]
-        return self.fits(unit, [*found.pods, *find_leaving(self.state, self.stuck)], units)
+        leaving = find_leaving(self.state, self.patience, self.wall_clock())
+        return self.fits(unit, [*found.pods, *leaving], units)
 
 
 def _order(blocked: Blocked) -> tuple[int, float, str]:

@@ -18,6 +18,7 @@ from koord.controllers.asked_units import AskedUnits, Verdict
 from koord.controllers.unit_eviction import UnitEvictions
 from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
+from koord.core.patience import FOREVER, Patience
 from koord.core.plan import UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.preemption.model import Exempt, Moment
@@ -69,6 +70,8 @@ class RevokeOptions:
     most_per_minute: int = 0
     min_runtime: float = 0.0
     soft_eviction_limit: float = 0.0
+    patience: Patience = FOREVER
+    """Until when room is counted on that evicted pods leave."""
 
 
 @dataclass(slots=True)
@@ -159,7 +162,7 @@ class RevokeController:
         protected: set[str] = set()
         moment = Moment(self.wall_clock(), self.options.min_runtime)
         for _ in range(MAX_ATTEMPTS):
-            exempt = Exempt(protected, self.evictions.evicted, moment=moment)
+            exempt = Exempt(protected, self.evictions.evicted, self.options.patience, moment=moment)
             chosen = self._choose(name, exempt)
             if not chosen:
                 return

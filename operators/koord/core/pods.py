@@ -184,13 +184,14 @@ class RecordedPlan:
 class Nominated:
     """The node that a waiting pod goes to once other pods have gone, as its annotation records it.
 
-    ``unit`` is the unit that was nominated with ``pods`` pods.
+    ``unit`` is the unit that was nominated with ``pods`` pods, at ``since`` seconds of the epoch.
     """
 
     node: str
     plan_id: str
     unit: str
     pods: int
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +280,12 @@ class Pod:
     """Evicted, or about to be, because its quota uses too much; kept until the pod has gone."""
     gone_by: float = 0.0
     """When its grace period ends, in seconds since the epoch; 0: it is not being deleted."""
+    deleted: float = 0.0
+    """When its deletion was requested, in seconds since the epoch; 0: it was not."""
+    grace: int = 0
+    """Seconds between a request to delete it and its end, as its owner wants them."""
+    finalizers: tuple[str, ...] = ()
+    """What keeps it after its end, other than what Kubernetes takes off by itself; sorted."""
     preempted_by: PreemptedBy | None = None
     """Marked for preemption by us; it is kept until the pod has gone."""
     nominated: Nominated | None = None

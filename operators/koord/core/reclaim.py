@@ -4,7 +4,8 @@ Over-use is reclaimed in two cases only. Either units of other quotas (the *bene
 entitled to start, lack the resources that are over-used, and fit on nodes without the over-use
 (``reclaim_need``); then no more goes than they need. Or the quota, or one above it, exceeds its
 max. So evictions come to an end: victims are not entitled to start again, and get no leftovers
-while the first beneficiary waits. Victims are pods that we placed, because other schedulers would
+while the first beneficiary waits. Pods that hang (``Patience``) give nothing back: the quota still
+uses their room, so others of it go. Victims are pods that we placed, because other schedulers would
 place theirs again: the surplus of a gang, or the whole gang with its group. So are reservations:
 they lose their room, and wait for another. One that pods use goes with these pods, whose room it
 would hold again otherwise.
@@ -80,7 +81,7 @@ def plan_reclaim(
     units, beneficiary = selection.units, ""
     if not any(_exceeds_max(ledger, one) for one in selection.over):
         need = find_need(
-            state, ledger, selection, blocked, partial(_choose_others, state, ledger, exempt.moment)
+            state, ledger, selection, blocked, partial(_choose_others, state, ledger, exempt)
         )
         units, beneficiary = need.units, need.beneficiary
     return tuple(
@@ -102,11 +103,12 @@ def write_plan(chosen: Sequence[Reclaim], beneficiary: str, *, is_dry: bool, com
 
 
 def _choose_others(
-    state: ClusterState, ledger: Ledger, moment: Moment, name: QuotaName
+    state: ClusterState, ledger: Ledger, exempt: Exempt, name: QuotaName
 ) -> tuple[Selection, ...]:
     """Return the victims of all other over-used quotas."""
+    exempt = Exempt(patience=exempt.patience, moment=exempt.moment)
     names = {one.quota for one in find_overuse(ledger)} - {name}
-    return tuple(_choose(state, ledger, one, Exempt(moment=moment)) for one in sorted(names))
+    return tuple(_choose(state, ledger, one, exempt) for one in sorted(names))
 
 
 def find_reach(state: ClusterState, ledger: Ledger, name: QuotaName, key: str) -> Reach:
@@ -175,6 +177,7 @@ class _QuotaPods:
         self._state = state
         self._exempt = exempt
         self._moment = exempt.moment
+        self._patience = exempt.patience
         self._moments: dict[str, Moment] = {}
         """Group -> the moment with what its gangs have lost already."""
         self._reservations = state.plugin(Reservations)
@@ -183,7 +186,7 @@ class _QuotaPods:
             for pod in state.pods.values()
             if is_placed(pod) and state.quotas.quota_of(pod) == account.spec.name
         ]
-        self.terminating = tuple(pod for pod in self.pods if self._is_terminating(pod))
+        self.terminating = tuple(pod for pod in self.pods if self._frees_room(pod))
         self._users: dict[str, tuple[Pod, ...]] = {}
         """Reservation -> the pods that use it, where all of them go with it."""
         self._held_for: dict[str, list[Pod]] = {}
@@ -326,6 +329,10 @@ class _QuotaPods:
 
     def _is_terminating(self, pod: Pod) -> bool:
         return pod.is_terminating or pod.uid in self._exempt.terminating
+
+    def _frees_room(self, pod: Pod) -> bool:
+        hangs = self._patience.hangs(pod, self._moment.now)
+        return self._is_terminating(pod) and not hangs
 
 
 def _find_over(ledger: Ledger, view: _QuotaPods) -> Iterator[Overuse]:

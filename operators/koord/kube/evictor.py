@@ -112,9 +112,13 @@ _BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 class Evictor:
     """Writes evictions and marks; every method returns after the server's response."""
 
-    def __init__(self, client: Client, wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self, client: Client, wall_clock: Callable[[], float], grace_limit: float | None = None
+    ) -> None:
         self._client = client
         self._wall_clock = wall_clock
+        self._grace_limit = grace_limit
+        """No evicted pod gets more seconds to stop, whatever its owner wants; None: no limit."""
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
         """Whether all pods could be evicted now, by dry run and by their budgets together."""
@@ -183,7 +187,15 @@ class Evictor:
         """Delete a pod with its grace period, whatever its PodDisruptionBudgets say."""
         if pod.handling is Handling.RESERVE:
             return await self._release(pod, _PREEMPTED)
-        return await _outcome_of(self._client.delete(_path_of(pod), uid=pod.uid))
+        grace = self._cut_grace(pod)
+        return await _outcome_of(
+            self._client.delete(_path_of(pod), uid=pod.uid, grace_seconds=grace)
+        )
+
+    def _cut_grace(self, pod: Pod) -> int | None:
+        """Return the grace period of a pod that wants too much; None: what it wants."""
+        most = self._grace_limit
+        return None if most is None or pod.grace <= most else int(most)
 
     async def _release(self, pod: Pod, reason: str) -> Eviction:
         """Take the node of a reservation away; refused if another scheduler gave it."""
@@ -217,6 +229,8 @@ class Evictor:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if is_dry:
             options["dryRun"] = ["All"]
+        if (grace := self._cut_grace(pod)) is not None:
+            options["gracePeriodSeconds"] = grace
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -10,17 +10,25 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from koord.core.patience import Patience
 from koord.core.quota.model import TerminatingUse
 
 MAX_ERROR: Final = 512
 
 
 class PreemptionReport(Struct, rename="camel", frozen=True, omit_defaults=True):
-    """The settings of preemption, as in the configuration; ``min_runtime`` is in seconds."""
+    """The settings of preemption, as in the configuration; times are in seconds."""
 
     enabled: bool = True
     min_runtime: float = 0.0
     max_per_day: int = 0
+    stuck_after: float = 60.0
+    grace_limit: float = 600.0
+    soft_eviction_limit: float = 300.0
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(self.stuck_after, self.grace_limit, self.soft_eviction_limit)
 
 
 class QuotaReport(Struct, rename="camel", frozen=True, omit_defaults=True):

@@ -25,6 +25,7 @@ class _Nomination(msgspec.Struct, gc=False):
     plan: str
     unit: str
     pods: int
+    since: float = 0.0
 
 
 class _PreemptedBy(msgspec.Struct, gc=False):
@@ -44,7 +45,9 @@ _victims = msgspec.json.Decoder(_PreemptedBy)
 
 def encode_nomination(uid: str, nominated: Nominated, keys: PlanKeys) -> dict[str, str]:
     """Return the annotations that nominate a pod."""
-    record = _Nomination(nominated.node, nominated.plan_id, nominated.unit, nominated.pods)
+    record = _Nomination(
+        nominated.node, nominated.plan_id, nominated.unit, nominated.pods, nominated.since
+    )
     text = msgspec.json.encode(record).decode()
     signature = keys.sign(uid, _PURPOSE + text)
     return {operators.NOMINATION: text, operators.NOMINATION_SIGNATURE: signature}
@@ -108,4 +111,4 @@ def _decode_nomination(text: str) -> Nominated | None:
         return None
     if not record.node or not record.plan or not record.unit or record.pods < 1:
         return None
-    return Nominated(record.node, record.plan, record.unit, record.pods)
+    return Nominated(record.node, record.plan, record.unit, record.pods, record.since)

@@ -37,6 +37,7 @@ class ObjectMeta(Struct, rename="camel", gc=False):
     owner_references: list[OwnerReference] | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
     finalizers: list[str] | None = None
 
 
@@ -95,6 +96,7 @@ class PodSpec(Struct, rename="camel", gc=False):
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
     preemption_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
     node_selector: Raw = Raw()
     affinity: Raw = Raw()
     tolerations: Raw = Raw()

@@ -89,7 +89,12 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         "reasons": dict(Counter(count_by_reason(placement)).most_common(_MOST_REASONS)),
         "reclaim_after": settings.reclaims_after,
         "preemption": PreemptionReport(
-            preemption.enabled, preemption.min_runtime, preemption.max_per_day
+            preemption.enabled,
+            preemption.min_runtime,
+            preemption.max_per_day,
+            preemption.stuck_after,
+            preemption.most_grace,
+            preemption.soft_eviction_limit,
         ),
         "compat": settings.compat is Compat.KOORDINATOR,
         "quota": convert(settings.elastic_quota.options, QuotaReport, from_attributes=True),

@@ -174,7 +174,7 @@ def _start_reclaim(
         raise AssertionError("placement has events")
     controller = RevokeController(
         state=parts.reader.state,
-        evictor=Evictor(parts.client, time.time),
+        evictor=Evictor(parts.client, time.time, parts.settings.preemption.most_grace),
         reporter=RevokeAnnouncer(events),
         blocked=lambda: list(placement.queue.blocked.values()),
         is_synced=placement.is_synced,
@@ -188,6 +188,7 @@ def _start_reclaim(
             most_per_minute=settings.max_reclaims_per_minute,
             min_runtime=parts.settings.preemption.min_runtime,
             soft_eviction_limit=parts.settings.preemption.soft_eviction_limit,
+            patience=parts.settings.preemption.patience,
         ),
         record=history.record,
     )
@@ -211,7 +212,7 @@ def _start_preemption(
         state=parts.reader.state,
         queue=placement.queue,
         holds=placement.holds,
-        evictor=Evictor(parts.client, time.time),
+        evictor=Evictor(parts.client, time.time, settings.most_grace),
         nominator=Nominator(parts.client, parts.keys),
         reporter=PreemptionAnnouncer(events, parts.reader.state, history.record),
         note=note,
@@ -222,6 +223,7 @@ def _start_preemption(
             is_on=settings.enabled,
             options=PreemptionOptions(settings.min_runtime, settings.max_per_day),
             stuck_after=settings.stuck_after,
+            grace_limit=settings.most_grace,
             soft_eviction_limit=settings.soft_eviction_limit,
             uses_eviction_api=settings.respect_budgets,
             scheduler=parts.settings.scheduler_name,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 import yaml
 from pydantic import (
@@ -34,6 +34,7 @@ from koord.core.framework.plugin import Plugin
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 from koord.core.gang_history import MAX_EPISODES
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
+from koord.core.patience import Patience
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES, QuotaOptions, TerminatingUse
 from koord.core.reservation.ignored import IgnoredResources
@@ -134,6 +135,9 @@ def _default_scoring() -> dict[str, ResourceScore]:
     }
 
 
+_DEFAULT_ASK: Final = 300.0
+_DEFAULT_GRACE: Final = 30.0
+"""``terminationGracePeriodSeconds`` of pods that do not say it."""
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 
 
@@ -284,13 +288,30 @@ class PreemptionSettings(_Section):
     """A gang that was preempted this often within 24 hours is not evicted as a whole for others
     than system priorities; 0 is no limit."""
     stuck_after: Seconds = Field(default=60.0, gt=0)
-    """Another plan is made if victims are still there this long after their grace period."""
-    soft_eviction_limit: Seconds = Field(default=300.0, ge=0)
+    """Room of pods that leave is counted on until this long after their grace period; then they
+    count as staying, and another plan is made if there is one."""
+    grace_limit: Seconds | None = Field(default=None, ge=1)
+    """How long at most victims may take to stop after they are deleted: longer grace periods are
+    cut. By default twice `softEvictionLimit`, at least 30 s."""
+    soft_eviction_limit: Seconds = Field(default=_DEFAULT_ASK, ge=0)
     """How long at most victims may take to end by themselves, if their annotation
     `operators.koordinator.sh/soft-eviction-time` wants time; 0: they get none."""
     respect_budgets: bool = Field(default=False, strict=True)
     """Victims are evicted, so that PodDisruptionBudgets may refuse it; otherwise they are deleted,
     as by kube-scheduler, and budgets only count in the choice of victims."""
+
+    @property
+    def most_grace(self) -> float:
+        """What ``grace_limit`` is in effect; where nobody may ask for time, grace is as usual."""
+        if self.grace_limit is not None:
+            return self.grace_limit
+        asked: float = self.soft_eviction_limit or _DEFAULT_ASK
+        return max(2 * asked, _DEFAULT_GRACE)
+
+    @property
+    def patience(self) -> Patience:
+        """Until when room is counted on that is being left."""
+        return Patience(self.stuck_after, self.most_grace, self.soft_eviction_limit)
 
 
 class Settings(_Section):

@@ -29,12 +29,13 @@ _Extra: TypeAlias = Mapping[int, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A unit, where its pods go, and the pods that make room for them."""
+    """A unit, where its pods go, and the pods that make room for them; it began at ``since``."""
 
     plan_id: str
     unit: UnitKey
     assignments: tuple[Assignment, ...]
     victims: tuple[Pod, ...] = ()
+    since: float = 0.0
 
     @property
     def priority(self) -> int:

@@ -13,6 +13,7 @@ from koord.core.device_names import CARDS, GPU_CORE, GPU_MEMORY_RATIO, KOORD_GPU
 from koord.core.gang.done import count_done
 from koord.core.gang.group import Group
 from koord.core.gang_history import count_losses, count_preemptions
+from koord.core.patience import FOREVER, Patience
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.preemption.model import ANY_MOMENT, Exempt, Moment, VictimKind, VictimUnit
@@ -26,13 +27,18 @@ from koord.core.topology_constraint import Rank, rank_member
 class Candidates:
     """Who may be evicted; ``protected`` counts the other pods of lower priority.
 
-    ``running`` counts all pods on nodes, ``terminating`` are those that free their room anyway.
+    ``running`` counts all pods on nodes, ``terminating`` are those that free their room anyway,
+    ``hanging`` those that should have done so long ago, as ``patience`` says. In the namespaces
+    that are ``suspect`` pods hang which were preempted for the same unit.
     """
 
     units: tuple[VictimUnit, ...]
     protected: Counts
     running: int
     terminating: tuple[Pod, ...]
+    hanging: tuple[Pod, ...] = ()
+    suspect: frozenset[str] = frozenset()
+    patience: Patience = FOREVER
 
 
 def find_candidates(state: ClusterState, unit: Unit, exempt: Exempt) -> Candidates:
@@ -99,13 +105,16 @@ class _Finder:
         self._limit = min((pod.priority for pod in unit.pods), default=0)
         self._own = frozenset(one.gang for one in unit.demands) | {unit.key}
         self._moment = exempt.moment
+        self._patience = exempt.patience
         self._exempt = exempt
+        self._name = unit.group or unit.pods[0].title
         self._protected: Counter[Protection] = Counter()
         self._gpus: dict[PodShape, int] = {}
 
     def find(self) -> Candidates:
         units: list[VictimUnit] = []
         terminating: list[Pod] = []
+        hanging: list[Pod] = []
         groups: dict[str, Group] = {}
         running, exempt = 0, self._exempt.terminating
         for pod in self._state.pods.values():
@@ -113,8 +122,8 @@ class _Finder:
                 continue
             running += 1
             if pod.is_terminating or pod.uid in exempt:
-                if pod.uid not in self._exempt.stuck:
-                    terminating.append(pod)
+                hangs = self._patience.hangs(pod, self._moment.now)
+                (hanging if hangs else terminating).append(pod)
             elif pod.priority >= self._limit:
                 continue
             elif pod.gang is None:
@@ -125,7 +134,19 @@ class _Finder:
         for group in groups.values():
             units += self._split(group)
         protected = tuple((why, self._protected[why]) for why in Protection if self._protected[why])
-        return Candidates(tuple(units), protected, running, tuple(terminating))
+        return Candidates(
+            tuple(units),
+            protected,
+            running,
+            tuple(terminating),
+            tuple(hanging),
+            frozenset(pod.namespace for pod in hanging if self._is_for_unit(pod)),
+            self._patience,
+        )
+
+    def _is_for_unit(self, victim: Pod) -> bool:
+        by = victim.preempted_by
+        return by is not None and by.preemptor == self._name
 
     def _find_single(self, pod: Pod) -> Iterator[VictimUnit]:
         why = find_protection(self._state, pod, self._moment)
@@ -136,7 +157,7 @@ class _Finder:
             return
         is_reservation = pod.handling is Handling.RESERVE
         kind = VictimKind.RESERVATION if is_reservation else VictimKind.POD
-        yield VictimUnit(pod.uid, kind, (pod,), pod.priority, self._work_of(pod))
+        yield self._make(pod.uid, kind, (pod,))
 
     def _split(self, group: Group) -> Iterator[VictimUnit]:
         """Yield the surplus members of a group, then the whole group."""
@@ -156,23 +177,27 @@ class _Finder:
             for pod in find_surplus(self._state, gang, pods, self._exempt.terminating):
                 if pod.uid not in self._exempt.units:
                     surplus += 1
-                    work = self._work_of(pod)
-                    yield VictimUnit(
-                        pod.uid, VictimKind.SURPLUS, (pod,), pod.priority, work, group.id
-                    )
+                    yield self._make(pod.uid, VictimKind.SURPLUS, (pod,), group.id)
         spared = self._find_spared(group)
         if self._may_end(members, whys) and spared is None:
-            yield VictimUnit(
-                group.id,
-                VictimKind.GANG,
-                members,
-                max(pod.priority for pod in members),
-                sum(map(self._work_of, members)),
-                group.id,
-                sum(1 for gang in group.gangs if gangs.tally(gang).placed and placed[gang]),
-            )
+            ended = sum(1 for gang in group.gangs if gangs.tally(gang).placed and placed[gang])
+            yield self._make(group.id, VictimKind.GANG, members, group.id, ended)
             return
         self._count_core(members, whys, surplus, spared or Protection.GANG)
+
+    def _make(
+        self, key: str, kind: VictimKind, pods: tuple[Pod, ...], group: str = "", gangs: int = 0
+    ) -> VictimUnit:
+        return VictimUnit(
+            key,
+            kind,
+            pods,
+            max(pod.priority for pod in pods),
+            sum(map(self._work_of, pods)),
+            group,
+            gangs,
+            sum(map(self._patience.is_doubtful, pods)),
+        )
 
     def _find_spared(self, group: Group) -> Protection | None:
         """Return why a group is spared as a whole, whatever its members say."""

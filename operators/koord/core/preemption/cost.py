@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.pods import Pod, PodPhase
@@ -10,7 +10,16 @@ from koord.core.preemption.candidates import rank_of
 from koord.core.preemption.model import Cost, VictimUnit
 from koord.core.topology_constraint import Rank
 
-Price: TypeAlias = tuple[int, int, int, int, int]
+
+class Price(NamedTuple):
+    """What a unit costs by itself; the first difference decides."""
+
+    violations: int
+    gangs: int
+    priority: int
+    doubts: int
+    work: int
+    pods: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,7 @@ class Costs:
             violations=self.count_violations(pods),
             gangs=sum(one.gangs for one in victims),
             priority=max((one.priority for one in victims), default=0),
+            doubts=sum(one.doubts for one in victims),
             work=sum(one.work for one in victims),
             pods=len(pods),
             jobs=len({one.group or one.key for one in victims}),
@@ -53,6 +63,7 @@ class Costs:
             violations,
             cost.gangs + more.gangs,
             max(cost.priority, more.priority) if victims else more.priority,
+            cost.doubts + more.doubts,
             cost.work + more.work,
             cost.pods + len(more.pods),
             cost.jobs + all((one.group or one.key) != job for one in victims),
@@ -80,7 +91,7 @@ class Costs:
     def price_of(self, unit: VictimUnit) -> Price:
         """Return what a unit costs by itself."""
         violations = self.count_violations(unit.pods)
-        return violations, unit.gangs, unit.priority, unit.work, len(unit.pods)
+        return Price(violations, unit.gangs, unit.priority, unit.doubts, unit.work, len(unit.pods))
 
 
 def _name_of(unit: VictimUnit) -> tuple[str, Rank]:

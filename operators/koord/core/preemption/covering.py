@@ -13,13 +13,14 @@ from operator import add, sub
 from typing import Final, TypeAlias
 
 from koord.core.framework.arrays import Ints, Mask
+from koord.core.preemption.cost import Price
 from koord.core.preemption.guarantees import Key
 from koord.core.preemption.problem import Problem, Solution
 from koord.core.preemption.room import Load, Room, Want
 
 _SHARES: Final = 5040
 """Divisible by all small numbers of pods: costs per pod are compared as integers."""
-_Price: TypeAlias = tuple[int, int, int, int]
+_Price: TypeAlias = tuple[int, ...]
 _Amounts: TypeAlias = tuple[int, ...]
 _Pattern: TypeAlias = tuple[tuple[_Amounts, _Amounts], int, _Amounts, tuple[_Amounts, ...]]
 
@@ -75,7 +76,7 @@ class _Cover:
                 self._by_row.setdefault(row, []).append(at)
         # The highest priority is that of the pool, whoever is chosen: what counts next is work.
         for units in self._by_row.values():
-            units.sort(key=lambda at: (problem.prices[at][0], problem.prices[at][3]))
+            units.sort(key=lambda at: _rank(problem.prices[at]))
 
     def choose(self, extra: int) -> set[int] | None:
         """Return units that make room for all pods, and for ``extra`` more of each shape."""
@@ -179,12 +180,17 @@ class _Cover:
     def _make(self, going: Sequence[int], gain: int) -> _Bundle:
         prices = [self._problem.prices[at] for at in going]
         price = (
-            sum(one[0] for one in prices),
-            sum(one[3] for one in prices) * _SHARES // gain,
+            sum(one.violations for one in prices),
+            sum(one.doubts for one in prices) * _SHARES // gain,
+            sum(one.work for one in prices) * _SHARES // gain,
             len(going) * _SHARES // gain,
-            max(one[2] for one in prices),
+            max(one.priority for one in prices),
         )
         return _Bundle(tuple(going), gain, price)
+
+
+def _rank(price: Price) -> tuple[int, int, int]:
+    return price.violations, price.doubts, price.work
 
 
 def _divide(

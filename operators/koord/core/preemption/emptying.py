@@ -26,7 +26,7 @@ class _EmptyRow:
 
     units: tuple[VictimUnit, ...]
     gain: int
-    price: tuple[int, int, int, int]
+    price: tuple[int, ...]
 
 
 def empty_rows(problem: Problem) -> Solution | None:
@@ -114,9 +114,10 @@ def _empty_each(problem: Problem, want: Want) -> Iterator[_EmptyRow]:
         if gain > 0:
             prices = [problem.prices[at] for at in units]
             price = (
-                sum(one[0] for one in prices),
-                max(one[2] for one in prices),
-                sum(one[3] for one in prices) * _SHARES // gain,
+                sum(one.violations for one in prices),
+                max(one.priority for one in prices),
+                sum(one.doubts for one in prices) * _SHARES // gain,
+                sum(one.work for one in prices) * _SHARES // gain,
                 len(units) * _SHARES // gain,
             )
             yield _EmptyRow(victims, gain, price)

@@ -105,4 +105,5 @@ def _kind_of(problem: Problem, unit: VictimUnit) -> Hashable | None:
     charges = tuple(sorted(problem.guarantees.charges_of(unit).items()))
     quota = problem.guarantees.shares_quota(unit), pod.quota
     where = pod.namespace, pod.planned_node, pod.shape, tuple(sorted(pod.profile.labels.items()))
-    return unit.kind, unit.group, unit.priority, unit.work, where, charges, quota
+    cost = unit.priority, unit.doubts, unit.work
+    return unit.kind, unit.group, cost, where, charges, quota

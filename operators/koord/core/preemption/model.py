@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from koord.core.patience import FOREVER, Patience
 from koord.core.plan import Placement, UnitKey
 from koord.core.pods import Pod
 
@@ -31,8 +32,8 @@ class VictimUnit:
 
     ``key`` is the uid of the pod, or the id of the group for a whole gang. ``group`` is the id of
     the group, ``gangs`` how many gangs of it have members on nodes; empty and 0 for other pods.
-    ``priority`` is the highest of its pods. ``work`` are the seconds of hundredths of GPUs that
-    are lost.
+    ``priority`` is the highest of its pods. ``doubts`` are pods that may stay long after their
+    deletion. ``work`` are the seconds of hundredths of GPUs that are lost.
     """
 
     key: str
@@ -42,6 +43,7 @@ class VictimUnit:
     work: int = 0
     group: str = ""
     gangs: int = 0
+    doubts: int = 0
 
     @property
     def name(self) -> str:
@@ -54,13 +56,16 @@ class Cost:
     """What a set of victims costs; the first difference decides.
 
     ``violations`` are pods whose eviction a PodDisruptionBudget does not allow, ``gangs`` those
-    that are evicted as a whole, ``priority`` the highest among the victims. Where the preemptor
-    goes is more important than how many ``nodes`` lose pods.
+    that are evicted as a whole, ``priority`` the highest among the victims, ``doubts`` those that
+    may stay long after their deletion. These come after the priority: otherwise a finalizer would
+    protect a pod at the cost of others. Where the preemptor goes is more important than how many
+    ``nodes`` lose pods.
     """
 
     violations: int
     gangs: int
     priority: int
+    doubts: int
     work: int
     pods: int
     jobs: int
@@ -129,13 +134,13 @@ ANY_MOMENT: Final = Moment()
 class Exempt:
     """Units (by key) that must not be evicted, and pods (by uid) that are being evicted.
 
-    ``stuck`` are uids of terminating pods whose room is not counted on; ``moment`` is what spares
+    ``patience`` says until when room is counted on that is being left; ``moment`` is what spares
     units for a time.
     """
 
     units: Collection[str] = ()
     terminating: Collection[str] = ()
-    stuck: Collection[str] = ()
+    patience: Patience = FOREVER
     moment: Moment = ANY_MOMENT
 
 

@@ -21,14 +21,14 @@ def find_pools(problem: Problem, rows: Mask | None) -> Iterator[list[int]]:
             pool = [
                 at
                 for at, price in enumerate(prices)
-                if (with_protected or not price[0]) and (with_gangs or not price[1])
+                if (with_protected or not price.violations) and (with_gangs or not price.gangs)
             ]
             if not _is_enough(problem, pool, rows):
                 continue
-            limits = sorted({prices[at][2] for at in pool})
+            limits = sorted({prices[at].priority for at in pool})
             first = _find_first(problem, pool, limits, rows)
             for limit in dict.fromkeys((*limits[first : first + 2], limits[-1])):
-                yield [at for at in pool if prices[at][2] <= limit]
+                yield [at for at in pool if prices[at].priority <= limit]
 
 
 def _find_first(
@@ -38,7 +38,7 @@ def _find_first(
     low, high = 0, len(limits) - 1
     while low < high:
         middle = (low + high) // 2
-        below = [at for at in pool if problem.prices[at][2] <= limits[middle]]
+        below = [at for at in pool if problem.prices[at].priority <= limits[middle]]
         if _is_enough(problem, below, rows):
             high = middle
         else:

@@ -14,6 +14,7 @@ from koord.core.framework.scoring import Scoring
 from koord.core.gang.cache import GangCache
 from koord.core.gang.done import count_done
 from koord.core.gang_model import GangKey
+from koord.core.patience import Patience
 from koord.core.plan import Assignment, Unit, UnitKey
 from koord.core.plugins.nominations import Nomination
 from koord.core.pods import Nominated, Pod
@@ -62,12 +63,15 @@ def breaks_gangs(gangs: GangCache, victims: Collection[Pod]) -> bool:
     return False
 
 
-def find_leaving(state: ClusterState, stuck: Collection[str] = ()) -> list[Pod]:
-    """Return the pods on nodes that are deleted or marked, except those that do not go."""
+def find_leaving(state: ClusterState, patience: Patience, now: float) -> list[Pod]:
+    """Return the pods on nodes that are deleted or marked, except those that hang."""
     return [
         pod
         for pod in state.pods.values()
-        if pod.is_terminating and pod.node and pod.uid not in stuck and not pod.phase.is_terminal
+        if pod.is_terminating
+        and pod.node
+        and not pod.phase.is_terminal
+        and not patience.hangs(pod, now)
     ]
 
 
@@ -93,35 +97,44 @@ def find_deadline(victims: Iterable[Pod], most: float, now: float) -> float:
     return max(((pod.marked or now) + seconds for pod, seconds in granted if seconds), default=0.0)
 
 
-def find_nominations(state: ClusterState) -> list[Nomination]:
-    """Return the nominations that pods record, with the victims that are marked for them."""
+def find_nominations(state: ClusterState, now: float = 0.0) -> list[Nomination]:
+    """Return the nominations that pods record, with the victims that are marked for them.
+
+    Earlier releases did not record when it began; then it is ``now``.
+    """
     nominees: dict[tuple[str, str], list[Assignment]] = {}
     for pod in state.pods.values():
         if pod.nominated is not None and pod.is_waiting:
             key = pod.nominated.plan_id, pod.nominated.unit
             nominees.setdefault(key, []).append(Assignment(pod, pod.nominated.node))
+
+    def begun(assignments: Iterable[Assignment]) -> float:
+        found = (one.pod.nominated for one in assignments)
+        return min((one.since for one in found if one is not None), default=0.0)
+
     victims: dict[str, list[Pod]] = {}
     for uid in sorted(state.preempted):
         pod = state.pods[uid]
         if pod.preempted_by is not None:
             victims.setdefault(pod.preempted_by.plan_id, []).append(pod)
     return [
-        Nomination(plan_id, unit, tuple(pods), tuple(victims.get(plan_id, ())))
+        Nomination(plan_id, unit, tuple(pods), tuple(victims.get(plan_id, ())), begun(pods) or now)
         for (plan_id, unit), pods in sorted(nominees.items(), key=lambda item: item[0])
     ]
 
 
-def nominate(preemption: Preemption) -> Nomination:
+def nominate(preemption: Preemption, now: float = 0.0) -> Nomination:
     """Return the nomination of a planned preemption."""
     placement = preemption.placement
     return Nomination(
-        placement.plan_id, preemption.preemptor, placement.assignments, preemption.pods
+        placement.plan_id, preemption.preemptor, placement.assignments, preemption.pods, now
     )
 
 
 def record(nomination: Nomination, node: str) -> Nominated:
     """Return what a pod records of its nomination."""
-    return Nominated(node, nomination.plan_id, nomination.unit, len(nomination.assignments))
+    count = len(nomination.assignments)
+    return Nominated(node, nomination.plan_id, nomination.unit, count, nomination.since)
 
 
 def name_of(unit: Unit) -> str:
@@ -187,23 +200,3 @@ def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption 
     until = max(pod.ends_until * (not pod.gone_by) for pod in left)
     told = format_time(until) if until else ""
     return WaitingForPreemption(named(names), len(victims), len(left), nomination.plan_id, told)
-
-
-@dataclass(frozen=True, slots=True)
-class VictimStuck(Reason):
-    """Victims do not go, and neither did those of the plan before: ``pods`` are their names."""
-
-    code: ClassVar = "VictimStuck"
-    is_capacity: ClassVar = True
-    pods: tuple[str, ...]
-    seconds: int
-
-    def _text(self) -> str:
-        return (
-            f"{plural(len(self.pods), 'pod')} that were preempted are not gone {self.seconds} s "
-            f"after their grace period: {named(self.pods)}"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield f"Look at the finalizers of {named(self.pods, 1)}, and whether its node is alive."
-        yield "Room elsewhere, or the end of these pods, starts the unit."

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
 
+from koord.core.patience import Hanging
 from koord.core.reasons import PodReason, Reason
-from koord.core.text import cut, listed, named, plural
+from koord.core.text import cut, format_time, listed, named, plural
 from koord.core.units import format_amount
 
 
@@ -182,18 +183,50 @@ class PreemptionNotHelpful(Reason):
 
 @dataclass(frozen=True, slots=True)
 class WaitsForTermination(Reason):
-    """The unit fits once pods are gone that terminate already."""
+    """The unit fits once pods are gone that terminate already.
+
+    They are waited for ``until`` then, in seconds since the epoch; 0: for ever.
+    """
 
     code: ClassVar = "WaitsForTermination"
+    is_capacity: ClassVar = True
     pods: tuple[str, ...]
+    until: float = 0.0
 
     def _text(self) -> str:
         terminate = "terminates is" if len(self.pods) == 1 else "terminate are"
         count = plural(len(self.pods), "pod")
-        return f"it fits once {count} that {terminate} gone: {named(self.pods)}"
+        is_bounded = 0 < self.until < float("inf")
+        until = f"; others are preempted after {format_time(self.until)}" if is_bounded else ""
+        return f"it fits once {count} that {terminate} gone: {named(self.pods)}{until}"
 
     def upstream(self) -> str:
         return "not eligible due to terminating pod on the nominated node."
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationStuck(Reason):
+    """The unit would fit without ``pods`` that are still there long after they should have gone.
+
+    Nobody else is evicted for it, because that would not be enough.
+    """
+
+    code: ClassVar = "TerminationStuck"
+    is_capacity: ClassVar = True
+    pods: tuple[Hanging, ...]
+
+    def _text(self) -> str:
+        are = "pod is" if len(self.pods) == 1 else "pods are"
+        names = named([one.text() for one in self.pods])
+        return (
+            f"{len(self.pods)} {are} still there long after the end of the grace period, and keep "
+            f"the room: {names}"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        first = named([one.name for one in self.pods], 1)
+        yield f"Look at the finalizers of {first}, and whether its node is alive."
+        yield "Room elsewhere, or the end of these pods, starts the unit."
 
 
 @dataclass(frozen=True, slots=True)

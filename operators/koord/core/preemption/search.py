@@ -15,6 +15,7 @@ from typing import Final
 from koord.core.budgets import Budget
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
+from koord.core.patience import describe_hanging
 from koord.core.plan import Placement, Unit
 from koord.core.pods import Handling
 from koord.core.preemption.candidates import Candidates, find_candidates
@@ -45,6 +46,7 @@ from koord.core.preemption.reasons import (
     PreemptionNotHelpful,
     Protection,
     SearchTooExpensive,
+    TerminationStuck,
     VictimsProtected,
     WaitsForTermination,
 )
@@ -157,17 +159,37 @@ class _Search:
             self._trials.remove_for_good(self._candidates.terminating)
             without = self._trials.plan(())
         if isinstance(without, Placement):
-            names = sorted(pod.key for pod in self._candidates.terminating)
-            return WaitsForTermination(tuple(names))
+            return self._wait_for(without)
         if not without.is_capacity and not isinstance(without, MultipleNotMet):
             return NotAQuestionOfRoom(without)
-        return self._choose()
+        found = self._find()
+        return self._explain_hanging(found) if isinstance(found, Reason) else found
 
-    def _choose(self) -> Preemption | Reason:
+    def _wait_for(self, placement: Placement) -> WaitsForTermination:
+        nodes = {one.node for one in placement.assignments}
+        every = self._candidates.terminating
+        pods = [pod for pod in every if pod.planned_node in nodes] or every
+        until = min(map(self._candidates.patience.leaves_by, pods))
+        return WaitsForTermination(tuple(sorted(pod.key for pod in pods)), until)
+
+    def _find(self) -> Preemption | Reason:
+        """Choose victims, if possible without pods that hang as others did for this unit."""
         guarantees = self._make_guarantees()
         allowed = [one for one in self._candidates.units if guarantees.allows((one,))]
         if not allowed:
             return self._explain_nobody()
+        trusted = [one for one in allowed if not self._is_suspect(one)]
+        if trusted and len(trusted) < len(allowed):
+            found = self._choose(trusted, guarantees)
+            if isinstance(found, Preemption):
+                return found
+        return self._choose(allowed, guarantees)
+
+    def _is_suspect(self, unit: VictimUnit) -> bool:
+        suspect = self._candidates.suspect
+        return bool(unit.doubts) and any(pod.namespace in suspect for pod in unit.pods)
+
+    def _choose(self, allowed: Sequence[VictimUnit], guarantees: Guarantees) -> Preemption | Reason:
         problem = self._make_problem(allowed, guarantees)
         if problem is None:
             return self._explain_not_helpful(allowed)
@@ -227,6 +249,16 @@ class _Search:
     def _need_nobody(self, placement: Placement) -> Preemption:
         certificate = Certificate(is_minimal=True, is_cheapest=True, steps=0)
         return Preemption(self._unit.key, (), placement, self._costs.of(()), certificate)
+
+    def _explain_hanging(self, otherwise: Reason) -> Reason:
+        """Say which pods are in the way that should have gone, if it is they."""
+        hanging, trials = self._candidates.hanging, self._trials
+        if not hanging or trials.is_over:
+            return otherwise
+        trials.remove_for_good(hanging)
+        if not trials.fits(()) and not trials.fits(self._candidates.units):
+            return otherwise
+        return TerminationStuck(describe_hanging(hanging))
 
     def _explain_nobody(self) -> Reason:
         lowest = min(pod.priority for pod in self._unit.pods)

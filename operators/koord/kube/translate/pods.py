@@ -92,6 +92,10 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
 _WRITTEN_CONDITIONS: Final = frozenset({operators.PLACED, POD_SCHEDULED})
 
+_JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
+"""The finalizer with which the Job controller counts pods; it takes it off once they have ended."""
+MAX_FINALIZER: Final = 128
+
 _make_pod: Final = fast_init(Pod)
 
 
@@ -149,6 +153,7 @@ class PodTranslator:
         is_foreign = handling is Handling.NOT_OURS
         is_daemon = is_foreign and not spec.node_name and _is_awaited_daemon(wire)
         is_deleted = meta.deletion_timestamp is not None
+        gone_by = meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0
         is_reclaimed = _has_condition(wire, operators.OVER_ENTITLEMENT)
         is_eviction_pending = is_reclaimed and not is_deleted
         preempted_by = _preempted_by(wire)
@@ -199,7 +204,10 @@ class PodTranslator:
             soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
             ends_until=read_deadline(_annotation(meta, SOFT_EVICTION)) if is_marked else 0.0,
             marked=_marked(wire, is_eviction_pending, preempted_by),
-            gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0,
+            gone_by=gone_by,
+            deleted=gone_by - (meta.deletion_grace_period_seconds or 0) if gone_by else 0.0,
+            grace=spec.termination_grace_period_seconds or 0,
+            finalizers=self._finalizers(meta),
             rejection=_rejection(wire.status),
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
@@ -280,6 +288,14 @@ class PodTranslator:
             known = tuple(sorted(OwnerReference(*fields) for fields in key))
             self._owned.keep(key, known, 2 * size_of(key))
         return known
+
+    def _finalizers(self, meta: ObjectMeta) -> tuple[str, ...]:
+        """Return the finalizers of which nobody knows when they are taken off."""
+        if not meta.finalizers:
+            return ()
+        is_tracked = any(one.kind == "Job" for one in meta.owner_references or ())
+        found = {one for one in meta.finalizers if one != _JOB_TRACKING or not is_tracked}
+        return tuple(self._intern(cut(one, MAX_FINALIZER)) for one in sorted(found)[:MAX_PARTS])
 
     def _profile(self, namespace: str, labels: Mapping[str, str]) -> PodLabels:
         """Intern a namespace and labels, which many pods share."""
