@@ -171,11 +171,17 @@ def make_lease(renewed: str = "2025-12-31T23:59:58.000000Z", holder: str = "host
     return Lease({"name": "koord-operators", "annotations": annotations}, spec)
 
 
-def show_status(monkeypatch, lease: Lease | None, *options: str, refused: tuple[str, ...] = ()):
+def show_status(
+    monkeypatch,
+    lease: Lease | None,
+    *options: str,
+    refused: tuple[str, ...] = (),
+    has_key: bool = True,
+):
     found = [] if lease is None else [make_leader(lease, NOW)]
 
     async def read(*_):
-        return found, refused
+        return found, refused, has_key
 
     monkeypatch.setattr(status_view, "_read", read)
     monkeypatch.setattr(status_view.time, "time", lambda: NOW)
@@ -209,6 +215,11 @@ def test_status_says_that_nobody_runs(monkeypatch, lease: Lease | None, says: st
     done = show_status(monkeypatch, lease, "--exit-code")
     assert done.exit_code == 1
     assert says in done.stdout
+
+
+def test_status_says_how_the_key_is_made(monkeypatch) -> None:
+    done = show_status(monkeypatch, None, has_key=False)
+    assert "kubectl create secret generic koord-plan-key --namespace koord-system" in done.stderr
 
 
 @pytest.mark.parametrize(("lease", "code"), [(make_lease(version="1"), 0), (None, 3)])

@@ -142,6 +142,14 @@ def test_rights_on_leases(separate, account, verb, lease, allowed):
     assert is_allowed(separate, user, verb, what, namespace=namespace, name=name) is allowed
 
 
+@pytest.mark.parametrize("account", [ALL, *(f"koord-{name}" for name in OPERATORS)])
+def test_only_the_key_is_read_and_no_secret_is_made(separate, account):
+    """Whoever makes Secrets in a namespace can have tokens of its accounts."""
+    user = account_name(account)
+    for verb, name in (("create", ""), ("get", ""), ("list", ""), ("update", "other")):
+        assert not is_allowed(separate, user, verb, "secrets", namespace=NAMESPACE, name=name)
+
+
 def test_the_account_of_all_operators_has_few_rights(installed):
     assert 0 < len(Rights(installed).of(ALL)) <= 60
 
@@ -190,3 +198,13 @@ def test_editors_of_a_namespace_write_pod_groups_but_not_quotas(installed):
         ("get", "elasticquotas"),
         *((verb, "podgroups") for verb in ("get", "create", "patch", "delete")),
     }
+
+
+def test_bindings_are_of_the_accounts_that_there_are(separate):
+    accounts = {one["metadata"]["name"] for one in get(separate, "serviceaccounts")["items"]}
+    subjects = {
+        subject["name"]
+        for binding in get(separate, "rolebindings")["items"]
+        for subject in binding["subjects"]
+    }
+    assert subjects <= accounts

@@ -65,7 +65,6 @@ NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("", "pods", "get"): "finds out what became of a write that was refused or not answered",
     ("scheduling.koordinator.sh", "reservations", "delete"): "a day after their end",
     ("scheduling.koordinator.sh", "reservations", "patch"): "records devices and CPUs it holds",
-    ("", "secrets", "update"): "replaces the key of plans",
     ("scheduling.sigs.k8s.io", "elasticquotas", "create"): "applying what is not there needs it; "
     "the log calls that a patch",
     ("scheduling.k8s.io", "podgroups", "watch"): "this server has no PodGroups of its own to list",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.manifests.waiting import wait_for
-from tests.support.operators import KOORD, run_operators
+from tests.support.operators import KOORD, RunningOperators, run_operators, wait_until_ready
 
 from koord.runtime.registry import OPERATORS
 
@@ -77,3 +77,28 @@ def test_status_is_not_well_while_writes_are_refused(guarded, tmp_path):
         assert any(
             one.startswith("patch pods: ") and "koord-protect" in one for one in leader["refused"]
         )
+
+
+def test_a_missing_key_is_said_with_the_command_that_makes_it(guarded, tmp_path):
+    """The operators may not make Secrets: whoever installs them does."""
+    guarded.kubectl("delete", "secret", "koord-plan-key", "--namespace=koord-system")
+    guarded.kubectl("delete", "leases", "--all", "--namespace=koord-system")
+    kubeconfig = guarded.kubeconfig_for("koord-system", "koord-operators")
+    with run_operators(kubeconfig, tmp_path, gets_ready=False) as running:
+        wait_for(
+            lambda: "kubectl create secret" in read_readiness(running), "it says what it lacks"
+        )
+        assert "kubectl create secret" in running.read_log()
+        said = koord(guarded.kubeconfig, "status").stderr
+        command = " ".join(said.partition("kubectl ")[2].split()).split()
+        assert command[:2] == ["create", "secret"]
+        guarded.kubectl(*command)
+        wait_until_ready(running)
+        assert "koord-plan-key" not in koord(guarded.kubeconfig, "status").stderr
+
+
+def read_readiness(running: RunningOperators) -> str:
+    try:
+        return running.get("/readyz")[1]
+    except OSError:
+        return ""

@@ -41,11 +41,11 @@ class RunningOperators:
 
 @contextmanager
 def run_operators(
-    kubeconfig: Path, folder: Path, *arguments: str, settings: str = ""
+    kubeconfig: Path, folder: Path, *arguments: str, settings: str = "", gets_ready: bool = True
 ) -> Iterator[RunningOperators]:
     """Run ``koord run`` while the context is open; it is ready when the context begins.
 
-    ``settings`` are more lines of its configuration.
+    ``settings`` are more lines of its configuration. ``gets_ready``: False if it lacks something.
     """
     port = _find_free_port()
     config = folder / "config.yaml"
@@ -66,13 +66,14 @@ def run_operators(
     ):
         running = RunningOperators(process, port, log)
         try:
-            _wait_until_ready(running)
+            if gets_ready:
+                wait_until_ready(running)
             yield running
         finally:
             _stop(process)
 
 
-def _wait_until_ready(running: RunningOperators) -> None:
+def wait_until_ready(running: RunningOperators) -> None:
     end = time.monotonic() + _READY_WITHIN
     while not _is_ready(running):
         ended = running.process.poll() is not None

@@ -1,6 +1,7 @@
 """Reads the Leases of the operators and prints how they are: what ``koord status`` does.
 
-Reads nothing else, so it answers at once and needs few rights. Not imported for ``--help``.
+Reads nothing else while somebody leads, so it answers at once and needs few rights. Not imported
+for ``--help``.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from koord.core.text import MAX_NAMES, named, plural
 from koord.kube.election import Lease
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.leader_report import LeaderReport
+from koord.kube.plan_keys import describe_missing, is_missing
 
 _LABEL: Final = "app.kubernetes.io/part-of=koord-operators"
 
@@ -28,9 +30,11 @@ def show(
     namespace: str, kubeconfig: str, context: str, *, output: Output, as_exit_code: bool
 ) -> None:
     try:
-        found, refused = asyncio.run(_read(namespace, kubeconfig, context))
+        found, refused, has_key = asyncio.run(_read(namespace, kubeconfig, context))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
+    if not has_key:
+        warn(describe_missing(namespace))
     if refused:
         _tell_refused(refused, namespace, is_all=not found)
     print_in(
@@ -43,8 +47,13 @@ def show(
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
-async def _read(namespace: str, kubeconfig: str, context: str) -> tuple[list[Leader], list[str]]:
-    """Return what Leases say, and the names of those that must not be read."""
+async def _read(
+    namespace: str, kubeconfig: str, context: str
+) -> tuple[list[Leader], list[str], bool]:
+    """Return what Leases say, the names of those that must not be read, and if there is the key.
+
+    A process without the key never leads, and so cannot say in its Lease what it lacks.
+    """
     refused: list[str] = []
 
     async def read(name: str) -> Lease | None:
@@ -56,8 +65,11 @@ async def _read(namespace: str, kubeconfig: str, context: str) -> tuple[list[Lea
 
     async with open_client(kubeconfig, context) as (client, _):
         leases = await asyncio.gather(*map(read, NAMES))
-    now = time.time()
-    return [make_leader(one, now) for one in leases if one is not None], refused
+        now = time.time()
+        found = [make_leader(one, now) for one in leases if one is not None]
+        leads = any(one.holder for one in found)
+        has_key = leads or not await is_missing(client, namespace)
+    return found, refused, has_key
 
 
 def _tell_refused(refused: Sequence[str], namespace: str, *, is_all: bool) -> None:

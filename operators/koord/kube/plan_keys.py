@@ -6,6 +6,10 @@ plan that was copied from another pod, or from an earlier pod of the name, does 
 
 The keys are in a Secret: the field ``current`` signs, all others are earlier keys that still
 verify. Whoever removes ``current`` gets a new one. Keys never appear in logs or on the debug page.
+
+Who installs the operators makes the Secret, empty: the right to make Secrets cannot be limited to a
+name, and whoever makes them in a namespace can have tokens of its accounts. Where the Secret is not
+there and cannot be made, the command that makes it is said wherever people look.
 """
 
 import asyncio
@@ -24,7 +28,7 @@ import msgspec
 from koord.api.keys import operators
 from koord.isolation import Isolation
 from koord.kube.client import Client, Media
-from koord.kube.errors import Conflict, KubeError, NotFound
+from koord.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from koord.kube.lease import REPEAT_LOG_SECONDS, NoNamespace
 from koord.kube.retry import retry
 
@@ -108,6 +112,29 @@ def _id_of(key: bytes) -> str:
     return blake2b(key, digest_size=4).hexdigest()
 
 
+def describe_missing(namespace: str) -> str:
+    """Return that the Secret is missing, and the command that mends it."""
+    return (
+        f"the Secret {namespace}/{SECRET} is missing, without which no plan can be signed: "
+        f"kubectl create secret generic {SECRET} --namespace {namespace}"
+    )
+
+
+async def is_missing(client: Client, namespace: str) -> bool:
+    """Whether there is no Secret; False for whoever may not know."""
+    try:
+        await client.get(f"/api/v1/namespaces/{namespace}/secrets/{SECRET}", _Named)
+    except NotFound:
+        return True
+    except KubeError:
+        pass
+    return False
+
+
+class _Named(msgspec.Struct):
+    """An object of which nothing is read."""
+
+
 class _Secret(msgspec.Struct, rename="camel"):
     metadata: dict[str, Any]
     data: dict[str, str] | None = None
@@ -117,10 +144,14 @@ class _Secret(msgspec.Struct, rename="camel"):
 
 
 class PlanKeySecret:
-    """Keeps ``keys`` as the Secret has them; ``makes_keys`` lets it fill what is missing there."""
+    """Keeps ``keys`` as the Secret has them; ``makes_keys`` lets it fill what is missing there.
+
+    ``missing`` is the text that the Secret is not there; empty while it is.
+    """
 
     def __init__(self, client: Client, namespace: str, keys: PlanKeys, *, makes_keys: bool) -> None:
         self.is_loaded = False
+        self.missing = ""
         self._client = client
         self._keys = keys
         self._makes_keys = makes_keys
@@ -154,9 +185,14 @@ class PlanKeySecret:
         """Read the Secret, and complete it if possible; return whether the keys have changed."""
         try:
             data = await self._read()
+        except (NotFound, _NotMade):
+            self.missing = describe_missing(self._namespace)
+            self._log_problem(self.missing)
+            return False
         except KubeError as error:
             self._log_problem(str(error))
             return False
+        self.missing = ""
         keys = {name: key for name, text in data.items() if (key := _decode_key(text))}
         if CURRENT not in keys:
             self._log_problem(f"it has no field {CURRENT} of {KEY_BYTES} to {MAX_KEY_BYTES} bytes")
@@ -196,6 +232,8 @@ class PlanKeySecret:
         metadata = {"name": SECRET, "namespace": self._namespace}
         try:
             await self._client.post(self._secrets, _Secret(metadata, data))
+        except Forbidden as error:
+            raise _NotMade from error
         except NotFound as error:
             raise NoNamespace(
                 f"cannot create the Secret {self._namespace}/{SECRET}: {error.message}; create "
@@ -211,6 +249,10 @@ class PlanKeySecret:
             log.warning(
                 "Cannot read the keys that sign plans", extra={"secret": where, "problem": problem}
             )
+
+
+class _NotMade(Exception):  # noqa: N818 - not an error of the server
+    """There is no Secret, and we may not make it."""
 
 
 def _decode_key(text: str) -> bytes:

@@ -11,7 +11,7 @@ import gc
 import logging
 import resource
 import signal
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
@@ -101,7 +101,8 @@ class _Process:
         """Name the parts that are not ready; a follower is ready when it could lead."""
         waiting = self.parts.reader.unsynced()
         if self.parts.reads_pods and not self.secret.is_loaded:
-            waiting.append("plan key")
+            missing = self.secret.missing
+            waiting.append(f"plan key ({missing})" if missing else "plan key")
         elector = self.lease.elector
         if not elector.has_looked:
             waiting.append("lease")
@@ -135,12 +136,19 @@ class _Process:
             LeaderReport(
                 version=version_of("koord-operators"),
                 not_ready=tuple(self.unsynced()),
-                refused=(*self.rights.describe(), *self.parts.client.refused.describe()),
+                refused=tuple(self._find_refused()),
                 last_error=self.problem.text[:MAX_ERROR],
                 last_error_at=self.problem.at,
                 **queued,
             )
         )
+
+    def _find_refused(self) -> Iterator[str]:
+        """Yield what we cannot write, and what to do about it."""
+        yield from self.rights.describe()
+        if self.secret.missing:
+            yield self.secret.missing
+        yield from self.parts.client.refused.describe()
 
     def describe(self) -> bytes:
         """Return the state as JSON. It is encoded in the main loop, which would change it."""
