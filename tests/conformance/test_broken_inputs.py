@@ -1,4 +1,4 @@
-"""Cases of devices with inputs that are missing or cannot be read: adapters ask our decoders."""
+"""Cases with inputs that are missing or cannot be read: adapters ask our decoders."""
 
 from __future__ import annotations
 
@@ -68,3 +68,33 @@ def test_a_pod_that_asks_for_nothing_gets_nothing() -> None:
 @pytest.mark.parametrize("allocations", [None, {}, {"gpu": [{}]}, {"gpu": "x"}])
 def test_a_record_that_cannot_be_read_says_nothing(allocations: Any) -> None:
     assert ALLOCATE(make(used=[{"allocations": allocations}])) == ALLOCATE(make())
+
+
+VALIDATE = AREAS["elasticquota"]["validation_self"]
+
+
+def judge(**quota: Any) -> str:
+    return VALIDATE({"quota": {"name": "q", "max": {"cpu": 1000}, **quota}}).get("errorKind") or ""
+
+
+@pytest.mark.parametrize(
+    ("quota", "kind"),
+    [
+        ({}, ""),
+        ({"max": None, "min": None}, ""),
+        ({"min": {"cpu": -1}}, "MinNegative"),
+        ({"sharedWeight": "{"}, "InvalidSharedWeight"),
+        ({"sharedWeight": {"cpu": "many"}}, "InvalidSharedWeight"),
+        ({"sharedWeight": {"cpu": -1}}, "SharedWeightNegative"),
+        ({"sharedWeight": ""}, ""),
+        ({"maxStrictCheckResourceKeys": "cpu"}, "InvalidStrictKeys"),
+    ],
+)
+def test_quotas_are_read_by_our_decoder(quota: dict[str, Any], kind: str) -> None:
+    assert judge(**quota).endswith(kind) if kind else judge(**quota) == ""
+
+
+@pytest.mark.parametrize("quota", [{"max": {"cpu": "many"}}, {"min": {"cpu": "1e"}}])
+def test_an_amount_of_a_quota_that_cannot_be_read_is_refused(quota: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        judge(**quota)

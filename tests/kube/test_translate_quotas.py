@@ -116,6 +116,7 @@ def test_labels(labels: dict[str, str], expected: dict[str, Any]) -> None:
             {"weight": {"cpu": 40_000, "memory": GI}},
         ),
         ({"shared-weight": ""}, {"weight": None}),
+        ({"shared-weight": '{"cpu":"-1"}'}, {"weight": {"cpu": -1_000}, "unreadable": ()}),
         ({"shared-weight": "{"}, {"weight": None, "unreadable": (("shared-weight", "{"),)}),
         ({"namespaces": '["a","b","a"]'}, {"namespaces": ("a", "b")}),
         ({"namespaces": '"a"'}, {"namespaces": (), "unreadable": (("namespaces", '"a"'),)}),

@@ -193,8 +193,8 @@ INVALID: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
     "negative weight": (
         "team",
         {"annotations": {"shared-weight": '{"cpu":"-2"}'}},
-        "InvalidSharedWeight",
-        ('annotation shared-weight is not a list of non-negative amounts: {"cpu":"-2"}; write it',),
+        "NegativeSharedWeight",
+        ("the shared weight of cpu is -2; it must not be negative",),
     ),
     "absurd min": (
         "team",

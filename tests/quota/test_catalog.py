@@ -239,3 +239,14 @@ def test_a_child_is_in_the_tree_of_its_parent() -> None:
     book = make_book(root, A)
     assert set(book.trees()) == {"t1"}
     assert book.registry.specs["a"].tree_id == "t1"
+
+
+def test_a_negative_weight_of_a_resource_that_max_does_not_name_is_refused() -> None:
+    """Weights are filled in for the resources of max before they are checked."""
+    book = make_book(quota("a", max=8))
+    book.upsert(replace(quota("a", max=8), weight={"x.com/y": -2}))
+    book.settle()
+    problem = book.problem_of("a")
+    assert problem is not None
+    assert (problem.fault, problem.key) == (QuotaFault.NEGATIVE_SHARED_WEIGHT, "x.com/y")
+    assert book.registry.specs["a"].weight == {"cpu": 8}

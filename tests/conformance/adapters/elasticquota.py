@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 from tests.conformance.cases import UnsupportedCaseError
@@ -64,7 +65,10 @@ from koord.core.quota.tree import make_tree
 from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
 from koord.core.quota.validation import check_spec
 from koord.core.selectors import Operator, Requirement, SelectorTerm
+from koord.core.units import format_amount
 from koord.kube.root_quota import make_body
+from koord.kube.translate.quotas import translate_quota
+from koord.kube.wire import WireElasticQuota
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -104,22 +108,50 @@ REASONS = {
 
 
 def make_spec(quota: Mapping[str, Any]) -> QuotaSpec:
-    return QuotaSpec(
-        name=quota.get("name", ""),
-        namespace=quota.get("namespace", ""),
-        parent=quota.get("parent") or ROOT,
-        is_parent=quota.get("isParent", False),
-        lends=quota.get("allowLent", True),
-        min=quota.get("min") or {},
-        max=quota.get("max") or {},
-        weight=quota.get("sharedWeight"),
-        tree_id=quota.get("treeId") or "",
-        is_tree_root=quota.get("isRoot", False),
-        is_forced=quota.get("allowForceUpdate", False),
-        namespaces=tuple(quota.get("namespaces") or ()),
-        strict_keys=tuple(quota.get("maxStrictCheckResourceKeys") or ()),
-        admission=quota.get("admission"),
-    )
+    """Read a quota with our decoder, from the object that a case is about."""
+    labels = {
+        keys.PARENT: quota.get("parent"),
+        keys.TREE_ID: quota.get("treeId"),
+        keys.IS_PARENT: quota.get("isParent"),
+        keys.ALLOW_LENT_RESOURCE: quota.get("allowLent"),
+        keys.IS_ROOT: quota.get("isRoot"),
+        keys.ALLOW_FORCE_UPDATE: quota.get("allowForceUpdate"),
+    }
+    annotations = {
+        keys.SHARED_WEIGHT: _write(quota.get("sharedWeight")),
+        keys.ADMISSION: _write(quota.get("admission")),
+        keys.NAMESPACES: quota.get("namespaces"),
+        keys.MAX_STRICT_CHECK_RESOURCE_KEYS: quota.get("maxStrictCheckResourceKeys"),
+    }
+    manifest = {
+        "metadata": {
+            "name": quota.get("name", ""),
+            "namespace": quota.get("namespace", ""),
+            "labels": {
+                key: str(value).lower() if isinstance(value, bool) else value
+                for key, value in labels.items()
+                if value is not None
+            },
+            "annotations": {
+                key: value if isinstance(value, str) else json.dumps(value)
+                for key, value in annotations.items()
+                if value is not None
+            },
+        },
+        "spec": {"min": _write(quota.get("min")), "max": _write(quota.get("max"))},
+    }
+    wire = msgspec.json.decode(json.dumps(manifest), type=WireElasticQuota)
+    return translate_quota(wire)
+
+
+def _write(amounts: Any) -> Any:
+    """Write amounts in the units of the cases as quantities; what is none stays as it is."""
+    if not isinstance(amounts, dict):
+        return amounts
+    return {
+        key: format_amount(key, amount) if isinstance(amount, int) else amount
+        for key, amount in amounts.items()
+    }
 
 
 def make_rules(options: Mapping[str, bool] | None) -> QuotaRules:

@@ -335,5 +335,10 @@ def fill_in(spec: QuotaSpec, registry: ActiveQuotas) -> QuotaSpec:
 
 
 def fill_in_weight(weight: Amounts | None, largest: Amounts) -> Amounts:
-    """Return the weight of every resource that max names: as written, or else its max."""
-    return {key: (weight or {}).get(key, amount) for key, amount in largest.items()}
+    """Return the weight of every resource that max names: as written, or else its max.
+
+    Negative weights of other resources stay, for the check that refuses the quota.
+    """
+    written = weight or {}
+    refused = {key: amount for key, amount in written.items() if amount < 0}
+    return refused | {key: written.get(key, amount) for key, amount in largest.items()}

@@ -131,7 +131,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         lends=labels.get(keys.ALLOW_LENT_RESOURCE) != "false",
         min=_parse_amounts(bytes(wire.spec.min)),
         max=_parse_amounts(bytes(wire.spec.max)),
-        weight=_read_amounts(SHARED_WEIGHT, annotations, unreadable),
+        weight=_read_weight(annotations, unreadable),
         tree_id=labels.get(keys.TREE_ID, ""),
         is_tree_root=labels.get(keys.IS_ROOT) == "true",
         ignores_default_tree=labels.get(keys.IGNORE_DEFAULT_TREE) == "true",
@@ -178,6 +178,18 @@ def _read_amounts(
     if found is None:
         return None
     return {_rename(name): _count(name, quantity) for name, quantity in found.items()}
+
+
+def _read_weight(
+    annotations: Mapping[str, str], unreadable: list[tuple[str, str]]
+) -> Amounts | None:
+    """Read weights; negative ones are for the core to report, as those of ``min`` and ``max``."""
+    if isinstance(SHARED_WEIGHT.read(annotations), InvalidObject):
+        with suppress(msgspec.DecodeError, ValueError):
+            weight = _parse_amounts(annotations[SHARED_WEIGHT.key].encode())
+            if any(amount < 0 for amount in weight.values()):
+                return weight
+    return _read_amounts(SHARED_WEIGHT, annotations, unreadable)
 
 
 def _read_selector(
