@@ -12,7 +12,7 @@ from tests.controllers.test_preemption import Stage as PreemptionStage
 from tests.controllers.test_status_controller import Policy
 from tests.isolation.plays import NAMES, Patch, is_bad, play
 
-from koord.controllers.preemption import _Phase
+from koord.controllers.preemption_run import Phase
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.controllers.status_controller import ChangedInputs, StatusController
 from koord.core.state import ClusterState
@@ -198,7 +198,7 @@ def preemptions(patch: Patch) -> list[str]:
     for name in NAMES:
         nomination = SimpleNamespace(unit=name, victims=())
         controller._runs[name] = cast(
-            "Any", SimpleNamespace(nomination=nomination, phase=_Phase.WAITING)
+            "Any", SimpleNamespace(nomination=nomination, phase=Phase.WAITING)
         )
     asyncio.run(controller.look())
     return seen

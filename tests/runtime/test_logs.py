@@ -5,6 +5,7 @@ import json
 import logging
 
 import pytest
+from aiohttp.http_exceptions import LineTooLong
 
 from koord.runtime.logs import JsonFormatter, LogFormat, TextFormatter, configure_logging
 
@@ -62,7 +63,9 @@ def test_message_cannot_forge_a_line():
 
 def test_text_ends_with_the_traceback():
     text = TextFormatter().format(make_record(exc_info=info_of("lost")))
-    assert text.splitlines()[-1] == "RuntimeError: lost"
+    assert text.splitlines()[-1] == "  RuntimeError: lost", (
+        "indented: no line can be taken for a record"
+    )
 
 
 @pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
@@ -98,3 +101,13 @@ def test_all_records_go_to_one_stream_in_one_format(root_logger, log_format):
     assert len(lines) == 1
     assert lines[0].startswith("{") == (log_format is LogFormat.JSON)
     assert len(root_logger.handlers) == 1
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_requests_that_are_no_http_are_not_logged():
+    stream, log = io.StringIO(), logging.getLogger("aiohttp.server")
+    configure_logging(LogFormat.TEXT, stream)
+    for error in (LineTooLong(b"x" * 10_000, 8190), ValueError("ours")):
+        log.error("Error handling request", exc_info=error)
+    assert stream.getvalue().count("Error handling") == 1
+    assert "ours" in stream.getvalue()

@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 from koord.api.json_text import MAX_TEXT
 from koord.api.parse import InvalidObject, Problem, cut, parse_value
 from koord.api.resource import ResourceList
+from koord.api.yaml_text import UnicodeLoader
 
 NAME: Final = "gpu-shared-resource-templates"
 NAMESPACE: Final = "koordinator-system"
@@ -49,7 +50,7 @@ def _refuse(value: str, message: str) -> InvalidObject:
     return InvalidObject((Problem(f"data[{KEY}]", cut(value), message),))
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(UnicodeLoader):
     """Refuses keys that are given twice, of which all but one would be lost, and references."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from koord.plain_text import find_half_pair
+
 MAX_TEXT: Final = 64 * 1024
 """Longer texts are rejected unread; all annotations of an object together have 256 KiB."""
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -28,16 +30,15 @@ def load_json(text: str, join_pairs: Callable[[Pairs], dict[str, Any]] = dict) -
         raise ValueError(f"it is longer than {MAX_TEXT} characters")
     value = json.loads(text, object_pairs_hook=join_pairs, parse_constant=_refuse_constant)
     if _SURROGATE.search(text):
-        _refuse_half_pairs(value)
+        refuse_half_pairs(value)
     return value
 
 
-def _refuse_half_pairs(value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = error.object[error.start : error.start + 1].encode("unicode_escape").decode()
-        raise ValueError(f"{half} is only half of a surrogate pair") from error
+def refuse_half_pairs(value: Any) -> None:
+    """Raise ValueError if a text in a decoded value is no Unicode."""
+    half = find_half_pair(json.dumps(value, ensure_ascii=False))
+    if half:
+        raise ValueError(f"{half} is only half of a surrogate pair")
 
 
 def _refuse_constant(name: str) -> Any:

@@ -26,6 +26,7 @@ from koord.api.model import Model
 from koord.api.parse import InvalidObject, Problem, format_field, parse
 from koord.api.podgroup import PodGroup
 from koord.api.resource import ObjectMeta
+from koord.api.yaml_text import UnicodeLoader
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_NODES: Final = 1_000_000
@@ -83,7 +84,7 @@ def _measure(node: yaml.Node, sizes: dict[int, int]) -> int:
     return sizes[id(node)]
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(UnicodeLoader):
     yaml_implicit_resolvers = {  # noqa: RUF012 - as yaml requires
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

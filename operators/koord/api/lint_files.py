@@ -3,11 +3,11 @@
 Everything is read leniently: whether a field is valid is for others to say.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koord.api.json_text import load_json
 from koord.api.keys import quota
 from koord.api.quantity import InvalidQuantityError, parse_quantity
 from koord.api.untyped import to_list, to_map
@@ -116,8 +116,8 @@ def _read_quota(at: int, name: str, namespace: str, document: Mapping[Any, Any])
     tree, parent = (str(labels.get(key) or "") for key in (quota.TREE_ID, quota.PARENT))
     text = to_map(meta.get("annotations")).get(quota.NAMESPACES)
     try:
-        read = json.loads(text) if isinstance(text, str) else ()
-    except ValueError:
+        read = load_json(text) if isinstance(text, str) else ()
+    except (ValueError, RecursionError):
         read = ()
     namespaces = tuple(one for one in to_list(read) if isinstance(one, str))
     most = to_amounts(to_map(document.get("spec")).get("max"))

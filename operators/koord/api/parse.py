@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from koord.api.json_text import load_json
 from koord.api.model import JsonSchema, Model, make_schema
 from koord.caches import cached_by_text
+from koord.plain_text import escape_line
 
 MAX_PROBLEMS: Final = 16
 """More are cut off."""
@@ -80,11 +81,12 @@ def format_field(location: Sequence[int | str]) -> str:
             text += f".{step}" if text else step
         else:
             text += f"[{step}]"
-    return text
+    return escape_line(text)
 
 
 def cut(text: str) -> str:
-    return text if len(text) <= _MAX_VALUE_TEXT else f"{text[:_MAX_VALUE_TEXT]}…"
+    shown = escape_line(text[: _MAX_VALUE_TEXT + 1])
+    return shown if len(shown) <= _MAX_VALUE_TEXT else f"{shown[:_MAX_VALUE_TEXT]}…"
 
 
 def _make_problem(adapter: TypeAdapter[Any], detail: ErrorDetails, at: Location) -> Problem:

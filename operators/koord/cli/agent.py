@@ -15,7 +15,7 @@ from koord.agent.health import Health
 from koord.agent.loop import MANAGER, DeviceAgent
 from koord.agent.nvidia import Nvidia
 from koord.agent.sysfs import Sysfs
-from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail
+from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, say
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError
@@ -59,7 +59,7 @@ def device_agent(
     findings = agent.read()
     if output is Output.JSON:
         made = agent.make(findings, {"name": node_name}, {})
-        typer.echo(json.dumps(made, indent=2))
+        say(json.dumps(made, indent=2))
         return
     configure_logging(LogFormat.TEXT)
     try:
@@ -77,7 +77,7 @@ async def _run(
 ) -> None:
     async with Client(find_credentials(kubeconfig, context), user_agent=MANAGER) as client:
         if interval is None:
-            typer.echo(f"Device {agent.node}: {await agent.report(client, findings)}")
+            say(f"Device {agent.node}: {await agent.report(client, findings)}")
             return
         task = asyncio.ensure_future(agent.run(client, interval))
         # As the first process of a container it would not be ended by the signal itself.

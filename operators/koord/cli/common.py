@@ -1,11 +1,14 @@
 """Options, exit codes and messages that all commands share. Imports only what ``--help`` needs."""
 
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import IntEnum, StrEnum
 from typing import Annotated, Final, NoReturn, TypeAlias
 
 import typer
+
+from koord.plain_text import escape
 
 MAX_SUGGESTIONS: Final = 3
 _MAX_LISTED: Final = 8
@@ -96,13 +99,27 @@ class ExitCode(IntEnum):
     """The cluster cannot be read: no configuration, no answer, or no right to."""
 
 
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text that may quote anything."""
+    typer.echo(escape(text), err=err, nl=nl)
+
+
+def write_document(text: str) -> None:
+    """Write a file of others: to a terminal without what would steer it, else as it is."""
+    typer.echo(escape(text) if sys.stdout.isatty() else text, nl=False)
+
+
+def say_error(message: object) -> None:
+    typer.secho(f"error: {escape(str(message))}", err=True, fg=typer.colors.RED)
+
+
 def fail(message: str, code: ExitCode) -> NoReturn:
-    typer.secho(f"error: {message}", err=True, fg=typer.colors.RED)
+    say_error(message)
     raise typer.Exit(code)
 
 
 def warn(message: str) -> None:
-    typer.secho(f"warning: {message}", err=True, fg=typer.colors.YELLOW)
+    typer.secho(f"warning: {escape(message)}", err=True, fg=typer.colors.YELLOW)
 
 
 def find_similar(name: str, names: Iterable[str]) -> list[str]:

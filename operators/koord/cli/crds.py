@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from koord.api.crdgen import RESOURCES, file_name, render_crd
+from koord.cli.common import say
 
 _FOUND: Final = 1
 
@@ -31,13 +32,13 @@ def crds(
     """
     if check:
         stale = "".join(_find_stale(directory))
-        typer.echo(stale, nl=False)
+        say(stale, nl=False)
         raise typer.Exit(_FOUND if stale else 0)
     directory.mkdir(parents=True, exist_ok=True)
     for resource in RESOURCES:
         path = directory / file_name(resource)
         path.write_text(render_crd(resource), encoding="utf-8")
-        typer.echo(path)
+        say(str(path))
 
 
 def _find_stale(directory: Path) -> Iterator[str]:

@@ -4,7 +4,7 @@ Rich measures and wraps every cell. Where each cell is one line of one style, an
 their widths are all that is needed; everything else is left to rich.
 """
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -13,6 +13,8 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 from typing_extensions import override
+
+from koord.plain_text import escape_line
 
 _Cell: TypeAlias = tuple[str, int, str | Style]
 """Text, width and style."""
@@ -23,6 +25,11 @@ class LineTable(Table):
 
     def __init__(self, padding: int) -> None:
         super().__init__(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
+
+    @override
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row; the text of a cell stays in its line, whoever wrote it."""
+        super().add_row(*map(_in_one_line, cells), **options)
 
     @override
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -50,6 +57,14 @@ class LineTable(Table):
         cells += [_read_cell(cell, "") for cell in column.cells]
         simple = [cell for cell in cells if cell is not None]
         return simple if len(simple) == len(cells) else []
+
+
+def _in_one_line(cell: RenderableType | None) -> RenderableType | None:
+    if isinstance(cell, str):
+        return escape_line(cell)
+    if isinstance(cell, Text) and not cell.plain.isprintable():
+        return Text(escape_line(cell.plain), cell.style)
+    return cell
 
 
 def _read_cell(cell: RenderableType, style: str | Style) -> _Cell | None:

@@ -12,13 +12,14 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from koord.api.job_disruptions import find_disruption_problems
+from koord.api.json_text import refuse_half_pairs
 from koord.api.keys import operators
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint_documents, read_documents
 from koord.api.lint_capacity import find_capacity_problems
 from koord.api.lint_files import Known, Quota
 from koord.api.lint_relations import find_parent_problems, find_relation_problems
 from koord.api.parse import Problem
-from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail
+from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, say
 from koord.cli.output import count_of, print_in
 
 _STDIN: Final = "-"
@@ -136,7 +137,7 @@ def _read_all(names: Iterable[str]) -> tuple[list[tuple[str, object]], bool]:
             documents += ((name, one) for one in _parse(name, _read(name)))
         except (OSError, UnicodeDecodeError, UnreadableError) as error:
             is_complete = False
-            typer.echo(f"{name}: {_describe(error)}", err=True)
+            say(f"{name}: {_describe(error)}", err=True)
     return documents, is_complete
 
 
@@ -168,9 +169,11 @@ def _parse(name: str, text: str) -> list[object]:
     if not name.endswith(".json"):
         return list(read_documents(text))
     try:
-        return [json.loads(text)]  # tabs are no YAML
-    except ValueError as error:
+        value = json.loads(text)  # tabs are no YAML
+        refuse_half_pairs(value)
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"is not JSON: {error}") from error
+    return [value]
 
 
 def _describe(error: Exception) -> str:

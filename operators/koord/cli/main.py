@@ -20,6 +20,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
+from koord.cli.common import say
+
 
 class Command(NamedTuple):
     """Where a command is defined, and its summary."""
@@ -121,7 +123,7 @@ app = typer.Typer(
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"koord {version_of('koord-operators')}")
+        say(f"koord {version_of('koord-operators')}")
         raise typer.Exit
 
 

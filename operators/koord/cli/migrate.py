@@ -14,8 +14,8 @@ from koord.api.lint import MAX_FILE_BYTES, UnreadableError, read_documents
 from koord.api.migration.documents import Rewritten
 from koord.api.migration.koordinator import to_koordinator
 from koord.api.migration.rewrite import migrate as to_ours
-from koord.cli.common import ExitCode, fail
-from koord.cli.output import count_of
+from koord.cli.common import ExitCode, fail, say, write_document
+from koord.cli.output import count_of, safe_yaml
 
 _LOST: Final = 1
 _SEPARATOR: Final = re.compile(r"^---(?=\s|$)[ \t]*\n?", re.MULTILINE)
@@ -65,7 +65,7 @@ def migrate(
         for file in files:
             _change(file, _render([pair for pair in pairs if pair[0].file == file]))
     else:
-        typer.echo(_render(pairs), nl=False)
+        write_document(_render(pairs))
     raise typer.Exit(_LOST if _report(chunks, results) else 0)
 
 
@@ -109,7 +109,8 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _dump(document: Any) -> str:
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
+    options: dict[str, Any] = {"Dumper": _Dumper, "sort_keys": False, "width": 10_000}
+    return safe_yaml(lambda wide: yaml.dump(document, allow_unicode=wide, **options))
 
 
 def _change(file: str, text: str) -> None:
@@ -128,8 +129,8 @@ def _report(chunks: list[Chunk], results: list[Rewritten | None]) -> int:
         changed += result.documents != [chunk.document]
         for where, key, advice in dict.fromkeys(result.lost):
             lost += 1
-            typer.echo(f"{chunk.file}: {where}: {key}: {advice}", err=True)
-    typer.echo(
+            say(f"{chunk.file}: {where}: {key}: {advice}", err=True)
+    say(
         f"{count_of(objects, 'object')} read, {changed} rewritten, "
         f"{count_of(lost, 'remark')} above",
         err=True,

@@ -14,7 +14,9 @@ from rich.measure import Measurement
 
 from koord.cli.common import Output, TreeOutput
 from koord.cli.line_table import LineTable
+from koord.cli.safe_console import SafeConsole
 from koord.core.units import format_amount, is_in_bytes
+from koord.plain_text import escape, escape_line, is_plain
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -25,7 +27,7 @@ _UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 
 
 
 def make_console() -> Console:
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = SafeConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDTH_OF_FILES
     return console
@@ -54,7 +56,7 @@ def print_in(
         case Output.YAML:
             console.file.write(to_yaml(document()))
         case Output.NAME:
-            console.file.write("".join(f"{name}\n" for name in names()))
+            console.file.write("".join(f"{escape_line(name)}\n" for name in names()))
         case Output.SVG:
             console.file.write(to_svg(text()))
         case _:
@@ -65,7 +67,7 @@ def to_svg(text: Iterable[RenderableType]) -> str:
     from koord.cli.svg import draw_svg  # noqa: PLC0415 - only pictures need it
 
     parts = list(text)
-    console = Console(file=io.StringIO(), width=_WIDTH_OF_FILES, highlight=False, markup=False)
+    console = SafeConsole(file=io.StringIO(), width=_WIDTH_OF_FILES, highlight=False, markup=False)
     with console.capture() as capture:
         for part in parts:
             console.print(part)
@@ -77,11 +79,19 @@ def to_yaml(document: Any) -> str:
     import yaml  # noqa: PLC0415 - slow to import
 
     plain = msgspec.to_builtins(document, enc_hook=str)
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
+    return safe_yaml(
+        lambda wide: yaml.safe_dump(plain, sort_keys=False, width=120, allow_unicode=wide)
+    )
+
+
+def safe_yaml(dump: Callable[[bool], str]) -> str:
+    """Return what ``dump`` writes; if it is not all printable, with escapes for all of Unicode."""
+    text = dump(True)
+    return text if is_plain(text) else dump(False)
 
 
 def to_json(document: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(document, enc_hook=str)).decode()
+    return escape(msgspec.json.format(msgspec.json.encode(document, enc_hook=str)).decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +170,11 @@ def write_graph(name: str, nodes: Iterable[GraphNode], output: TreeOutput) -> st
 
     graph: nx.DiGraph[str] = nx.DiGraph(name=name)
     for node in nodes:
-        graph.add_node(node.id, label="\n".join(node.lines), **node.attributes)
+        texts = {key: escape(one) for key, one in node.attributes.items() if isinstance(one, str)}
+        label = "\n".join(map(escape_line, node.lines))
+        graph.add_node(escape(node.id), label=label, **{**node.attributes, **texts})
         if node.parent is not None:
-            graph.add_edge(node.parent, node.id)
+            graph.add_edge(escape(node.parent), escape(node.id))
     return "\n".join(_write_dot(graph) if output is TreeOutput.DOT else nx.generate_graphml(graph))
 
 

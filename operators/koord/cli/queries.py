@@ -23,6 +23,7 @@ from koord.cli.common import (
     TreeOutput,
     complete_namespace,
     list_names_for,
+    say,
     suggest,
 )
 from koord.cli.common import Namespace as OnlyIn
@@ -316,12 +317,12 @@ def version(
 
       koord version --server
     """
-    typer.echo(f"koord      {version_of('koord-operators')}")
-    typer.echo(f"Python     {platform.python_version()}")
+    say(f"koord      {version_of('koord-operators')}")
+    say(f"Python     {platform.python_version()}")
     if server:
         from koord.cli.explain_view import ask_version
 
-        typer.echo(f"Kubernetes {ask_version(kubeconfig, context)}")
+        say(f"Kubernetes {ask_version(kubeconfig, context)}")
 
 
 reservation = typer.Typer(

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from koord.api.keys import operators
-from koord.cli.common import ExitCode, fail
+from koord.cli.common import ExitCode, fail, say
 from koord.cli.connection import open_client, path_in
 from koord.cli.leases import DEFAULT_NAMESPACE, NAMES, get_lease, make_leader
 from koord.cli.output import count_of
@@ -47,18 +47,18 @@ async def _release(kubeconfig: str, context: str, way: Way) -> None:
         held = await _list_held(client)
         for quota in held:
             going = ", which is being deleted" if quota.metadata.deletion_timestamp else ""
-            typer.echo(f"quota {quota.key}{going}")
+            say(f"quota {quota.key}{going}")
         if not held:
-            typer.echo("No quota with our finalizer is there; nothing to do.")
+            say("No quota with our finalizer is there; nothing to do.")
             return
         if way.dry_run:
-            typer.echo(f"The finalizer would be taken off {count_of(len(held), 'quota')}.")
+            say(f"The finalizer would be taken off {count_of(len(held), 'quota')}.")
             return
         await _check_that_nobody_leads(client)
         if not way.yes and not typer.confirm("Take our finalizer off all of these?"):
             raise typer.Exit(ExitCode.NOT_WELL)
         problems = [one for one in await asyncio.gather(*(_patch(client, q) for q in held)) if one]
-        typer.echo(f"{count_of(len(held) - len(problems), 'quota')} released.")
+        say(f"{count_of(len(held) - len(problems), 'quota')} released.")
         if problems:
             fail(problems[0], ExitCode.UNREADABLE)
 

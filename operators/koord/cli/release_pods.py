@@ -16,7 +16,7 @@ import typer
 
 from koord.api.gang import parse_pod_gang
 from koord.api.keys import operators
-from koord.cli.common import ExitCode, fail, suggest, warn
+from koord.cli.common import ExitCode, fail, say, suggest, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.output import count_of
 from koord.cli.workload_target import JOB_LABEL
@@ -140,10 +140,10 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> N
         _describe(waiting, len(waiting) if way.dry_run else _MAX_SHOWN)
         pods = [pod for pod in waiting if pod.gate is not None]
         if not pods:
-            typer.echo("No pod with our gate is there; nothing to do.")
+            say("No pod with our gate is there; nothing to do.")
             return
         if way.dry_run:
-            typer.echo(f"{count_of(len(pods), 'pod')} would be released.")
+            say(f"{count_of(len(pods), 'pod')} would be released.")
             return
         if not way.yes and not typer.confirm(f"Take the gate off {count_of(len(pods), 'pod')}?"):
             raise typer.Exit(ExitCode.NOT_WELL)
@@ -179,9 +179,9 @@ async def _list(client: Client, path: str, selector: str) -> list[_Pod]:
 
 def _describe(waiting: Sequence[_Pod], shown: int) -> None:
     for pod in waiting[:shown]:
-        typer.echo(f"pod {pod.key}: {pod.foresee()}")
+        say(f"pod {pod.key}: {pod.foresee()}")
     if len(waiting) > shown:
-        typer.echo(f"… and {len(waiting) - shown} more; --dry-run lists all")
+        say(f"… and {len(waiting) - shown} more; --dry-run lists all")
     ours = sum(pod.is_ours for pod in waiting)
     if ours:
         warn(
@@ -199,7 +199,7 @@ async def _patch_all(client: Client, pods: Sequence[_Pod]) -> None:
             return await _patch(client, pod)
 
     problems = [one for one in await asyncio.gather(*map(patch, pods)) if one]
-    typer.echo(f"{count_of(len(pods) - len(problems), 'pod')} released.")
+    say(f"{count_of(len(pods) - len(problems), 'pod')} released.")
     if problems:
         hint = _PROTECTED if any("koord-protect" in one for one in problems) else problems[0]
         fail(f"{count_of(len(problems), 'pod')} could not be released: {hint}", ExitCode.UNREADABLE)

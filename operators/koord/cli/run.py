@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from koord.api import Compat
+from koord.cli.common import say_error
 from koord.kube.config import find_credentials
 from koord.kube.election import LeadershipLost
 from koord.kube.errors import KubeError
@@ -123,7 +124,7 @@ def _fail(message: str, status: int = EXIT_USAGE) -> NoReturn:
 
 
 def _say(message: str) -> None:
-    typer.secho(f"error: {message}", err=True, fg=typer.colors.RED)
+    say_error(message)
 
 
 def _leave(status: int) -> NoReturn:

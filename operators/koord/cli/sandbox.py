@@ -13,9 +13,10 @@ from typing import Annotated, Final, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from koord.cli.common import say, say_error
+from koord.cli.safe_console import SafeConsole
 from koord.demo import DemoError
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_shapes, load_shape
 from koord.sandbox.binaries import KUBECTL, find_binaries
@@ -37,8 +38,8 @@ sandbox = typer.Typer(
     help="A real Kubernetes control plane on this machine, without containers.",
     no_args_is_help=True,
 )
-_out = Console(highlight=False, soft_wrap=True)
-_err = Console(highlight=False, soft_wrap=True, stderr=True)
+_out = SafeConsole(highlight=False, soft_wrap=True)
+_err = SafeConsole(highlight=False, soft_wrap=True, stderr=True)
 
 
 class SandboxOutput(StrEnum):
@@ -291,16 +292,16 @@ def demo(
     """
     from koord.demo.show import show  # noqa: PLC0415 - slow to import, unlike the sandbox
 
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     try:
         with _ending_on_signals():
             show(console, keep=keep)
     except KeyboardInterrupt:
         raise typer.Exit(_BY_SIGNAL + signal.SIGINT) from None
     except (DemoError, SandboxError) as error:
-        typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
+        say_error(error)
         for note in getattr(error, "__notes__", ()):
-            typer.echo(note, err=True)
+            say(note, err=True)
         raise typer.Exit(_FAILED) from None
 
 

@@ -11,8 +11,10 @@ from html import escape, unescape
 from typing import Final
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+
+from koord.cli.safe_console import SafeConsole
 
 MAX_COLUMNS: Final = 120
 _BLACK: Final = "fill: #000000"
@@ -49,7 +51,7 @@ svg {{ color: #e6edf3 }}
 
 def draw_svg(parts: Iterable[RenderableType], width_of_text: int) -> str:
     """Draw what is printed; lines longer than ``MAX_COLUMNS`` are folded."""
-    console = Console(
+    console = SafeConsole(
         record=True,
         file=io.StringIO(),
         width=min(width_of_text, MAX_COLUMNS),

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from koord.plain_text import escape_line
+
 MAX_TEXT: Final = 1024
 """Length of every text, in characters."""
 MAX_LISTED: Final = 8
@@ -18,7 +20,9 @@ MAX_NAMES: Final = 4
 
 
 def cut(text: str, limit: int = MAX_QUOTED) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    """Return a text in one printable line, at most ``limit`` long, whoever wrote it."""
+    shown = escape_line(text[: limit + 1])  # one more, so that it is seen whether any is cut off
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def format_time(seconds: float) -> str:

@@ -19,6 +19,7 @@ from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
 from koord.kube.objects import ObjectRef
+from koord.plain_text import escape
 
 MAX_NOTE: Final = 1024
 """The API server refuses longer notes."""
@@ -156,6 +157,7 @@ class EventRecorder:
 
 
 def _cut(note: str) -> str:
+    note = escape(note)
     raw = note.encode()
     if len(raw) <= MAX_NOTE:
         return note

@@ -22,6 +22,7 @@ from koord.kube.client import Client, Media
 from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from koord.kube.objects import ObjectRef
 from koord.kube.retry import Backoff, is_transient
+from koord.plain_text import escape
 
 QUIET_SECONDS: Final = 0.3
 PATIENCE_SECONDS: Final = 1.5
@@ -354,7 +355,7 @@ def _render_condition(
         "type": condition.type,
         "status": status,
         "reason": condition.reason,
-        "message": condition.message,
+        "message": escape(condition.message),
         _TRANSITION: since or format_time(now),
     }
     if condition.observed_generation is not None:

@@ -21,6 +21,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from koord.plain_text import escape
 from koord.runtime.guests import Guest, GuestLimits, Guests, count_descriptors
 from koord.runtime.settings import Address
 
@@ -177,8 +178,8 @@ class _Pages:
             state = await self._sources.state()
         except TimeoutError:
             return web.Response(status=503, text="a plan takes long; try again\n")
-        body = msgspec.json.format(state, indent=2)
-        return web.Response(body=body, content_type="application/json")
+        text = escape(msgspec.json.format(state, indent=2).decode())
+        return web.Response(text=text, content_type="application/json")
 
 
 def _is_local(remote: str | None) -> bool:

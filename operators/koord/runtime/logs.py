@@ -13,9 +13,13 @@ import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
+from textwrap import indent
 from typing import Any, Final, TextIO
 
+from aiohttp.http_exceptions import HttpProcessingError
 from typing_extensions import override
+
+from koord.plain_text import escape, escape_line
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _KOPF_INTERNALS = frozenset({"k8s_skip", "settings"})
@@ -37,7 +41,13 @@ def configure_logging(log_format: LogFormat, stream: TextIO | None = None) -> No
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    logging.getLogger("aiohttp.server").addFilter(_is_ours)
     root.setLevel(logging.INFO)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a record is not about a request that is no HTTP: strangers must not fill the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 class LastProblem(logging.Handler):
@@ -87,7 +97,7 @@ class JsonFormatter(logging.Formatter):
         line = _head_of(record) | fields_of(record)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return escape(json.dumps(line, ensure_ascii=False))
 
 
 class TextFormatter(logging.Formatter):
@@ -96,11 +106,14 @@ class TextFormatter(logging.Formatter):
     @override
     def format(self, record: logging.LogRecord) -> str:
         head = _head_of(record)
-        message = head["message"].replace("\n", "\\n")
+        message = escape_line(head["message"])
         parts = [head["time"], f"{head['level']:<7}", head["logger"], message]
         parts += [f"{key}={_quote(value)}" for key, value in fields_of(record).items()]
         line = " ".join(parts)
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        # Indented: no line of an error can be taken for a record.
+        return f"{line}\n{indent(escape(self.formatException(record.exc_info)), '  ')}"
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -133,4 +146,4 @@ def _head_of(record: logging.LogRecord) -> dict[str, str]:
 def _quote(value: object) -> str:
     text = str(value)
     is_plain = text.isprintable() and not set(text) & set(' "=')
-    return text if text and is_plain else json.dumps(text, ensure_ascii=False)
+    return text if text and is_plain else escape(json.dumps(text, ensure_ascii=False))

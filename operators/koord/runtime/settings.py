@@ -28,6 +28,7 @@ from pydantic_core import ErrorDetails
 
 from koord.api import Compat
 from koord.api.quantity import parse_duration_seconds
+from koord.api.yaml_text import load_yaml
 from koord.core.device.health import RECOVERY_SECONDS
 from koord.core.device.vendors import CLASS_OF
 from koord.core.framework.plugin import Plugin
@@ -385,8 +386,8 @@ def load_settings(path: Path) -> Settings:
 
 def parse_settings(text: bytes | str, source: str) -> Settings:
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        document = load_yaml(text)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidConfiguration(source, [f"it is not YAML: {error}"]) from error
     if not isinstance(document, dict):
         raise InvalidConfiguration(source, ["it is not one YAML mapping"])
