@@ -1,173 +1,148 @@
-"""Hostile pods beside ordinary ones: what they cost the others.
+"""The worst inputs of a tenant, on nodes in memory: what each of them costs the others.
 
-    python -m benchmarks.hostile
+    python -m benchmarks.hostile [--only WORD,WORD] [--nodes 1000] [--output json]
 
-Ordinary single pods are created all the time: first alone, then while another namespace creates
-gangs with as many different affinity terms as may be, pods that request names that no node has, a
-group of many gangs that all list each other, and a deep tree of sub-groups. Latencies are those of
-the ordinary pods, from creation to binding.
+For each input: the time to read its largest object, the longest cycle (taking changes in, and one
+plan), the steps of the most expensive cycle as a share of what they may be, the memory it costs,
+and how long an ordinary pod of another namespace waits that comes last. Times are processor times.
+Every input runs in a process of its own. The command fails if any is over its bar.
 """
 
 import argparse
-import json
-import threading
-from collections.abc import Iterator
-from pathlib import Path
-from time import sleep
-from typing import Any
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Final
 
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
-from benchmarks.cluster import Cluster, open_cluster
-from benchmarks.measure import Laboratory, percentile
-from benchmarks.objects import Pod, groups_path, make_group, make_namespace, make_pod, pods_path
-from benchmarks.outage import find_latencies, spread
-from benchmarks.processes import ROOT
-from benchmarks.scenarios import CPU, Who
-from koord.api.keys import gang, operators
+from benchmarks.in_memory import World, rss_mib
+from benchmarks.worst_inputs import Input, find_inputs, pod
 
-ORDINARY, HOSTILE = "ordinary", "hostile"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/koord-system/leases/koord-operators"
-TERMS, SIZE, GANGS, DEPTH = 64, 30, 250, 8
+MOST_OBJECT_SECONDS: Final = 0.2
+MOST_CYCLE_SECONDS: Final = 1.0
+MOST_WAIT_SECONDS: Final = 2.0
+MOST_TIMES_SIZE: Final = 8.0
+"""Memory, as a multiple of what was read."""
+CACHES_MIB: Final = 64.0
+"""Memory besides: bounded caches, and what the allocator keeps."""
+CYCLES: Final = 40
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """The result; latencies are of ordinary pods."""
+class Result(msgspec.Struct, frozen=True):
+    """What one input has cost; ``broken`` names the bars that it is over."""
 
-    nodes: int
-    pods: int
-    hostile_objects: int
-    not_bound: int
-    p50_ms_alone: float
-    p99_ms_alone: float
-    p50_ms_beside: float
-    p99_ms_beside: float
-    leader_stays: bool
+    name: str
+    point: str
+    object_ms: float
+    cycle_ms: float
+    total_s: float
+    steps_share: float
+    too_expensive: int
+    read_mib: float
+    memory_mib: float
+    wait_s: float
+    broken: list[str]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
+    parser.add_argument("--only", default="", metavar="WORD,WORD", help="of names and points")
     parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each of both phases")
-    parser.add_argument(
-        "--json", type=Path, default=ROOT / "build" / "faults" / "hostile.json", metavar="FILE"
-    )
+    parser.add_argument("--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    with open_cluster() as cluster:
-        figures = measure_hostile(cluster, options.nodes, options.seconds)
-    text = msgspec.json.format(msgspec.json.encode(figures), indent=2)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_bytes(text + b"\n")
-    print(text.decode())
+    results, progress = list[Result](), Console(stderr=True)
+    for one in find_inputs(options.only):
+        progress.print(one.name, style="dim")
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+            results.append(alone.submit(measure, one.name, options.nodes).result())
+    if options.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(results), indent=2).decode())
+    else:
+        show(results)
+    sys.exit(any(one.broken for one in results))
 
 
-def measure_hostile(cluster: Cluster, nodes: int, seconds: float) -> Figures:
-    """Run the operators with ordinary pods alone, then with hostile ones beside them."""
-    for name in (ORDINARY, HOSTILE):
-        cluster.box.client.create("/api/v1/namespaces", make_namespace(name))
-    cluster.furnish(nodes, 0)
-    with Laboratory(cluster).make_contender(Who.OPERATORS) as contender:
-        contender.wait_ready()
-        leader = _read_leader(cluster)
-        alone = _look(cluster, contender.scheduler, "a", seconds)
-        attack = _Attack(cluster, contender.scheduler, seconds)
-        attack.start()
-        beside = _look(cluster, contender.scheduler, "b", seconds)
-        attack.join()
-        stays = _read_leader(cluster) == leader
-        contender.check()
-    pods = int(seconds * 4)
-    return Figures(
-        nodes=nodes,
-        pods=pods,
-        hostile_objects=attack.created,
-        not_bound=2 * pods - len(alone) - len(beside),
-        p50_ms_alone=percentile(alone, 50) * 1000,
-        p99_ms_alone=percentile(alone, 99) * 1000,
-        p50_ms_beside=percentile(beside, 50) * 1000,
-        p99_ms_beside=percentile(beside, 99) * 1000,
-        leader_stays=stays,
+def measure(name: str, nodes: int) -> Result:
+    (one,) = (one for one in find_inputs("") if one.name == name)
+    world = World()
+    world.furnish(nodes)
+    before = rss_mib()
+    world.feed(one.make(one.size))
+    wait = wait_for_ordinary_pod(world)
+    world.run(CYCLES)
+    return judge(one, world, wait, rss_mib() - before)
+
+
+def wait_for_ordinary_pod(world: World) -> float:
+    """Return the seconds of planning until an ordinary pod, which comes last, has a node."""
+    kind, body = pod("ordinary")
+    body["metadata"]["namespace"] = "ordinary"
+    began = time.process_time()
+    world.feed([(kind, body)])
+    while not world.placed("ordinary/ordinary") and world.run(1):
+        pass
+    if not world.placed("ordinary/ordinary"):
+        return float("inf")
+    return time.process_time() - began
+
+
+def judge(one: Input, world: World, wait: float, memory: float) -> Result:
+    times, read = world.times, world.bytes_read / (1 << 20)
+    bars = {
+        "object": times.object > MOST_OBJECT_SECONDS,
+        "cycle": times.cycle > MOST_CYCLE_SECONDS,
+        "steps": times.steps > times.budget,
+        "memory": memory > CACHES_MIB + MOST_TIMES_SIZE * read,
+        "wait": wait > MOST_WAIT_SECONDS,
+    }
+    return Result(
+        one.name,
+        one.point,
+        times.object * 1e3,
+        times.cycle * 1e3,
+        times.total,
+        times.steps / max(1, times.budget),
+        times.too_expensive,
+        read,
+        memory,
+        wait,
+        [name for name, is_broken in bars.items() if is_broken],
     )
 
 
-def _read_leader(cluster: Cluster) -> tuple[str, int]:
-    """Return who leads, and how often that has changed."""
-    spec = cluster.box.client.get(LEASE)["spec"]
-    return spec["holderIdentity"], spec.get("leaseTransitions", 0)
-
-
-def _look(cluster: Cluster, scheduler: str, prefix: str, seconds: float) -> list[float]:
-    """Create ordinary pods, four a second; return how long each waited."""
-    cluster.forget_writes()
-    for number in spread(int(seconds * 4), seconds):
-        pod = Pod(ORDINARY, f"{prefix}-{number}", CPU, scheduler, gated=True)
-        cluster.box.client.create(pods_path(ORDINARY), make_pod(pod))
-    sleep(5.0)
-    return list(find_latencies(cluster.read_writes(), ORDINARY))
-
-
-class _Attack(threading.Thread):
-    """Creates hostile objects, evenly over the time."""
-
-    def __init__(self, cluster: Cluster, scheduler: str, seconds: float) -> None:
-        super().__init__(name="attack", daemon=True)
-        self.created = 0
-        self._client = cluster.box.client
-        self._scheduler = scheduler
-        self._seconds = seconds
-
-    def run(self) -> None:
-        bodies = [*self._make_all()]
-        for at in spread(len(bodies), self._seconds * 0.9):
-            path, body = bodies[at]
-            self._client.create(path, body)
-            self.created += 1
-
-    def _make_all(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        names = [f"{HOSTILE}/closure-{at:03}" for at in range(GANGS)]
-        for at in range(GANGS):
-            yield _make_group(f"closure-{at:03}", 1, {gang.GROUPS: json.dumps(names)})
-            yield pods_path(HOSTILE), self._make_pod(f"closure-{at:03}-0", f"closure-{at:03}")
-            made_up = self._make_pod(f"made-up-{at:03}")
-            requests = {f"example.com/r{at}-{more}": "1" for more in range(50)}
-            resources = {"requests": requests, "limits": requests}
-            made_up["spec"]["containers"][0]["resources"] = resources
-            yield pods_path(HOSTILE), made_up
-        for job in range(4):
-            yield _make_group(f"terms-{job}", SIZE, {})
-            for member in range(SIZE):
-                body = self._make_pod(f"terms-{job}-{member}", f"terms-{job}")
-                terms = [_make_term(f"{job}-{member}-{at}") for at in range(TERMS)]
-                body["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: terms}}
-                yield pods_path(HOSTILE), body
-        tree = [
-            {"name": f"s{at}", "minMember": 1, "parent": f"s{at - 100}" if at >= 100 else ""}
-            for at in range(100 * DEPTH)
-        ]
-        yield _make_group("tree", 10, {operators.SUB_GROUPS: json.dumps({"groups": tree})})
-        for at in range(50):
-            body = self._make_pod(f"tree-{at}", "tree")
-            body["metadata"]["annotations"] = {operators.SUB_GROUP: f"s{at * 16}"}
-            yield pods_path(HOSTILE), body
-
-    def _make_pod(self, name: str, group: str = "") -> dict[str, Any]:
-        return make_pod(Pod(HOSTILE, name, CPU, self._scheduler, group=group, gated=True))
-
-
-def _make_group(name: str, members: int, annotations: dict[str, str]) -> tuple[str, dict[str, Any]]:
-    group = make_group(name, members)
-    group["metadata"] |= {"namespace": HOSTILE, "annotations": annotations}
-    return groups_path(HOSTILE), group
-
-
-def _make_term(key: str) -> dict[str, Any]:
-    """Return a term that differs from all others and selects all pods of the namespace."""
-    lacking = {"key": f"no-{key}", "operator": "DoesNotExist"}
-    return {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchExpressions": [lacking]},
-    }
+def show(results: list[Result]) -> None:
+    table = Table("input", "meant for")
+    for title in (
+        "object ms",
+        "cycle ms",
+        "all s",
+        "steps",
+        "too expensive",
+        "MiB",
+        "of",
+        "wait s",
+    ):
+        table.add_column(title, justify="right")
+    table.add_column("over")
+    for one in results:
+        table.add_row(
+            one.name,
+            one.point,
+            f"{one.object_ms:.1f}",
+            f"{one.cycle_ms:.0f}",
+            f"{one.total_s:.1f}",
+            f"{one.steps_share:.0%}",
+            str(one.too_expensive),
+            f"{one.memory_mib:.0f}",
+            f"{one.read_mib:.1f}",
+            f"{one.wait_s:.2f}",
+            ", ".join(one.broken),
+        )
+    Console(width=180).print(table)
 
 
 if __name__ == "__main__":

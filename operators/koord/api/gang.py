@@ -387,7 +387,8 @@ def _find_tree_fault(found: SubGroups) -> str:
     names = [one.name for one in found.groups]
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         return f'names "{twice}" twice'
-    if stray := next((one.parent for one in found.groups if one.parent not in {"", *names}), ""):
+    known = {"", *names}
+    if stray := next((one.parent for one in found.groups if one.parent not in known), ""):
         return f'names "{stray}" as a parent, and has no such sub-group'
     reached = {""}
     for _ in range(MAX_LEVELS):

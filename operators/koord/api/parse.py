@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from koord.api.json_text import load_json
 from koord.api.model import JsonSchema, Model, make_schema
-from koord.caches import cached_by_text
+from koord.caches import MIB, cached_by_text
 from koord.plain_text import escape_line
 
 MAX_PROBLEMS: Final = 16
@@ -191,7 +191,7 @@ class JsonAnnotation(Generic[T]):
         return found
 
 
-@cached_by_text()
+@cached_by_text(16 * MIB)  # so that the largest annotation is kept, too
 def _read(annotation: JsonAnnotation[Any], text: str, unknown_fields: UnknownFields) -> Any:
     location = ("metadata", "annotations", annotation.key)
     try:

@@ -6,9 +6,9 @@ Source of the rules: Koordinator's coscheduling (PodGroup, gang annotations, gan
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.gang_history import Episode
@@ -114,16 +114,28 @@ class SubGroupTree:
     root: SubGroup
     groups: tuple[SubGroup, ...]
 
-    @cached_property
-    def by_name(self) -> Mapping[str, SubGroup]:
-        return {self.root.name: self.root, **{one.name: one for one in self.groups}}
+    def __hash__(self) -> int:
+        return self._hash
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.root, self.groups))
+
+    def rooted(self, min_member: int) -> "SubGroupTree":
+        """Return the tree with another minimum of the gang itself."""
+        return self if self.root.min_member == min_member else _root(self, min_member)
+
+    @property
+    def index(self) -> "TreeIndex":
+        return _index_of(self)
+
+    @property
+    def by_name(self) -> Mapping[str, SubGroup]:
+        return self.index.by_name
+
+    @property
     def below(self) -> Mapping[str, tuple[SubGroup, ...]]:
-        found: dict[str, list[SubGroup]] = {name: [] for name in self.by_name}
-        for one in self.groups:
-            found[one.parent].append(one)
-        return {name: tuple(groups) for name, groups in found.items()}
+        return self.index.below
 
     def find(self, name: str) -> str:
         """Return the sub-group of a pod that names ``name``: the gang itself if there is none."""
@@ -136,53 +148,122 @@ class SubGroupTree:
             name = self.by_name[name].parent
         return name == parent
 
-    def count(self, name: str, members: Mapping[str, int]) -> int:
-        """Return how many members a sub-group and those below it have."""
-        own = members.get(name, 0)
-        return own + sum(self.count(one.name, members) for one in self.below[name])
+
+class TreeIndex:
+    """Where the sub-groups of a tree are.
+
+    It takes more memory than the tree, so it is kept only for trees that were asked about lately.
+    """
+
+    def __init__(self, tree: SubGroupTree) -> None:
+        self.by_name: Mapping[str, SubGroup] = {
+            tree.root.name: tree.root,
+            **{one.name: one for one in tree.groups},
+        }
+        below: dict[str, list[SubGroup]] = {name: [] for name in self.by_name}
+        for one in tree.groups:
+            below[one.parent].append(one)
+        self.below: Mapping[str, tuple[SubGroup, ...]] = {
+            name: tuple(groups) for name, groups in below.items()
+        }
+        self.upwards: tuple[SubGroup, ...] = tuple(reversed([*self._downwards(tree.root)]))
+        """All of them, each after those below it."""
+
+    def _downwards(self, root: SubGroup) -> Iterator[SubGroup]:
+        left = [root]
+        while left:
+            one = left.pop()
+            yield one
+            left += self.below[one.name]
+
+
+_TREES: Final = 16
+"""Trees with as many sub-groups as may be take half a megabyte each with their index."""
+
+
+@lru_cache(maxsize=_TREES)
+def _root(tree: SubGroupTree, min_member: int) -> SubGroupTree:
+    return replace(tree, root=replace(tree.root, min_member=min_member))
+
+
+@lru_cache(maxsize=_TREES)
+def _index_of(tree: SubGroupTree) -> TreeIndex:
+    return TreeIndex(tree)
+
+
+def fill(tree: SubGroupTree, members: Counter[str]) -> "FilledTree":
+    """Return the tree with so many members; the same value for the same members asked lately."""
+    return _fill(tree, frozenset(members.items()))
+
+
+@lru_cache(maxsize=_TREES)
+def _fill(tree: SubGroupTree, members: frozenset[tuple[str, int]]) -> "FilledTree":
+    return FilledTree(tree, Counter(dict(members)))
 
 
 class FilledTree:
-    """The sub-groups of a gang with so many members each; answers are remembered.
+    """The sub-groups of a gang with so many members each; see :func:`fill`.
 
-    ``members`` has the number of those that are in a sub-group and in none below it.
+    ``members`` has the number of those that are in a sub-group and in none below it. All is counted
+    in one pass: there may be a thousand sub-groups, and each is asked about.
     """
 
     def __init__(self, tree: SubGroupTree, members: Counter[str]) -> None:
         self.tree = tree
         self.members = members
-        self._counts: dict[str, int] = {}
-        self._useful: dict[str, int] = {}
-        self._short: dict[str, tuple[SubGroup, ...]] = {}
+        self._index = tree.index
+        self._counts = dict.fromkeys(self._index.by_name, 0) | members
+        self._useful = dict(self._counts)
+        self._incomplete: set[str] = set()
+        self._lacking: Counter[str] = Counter()
+        """Sub-groups that have incomplete ones right below them, and how many."""
+        for one in self._index.upwards:
+            self._add(one)
+
+    def _add(self, one: SubGroup) -> None:
+        """Count one sub-group for its parent."""
+        name, parent = one.name, one.parent
+        if self._is_short_below(one) or self._useful[name] < one.min_member:
+            self._incomplete.add(name)
+        if name == ROOT:
+            return
+        self._counts[parent] += self._counts[name]
+        if name in self._incomplete:
+            self._lacking[parent] += 1
+        else:
+            self._useful[parent] += self._useful[name]
+
+    def _is_short_below(self, one: SubGroup) -> bool:
+        """Whether too few of the sub-groups right below one are complete."""
+        lacking = self._lacking.get(one.name, 0)
+        if one.min_sub_groups is None or not lacking:
+            return lacking > 0
+        return len(self._index.below[one.name]) - lacking < one.min_sub_groups
 
     def count(self, name: str) -> int:
         """Return how many members a sub-group and those below it have."""
-        if name not in self._counts:
-            below = sum(self.count(one.name) for one in self.tree.below[name])
-            self._counts[name] = self.members[name] + below
         return self._counts[name]
 
     def count_useful(self, name: str) -> int:
         """Return how many members a sub-group has outside incomplete ones below it."""
-        if name not in self._useful:
-            below = sum(self.count_useful(one.name) for one in self._complete_below(name))
-            self._useful[name] = self.members[name] + below
         return self._useful[name]
+
+    def is_short(self, name: str) -> bool:
+        """Whether a sub-group is incomplete."""
+        return name in self._incomplete
 
     def find_short(self, name: str) -> tuple[SubGroup, ...]:
         """Return the incomplete sub-groups that make this one incomplete, or itself."""
-        if name not in self._short:
-            self._short[name] = self._find_short(name)
-        return self._short[name]
+        return tuple(self._find_short(name)) if name in self._incomplete else ()
 
-    def _find_short(self, name: str) -> tuple[SubGroup, ...]:
-        group = self.tree.by_name[name]
-        short = [self.find_short(one.name) for one in self.tree.below[name]]
-        lacking = [missing for missing in short if missing]
-        wanted = len(short) if group.min_sub_groups is None else group.min_sub_groups
-        if len(short) - len(lacking) < wanted:
-            return tuple(one for missing in lacking for one in missing)
-        return (group,) if self.count_useful(name) < group.min_member else ()
+    def _find_short(self, name: str) -> Iterator[SubGroup]:
+        group = self._index.by_name[name]
+        if not self._is_short_below(group):
+            yield group
+            return
+        for one in self._index.below[name]:
+            if one.name in self._incomplete:
+                yield from self._find_short(one.name)
 
     def choose(self, name: str) -> frozenset[str]:
         """Return the complete sub-groups at and below one that start first.
@@ -194,7 +275,7 @@ class FilledTree:
 
     def _choose(self, name: str) -> tuple[list[str], int]:
         """Return the chosen sub-groups, and how many members they have."""
-        group, chosen, count = self.tree.by_name[name], [name], self.members[name]
+        group, chosen, count = self._index.by_name[name], [name], self.members[name]
         complete = self._complete_below(name)
         wanted = len(complete) if group.min_sub_groups is None else group.min_sub_groups
         for at, one in enumerate(complete):
@@ -213,7 +294,7 @@ class FilledTree:
             yield from self._find_useful(one.name)
 
     def _complete_below(self, name: str) -> list[SubGroup]:
-        return [one for one in self.tree.below[name] if not self.find_short(one.name)]
+        return [one for one in self._index.below[name] if one.name not in self._incomplete]
 
 
 @dataclass(frozen=True, slots=True)

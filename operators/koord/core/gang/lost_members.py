@@ -8,10 +8,11 @@ sub-group needs more members than the gang ever had.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.tally import is_placed
-from koord.core.gang_model import ROOT, FilledTree, GangKey, GangSpec, SubGroup, SubGroupTree
+from koord.core.gang_model import ROOT, FilledTree, GangKey, GangSpec, SubGroup, SubGroupTree, fill
 from koord.core.pods import Pod
 
 
@@ -51,10 +52,15 @@ def serves(sub_groups: SubGroupTree | None, sub_group: str, lost: str) -> bool:
     return sub_groups.is_in(sub_group, lost) or sub_groups.is_in(lost, sub_group)
 
 
+_NO_SUB_GROUPS: Final = SubGroupTree(SubGroup(ROOT), ())
+
+
 def _cap(spec: GangSpec, had: int) -> SubGroupTree:
     """Return the sub-groups of a gang, with minima that it has reached before."""
     most = had or 1 << 62
-    tree = spec.sub_groups or SubGroupTree(SubGroup(ROOT), ())
+    tree = spec.sub_groups or _NO_SUB_GROUPS
+    if all(one.min_member <= most for one in tree.groups):
+        return tree.rooted(min(spec.min_member, most))
     return SubGroupTree(
         replace(tree.root, min_member=min(spec.min_member, most)),
         tuple(replace(one, min_member=min(one.min_member, most)) for one in tree.groups),
@@ -72,7 +78,7 @@ def _limit(found: Iterable[Lost], had: int) -> Iterator[Lost]:
 
 
 def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> FilledTree:
-    return FilledTree(tree, Counter(tree.find(pod.sub_group) for pod in pods))
+    return fill(tree, Counter(tree.find(pod.sub_group) for pod in pods))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class _Search:
                 lost = self.find(child.name)
                 found += lost
                 complete += 1  # with what is to be replaced
-            elif self.left.find_short(child.name):
+            elif self.left.is_short(child.name):
                 empty.append(child)
             else:
                 complete += 1

@@ -21,6 +21,8 @@ from koord.core.gang_model import (
     MatchPolicy,
     SubGroup,
     SubGroupTree,
+    TreeIndex,
+    fill,
 )
 from koord.core.plan import Demand, LeftOut
 from koord.core.pods import Pod
@@ -85,7 +87,7 @@ def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[SubGroupCount, ...
             one.min_member,
             present.count(one.name),
             placed.count(one.name),
-            is_complete=not present.find_short(one.name),
+            is_complete=not present.is_short(one.name),
         )
         for one in tree.groups
     )
@@ -110,7 +112,7 @@ def count_useless(cache: GangCache, key: GangKey) -> int:
 def is_placed_whole(cache: GangCache, key: GangKey) -> bool:
     """Whether members with a place make the gang complete; also without sub-groups."""
     tree = _tree_of(cache, key)
-    return tree is None or not _count(tree, find_placed(cache, key)).find_short(ROOT)
+    return tree is None or not _count(tree, find_placed(cache, key)).is_short(ROOT)
 
 
 def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
@@ -119,7 +121,7 @@ def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
     if tree is None:
         return frozenset()
     placed = _count(tree, find_placed(cache, key))
-    return frozenset(one.name for one in tree.groups if placed.find_short(one.name))
+    return frozenset(one.name for one in tree.groups if placed.is_short(one.name))
 
 
 def find_started(cache: GangCache, key: GangKey) -> Callable[[Pod], bool]:
@@ -137,7 +139,7 @@ def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
     if tree is None or not cache.tally(key).foreign:
         return False
     able = (*find_placed(cache, key), *cache.tally(key).plannable.values())
-    return bool(_count(tree, able).find_short(ROOT))
+    return _count(tree, able).is_short(ROOT)
 
 
 def divide_start(cache: GangCache, demand: Demand) -> Division:
@@ -173,7 +175,7 @@ def _tree_of(cache: GangCache, key: GangKey) -> SubGroupTree | None:
     spec = cache.spec(key)
     if spec is None or spec.sub_groups is None:
         return None
-    return replace(spec.sub_groups, root=replace(spec.sub_groups.root, min_member=spec.min_member))
+    return spec.sub_groups.rooted(spec.min_member)
 
 
 def _find_present(cache: GangCache, key: GangKey) -> list[Pod]:
@@ -191,7 +193,7 @@ def _full_name(key: GangKey, group: SubGroup) -> str:
 
 
 def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> FilledTree:
-    return FilledTree(tree, Counter(tree.find(pod.sub_group) for pod in pods))
+    return fill(tree, Counter(tree.find(pod.sub_group) for pod in pods))
 
 
 def _count_short(
@@ -253,8 +255,8 @@ class _Divider:
         self._sizes = Counter({name: len(pods) for name, pods in self.waiting.items()})
         able = self._sizes + self.placed.members
         behind = Counter({name: len(pods) for name, pods in self.behind.items()})
-        self._able = FilledTree(self.tree, able)
-        self._present = FilledTree(self.tree, able + behind)
+        self._able = fill(self.tree, able)
+        self._present = fill(self.tree, able + behind)
         self._order = {name: at for at, name in enumerate(self.tree.by_name)}
 
     @property
@@ -264,11 +266,11 @@ class _Divider:
     def start(self, name: str, least: int = 0) -> None:
         """Start a sub-group as a whole, with at least so many members, or leave it out."""
         tree = self.tree
-        if self._able.find_short(name):
+        if self._able.is_short(name):
             self._leave_out(name)
             return
         chosen = sorted(self._able.choose(name), key=self._order.__getitem__)
-        required = _Requirement(tree, self._sizes, self.placed.members, frozenset(chosen))
+        required = _Requirement(tree.index, self._sizes, self.placed, frozenset(chosen))
         required.settle(name)
         required.take_more(name, least - required.counts.total())
         needs = required.counts.total()
@@ -316,7 +318,7 @@ class _Divider:
         """Whether a sub-group has started, and its members may come one by one."""
         if not self.released.count(name):
             return False
-        return not (self.waits_for_all and self.placed.find_short(name))
+        return not (self.waits_for_all and self.placed.is_short(name))
 
     def _leave_out(self, name: str) -> None:
         """Leave out a sub-group that is incomplete, or starts only after what it belongs to."""
@@ -328,7 +330,7 @@ class _Divider:
         reason: Reason
         if short := self._present.find_short(name):
             reason = MissingMembers(_count_short(gang, short, self._present), full_name)
-        elif self._able.find_short(name):
+        elif self._able.is_short(name):
             reason = blame_gates(behind)
         else:
             parent = tree.by_name[tree.by_name[name].parent]
@@ -349,22 +351,27 @@ class _Divider:
 class _Requirement:
     """Computes how many members of each sub-group must be placed."""
 
-    tree: SubGroupTree
+    index: TreeIndex
     waiting: Mapping[str, int]
-    placed: Mapping[str, int]
+    placed: FilledTree
     chosen: frozenset[str]
     counts: Counter[str] = field(default_factory=Counter)
 
-    def settle(self, name: str) -> None:
-        """Require the minimum of a chosen sub-group and those below it, bottom-up."""
-        for one in self._chosen_below(name):
-            self.settle(one.name)
-        had = self.tree.count(name, self.counts) + self.tree.count(name, self.placed)
-        self.take_more(name, self.tree.by_name[name].min_member - had)
+    def settle(self, name: str) -> int:
+        """Require the minimum of a chosen sub-group and those below it, bottom-up.
+
+        Returns how many members are required in it.
+        """
+        required = sum(self.settle(one.name) for one in self._chosen_below(name))
+        had = required + self.placed.count(name)
+        missing = max(self.index.by_name[name].min_member - had, 0)
+        return required + missing - self.take_more(name, missing)
 
     def take_more(self, name: str, missing: int) -> int:
         """Require more members of a sub-group, its own first; return how many are still missing."""
-        more = min(max(missing, 0), self.waiting.get(name, 0) - self.counts[name])
+        if missing <= 0:
+            return 0
+        more = min(missing, self.waiting.get(name, 0) - self.counts[name])
         self.counts[name] += more
         missing -= more
         for one in self._chosen_below(name):
@@ -372,4 +379,4 @@ class _Requirement:
         return missing
 
     def _chosen_below(self, name: str) -> Iterator[SubGroup]:
-        return (one for one in self.tree.below[name] if one.name in self.chosen)
+        return (one for one in self.index.below[name] if one.name in self.chosen)

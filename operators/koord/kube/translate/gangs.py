@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -143,13 +144,27 @@ def make_sub_groups(settings: GangSettings) -> SubGroupTree | None:
     found = settings.sub_groups
     if found is None:
         return None
-    return SubGroupTree(
-        root=SubGroup(ROOT, min_sub_groups=found.min_sub_groups),
-        groups=tuple(
-            SubGroup(one.name, one.min_member, one.layer, one.parent, one.min_sub_groups)
-            for one in found.groups
-        ),
+    return _share(
+        SubGroupTree(
+            root=SubGroup(ROOT, min_sub_groups=found.min_sub_groups),
+            groups=tuple(
+                SubGroup(one.name, one.min_member, one.layer, one.parent, one.min_sub_groups)
+                for one in found.groups
+            ),
+        )
     )
+
+
+_trees: WeakValueDictionary[int, SubGroupTree] = WeakValueDictionary()
+
+
+def _share(tree: SubGroupTree) -> SubGroupTree:
+    """Return the tree that others have already, if it is equal: members repeat those of gangs."""
+    known = _trees.get(hash(tree))
+    if known == tree:
+        return known
+    _trees[hash(tree)] = tree
+    return tree
 
 
 def translate_constraint(
