@@ -15,7 +15,7 @@ from koord.kube import reflector as module
 from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError, NotFound
-from koord.kube.reflector import Absence, Reflector, Source
+from koord.kube.reflector import Absence, Reflector, Source, WatchTimes
 from koord.kube.retry import Backoff
 from koord.kube.store import Added, Change, Deleted, Modified
 from koord.kube.wire import WireNode
@@ -258,9 +258,9 @@ async def test_broken_connection_resumes_from_its_revision(
 
 
 async def test_silent_watch_is_a_broken_connection(
-    copy: Copy, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    through: Client, kind: Kind, proxy: FaultProxy
 ) -> None:
-    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.5)
+    copy = Copy(through, kind.path, times=WatchTimes(1.0))
     async with copy.running():
         await until(lambda: proxy.open_streams == 1)
         proxy.silence_streams()
@@ -269,11 +269,8 @@ async def test_silent_watch_is_a_broken_connection(
     assert copy.reflector.stats.lists == 1
 
 
-async def test_closed_watch_resumes_from_its_revision(
-    through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
-    copy = Copy(through, kind.path)
+async def test_closed_watch_resumes_from_its_revision(through: Client, kind: Kind) -> None:
+    copy = Copy(through, kind.path, times=WatchTimes(1.0))
     async with copy.running():
         await until(lambda: copy.reflector.stats.watches >= 3)
         await kind.create("a")
@@ -282,12 +279,9 @@ async def test_closed_watch_resumes_from_its_revision(
     assert copy.reflector.stats.errors == 0
 
 
-async def test_watch_with_events_resumes_immediately(
-    through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
+async def test_watch_with_events_resumes_immediately(through: Client, kind: Kind) -> None:
     delays = Delays()
-    copy = Copy(through, kind.path, backoff=delays)
+    copy = Copy(through, kind.path, times=WatchTimes(1.0), backoff=delays)
     async with copy.running():
         for number in range(60):
             await kind.create(f"a-{number}")
@@ -295,6 +289,25 @@ async def test_watch_with_events_resumes_immediately(
     assert copy.reflector.stats.watches >= 3
     # The first stream follows a list, which is not progress of a watch.
     assert len(delays.asked) <= 1
+
+
+def test_a_dead_watch_is_noticed_within_half_a_minute() -> None:
+    times = WatchTimes()
+    assert {times.choose() for _ in range(100)} == set(range(12, 16))
+    assert times.silence + Backoff().cap <= 30
+    assert times.healthy < 12, "a watch that ends as asked is healthy"
+
+
+async def test_quiet_watch_is_continued_without_a_pause(
+    through: Client, kind: Kind, proxy: FaultProxy
+) -> None:
+    """Bookmarks of a quiet kind may say nothing new."""
+    delays = Delays()
+    copy = Copy(through, kind.path, times=WatchTimes(1.0), backoff=delays)
+    async with copy.running():
+        await until(lambda: copy.reflector.stats.watches >= 4)
+    assert delays.asked == []
+    assert copy.reflector.stats.lists == 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -330,10 +343,10 @@ async def test_revision_from_the_future_is_listed_again(
 
 
 async def test_watch_from_the_future_is_detected_by_its_silence(
-    copy: Copy, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    through: Client, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.3)
     monkeypatch.setattr(module, "STALE_SECONDS", 0.5)
+    copy = Copy(through, kind.path, times=WatchTimes(1.0))
     async with copy.running():
         await until(lambda: proxy.open_streams == 1)
         future = {"metadata": {"resourceVersion": "99999999999"}}
@@ -429,10 +442,9 @@ async def test_garbage_in_the_stream_is_listed_again(
 
 
 async def test_periodic_lists(through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
     await kind.create("a")
     monkeypatch.setattr(module, "RELIST_SECONDS", 0.5)
-    copy = Copy(through, kind.path)
+    copy = Copy(through, kind.path, times=WatchTimes(1.0))
     async with copy.running():
         await until(lambda: copy.reflector.stats.lists >= 3)
         assert copy.reflector.synced.is_set()

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.operators.conftest import LEASE, Cluster, read_lease
 from tests.support.operators import run_operators
 
-from koord.kube.reflector import SILENCE_SECONDS
+from koord.kube.reflector import WatchTimes
 
 LEADERSHIP_LOST = 3
 SOON_SECONDS = 5.0
@@ -72,7 +72,7 @@ def test_debug_page_is_served_on_loopback(quiet_cluster: Cluster, tmp_path: Path
     pods = state["reflectors"]["pods"]
     assert pods["synced"]
     assert pods["objects"] == state["pods"] >= 2
-    assert pods["silence_seconds"] < SILENCE_SECONDS
+    assert pods["silence_seconds"] < WatchTimes().silence
     uid = cluster.get_pod("waits")["metadata"]["uid"]
     assert uid in state["blocked"]
     assert state["held_up"] == {}

@@ -11,6 +11,7 @@ import aiohttp
 import kopf
 import pytest
 
+from koord.kube.reflector import WatchTimes
 from koord.runtime import kopf_host
 from koord.runtime.kopf_host import KopfHost
 
@@ -50,7 +51,7 @@ async def test_kopf_is_restarted_after_any_error(
 
     monkeypatch.setattr(kopf, "operator", operate)
     monkeypatch.setattr(kopf_host, "_KOPF_LOG", logging.getLogger("koord.test"))  # it is silenced
-    host = KopfHost(kopf.OperatorRegistry)
+    host = KopfHost(kopf.OperatorRegistry, WatchTimes())
     host.start()
     host.operate()
     assert await asyncio.to_thread(is_back.wait, 5.0)

@@ -4,11 +4,17 @@ A watch delivers every change only while it is unbroken and recent. Otherwise th
 again and compared with the cache, so that objects deleted meanwhile are reported as deleted. A
 cache that is known to be stale is not ``synced``.
 
+A connection may stay open although nothing will ever arrive on it, after a failure of the network
+or in a proxy. Servers are silent about quiet kinds for a minute. So each watch is asked for a short
+time only, see ``WatchTimes``: its end is the sign of life, and the next one continues from the
+bookmark that the server sends just before. Where even that is missing for long, the kind is listed.
+
 Changes are delivered in order, in batches, from one task; changes that arrive together are one
 batch. The batch that completes a cache is delivered even if it is empty, as a signal.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -24,11 +30,7 @@ from koord.kube.store import Added, Change, Deleted, HasMeta, Key, Modified, Sto
 from koord.kube.wire import Status
 
 PAGE_SIZE: Final = 500
-WATCH_SECONDS: Final = (270, 330)
-SILENCE_SECONDS: Final = 70.0
-"""Bookmarks arrive about once a minute: a silent stream is dead, even if TCP is connected."""
 STALE_SECONDS: Final = 120.0
-HEALTHY_SECONDS: Final = 60.0
 ABSENT_SECONDS: Final = 5.0, 10.0
 """How long to wait before looking again for a kind that is not served."""
 RELIST_SECONDS: Final = 4 * 3600.0
@@ -39,6 +41,27 @@ MAX_LINE: Final = 64 << 20
 
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchTimes:
+    """How long watches last, in seconds."""
+
+    most: float = 15.0
+
+    def choose(self) -> int:
+        """Return for how long to ask for a watch; random, to spread the load."""
+        return random.randint(math.ceil(0.8 * self.most), math.ceil(self.most))  # noqa: S311
+
+    @property
+    def silence(self) -> float:
+        """After this time without a byte a stream is dead: it should have ended."""
+        return self.most * 4 / 3
+
+    @property
+    def healthy(self) -> float:
+        """A watch that has lasted this long is continued at once, whatever it delivered."""
+        return self.most / 2
 
 
 class Absence(Enum):
@@ -105,6 +128,7 @@ class Reflector(Generic[W, T]):
         source: Source[W, T],
         deliver: Callable[[list[Change[T]]], None],
         *,
+        times: WatchTimes = WatchTimes(),
         backoff: Backoff = Backoff(),  # noqa: B008 - a frozen value
     ) -> None:
         self.synced = asyncio.Event()
@@ -113,6 +137,7 @@ class Reflector(Generic[W, T]):
         self._client = client
         self._source = source
         self._deliver = deliver
+        self._times = times
         self._backoff = backoff
         self._relist_at = float("inf")
         self._listed_from = float("-inf")
@@ -143,7 +168,7 @@ class Reflector(Generic[W, T]):
             # The server closes a watch that falls behind, most of all in a burst. If it delivered
             # anything, continue immediately: waiting would make us fall behind further.
             has_progressed = error is None and revision not in {"", self._revision}
-            is_healthy = has_progressed or time.monotonic() - began >= HEALTHY_SECONDS
+            is_healthy = has_progressed or time.monotonic() - began >= self._times.healthy
             attempt = 0 if is_healthy else attempt + 1
             if self._is_absent:
                 await self._pause(random.uniform(*ABSENT_SECONDS))  # noqa: S311 - spreads load
@@ -190,7 +215,10 @@ class Reflector(Generic[W, T]):
             return error
         finally:
             self._following = None
-        if time.monotonic() >= self._relist_at:
+        now = time.monotonic()
+        # A watch from a revision that the server does not have yet, as after a restored backup,
+        # ends as it should and never says anything.
+        if now >= self._relist_at or now - self.stats.last_contact > STALE_SECONDS:
             self._revision = ""
         return None
 
@@ -245,9 +273,10 @@ class Reflector(Generic[W, T]):
             **self._source.params,
             "resourceVersion": self._revision,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311 - spreads load
+            "timeoutSeconds": str(self._times.choose()),
         }
-        async with self._client.watch(self._source.path, params, silence=SILENCE_SECONDS) as read:
+        silence = self._times.silence
+        async with self._client.watch(self._source.path, params, silence=silence) as read:
             rest = b""
             while chunk := await read():
                 began = self.stats.last_contact = time.monotonic()

@@ -189,7 +189,7 @@ async def run_operators(options: Options) -> None:
         secret = PlanKeySecret(own_client, namespace, keys, makes_keys=makes_keys)
         problem = LastProblem()
         logging.getLogger("koord").addHandler(problem)
-        kopf = KopfHost(parts.make_registry)
+        kopf = KopfHost(parts.make_registry, options.settings.watch_times)
         process = _Process(parts, kopf, lease, http, secret, problem, rights)
         try:
             await _serve(process, options.settings)

@@ -16,7 +16,7 @@ from koord.core.state import ClusterState
 from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.kinds import PODS, AnyKind, Kind, Translator, TranslatorOptions
-from koord.kube.reflector import Absence, Reflector
+from koord.kube.reflector import Absence, Reflector, WatchTimes
 from koord.kube.store import Change, Deleted, HasMeta
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class ClusterReader:
         kinds: Iterable[AnyKind],
         state: ClusterState,
         options: TranslatorOptions,
+        times: WatchTimes = WatchTimes(),  # noqa: B008 - a frozen value
     ) -> None:
         self.state = state
         self.listeners: list[Callable[[], None]] = []
@@ -47,6 +48,7 @@ class ClusterReader:
         self._absences: dict[AnyKind, Absence] = {}
         self._client = client
         self._options = options
+        self._times = times
         self._translators: dict[AnyKind, Translator[Any, Any]] = {}
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
             kind.name: self._make_reflector(kind) for kind in kinds
@@ -99,9 +101,8 @@ class ClusterReader:
                     log.error("there are no objects of a kind", extra={"kind": kind.name})
 
         source = kind.source(self.translator(kind), reject)
-        return Reflector(
-            self._client, replace(source, note_absence=note_absence), partial(self.apply, kind)
-        )
+        source = replace(source, note_absence=note_absence)
+        return Reflector(self._client, source, partial(self.apply, kind), times=self._times)
 
     def apply(self, kind: Kind[W, T, Any], changes: list[Change[T]]) -> None:
         """Apply observed changes; an object that cannot be applied counts as not there."""

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from koord.api.keys import operators
 from koord.kube.config import Credentials
+from koord.kube.reflector import WatchTimes
 from koord.kube.retry import Backoff
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _BACKOFF = Backoff(base=0.5, cap=5.0)
 _STOP_SECONDS = 1.0
 
 
-def make_settings() -> "kopf.OperatorSettings":
+def make_settings(times: WatchTimes) -> "kopf.OperatorSettings":
     """Return settings with which Kopf writes nothing to users' objects and posts no events."""
     import kopf  # noqa: PLC0415 - takes seconds, so it is done in Kopf's thread
 
@@ -53,7 +54,8 @@ def make_settings() -> "kopf.OperatorSettings":
     settings.persistence.diffbase_storage = _make_diff_base()
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
-    settings.watching.server_timeout = 290
+    settings.watching.server_timeout = times.choose()
+    settings.watching.inactivity_timeout = times.silence
     # The CRDs exist before we start; scanning for new kinds would need rights to list CRDs.
     settings.scanning.disabled = True
     # Handlers only pass on objects, so there is nothing to wait for at the end.
@@ -145,8 +147,11 @@ class KopfHost:
     keeps state in the handlers of a registry.
     """
 
-    def __init__(self, make_registry: "Callable[[], kopf.OperatorRegistry]") -> None:
+    def __init__(
+        self, make_registry: "Callable[[], kopf.OperatorRegistry]", times: WatchTimes
+    ) -> None:
         self._make_registry = make_registry
+        self._times = times
         self._stop = threading.Event()
         self._may_operate = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
@@ -228,7 +233,7 @@ class KopfHost:
         loop.set_exception_handler(self._report_exception)
         await kopf.operator(
             registry=self._make_registry(),
-            settings=make_settings(),
+            settings=make_settings(self._times),
             clusterwide=True,
             standalone=True,
             ready_flag=self.is_ready,

@@ -39,6 +39,7 @@ from koord.core.patience import Patience
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES, QuotaOptions, TerminatingUse
 from koord.core.reservation.ignored import IgnoredResources
+from koord.kube.reflector import WatchTimes
 from koord.runtime.logs import LogFormat
 
 _MAX_BYTES = 64 * 1024
@@ -338,6 +339,9 @@ class Settings(_Section):
     bind_concurrency: int = Field(default=32, ge=1, le=1000, strict=True)
     """How many writes to pods are in flight at the same time. The leader keeps as many connections
     open, 128 at most."""
+    watch_timeout: Seconds = Field(default=WatchTimes().most, ge=1, le=300)
+    """How long a watch lasts before it is asked for again. One that is silent for a third longer is
+    taken for dead, so this is how soon a failure of the network is noticed."""
     default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
     """For gangs that do not say how long they may wait for a place before it is reported."""
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
@@ -351,6 +355,10 @@ class Settings(_Section):
     compat: Compat = Compat.NONE
     """Follow Koordinator's behaviour where ours deliberately differs."""
     log_format: LogFormat = LogFormat.TEXT
+
+    @property
+    def watch_times(self) -> WatchTimes:
+        return WatchTimes(self.watch_timeout)
 
     @property
     def reclaims_after(self) -> float | None:

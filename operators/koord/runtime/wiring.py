@@ -122,6 +122,7 @@ class Parts:
                 GangDefaults(settings.default_wait_seconds, settings.default_match_policy),
                 keys,
             ),
+            settings.watch_times,
         )
         forms = self.reader.translator(PODS).form_of
         self.binder = Binder(client, forms, keys, in_flight=settings.bind_concurrency)

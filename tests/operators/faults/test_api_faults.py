@@ -28,7 +28,7 @@ Fault = Callable[[ProxiedPair], None]
 WITHIN = 10.0
 NEW_ONES_WITHIN = LEASE_SECONDS + 5.0
 """If both replicas were restarted: a new process waits until the Lease expires."""
-SILENT_WITHIN = 75.0
+SILENT_WITHIN = 30.0
 ENDLESS = 1 << 30
 
 
