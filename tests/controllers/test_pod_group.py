@@ -135,6 +135,23 @@ async def test_members_on_failed_nodes_are_reported() -> None:
     assert "(n)" in degraded.message
     state.upsert_node(make_node("n").build())
     assert (await look()).reason == "AtStrength"
+    state.remove_node("n")
+    degraded = await look()
+    assert (degraded.status, degraded.reason) == (True, "MemberOnFailedNode")
+    assert "nodes that were deleted (n)" in degraded.message
+    policy = PodGroupStatusPolicy(state, Sink(), lambda: now[0], lambda: now[0])
+    controller = StatusController(policy, lambda: now[0])
+    said.clear()
+    assert (await look()) == degraded, "also after a restart"
+    state.upsert_node(make_node("n").build())
+    assert (await look()).reason == "AtStrength", "it came back"
+    state.remove_node("n")
+    assert (await look()).reason == "MemberOnFailedNode"
+    state.remove_pod("uid-default-a-0")
+    await look()
+    state.upsert_node(make_node("other").build())
+    await look()
+    assert not policy._failed_nodes, "forgotten with its pods"
 
 
 async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:

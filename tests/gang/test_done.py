@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tests.gang.test_quorum import make_book, ready
 from koord.core.gang.done import (
     MAX_ID,
     MAX_RECORDED,
+    MAX_SUB_GROUPS,
     count_done,
     find_done,
     has_succeeded,
@@ -34,8 +36,18 @@ from koord.core.gang.quorum import (
 )
 from koord.core.gang.reasons import GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, observe
+from koord.core.gang.sub_group_members import SubGroupCount, count_sub_groups
 from koord.core.gang.tally import bond_of
-from koord.core.gang_model import MatchPolicy, OnMemberFailure, Phase, SubGroup, SubGroupTree
+from koord.core.gang_model import (
+    ROOT,
+    BondRecord,
+    FilledTree,
+    MatchPolicy,
+    OnMemberFailure,
+    Phase,
+    SubGroup,
+    SubGroupTree,
+)
 from koord.core.pods import OwnerReference, Pod, PodPhase
 
 if TYPE_CHECKING:
@@ -44,7 +56,7 @@ if TYPE_CHECKING:
     from koord.core.gang.cache import GangCache
 
 A, B = "default/a", "default/b"
-SUCCEEDED, FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED
+RUNNING, SUCCEEDED, FAILED = PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED
 
 
 def owned(pod: PodBuilder, owner: str) -> PodBuilder:
@@ -254,6 +266,64 @@ def test_jobs_that_are_created_again_inherit_nothing() -> None:
     assert record_run(book, A) == (), "another run has begun"
 
 
+TWO_BY_TWO = SubGroupTree(SubGroup(""), (SubGroup("x", 2), SubGroup("y", 2)))
+
+
+def make_part(name: str, phase: PodPhase = SUCCEEDED, *, owner: str = "") -> PodBuilder:
+    """Make a member of the sub-group that its name begins with."""
+    start = "start" if owner else "start-bare"
+    pod = make_pod(name).gang(A).released("n", f"plan-{start}", A, 4, 4, start_id=start)
+    return owned(pod.running("n").phase(phase), owner)._set(sub_group=name[0])
+
+
+def test_members_of_sub_groups_that_are_done_and_removed_count_where_they_were() -> None:
+    group = make_pod_group(A, 4)._set_spec(sub_groups=TWO_BY_TWO).build()
+    ended = [make_part(f"{name}-0", owner=name) for name in "xy"]
+    rest = [make_part(f"{name}-1", PodPhase.RUNNING, owner=name) for name in "xy"]
+    book = make_book(build(*ended, *rest), [group])
+    before = count_sub_groups(book, A)
+    assert [(one.present, one.placed, one.is_complete) for one in before] == [(2, 2, True)] * 2
+    remember(book)
+    assert [one.sub_groups for one in record_run(book, A)] == [(("x", 1),), (("y", 1),)]
+    remove(book, "x-0", "y-0")
+    assert count_sub_groups(book, A) == before
+    assert count_lost(book, A) == 0
+    assert observe(book, A, 0.0).phase is Phase.RUNNING
+
+
+def test_run_of_bare_pods_ends_when_all_sub_groups_are_done() -> None:
+    """The minimum is that of one sub-group, and the gang needs two."""
+    group = make_pod_group(A, 2)._set_spec(sub_groups=TWO_BY_TWO).build()
+    pods = [make_part("x-0"), make_part("x-1"), *(make_part(f"y-{i}", RUNNING) for i in "01")]
+    book = make_book(build(*pods), [group])
+    assert count_done(book, A) == 2
+    assert [one.placed for one in count_sub_groups(book, A)] == [2, 2]
+    assert observe(book, A, 0.0).phase is Phase.RUNNING
+    for name in "01":
+        book.upsert_pod(make_part(f"y-{name}").build())
+    assert observe(book, A, 0.0).phase is Phase.FINISHED
+    assert has_succeeded(book, A)
+
+
+def test_gang_has_failed_if_a_sub_group_that_it_needs_has() -> None:
+    group = make_pod_group(A, 2)._set_spec(sub_groups=TWO_BY_TWO).build()
+    pods = [make_part("x-0"), make_part("x-1"), make_part("y-0"), make_part("y-1", FAILED)]
+    book = make_book(build(*pods), [group])
+    assert observe(book, A, 0.0).phase is Phase.FAILED
+    assert not has_succeeded(book, A)
+
+
+def test_sub_groups_that_are_remembered_are_bounded_and_believed_within_the_total() -> None:
+    names = [f"s{index}" for index in range(MAX_SUB_GROUPS + 9)]
+    tree = SubGroupTree(SubGroup(""), tuple(SubGroup(name, 1) for name in names))
+    group = make_pod_group(A, 1)._set_spec(sub_groups=tree).build()
+    members = [make_member(name)._set(sub_group=name) for name in names]
+    (record,) = record_run(make_book(build(*members), [group]), A)
+    assert (record.done, len(record.sub_groups)) == (len(names), MAX_SUB_GROUPS)
+    lie = BondRecord(record.bond, 2, (("x", 5), ("y", -1), ("z", 9)))
+    assert lie.by_sub_group() == Counter({"x": 2})
+
+
 def test_pods_without_a_controller_inherit_nothing() -> None:
     book = make_book(
         build(make_member("0", owner=""), make_member("1", owner="")),
@@ -271,7 +341,7 @@ def test_what_is_remembered_is_bounded() -> None:
     book = make_book(build(*many, long), [make_pod_group(A, 3).build()])
     recorded = record_run(book, A)
     assert len(recorded) == MAX_RECORDED
-    assert all(len(bond.controller) <= MAX_ID for bond, _ in recorded)
+    assert all(len(one.bond.controller) <= MAX_ID for one in recorded)
 
 
 def test_koordinator_counts_them_in_its_statuses_only() -> None:
@@ -355,6 +425,10 @@ def test_decision_status_repair_and_advice_count_the_same_members(book: GangCach
         assert restart is None or lost
         if has_succeeded(book, key):
             assert status.phase is Phase.PENDING or done >= spec.min_member
+        # A gang that has finished has finished in all of its parts.
+        if status.phase is Phase.FINISHED and spec.sub_groups is not None:
+            counts = Counter(pod.sub_group for pod in find_done(book, key))
+            assert not FilledTree(spec.sub_groups, counts).find_short(ROOT)
 
 
 @given(draw_books(divided=st.just(False)))
@@ -374,11 +448,15 @@ def test_a_gang_starts_when_the_advice_was_followed(book: GangCache) -> None:
     assert all(isinstance(find_quorum(book, key), Reached) for key in (A, B))
 
 
+def count_all(book: GangCache, key: str) -> tuple[int, tuple[SubGroupCount, ...]]:
+    return count_done(book, key), count_sub_groups(book, key)
+
+
 @given(draw_books(divided=st.booleans()))
 def test_what_is_remembered_changes_no_answer_and_survives_the_pods(book: GangCache) -> None:
-    before = {key: count_done(book, key) for key in (A, B)}
+    before = {key: count_all(book, key) for key in (A, B)}
     remember(book)
-    assert {key: count_done(book, key) for key in (A, B)} == before
+    assert {key: count_all(book, key) for key in (A, B)} == before
     again = {key: record_run(book, key) for key in (A, B)}
     remember(book)
     assert {key: record_run(book, key) for key in (A, B)} == again
@@ -389,7 +467,7 @@ def test_what_is_remembered_changes_no_answer_and_survives_the_pods(book: GangCa
             bond = bond_of(pod)
             if any(bond.start and bond.start == one.start for one in living):
                 book.remove_pod(pod.uid)
-                assert count_done(book, key) == before[key]
+                assert count_all(book, key) == before[key]
 
 
 @given(draw_books(divided=st.booleans()), st.randoms())

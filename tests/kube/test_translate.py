@@ -10,7 +10,7 @@ from tests.support.plan_keys import make_keys, sign_plan
 from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.keys import gang, operators
 from koord.core.gang.cache import GangCache
-from koord.core.gang_model import Bond, GangMode, GangSource, Phase
+from koord.core.gang_model import Bond, BondRecord, GangMode, GangSource, Phase
 from koord.core.nodes import Taint
 from koord.core.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
 from koord.core.selectors import Operator, Requirement, SelectorTerm
@@ -570,7 +570,7 @@ def test_reported_state_of_a_gang_survives_a_restart() -> None:
         "runs": [{"controller": "c", "start": "s", "size": 3, "succeeded": 2}, {"size": 1}],
     }
     group = PodGroupTranslator().translate(wire_group({"minMember": 1}, told))
-    assert group.runs == ((Bond("c", "s", 3), 2), (Bond("", "", 1), 0))
+    assert group.runs == (BondRecord(Bond("c", "s", 3), 2), BondRecord(Bond("", "", 1), 0))
     assert (group.attempts, group.wait_reason) == (3, "InsufficientNodes")
     told["conditions"] = [{"type": "Placed", "status": "True", "reason": "Planned"}]
     group = PodGroupTranslator().translate(wire_group({"minMember": 1}, told))

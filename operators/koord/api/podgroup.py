@@ -132,6 +132,15 @@ class GroupEpisode(Model):
     """For which unit members were evicted, where they were."""
 
 
+class GroupRunSubGroup(Model):
+    """Members of one sub-group."""
+
+    name: Annotated[str, Field(max_length=253)]
+    """The sub-group, as in the annotation of the PodGroup."""
+    succeeded: Int32 = 0
+    """How many of them have succeeded."""
+
+
 class GroupRun(Model):
     """Members that belong together: of one controller, and released together."""
 
@@ -143,6 +152,8 @@ class GroupRun(Model):
     """How many were released together."""
     succeeded: Int32 = 0
     """How many of the members have succeeded, those that are removed by now included."""
+    sub_groups: Annotated[list[GroupRunSubGroup], Field(max_length=256)] | None = None
+    """How many of those are of which sub-group; members of no sub-group are not listed."""
 
 
 class PodGroupStatus(Model):

@@ -5,6 +5,7 @@ why a complete gang is not placed: it writes that into the condition ``Placed``,
 here unless the gang cannot be planned at all.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from koord.core.gang.reasons import (
 )
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.gang_history import Episode, Happened, find_eviction
-from koord.core.gang_model import BadValue, GangKey, Phase, PodGroup
+from koord.core.gang_model import BadValue, BondRecord, GangKey, Phase, PodGroup
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.text import format_time
@@ -99,7 +100,8 @@ class PodGroupStatusPolicy:
         if self._feed is None:
             self._feed = self.state.feed()
         changes = self._feed.drain()
-        gangs = changes.gangs | self._on_changed_nodes(changes.freed) | self._revalidated
+        gangs = changes.gangs | self._revalidated
+        gangs |= self._on_changed_nodes(changes.freed | changes.removed)
         self._revalidated = set()
         return gangs | self._on_changed_topologies()
 
@@ -160,7 +162,10 @@ class PodGroupStatusPolicy:
             find_eviction(pod_group.history),
             compat=self.state.gangs.compat,
         )
-        conditions = _degrade(conditions, self._find_members_on_failed_nodes(gang))
+        endangered = self._find_members_on_failed_nodes(gang)
+        if endangered is not None:
+            self._failed_nodes.update(endangered.gone)  # nobody tells of them after a restart
+        conditions = _degrade(conditions, endangered)
         conditions += self._report_preemption(pod_group, status)
         fields = _fields(status) | self._placement(gang, status)
         fields["state"] = _name_state(pod_group, status, conditions)
@@ -195,9 +200,10 @@ class PodGroupStatusPolicy:
 
     def _on_changed_nodes(self, nodes: set[str]) -> set[GangKey]:
         """Return the gangs with members on nodes that have failed or come back."""
-        failed = set(filter(self._has_failed, nodes))
+        failed = {node for node in nodes if self._has_failed(node) or self._is_gone(node)}
         changed = (failed - self._failed_nodes) | (self._failed_nodes & (nodes - failed))
-        self._failed_nodes = (self._failed_nodes - nodes) | failed
+        known = (self._failed_nodes - nodes) | failed
+        self._failed_nodes = {one for one in known if self._has_failed(one) or self._holds(one)}
         if not changed:
             return set()
         pods = (pod for pod in self.state.pods.values() if pod.node in changed)
@@ -224,13 +230,21 @@ class PodGroupStatusPolicy:
         row = self.state.table.row_of.get(node)
         return row is not None and self.state.table.node_at(row).has_failed
 
+    def _is_gone(self, node: str) -> bool:
+        """Whether there is no Node of this name, although pods may still be on it."""
+        return bool(node) and node not in self.state.table.row_of
+
+    def _holds(self, node: str) -> bool:
+        return bool(self.state.pods_on(node))
+
     def _find_members_on_failed_nodes(self, gang: GangKey) -> MemberOnFailedNode | None:
-        """Return members that may be lost."""
-        if not self._failed_nodes:
-            return None
+        """Return members that may be lost, or will be: those whose nodes are gone."""
         pods = (pod for pod in self.state.gangs.members(gang).values() if pod.is_alive)
-        nodes = [pod.node for pod in pods if self._has_failed(pod.node)]
-        return MemberOnFailedNode(len(nodes), tuple(sorted(set(nodes)))) if nodes else None
+        on = Counter(pod.node for pod in pods)
+        failed = tuple(sorted(filter(self._has_failed, on)))
+        gone = tuple(sorted(filter(self._is_gone, on)))
+        count = sum(on[node] for node in (*failed, *gone))
+        return MemberOnFailedNode(count, failed, gone) if count else None
 
     def _find_unknown_topology(self, gang: GangKey) -> UnknownLayer | MissingTopology | None:
         """Return the topology or the layers that a gang names and that do not exist."""
@@ -358,10 +372,18 @@ def _fields(status: GangStatus) -> dict[str, Any]:
         start = datetime.fromtimestamp(status.schedule_start, UTC)
         fields["scheduleStartTime"] = start.strftime("%Y-%m-%dT%H:%M:%SZ")
     if status.runs:
-        fields["runs"] = [bond._asdict() | {"succeeded": done} for bond, done in status.runs]
+        fields["runs"] = [_run_fields(one) for one in status.runs]
     if status.plan_id:
         fields["planID"] = status.plan_id
         fields["incarnation"] = status.incarnation
+    return fields
+
+
+def _run_fields(record: BondRecord) -> dict[str, Any]:
+    fields = record.bond._asdict() | {"succeeded": record.done}
+    if record.sub_groups:
+        names = ({"name": name, "succeeded": done} for name, done in record.sub_groups)
+        fields["subGroups"] = list(names)
     return fields
 
 

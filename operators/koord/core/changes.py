@@ -14,10 +14,11 @@ from koord.core.gang_model import GangKey
 class Changes:
     """Objects that changed since the last read.
 
-    ``freed`` are nodes with more room than before. ``gangs`` and ``singles`` (pod uids) are those
-    whose members or settings changed. ``arrived`` and ``left`` are pods that were added to or
-    removed from nodes, ``claims`` the volume claims (``namespace/name``) that changed or became
-    unused. ``is_relabelled``: nodes or namespaces were added, removed or relabelled.
+    ``freed`` are nodes with more room than before, ``removed`` those that are gone. ``gangs`` and
+    ``singles`` (pod uids) are those whose members or settings changed. ``arrived`` and ``left`` are
+    pods that were added to or removed from nodes, ``claims`` the volume claims (``namespace/name``)
+    that changed or became unused. ``is_relabelled``: nodes or namespaces were added, removed or
+    relabelled.
     """
 
     freed: set[str] = field(default_factory=set)
@@ -27,6 +28,7 @@ class Changes:
     left: set[tuple[PodLabels, PodConstraints | None]] = field(default_factory=set)
     claims: set[str] = field(default_factory=set)
     is_relabelled: bool = False
+    removed: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return self.may_help or bool(self.gangs or self.singles)
@@ -39,6 +41,7 @@ class Changes:
 
     def add(self, other: "Changes") -> None:
         self.freed |= other.freed
+        self.removed |= other.removed
         self.gangs |= other.gangs
         self.singles |= other.singles
         self.arrived |= other.arrived

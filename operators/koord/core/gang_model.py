@@ -324,6 +324,13 @@ class GangSpec:
     """Whether room is kept, for lost members or as its mode says."""
 
 
+def tree_of(spec: GangSpec | None) -> SubGroupTree | None:
+    """Return the sub-groups of a gang, with its own minimum at the root; None if it has none."""
+    if spec is None or spec.sub_groups is None:
+        return None
+    return spec.sub_groups.rooted(spec.min_member)
+
+
 @dataclass(frozen=True, slots=True)
 class GangClaim:
     """The gang that a pod names.
@@ -364,8 +371,25 @@ class Bond(NamedTuple):
     size: int
 
 
-RunRecord: TypeAlias = tuple[tuple[Bond, int], ...]
-"""Bonds of members of one run, and how many members of each are done."""
+class BondRecord(NamedTuple):
+    """How many members of one bond are done, and how many of them in which sub-groups."""
+
+    bond: Bond
+    done: int
+    sub_groups: tuple[tuple[str, int], ...] = ()
+
+    def by_sub_group(self) -> Counter[str]:
+        """Count the members by sub-group; those of none, or of one not listed, in ``ROOT``."""
+        found, left = Counter[str](), self.done
+        for name, done in self.sub_groups:
+            found[name] += min(max(done, 0), left)
+            left = self.done - found.total()
+        found[ROOT] += left
+        return +found
+
+
+RunRecord: TypeAlias = tuple[BondRecord, ...]
+"""What is remembered of the members of one run."""
 
 
 @dataclass(frozen=True, slots=True)

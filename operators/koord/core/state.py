@@ -316,6 +316,7 @@ class ClusterState:
         self.table.remove(name)
         for plugin in self.plugins:
             plugin.remove_node(row, name)
+        self._changes.removed.add(name)
         self._changes.is_relabelled = True
         self._refresh_reserved(name)
 

@@ -16,10 +16,12 @@ done member counts if
 * or the group still lacks members, and others that were released with it are gone: those that wait
   may be their successors.
 
+A gang with sub-groups needs more than its minimum: as many complete sub-groups as it says.
+
 Pods that have succeeded may be removed before the others have ended. So the status of a PodGroup
-remembers the bonds of its members (controller, release) and how many of each are done. What is gone
-counts only if somebody who lives is bound to it: uids of controllers and ids of releases are never
-used again, so no later run can inherit it.
+remembers the bonds of its members (controller, release) and how many of each are done, by
+sub-group. What is gone counts only if somebody who lives is bound to it: uids of controllers and
+ids of releases are never used again, so no later run can inherit it.
 """
 
 from collections import Counter, defaultdict
@@ -28,25 +30,48 @@ from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.tally import bond_of
-from koord.core.gang_model import Bond, GangKey, RunRecord
+from koord.core.gang_model import (
+    ROOT,
+    Bond,
+    BondRecord,
+    GangKey,
+    GangSpec,
+    RunRecord,
+    fill,
+    tree_of,
+)
 from koord.core.pods import Pod
 
 _Mark: TypeAlias = tuple[str, str]
 """What all members of a run have in common: its kind and its id."""
 MAX_RECORDED: Final = 16
 """Bonds that the status of a PodGroup remembers."""
+MAX_SUB_GROUPS: Final = 256
+"""Sub-groups that it remembers, of all bonds; members of others count for the gang itself."""
 MAX_ID: Final = 64
 """Characters of their ids; users may write longer ones, which are not remembered."""
 
 
 def count_done(cache: GangCache, key: GangKey) -> int:
     """Count the members of a gang that are done; with ``compat``, all that have succeeded."""
+    if cache.compat:
+        return cache.tally(key).succeeded
+    return count_done_by_sub_group(cache, key).total()
+
+
+def count_done_by_sub_group(cache: GangCache, key: GangKey) -> Counter[str]:
+    """Count the members of a gang that are done, those of no sub-group in ``ROOT``."""
     tally, recorded = cache.tally(key), _recorded(cache, key)
+    found = Counter[str]()
     if cache.compat or not (tally.done or recorded):
-        return tally.succeeded if cache.compat else 0
+        return found
     run = _find_run(cache, key)
-    there = sum(tally.bonds[bond].done for bond in run.counted & tally.bonds.keys())
-    return there + sum(_count_gone(cache, key, bond) for bond in recorded if bond in run.linked)
+    for bond in run.counted & tally.bonds.keys():
+        found += _count_there(cache, key, bond)
+    for bond in recorded:
+        if bond in run.linked:
+            found += _count_gone(cache, key, bond)
+    return found
 
 
 def find_done(cache: GangCache, key: GangKey) -> tuple[Pod, ...]:
@@ -65,28 +90,59 @@ def record_run(cache: GangCache, key: GangKey) -> RunRecord:
     """
     recorded, bonds = _recorded(cache, key), cache.tally(key).bonds
     kept = {
-        bond: counts.done
+        bond: _count_there(cache, key, bond)
         for bond, counts in bonds.items()
         if (bond.start or counts.done) and max(map(len, bond[:2])) <= MAX_ID
     }
     if recorded:
         run = _find_run(cache, key)
-        for bond, done in recorded.items():
+        for bond in recorded:
             if bond in run.linked or not run.lives:
-                kept[bond] = max(kept.get(bond, 0), done)
-    most = sorted(kept.items(), key=lambda one: (-one[1], one[0]))[:MAX_RECORDED]
-    return tuple(sorted(most))
+                gone = _count_gone(cache, key, bond)
+                kept[bond] = kept.get(bond, Counter()) + gone
+    most = sorted(kept.items(), key=lambda one: (-one[1].total(), one[0]))[:MAX_RECORDED]
+    return tuple(_make_records(sorted(most)))
 
 
-def _recorded(cache: GangCache, key: GangKey) -> Mapping[Bond, int]:
+def _make_records(counts: Iterable[tuple[Bond, Counter[str]]]) -> Iterator[BondRecord]:
+    left = MAX_SUB_GROUPS
+    for bond, done in counts:
+        named = sorted((name, count) for name, count in done.items() if name != ROOT)[:left]
+        left -= len(named)
+        yield BondRecord(bond, done.total(), tuple(named))
+
+
+def _recorded(cache: GangCache, key: GangKey) -> Mapping[Bond, BondRecord]:
     pod_group = cache.pod_group(key)
-    return {} if pod_group is None else dict(pod_group.runs)
+    return {} if pod_group is None else {one.bond: one for one in pod_group.runs}
 
 
-def _count_gone(cache: GangCache, key: GangKey, bond: Bond) -> int:
-    """Count members of a bond that were done, and of which nothing is left but the record."""
+def _count_there(cache: GangCache, key: GangKey, bond: Bond) -> Counter[str]:
+    """Count members of a bond that are done, and still there."""
     counts = cache.tally(key).bonds.get(bond)
-    return max(_recorded(cache, key).get(bond, 0) - (0 if counts is None else counts.done), 0)
+    return Counter() if counts is None else _by_listed(cache, key, counts.done)
+
+
+def _count_gone(cache: GangCache, key: GangKey, bond: Bond) -> Counter[str]:
+    """Count members of a bond that were done, and of which nothing is left but the record."""
+    record = _recorded(cache, key).get(bond)
+    if record is None or record.done < 1:
+        return Counter()
+    there, was = _count_there(cache, key, bond), _by_listed(cache, key, record.by_sub_group())
+    gone, most = was - there, max(was.total() - there.total(), 0)
+    # The sub-group of a member may be changed after it was counted.
+    for name in sorted(gone, reverse=True):
+        gone[name] -= min(gone[name], max(gone.total() - most, 0))
+    return +gone
+
+
+def _by_listed(cache: GangCache, key: GangKey, counts: Mapping[str, int]) -> Counter[str]:
+    """Count by the sub-groups that the gang lists; members of others are in ``ROOT``."""
+    spec, found = cache.spec(key), Counter[str]()
+    tree = None if spec is None else spec.sub_groups
+    for name, count in counts.items():
+        found[ROOT if tree is None else tree.find(name)] += count
+    return +found
 
 
 def count_needed(cache: GangCache, key: GangKey) -> int:
@@ -97,8 +153,22 @@ def count_needed(cache: GangCache, key: GangKey) -> int:
 
 def has_succeeded(cache: GangCache, key: GangKey) -> bool:
     """Whether nothing lives of a gang of which enough members have done their work."""
-    spec, done = cache.spec(key), count_done(cache, key)
-    return spec is not None and not cache.tally(key).alive and done >= max(spec.min_member, 1)
+    return not cache.tally(key).alive and is_all_done(cache, key)
+
+
+def is_all_done(cache: GangCache, key: GangKey) -> bool:
+    """Whether the members that are done are all that a gang needs."""
+    spec = cache.spec(key)
+    if spec is None or cache.compat:
+        return spec is not None and count_done(cache, key) >= max(spec.min_member, 1)
+    return _is_enough(spec, count_done_by_sub_group(cache, key))
+
+
+def _is_enough(spec: GangSpec, done: Counter[str]) -> bool:
+    if done.total() < max(spec.min_member, 1):
+        return False
+    tree = tree_of(spec)
+    return tree is None or not fill(tree, done).is_short(ROOT)
 
 
 class _Run(NamedTuple):
@@ -148,9 +218,12 @@ def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _Run:
 
 
 def _is_complete(cache: GangCache, gang: GangKey) -> bool:
-    spec, done = cache.spec(gang), len(cache.tally(gang).done)
-    done += sum(_count_gone(cache, gang, bond) for bond in _recorded(cache, gang))
-    return spec is not None and done >= max(spec.min_member, 1)
+    spec, done = cache.spec(gang), Counter[str]()
+    for bond in cache.tally(gang).bonds:
+        done += _count_there(cache, gang, bond)
+    for bond in _recorded(cache, gang):
+        done += _count_gone(cache, gang, bond)
+    return spec is not None and _is_enough(spec, done)
 
 
 def _follow(living: Iterable[Bond], bonds: Iterable[Bond], bare: Collection[Bond]) -> set[Bond]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from koord.core.gang.cache import GangCache
+from koord.core.gang.sub_group_members import count_placed
 from koord.core.gang.tally import is_placed
 from koord.core.gang_model import ROOT, FilledTree, GangKey, GangSpec, SubGroup, SubGroupTree, fill
 from koord.core.pods import Pod
@@ -30,9 +31,9 @@ class Lost:
 
 
 def find_lost_members(
-    cache: GangCache, key: GangKey, had: int, left: Iterable[Pod]
+    cache: GangCache, key: GangKey, had: int, planned: Iterable[Pod] = ()
 ) -> tuple[Lost, ...]:
-    """Return what a started gang with sub-groups lacks, if it has the members ``left``.
+    """Return what a started gang with sub-groups lacks; those ``planned`` are left as well.
 
     ``had`` is how many members it has had at once, as far as is known; 0: unknown.
     """
@@ -41,7 +42,8 @@ def find_lost_members(
         return ()
     tree, members = _cap(spec, had), cache.members(key).values()
     placed = (pod for pod in members if pod.recorded is not None and is_placed(pod))
-    search = _Search(tree, _count(tree, left), _count(tree, placed))
+    left = count_placed(cache, key, tree, more=planned)
+    search = _Search(tree, left, fill(tree, Counter(tree.find(pod.sub_group) for pod in placed)))
     return tuple(_limit(search.find(ROOT), had))
 
 
@@ -75,10 +77,6 @@ def _limit(found: Iterable[Lost], had: int) -> Iterator[Lost]:
         left -= missing
         if missing:
             yield replace(one, missing=missing)
-
-
-def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> FilledTree:
-    return fill(tree, Counter(tree.find(pod.sub_group) for pod in pods))
 
 
 @dataclass(frozen=True, slots=True)

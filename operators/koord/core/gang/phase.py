@@ -16,12 +16,19 @@ from koord.core.gang_model import Phase
 
 @dataclass(frozen=True, slots=True)
 class PhaseInput:
-    """The minimum of a gang and the counts of its members; ``done`` ones have succeeded."""
+    """The minimum of a gang and the counts of its members; ``done`` ones have succeeded.
+
+    The last three say whether members that are done, placed or done, and present or done make the
+    sub-groups complete that the gang needs.
+    """
 
     min_member: int
     tally: Tally
     done: int
     compat: bool = False
+    is_whole_done: bool = True
+    is_whole_placed: bool = True
+    is_whole_present: bool = True
 
     @property
     def at_work(self) -> int:
@@ -41,7 +48,7 @@ class PhaseInput:
 
     @property
     def has_finished(self) -> bool:
-        return self.done >= self.min_member
+        return self.done >= self.min_member and self.is_whole_done
 
     @property
     def has_failed(self) -> bool:
@@ -51,7 +58,8 @@ class PhaseInput:
             return False
         ended = tally.failed + tally.running + self.done
         can_run = 0 if self.compat else tally.alive + self.done
-        return tally.failed > 0 and ended >= self.min_member > can_run
+        is_short = self.min_member > can_run or not self.is_whole_present
+        return tally.failed > 0 and ended >= self.min_member and is_short
 
     @property
     def runs(self) -> bool:
@@ -60,7 +68,7 @@ class PhaseInput:
 
     @property
     def is_scheduled(self) -> bool:
-        return self.at_work >= self.min_member
+        return self.at_work >= self.min_member and self.is_whole_placed
 
     @property
     def has_no_place(self) -> bool:

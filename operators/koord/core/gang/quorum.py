@@ -40,7 +40,6 @@ from koord.core.gang.sub_group_members import (
     divide_start,
     divide_started,
     find_missing,
-    find_placed,
     is_kept_by_gates,
     is_placed_whole,
 )
@@ -130,7 +129,7 @@ def find_lost(cache: GangCache, key: GangKey, *, with_planned: bool = False) -> 
     planned = [pod for pod in members if is_planned(pod) and not is_placed(pod)]
     if spec.sub_groups is not None:
         had = max((strength for _, strength in tally.releases), default=0)
-        return find_lost_members(cache, key, had, (*find_placed(cache, key), *planned))
+        return find_lost_members(cache, key, had, planned)
     needed, left = needed_strength(cache, key), count_strength(cache, key) + len(planned)
     return (Lost(ROOT, left, needed, needed - left),) if left < needed else ()
 

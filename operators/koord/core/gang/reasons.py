@@ -338,17 +338,27 @@ class BelowMin(Reason):
 
 @dataclass(frozen=True, slots=True)
 class MemberOnFailedNode(Reason):
-    """Members run on nodes that are not ready; they may be lost."""
+    """Members run on nodes that are not ready or gone; they may be lost.
+
+    They count until their pods are removed: a node may come back.
+    """
 
     code: ClassVar = "MemberOnFailedNode"
     members: int
     nodes: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+    """Nodes that do not exist any more."""
 
     def _text(self) -> str:
         are = "is" if self.members == 1 else "are"
+        where = []
+        if self.nodes:
+            where.append(f"nodes that are not ready ({named(self.nodes, MAX_LISTED)})")
+        if self.gone:
+            where.append(f"nodes that were deleted ({named(self.gone, MAX_LISTED)})")
         return (
-            f"{plural(self.members, 'member')} {are} on nodes that are not ready "
-            f"({named(self.nodes, MAX_LISTED)}) and will be lost if the nodes do not recover"
+            f"{plural(self.members, 'member')} {are} on {' and on '.join(where)} "
+            f"and will be lost if the nodes do not come back"
         )
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from koord.core.gang.cache import GangCache, order_of
-from koord.core.gang.done import count_done, record_run
+from koord.core.gang.done import count_done, is_all_done, record_run
 from koord.core.gang.group import Group
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
 from koord.core.gang.quorum import (
@@ -33,7 +33,13 @@ from koord.core.gang.reasons import (
     SpecValid,
     WithinTime,
 )
-from koord.core.gang.sub_group_members import SubGroupCount, count_sub_groups, first_incomplete
+from koord.core.gang.sub_group_members import (
+    SubGroupCount,
+    count_sub_groups,
+    first_incomplete,
+    is_placed_whole,
+    is_present_whole,
+)
 from koord.core.gang.tally import Tally, find_refused
 from koord.core.gang_model import GangKey, GangSpec, Phase, RunRecord
 from koord.core.reasons import Planned, Reason
@@ -145,7 +151,7 @@ def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
     view = _View(cache, key, spec, cache.tally(key), now)
     pod_group = cache.pod_group(key)
     before = pod_group.phase if pod_group is not None else Phase.UNSET
-    counts = PhaseInput(spec.min_member, view.tally, view.done, compat=cache.compat)
+    counts = _count_for_phase(view)
     is_settled = cache.compat and pod_group is not None and pod_group.is_settled
     path = (before,) if is_settled else settle_phase(before, counts)
     start = pod_group.schedule_start if pod_group is not None else None
@@ -164,6 +170,18 @@ def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
         sub_groups=first_incomplete(count_sub_groups(cache, key), MAX_SUB_GROUPS),
     )
     return _add_conditions(_add_plan(status, view), view)
+
+
+def _count_for_phase(view: _View) -> PhaseInput:
+    counts = PhaseInput(view.spec.min_member, view.tally, view.done, compat=view.cache.compat)
+    if view.cache.compat or view.spec.sub_groups is None:
+        return counts
+    return replace(
+        counts,
+        is_whole_done=is_all_done(view.cache, view.key),
+        is_whole_placed=is_placed_whole(view.cache, view.key),
+        is_whole_present=is_present_whole(view.cache, view.key),
+    )
 
 
 def _find_owners(cache: GangCache, key: GangKey) -> str:

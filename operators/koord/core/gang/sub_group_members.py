@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from koord.core.gang.cache import GangCache, order_of
-from koord.core.gang.done import find_done
+from koord.core.gang.done import count_done_by_sub_group
 from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers
 from koord.core.gang.tally import is_placed, is_present
 from koord.core.gang_model import (
@@ -23,6 +23,7 @@ from koord.core.gang_model import (
     SubGroupTree,
     TreeIndex,
     fill,
+    tree_of,
 )
 from koord.core.plan import Demand, LeftOut
 from koord.core.pods import Pod
@@ -65,7 +66,7 @@ def find_missing(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
     tree = _tree_of(cache, key)
     if tree is None:
         return ()
-    members = _count(tree, _find_present(cache, key))
+    members = _count_present(cache, key, tree)
     short = members.find_short(ROOT)
     if tree.root in short:
         below = [one for child in tree.below[ROOT] for one in members.find_short(child.name)]
@@ -79,8 +80,8 @@ def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[SubGroupCount, ...
     tree = _tree_of(cache, key)
     if tree is None:
         return ()
-    present = _count(tree, _find_present(cache, key))
-    placed = _count(tree, find_placed(cache, key))
+    present = _count_present(cache, key, tree)
+    placed = count_placed(cache, key, tree)
     return tuple(
         SubGroupCount(
             one.name,
@@ -105,14 +106,14 @@ def count_useless(cache: GangCache, key: GangKey) -> int:
     tree = _tree_of(cache, key)
     if tree is None:
         return 0
-    members = _count(tree, _find_present(cache, key))
+    members = _count_present(cache, key, tree)
     return members.members.total() - members.count_useful(ROOT)
 
 
 def is_placed_whole(cache: GangCache, key: GangKey) -> bool:
     """Whether members with a place make the gang complete; also without sub-groups."""
     tree = _tree_of(cache, key)
-    return tree is None or not _count(tree, find_placed(cache, key)).is_short(ROOT)
+    return tree is None or not count_placed(cache, key, tree).is_short(ROOT)
 
 
 def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
@@ -120,7 +121,7 @@ def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
     tree = _tree_of(cache, key)
     if tree is None:
         return frozenset()
-    placed = _count(tree, find_placed(cache, key))
+    placed = count_placed(cache, key, tree)
     return frozenset(one.name for one in tree.groups if placed.is_short(one.name))
 
 
@@ -129,8 +130,9 @@ def find_started(cache: GangCache, key: GangKey) -> Callable[[Pod], bool]:
     tree = _tree_of(cache, key)
     if tree is None:
         return lambda _: True
-    released = _count(tree, (pod for pod in cache.members(key).values() if pod.recorded))
-    return lambda pod: released.count(tree.find(pod.sub_group)) > 0
+    released = (pod for pod in cache.members(key).values() if pod.recorded)
+    counts = fill(tree, _by_name(tree, released))
+    return lambda pod: counts.count(tree.find(pod.sub_group)) > 0
 
 
 def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
@@ -138,8 +140,8 @@ def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
     tree = _tree_of(cache, key)
     if tree is None or not cache.tally(key).foreign:
         return False
-    able = (*find_placed(cache, key), *cache.tally(key).plannable.values())
-    return _count(tree, able).is_short(ROOT)
+    able = count_placed(cache, key, tree, more=cache.tally(key).plannable.values())
+    return able.is_short(ROOT)
 
 
 def divide_start(cache: GangCache, demand: Demand) -> Division:
@@ -171,29 +173,36 @@ def blame_gates(behind: Iterable[Pod]) -> WaitingForForeignGate:
 
 
 def _tree_of(cache: GangCache, key: GangKey) -> SubGroupTree | None:
-    """Return the sub-groups of a gang, with its own minimum at the root."""
-    spec = cache.spec(key)
-    if spec is None or spec.sub_groups is None:
-        return None
-    return spec.sub_groups.rooted(spec.min_member)
+    return tree_of(cache.spec(key))
 
 
-def _find_present(cache: GangCache, key: GangKey) -> list[Pod]:
-    """Return the members that count towards minima: the present ones, and those that are done."""
-    return [*find_done(cache, key), *filter(is_present, cache.members(key).values())]
+def is_present_whole(cache: GangCache, key: GangKey) -> bool:
+    """Whether members that wait, run or are done make the gang complete."""
+    tree = _tree_of(cache, key)
+    return tree is None or not _count_present(cache, key, tree).is_short(ROOT)
 
 
-def find_placed(cache: GangCache, key: GangKey) -> list[Pod]:
-    """Return the members that need no place: they have one, or are done."""
-    return [*find_done(cache, key), *filter(is_placed, cache.members(key).values())]
+def _count_present(cache: GangCache, key: GangKey, tree: SubGroupTree) -> FilledTree:
+    """Count the members that count towards minima: the present ones, and those that are done."""
+    present = filter(is_present, cache.members(key).values())
+    return fill(tree, count_done_by_sub_group(cache, key) + _by_name(tree, present))
+
+
+def count_placed(
+    cache: GangCache, key: GangKey, tree: SubGroupTree, *, more: Iterable[Pod] = ()
+) -> FilledTree:
+    """Count the members that need no place, as they have one or are done; and ``more``."""
+    placed = filter(is_placed, cache.members(key).values())
+    done = count_done_by_sub_group(cache, key)
+    return fill(tree, done + _by_name(tree, placed) + _by_name(tree, more))
 
 
 def _full_name(key: GangKey, group: SubGroup) -> str:
     return f"{key}/{group.name}" if group.name else key
 
 
-def _count(tree: SubGroupTree, pods: Iterable[Pod]) -> FilledTree:
-    return fill(tree, Counter(tree.find(pod.sub_group) for pod in pods))
+def _by_name(tree: SubGroupTree, pods: Iterable[Pod]) -> Counter[str]:
+    return Counter(tree.find(pod.sub_group) for pod in pods)
 
 
 def _count_short(
@@ -213,14 +222,15 @@ def _by_sub_group(tree: SubGroupTree, pods: Iterable[Pod]) -> dict[str, list[Pod
 
 
 def _make_divider(cache: GangCache, demand: Demand, tree: SubGroupTree) -> "_Divider":
-    spec, placed = cache.spec(demand.gang), find_placed(cache, demand.gang)
+    spec, members = cache.spec(demand.gang), cache.members(demand.gang).values()
+    released = (pod for pod in members if pod.recorded is not None and is_placed(pod))
     return _Divider(
         demand=demand,
         tree=tree,
         waiting=_by_sub_group(tree, demand.pods),
         behind=_by_sub_group(tree, cache.tally(demand.gang).foreign.values()),
-        placed=_count(tree, placed),
-        released=_count(tree, (pod for pod in placed if pod.is_alive and pod.recorded is not None)),
+        placed=count_placed(cache, demand.gang, tree),
+        released=fill(tree, _by_name(tree, released)),
         waits_for_all=spec is not None and spec.match_policy is not MatchPolicy.ONCE_SATISFIED,
         has_multiples=demand.constraint is not None and bool(demand.constraint.multiples),
     )

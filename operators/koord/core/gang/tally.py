@@ -1,5 +1,6 @@
 """Running counts of the members of one gang, updated by each change without rescanning."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -65,11 +66,11 @@ def bond_of(pod: Pod) -> Bond:
 
 @dataclass(slots=True)
 class BondCounts:
-    """How many members of one bond there are, in any state, alive, and done."""
+    """How many members of one bond there are, in any state, alive, and done by sub-group."""
 
     total: int = 0
     alive: int = 0
-    done: int = 0
+    done: Counter[str] = field(default_factory=Counter)
 
 
 Release: TypeAlias = tuple[str, int]
@@ -163,7 +164,8 @@ class Tally:
         counts = self.bonds.setdefault(bond, BondCounts())
         counts.total += one
         counts.alive += one * pod.is_alive
-        counts.done += one * is_done(pod)
+        if is_done(pod):
+            counts.done[pod.sub_group] += one
         if not counts.total:
             del self.bonds[bond]
 

@@ -23,7 +23,7 @@ from koord.api.gang import (
 )
 from koord.api.keys import gang as keys
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
-from koord.core.gang.done import MAX_RECORDED
+from koord.core.gang.done import MAX_RECORDED, MAX_SUB_GROUPS
 from koord.core.gang.group import MAX_GANGS, make_gang_key
 from koord.core.gang.phase import is_settled
 from koord.core.gang.status import ConditionType
@@ -32,6 +32,7 @@ from koord.core.gang_model import (
     ROOT,
     BadValue,
     Bond,
+    BondRecord,
     DeprecatedKey,
     GangClaim,
     GangKey,
@@ -192,11 +193,17 @@ class _Episode(msgspec.Struct, gc=False):
     by: str = ""
 
 
-class _Run(msgspec.Struct, gc=False):
+class _RunSubGroup(msgspec.Struct, gc=False):
+    name: str = ""
+    succeeded: int = 0
+
+
+class _Run(msgspec.Struct, rename="camel", gc=False):
     controller: str = ""
     start: str = ""
     size: int = 0
     succeeded: int = 0
+    sub_groups: list[_RunSubGroup] | None = None
 
 
 class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
@@ -259,10 +266,7 @@ class PodGroupTranslator(SeenStatuses):
             is_settled=is_settled(
                 wire.spec.min_member, (status.scheduled or 0, status.running or 0), waited
             ),
-            runs=tuple(
-                (Bond(one.controller, one.start, one.size), one.succeeded)
-                for one in (status.runs or ())[:MAX_RECORDED]
-            ),
+            runs=tuple(_make_record(one) for one in (status.runs or ())[:MAX_RECORDED]),
             history=tuple(
                 sorted(
                     Episode(int(one.time.timestamp()), one.what, one.why, one.by)
@@ -270,6 +274,11 @@ class PodGroupTranslator(SeenStatuses):
                 )
             ),
         )
+
+
+def _make_record(run: _Run) -> BondRecord:
+    named = tuple((one.name, one.succeeded) for one in (run.sub_groups or ())[:MAX_SUB_GROUPS])
+    return BondRecord(Bond(run.controller, run.start, run.size), run.succeeded, named)
 
 
 def _seconds(time: datetime | None) -> float | None:
