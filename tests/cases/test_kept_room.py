@@ -64,7 +64,9 @@ def test_operators_and_dry_run_agree_where_the_room_is_kept(broken: Cluster) -> 
 def test_gang_that_must_not_be_evicted_keeps_its_room(cluster: Cluster) -> None:
     cluster.priority_class(HI, 1_000_000)
     cluster.add_nodes(3)
-    protected = {"quota.scheduling.koordinator.sh/preemptible": "false"}
+    allow = "operators.koordinator.sh/allow-disable-preemptible=true"
+    cluster.box.kubectl("label", "namespace", cluster.namespace, allow)
+    protected = {"scheduling.koordinator.sh/disable-preemptible": "true"}
     cluster.gang("kg", 2, labels=protected)
     cluster.expect_bound("kg-0", "kg-1")
     cluster.expect(lambda: cluster.running("kg") == 2, "both run")

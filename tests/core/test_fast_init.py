@@ -36,7 +36,6 @@ class Pair:
                 "constraints": None,
                 "claims": (),
                 "is_terminating": False,
-                "is_visible": True,
                 "shape": SHAPE,
             },
         ),

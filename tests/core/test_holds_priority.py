@@ -15,6 +15,7 @@ from tests.core.test_holds import A, B, Scene, started
 from koord.core.gang.reasons import KeptForReplacements
 from koord.core.gang_history import Episode, Happened
 from koord.core.holds import assume_holds
+from koord.core.preemption.label_protection import ALLOWED_IN
 from koord.core.preemption.model import Preemption, VictimKind
 from koord.core.preemption.search import Context, plan_preemption
 from koord.core.queue import unit_of
@@ -32,10 +33,11 @@ LOW, HIGH = 10, 1000
 def make_scene(nodes: int = 4, priority: int = LOW, *, is_protected: bool = False) -> Scene:
     """Make a gang of two that has lost one member, on a cluster that is empty otherwise."""
     members = [
-        replace(started(f"a-{at}", f"n{at}"), priority=priority, is_non_preemptible=is_protected)
+        replace(started(f"a-{at}", f"n{at}"), priority=priority, is_protected=is_protected)
         for at in range(2)
     ]
     scene = Scene(nodes, members, [make_pod_group(A, 2).wait(600).build()])
+    scene.state.upsert_namespace("default", {ALLOWED_IN: "true"})
     scene.remove("uid-default-a-1")
     return scene
 

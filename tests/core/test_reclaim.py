@@ -299,14 +299,19 @@ def test_non_preemptible_and_foreign_pods_are_not_evicted() -> None:
     assert scene.chosen(exempt=Exempt({"uid-default-a"})) == [["b"]]
 
 
-def test_gang_with_a_non_preemptible_member_loses_surplus_only() -> None:
-    scene = Scene()
+@pytest.mark.parametrize(("paid", "chosen"), [(1, ["g-0", "g-1", "g-2", "g-3"]), (3, ["g-3"])])
+def test_a_gang_loses_surplus_only_if_all_other_members_have_paid(
+    paid: int, chosen: list[str]
+) -> None:
+    """Otherwise one small member would keep the room of all others."""
+    scene = Scene(a=12, b=16)
     scene.gang("g", 4, minimum=3)
-    pod = scene.state.pods["uid-default-g-0"]
-    scene.put(replace(pod, is_non_preemptible=True))
+    for at in range(paid):
+        pod = scene.state.pods[f"uid-default-g-{at}"]
+        scene.put(replace(pod, is_non_preemptible=True))
     scene.want(8)
     scene.want(4, name="x")
-    assert scene.chosen() == [["g-3"]]
+    assert sorted(name for one in scene.chosen() for name in one) == chosen
 
 
 def test_terminating_pods_count_as_evicted() -> None:

@@ -10,6 +10,7 @@ from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.core.test_reclaim import Scene
 from tests.reservation.make import make_reservation
 
+from koord.core.preemption.label_protection import ALLOWED_IN
 from koord.core.preemption.model import Exempt
 from koord.core.reclaim import find_reach, plan_reclaim, write_plan
 from koord.core.reservation.model import ReservationUse
@@ -28,7 +29,7 @@ class HeldScene(Scene):
 
     def use(self, name: str, node: str, gpus: int = 4, gang: str = "", **more: bool) -> None:
         pod = make_pod(f"in-{name}").gpu(gpus).quota("a", **more)
-        placed = (pod.gang(gang) if gang else pod).running(node).build()
+        placed = (pod.gang(gang) if gang else pod).released(node, "p").running(node).build()
         use = ReservationUse(placed.uid, name, f"uid-{name}")
         self.put(replace(placed, allocations=(use,)))
 
@@ -80,13 +81,25 @@ def test_what_is_evicted_already_counts_as_gone() -> None:
     assert scene.chosen(exempt=Exempt(terminating=uids)) == []
 
 
-@pytest.mark.parametrize("label", ["is_protected", "is_non_preemptible"])
-def test_labels_protect_as_they_protect_pods(label: str) -> None:
+@pytest.mark.parametrize(("is_allowed", "count"), [(True, 0), (False, 1)])
+def test_a_label_protects_where_the_namespace_allows_it(is_allowed: bool, count: int) -> None:  # noqa: FBT001
     scene = HeldScene()
-    scene.hold("r1", "n1", **{label: True})
-    scene.hold("r2", "n2", **{label: True})
+    scene.state.upsert_namespace("default", {ALLOWED_IN: str(is_allowed).lower()})
+    scene.hold("r1", "n1", is_protected=True)
+    scene.hold("r2", "n2", is_protected=True)
     scene.want(8)
-    assert scene.chosen() == []
+    assert len(scene.chosen()) == count
+
+
+def test_a_label_protects_as_far_as_the_guarantee_pays_for_it() -> None:
+    """Anybody who may edit a reservation can add the label at any time."""
+    scene = HeldScene()
+    scene.hold("r1", "n1", is_non_preemptible=True)
+    scene.hold("r2", "n2")
+    scene.want(8)
+    assert scene.chosen() == [["reservation:r2"]]
+    scene.hold("r2", "n2", is_non_preemptible=True)
+    assert len(scene.chosen()) == 1
 
 
 def test_a_class_of_the_system_in_a_template_protects_nothing() -> None:
@@ -132,7 +145,7 @@ def test_nobody_is_evicted_out_of_a_reservation_that_keeps_the_room() -> None:
     assert find_reach(scene.state, ledger, "a", GPU).text(GPU) == (
         "Nothing of it can be reclaimed: it uses 16 labelled as not preemptible."
     )
-    scene.state.upsert_quota(make_quota("a", max={GPU: 8}))
+    scene.state.upsert_quota(make_quota("a", min={GPU: 0}, max={GPU: 8}))
     assert scene.chosen() == [], "not even above its max: it would not use less"
 
 

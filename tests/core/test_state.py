@@ -248,26 +248,6 @@ def test_the_first_node_with_a_resource_opens_it_to_pods_seen_before() -> None:
     assert cluster.copies(asking[0]) == {"n0": 2, "n1": 0}, "8, of which 4 are used"
 
 
-def test_daemon_pods_are_charged_to_nodes_that_are_large_enough() -> None:
-    state = make_cluster().state
-    state.upsert_pod(make_pod("daemon").requests(cpu=2000).reserved_node("n").build())
-    state.upsert_pod(make_pod("giant").requests(cpu=9000).reserved_node("n").build())
-    state.upsert_node(make_node("n").cpu(8000).build())
-    shape = make_pod("p").requests(cpu=2000).build().shape
-    row = state.table.row_of["n"]
-    assert open_cycle(state).room(shape)[row] == 3
-    feed = state.feed()
-    feed.drain()
-    state.upsert_pod(make_pod("daemon").requests(cpu=2000).not_ours().running("n").build())
-    assert open_cycle(state).room(shape)[row] == 3
-    assert not feed.drain().freed
-    state.upsert_node(make_node("n").cpu(12000).build())
-    assert open_cycle(state).room(shape)[row] == 0
-    state.remove_pod("uid-default-giant")
-    assert open_cycle(state).room(shape)[row] == 5
-    assert feed.drain().freed == {"n"}
-
-
 def test_unbound_daemon_pod_is_invisible_to_inter_pod_rules() -> None:
     web = select_pods(app="web")
     near = make_pod("p").near(web, key="kubernetes.io/hostname").build()

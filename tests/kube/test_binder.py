@@ -37,7 +37,7 @@ async def test_release_removes_the_gate_and_records_the_plan(pods: Pods, binder:
     after = await pods.translate(pod.name)
     assert not after.is_gated
     assert after.handling is Handling.BIND
-    assert after.recorded == RecordedPlan(NODE, "plan-1", "", 1)
+    assert after.recorded == RecordedPlan(NODE, "plan-1", "", 1, is_non_preemptible=False)
     stored = await pods.read(pod)
     assert stored["metadata"]["annotations"]["mine"] == "stays"
     assert "affinity" not in stored["spec"]
@@ -53,7 +53,10 @@ async def test_a_pod_of_which_its_scheduler_chooses_the_node_is_not_pinned(
     assert await binder.release(left, placement) == Done()
     assert "affinity" not in (await pods.read(pod))["spec"]
     after = await pods.translate(pod.name)
-    assert (after.recorded, after.pinned) == (RecordedPlan("", "plan-1", "", 1), False)
+    assert (after.recorded, after.pinned) == (
+        RecordedPlan("", "plan-1", "", 1, is_non_preemptible=False),
+        False,
+    )
     assert after.handling is Handling.NOT_OURS
     assert await binder.release(left, placement) == Done(), "as when the answer was lost"
     assert await binder.release(assignment, placement) == PodGone()
@@ -69,6 +72,7 @@ async def test_members_record_their_group(pods: Pods, binder: Binder) -> None:
         "plan": "plan-1",
         "group": "ns/a,ns/b",
         "members": 2,
+        "fixed": False,
         "youngest": int(max(first.created, second.created)),
         "start": make_start_id(placement.uids),
     }
@@ -138,7 +142,7 @@ async def test_bind_sets_node_and_annotations(pods: Pods, binder: Binder) -> Non
     assert await binder.bind(*only(place((pod, NODE)))) == Done()
     after = await pods.translate(pod.name)
     assert after.node == NODE
-    assert after.recorded == RecordedPlan(NODE, "plan-1", "", 1)
+    assert after.recorded == RecordedPlan(NODE, "plan-1", "", 1, is_non_preemptible=False)
     assert (await pods.read(pod))["metadata"]["annotations"]["mine"] == "stays"
 
 
@@ -295,7 +299,10 @@ async def test_transient_errors_are_retried(
     faulty.failures = [failure]
     assert await binder.bind(*only(placement)) == Done()
     after = await pods.translate(pod.name)
-    assert (after.node, after.recorded) == (NODE, RecordedPlan(NODE, "plan-1", "", 1))
+    assert (after.node, after.recorded) == (
+        NODE,
+        RecordedPlan(NODE, "plan-1", "", 1, is_non_preemptible=False),
+    )
 
 
 async def test_outcome_is_unknown_after_the_patience(pods: Pods, client: Client) -> None:

@@ -231,7 +231,9 @@ def test_released_pod_that_kube_scheduler_cannot_bind(
     assert pod.is_unschedulable is expected
 
 
-DAEMON_SET = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}]
+DAEMON_SET = [
+    {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
+]
 
 
 @pytest.mark.parametrize(
@@ -245,6 +247,7 @@ DAEMON_SET = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
         ({}, [], ""),
         ({}, [{**DAEMON_SET[0], "controller": False}], ""),
         ({}, [{**DAEMON_SET[0], "kind": "ReplicaSet"}], ""),
+        ({}, [{**DAEMON_SET[0], "apiVersion": "example.com/v1"}], ""),
         ({"schedulerName": "nobody"}, DAEMON_SET, ""),
     ],
 )

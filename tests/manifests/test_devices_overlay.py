@@ -6,11 +6,13 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.manifests.someone import STRATEGIC
 from tests.manifests.waiting import wait_for
 
 from koord.core.device.allocation import GPU_UUIDS
 from koord.core.device.device_plugins import CORE_LIMIT, MEMORY_LIMIT
 from koord.core.device.vendors import HAMI_CORE, ISOLATION_LABEL
+from koord.sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +48,17 @@ class Namespace:
         path = f"/api/v1/namespaces/{self.name}/pods?dryRun=All"
         spec: dict[str, Any] = self._client.create(path, pod)["spec"]
         return spec
+
+    def debug(self, pod: dict[str, Any] | None, container: dict[str, Any]) -> dict[str, Any]:
+        """Add a container to a new pod, or to the last one; return the pod."""
+        path = f"/api/v1/namespaces/{self.name}/pods"
+        if pod is not None:
+            self._debugged: str = pod["metadata"]["name"]
+            self._client.create(path, pod)
+        change = {"spec": {"ephemeralContainers": [container]}}
+        at = f"{path}/{self._debugged}/ephemeralcontainers"
+        done = self._client.request("PATCH", at, change, content_type=STRATEGIC)
+        return dict(done["spec"])
 
 
 def read_env(container: dict[str, Any]) -> dict[str, str]:
@@ -92,13 +105,55 @@ def test_isolated_containers_load_the_library_with_limits_per_gpu(namespace: Nam
     assert paths == {"/usr/local/vgpu", LOCKS}
 
 
-@pytest.mark.parametrize("limits", [{"cpu": "1"}, {"nvidia.com/gpu": "1"}])
-def test_other_pods_are_not_changed(namespace: Namespace, limits: dict[str, str]) -> None:
-    spec = namespace.admit(make_pod(limits, labels={ISOLATION_LABEL: HAMI_CORE}))
-    assert not any(read_env(one) for one in spec["containers"])
+ALL = {"name": VISIBLE, "value": "all"}
+OWN = {"name": VISIBLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['mine']"}}}
+GIVEN = f"metadata.annotations['{GPU_UUIDS}']"
+LITERAL = {"name": VISIBLE, "value": GIVEN}
 
 
-def test_a_pod_cannot_choose_gpus_itself(namespace: Namespace) -> None:
+@pytest.mark.parametrize("env", [[], [ALL], [{"name": VISIBLE, "value": "void"}, ALL], [OWN]])
+def test_who_requests_no_gpus_sees_none(namespace: Namespace, env: list[Any]) -> None:
+    """Images of CUDA say that they want to see all, and so may a template."""
+    spec = namespace.admit(make_pod({"cpu": "1"}, labels={ISOLATION_LABEL: HAMI_CORE}, env=env))
+    for container in (*spec["containers"], *spec["initContainers"]):
+        assert read_env(container) == {VISIBLE: "void"}
+    assert "hostPath" not in str(spec.get("volumes", ""))
+
+
+def test_a_pod_with_cards_is_left_to_their_device_plugin(namespace: Namespace) -> None:
+    spec = namespace.admit(make_pod({"nvidia.com/gpu": "1"}))
+    first, second = spec["containers"]
+    assert read_env(first) == {}
+    assert read_env(second) == read_env(spec["initContainers"][0]) == {VISIBLE: "void"}
+
+
+def test_a_container_with_cards_may_not_choose_others(namespace: Namespace) -> None:
+    with pytest.raises(SandboxApiError, match="leave NVIDIA_VISIBLE_DEVICES out"):
+        namespace.admit(make_pod({"nvidia.com/gpu": "1"}, env=[ALL]))
+
+
+@pytest.mark.parametrize("env", [[ALL], [OWN], [LITERAL], [OWN, ALL]])
+def test_a_pod_cannot_choose_gpus_itself(namespace: Namespace, env: list[Any]) -> None:
     """Of equal names the last one counts, for the kubelet as for a dictionary."""
-    spec = namespace.admit(make_pod(HALF, env=[{"name": VISIBLE, "value": "all"}]))
-    assert read_env(spec["containers"][0])[VISIBLE] == f"metadata.annotations['{GPU_UUIDS}']"
+    spec = namespace.admit(make_pod(HALF, env=env))
+    container = spec["containers"][0]
+    assert read_env(container)[VISIBLE] == GIVEN
+    assert "valueFrom" in container["env"][-1]
+
+
+def test_limits_are_given_although_the_gpus_are_named_already(namespace: Namespace) -> None:
+    named = {"name": VISIBLE, "valueFrom": {"fieldRef": {"fieldPath": GIVEN}}}
+    free = [{"name": f"CUDA_DEVICE_MEMORY_LIMIT_{at}", "value": "1000g"} for at in range(8)]
+    spec = namespace.admit(make_pod(HALF, labels={ISOLATION_LABEL: HAMI_CORE}, env=[*free, named]))
+    env = read_env(spec["containers"][0])
+    assert env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"metadata.annotations['{MEMORY_LIMIT}0']"
+
+
+@pytest.mark.parametrize(("limits", "seen"), [(HALF, GIVEN), ({"cpu": "1"}, "void")])
+def test_a_container_for_debugging_sees_no_more_than_its_pod(
+    namespace: Namespace, limits: dict[str, str], seen: str
+) -> None:
+    for at in range(2):
+        debug = {"name": f"debug-{at}", "image": "cuda", "env": [ALL][at:]}
+        spec = namespace.debug(make_pod(limits) if at == 0 else None, debug)
+    assert [read_env(one) for one in spec["ephemeralContainers"]] == [{VISIBLE: seen}] * 2

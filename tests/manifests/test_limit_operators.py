@@ -224,6 +224,7 @@ def test_changes_of_reservations(scene: Scene, body: dict[str, Any], status: int
         "koord-limit-quotas",
         "koord-limit-reservations",
         "koord-protect-reservations",
+        "koord-placeholder-class",
     ],
 )
 def test_the_expressions_type_check(guarded, policy: str) -> None:

@@ -22,6 +22,7 @@ from koord.core.budgets import Budget, split_by_budgets
 from koord.core.framework.planner import plan
 from koord.core.pods import OwnerReference
 from koord.core.preemption.candidates import find_candidates
+from koord.core.preemption.label_protection import ALLOWED_IN
 from koord.core.preemption.model import Exempt, Moment, VictimKind
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
@@ -76,6 +77,7 @@ class _Maker:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.cluster = make_cluster()
+        self.cluster.state.upsert_namespace("default", {ALLOWED_IN: "true"})
         self.free: dict[str, int] = {}
         self.gangs: dict[str, int] = {}
         self.guaranteed: dict[str, int] = {}
@@ -146,7 +148,7 @@ class _Maker:
         if chance < 0.05:
             return pod._set(is_protected=True)
         if chance < 0.1:
-            return pod._set(owners=(OwnerReference("d", "DaemonSet"),))
+            return pod._set(owners=(OwnerReference("d", "DaemonSet"),))  # spares nobody
         return pod
 
     def _make_unit(self) -> Unit:

@@ -13,6 +13,7 @@ from tests.reservation.make import make_reservation
 
 from koord.core.budgets import Budget
 from koord.core.pods import Handling, Pod
+from koord.core.preemption.label_protection import ALLOWED_IN
 from koord.core.preemption.model import Exempt, Preemption, VictimKind
 from koord.core.preemption.reasons import (
     OnlySurplus,
@@ -210,13 +211,14 @@ def test_less_work_is_lost_since_the_last_checkpoint() -> None:
     ("fields", "why"),
     [
         ({"is_protected": True}, Protection.LABEL),
-        ({"is_non_preemptible": True}, Protection.LABEL),
+        ({"is_non_preemptible": True, "quota": "q"}, Protection.LABEL),
         ({"handling": Handling.NOT_OURS, "recorded": None}, Protection.FOREIGN),
         ({"started": 990.0}, Protection.YOUNG),
     ],
 )
 def test_who_is_protected(fields: dict[str, object], why: Protection) -> None:
-    cluster = make_cluster(1)
+    cluster = make_cluster(1).quotas(make_quota("q", min={GPU: 8}, max={GPU: 8}))
+    cluster.state.upsert_namespace("default", {ALLOWED_IN: "true"})
     pod = make_pod("low").gpu(8).released("n0", "p").running("n0").build()
     cluster.pods(replace(pod, **{"started": 1.0, **fields}))  # type: ignore[arg-type]
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])

@@ -18,7 +18,8 @@ from koord.core.gang.lost_members import Lost
 from koord.core.gang_model import ROOT, GangKey
 from koord.core.plan import Unit
 from koord.core.pods import Pod, PodPhase, holder_of
-from koord.core.preemption.protection import find_lasting_protection
+from koord.core.preemption.candidates import find_core_protection
+from koord.core.preemption.protection import find_lasting_protection, is_foreign
 from koord.core.reservation.session import ReservationSession
 from koord.core.state import ClusterState
 
@@ -138,9 +139,11 @@ def make_slots(
 
 
 def priority_of(gang: GangKey, state: ClusterState) -> float:
-    """Return the highest priority of the living members; infinite if one must not be evicted."""
+    """Return the highest priority of the living members; infinite if they must not be evicted."""
     living = [pod for pod in state.gangs.members(gang).values() if pod.is_alive]
-    if any(find_lasting_protection(pod) for pod in living):
+    ours = [pod for pod in living if pod.planned_node and not is_foreign(pod)]
+    whys = {pod.uid: find_lasting_protection(state, pod) for pod in ours}
+    if any(find_core_protection(state, ours, whys).values()):
         return float("inf")
     return max((pod.priority for pod in living), default=0)
 

@@ -30,8 +30,6 @@ class PodCharge:
     constraints: PodConstraints | None
     claims: tuple[ClaimUse, ...]
     is_terminating: bool
-    is_visible: bool
-    """Whether inter-pod rules see it; not for a daemon pod that is not bound yet."""
     shape: PodShape = field(compare=False)
     allocations: tuple[Allocation, ...] = ()
     """What plugins gave it on its node."""
@@ -50,15 +48,13 @@ def charge_of(pod: Pod) -> PodCharge | None:
         return None
     shape = pod.shape
     load = _make_load(node, shape.requests, shape.host_ports)
-    is_visible = bool(pod.node) or pod.pinned
     return _make_charge(
         uid=pod.uid,
         load=load,
         profile=pod.profile,
-        constraints=shape.constraints if is_visible else None,
-        claims=pod.claims if is_visible else (),
+        constraints=shape.constraints,
+        claims=pod.claims,
         is_terminating=pod.is_terminating,
-        is_visible=is_visible,
         shape=shape,
         allocations=pod.allocations,
         is_held=pod.handling is Handling.RESERVE,
@@ -69,8 +65,7 @@ def node_charged(pod: Pod) -> str:
     """Return the node that a pod is charged to; empty if there is none.
 
     Terminating pods are charged until they are deleted. A pinned pod may be bound by kube-scheduler
-    at any moment, so it is charged while it waits. So is a daemon pod, because other pods would
-    fill a new node before its daemon pods are bound.
+    at any moment, so it is charged while it waits.
     """
     if pod.phase.is_terminal:
         return ""
@@ -78,4 +73,4 @@ def node_charged(pod: Pod) -> str:
         return pod.node
     if pod.pinned and pod.recorded and not pod.is_gated:
         return pod.recorded.node
-    return pod.reserved_node
+    return ""

@@ -176,6 +176,9 @@ class RecordedPlan:
     """Identifies the pods that were released together; empty: unknown."""
     quota: str = ""
     """The quota that the pod was charged to; empty: none."""
+    is_non_preemptible: bool | None = None
+    """Whether it was charged against what its quota is guaranteed; None: an earlier release did not
+    record it."""
     records: tuple[tuple[str, str], ...] = ()
     """Annotations that were written with it: key and digest of the value."""
 
@@ -316,7 +319,7 @@ class Pod:
     attraction: str = ""
     """Pods with equal non-empty values are placed close to each other."""
     reserved_node: str = ""
-    """Node that a waiting DaemonSet pod was created for; it is charged to that node."""
+    """Node that a waiting DaemonSet pod was created for: room is kept for it there, for a while."""
     said: tuple[tuple[str, Hashable], ...] = ()
     """What annotations of the pod say to plugins, by their names."""
     allocations: tuple[Allocation, ...] = ()

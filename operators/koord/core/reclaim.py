@@ -23,12 +23,15 @@ from koord.core.gang.quorum import count_strength
 from koord.core.plan import UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.preemption.candidates import (
+    find_core_protection,
     find_protection,
     find_surplus,
     is_placed,
     moment_of,
 )
+from koord.core.preemption.label_protection import is_spared
 from koord.core.preemption.model import NOBODY, Exempt, Moment
+from koord.core.preemption.protection import is_foreign
 from koord.core.preemption.reasons import Protection, tell_protection
 from koord.core.queue import Blocked
 from koord.core.quota.capacity import add_up, subtract
@@ -136,7 +139,7 @@ def find_hold_protection(
 
     Its priority does not count here: nobody checks the class that a template names.
     """
-    if pod.is_protected or pod.is_non_preemptible:
+    if is_spared(state, pod):
         return Protection.LABEL
     account = state.plugin(Reservations).accounts.get(pod.uid)
     if account is None or (account.pods and not goes_with_users):
@@ -220,8 +223,10 @@ class _QuotaPods:
             pod
             for gang in group.gangs
             for pod in self._state.gangs.members(gang).values()
-            if is_placed(pod) and not self._is_terminating(pod)
+            if is_placed(pod) and not self._is_terminating(pod) and not is_foreign(pod)
         )
+        if not members:
+            return
         if any(pod.uid in self._state.assumed for pod in members):
             return  # being started or repaired
         rank = (max(map(_priority, members)), min(map(_start, members)))
@@ -252,9 +257,7 @@ class _QuotaPods:
             for pod in pods
             if pod not in surplus or self.is_inside(pod)
         )
-        is_non_preemptible = unit.key in self._exempt.units or not all(
-            map(self._is_evictable, pods)
-        )
+        is_non_preemptible = unit.key in self._exempt.units or not self._may_end(pods)
         return ReclaimUnit(
             replace(unit, request=asked, is_non_preemptible=is_non_preemptible), pods
         )
@@ -309,10 +312,28 @@ class _QuotaPods:
         is_own = self._state.quotas.quota_of(pod) == self.account.spec.name
         return is_own and self._find_protection(pod) is None
 
+    def _may_end(self, pods: Sequence[Pod]) -> bool:
+        """Whether pods of this quota may be evicted together."""
+        name = self.account.spec.name
+        return all(self._state.quotas.quota_of(pod) == name for pod in pods) and not any(
+            self._find_protections(pods).values()
+        )
+
     def find_protection(self, pods: Sequence[Pod]) -> Protection:
         """Return why a unit that may not be evicted stays."""
-        whys = {why for pod in pods if (why := self._find_protection(pod)) is not None}
+        whys = set(self._find_protections(pods).values())
         return next((why for why in Protection if why in whys), Protection.GANG)
+
+    def _find_protections(self, pods: Sequence[Pod]) -> dict[str, Protection | None]:
+        whys = {pod.uid: self._find_protection(pod) for pod in pods}
+        gangs = {pod.gang.key for pod in pods if pod.gang is not None} if len(pods) > 1 else ()
+        surplus = {pod.uid for gang in gangs for pod in self._surplus_of(gang)}
+        core = {pod.uid: pod for pod in pods if pod.gang is not None and pod.uid not in surplus}
+        if not gangs or not core:
+            return whys
+        return whys | find_core_protection(
+            self._state, core.values(), {uid: whys[uid] for uid in core}
+        )
 
     def _find_protection(self, pod: Pod) -> Protection | None:
         if pod.handling is Handling.RESERVE:

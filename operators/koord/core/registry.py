@@ -9,6 +9,7 @@ from koord.core.device.plugin import PACKED, Devices
 from koord.core.framework.plugin import Plugin
 from koord.core.gang.cache import GangCache
 from koord.core.numa.plugin import Numa
+from koord.core.plugins.awaited_daemons import AwaitedDaemons
 from koord.core.plugins.host_ports import HostPorts
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.plugins.node_rules import NodeRules
@@ -44,5 +45,6 @@ def make_plugins(
         Topologies(gangs),
         Reservations(compat=gangs.compat),
         Nominations(),
+        AwaitedDaemons(),
         Quotas(QuotaCache(rules, hooks=hooks)),
     )

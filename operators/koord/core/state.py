@@ -22,6 +22,7 @@ from koord.core.gang.reasons import Reached
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
+from koord.core.plugins.awaited_daemons import AwaitedDaemons
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.nominations import Nominations
@@ -81,6 +82,7 @@ class ClusterState:
         self.plugins = (*made, *more_plugins)
         self.plugin(Reservations).ignored = ignored
         self._devices = self.plugin(Devices)
+        self._daemons = self.plugin(AwaitedDaemons)
         self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -92,8 +94,6 @@ class ClusterState:
         self._charges: dict[str, PodCharge] = {}
         self._on_node: dict[str, set[str]] = {}
         """Node -> uids of the pods that are charged to it."""
-        self._reserving: dict[str, set[str]] = {}
-        """Node -> uids of waiting pods for which it is reserved."""
         self._changes = Changes()
         self._feeds: list[Feed] = []
         self._plugin_feeds: dict[str, Feed] = {}
@@ -182,7 +182,7 @@ class ClusterState:
     def _find_place(self, uid: str) -> Place | None:
         charge = self._charges.get(uid)
         row = None if charge is None else self.table.row_of.get(charge.load.node)
-        return None if charge is None or row is None else Place(row, is_visible=charge.is_visible)
+        return None if charge is None or row is None else Place(row)
 
     def used_on(self, node: str) -> Amounts:
         """Return what pods use on a node, also if it is gone."""
@@ -206,7 +206,7 @@ class ClusterState:
         for pod in sorted(self.pods.values(), key=lambda pod: pod.key):
             charge = self._charges.get(pod.uid)
             row = None if charge is None else self.table.row_of.get(charge.load.node)
-            if charge is not None and charge.is_visible and row is not None:
+            if charge is not None and row is not None:
                 yield pod, row
 
     def feed(self) -> Feed:
@@ -252,7 +252,7 @@ class ClusterState:
         )
         (self.reclaimed.add if pod.is_reclaimed else self.reclaimed.discard)(pod.uid)
         (self.preempted.add if pod.preempted_by else self.preempted.discard)(pod.uid)
-        self._index_reserved(before, pod)
+        self._changes.freed |= self._daemons.note(pod)
         self._devices.note_names(pod.uid, pod.shape if pod.is_alive else None)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, terminated, or released for kube-scheduler to bind: the assumption is obsolete.
@@ -275,7 +275,7 @@ class ClusterState:
             return
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
-        self._index_reserved(pod, None)
+        self._changes.freed |= self._daemons.forget(uid)
         self._devices.note_names(uid, None)
         self.eviction_pending.discard(uid)
         self.reclaimed.discard(uid)
@@ -302,8 +302,6 @@ class ClusterState:
             self._charge_row(node.name, row)
         self._changes.freed.add(node.name)
         self._changes.is_relabelled |= self.table.epoch != epoch
-        if before is None or before.allocatable != node.allocatable:
-            self._refresh_reserved(node.name)
 
     def remove_node(self, name: str) -> None:
         """Remove a node; its pods stay known until they are removed themselves."""
@@ -318,7 +316,6 @@ class ClusterState:
             plugin.remove_node(row, name)
         self._changes.removed.add(name)
         self._changes.is_relabelled = True
-        self._refresh_reserved(name)
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
         self.gangs.upsert_pod_group(pod_group)
@@ -369,6 +366,9 @@ class ClusterState:
         if namespaces.get(name) != labels:
             namespaces[name] = labels
             self._changes.is_relabelled = True
+
+    def labels_of_namespace(self, namespace: str) -> Mapping[str, str]:
+        return self.plugin(InterPod).namespaces.get(namespace, {})
 
     def remove_namespace(self, name: str) -> None:
         if self.plugin(InterPod).namespaces.pop(name, None) is not None:
@@ -441,9 +441,6 @@ class ClusterState:
         before = self.pods.get(uid)
         assumed = self._assumed.get(uid)
         pod = observed if assumed is None else self._as_assumed(observed, assumed)
-        if pod.reserved_node and not self._is_large_enough(pod.reserved_node, pod.shape):
-            # It can never run there, so it must not block other pods.
-            pod = replace(pod, reserved_node="")
         self.pods[uid] = pod
         self._count_evictable(before, pod)
         if pod.attraction:
@@ -468,27 +465,6 @@ class ClusterState:
                 del self.evictable[before.priority]
         if pod is not None and is_evictable(pod):
             self.evictable[pod.priority] += 1
-
-    def _index_reserved(self, before: Pod | None, pod: Pod | None) -> None:
-        if before is not None and before.reserved_node:
-            uids = self._reserving[before.reserved_node]
-            uids.discard(before.uid)
-            if not uids:
-                del self._reserving[before.reserved_node]
-        if pod is not None and pod.reserved_node:
-            self._reserving.setdefault(pod.reserved_node, set()).add(pod.uid)
-
-    def _refresh_reserved(self, node: str) -> None:
-        for uid in sorted(self._reserving.get(node, ())):
-            self._refresh(uid)
-
-    def _is_large_enough(self, node: str, shape: PodShape) -> bool:
-        row = self.table.row_of.get(node)
-        if row is None:
-            return False
-        vector = self.table.vector(shape)
-        needed = zip(vector.columns, vector.amounts, strict=True)
-        return all(self.table.allocatable[column, row] >= amount for column, amount in needed)
 
     def _recharge(self, pod: Pod) -> None:
         charge = charge_of(pod)

@@ -128,6 +128,7 @@ class _PlanAnnotation(msgspec.Struct, omit_defaults=True, gc=False):
     youngest: int = 0
     start: str = ""
     quota: str = ""
+    fixed: bool | msgspec.UnsetType = msgspec.UNSET
     records: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -149,6 +150,7 @@ def encode_metadata(
     plan = _PlanAnnotation(node, placement.plan_id, placement.group, members, strength)
     plan.gap = placement.gap or msgspec.UNSET
     plan.quota = placement.charged.get(assignment.pod.uid, "")
+    plan.fixed = assignment.pod.is_non_preemptible
     if record is not None:
         plan.youngest = int(placement.youngest)
         plan.start = record.start_id
@@ -221,5 +223,6 @@ def decode_plan(text: str) -> RecordedPlan | None:
         float(plan.youngest),
         plan.start,
         plan.quota,
+        None if plan.fixed is msgspec.UNSET else plan.fixed,
         tuple((plan.records or {}).items()),
     )

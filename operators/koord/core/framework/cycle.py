@@ -15,7 +15,7 @@ import numpy as np
 
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.node_table import NodeTable
-from koord.core.framework.plugin import Draft, Holder, Plugin, Reach, Session, Short
+from koord.core.framework.plugin import Draft, Holder, Plugin, Session, Short
 from koord.core.framework.undo_log import Mark, UndoLog
 from koord.core.framework.view import CycleView
 from koord.core.plan import Unit
@@ -29,10 +29,9 @@ _MANY: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod is charged. Unless it ``is_visible``, it only uses amounts and ports."""
+    """Where a pod is charged, and what it was given there."""
 
     row: int
-    is_visible: bool = True
     allocations: tuple[Allocation, ...] = ()
 
 
@@ -252,18 +251,14 @@ class Cycle(CycleView):
         fits = (self.used[columns, row] <= self.table.allocatable[columns, row]).all()
         return None if fits else Short(is_optional=bool(draft.holders))
 
-    def _apply(self, shape: PodShape, row: int, count: int, *, is_visible: bool = True) -> None:
-        """Charge pods; those that inter-pod rules do not see concern sessions with reach ROW."""
+    def _apply(self, shape: PodShape, row: int, count: int) -> None:
+        """Charge pods."""
         self._changed.append(row)
         vector = self.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
             self.used[column, row] += amount * count
         for session in self._sessions_of(shape):
-            if is_visible or session.reach is Reach.ROW:
-                session.apply(shape, row, count)
-
-    def _apply_unseen(self, shape: PodShape, row: int, count: int) -> None:
-        self._apply(shape, row, count, is_visible=False)
+            session.apply(shape, row, count)
 
     def _charge_each(self, shape: PodShape, rows: Ints, times: Ints) -> None:
         self.undo.push(self._add, shape, rows, -times)
@@ -315,9 +310,9 @@ class Cycle(CycleView):
             allocations = tuple(
                 one for session in self._releasing for one in session.release(pod, place.row)
             )
-            self._move(shape, place, -1)
+            self.place(shape, place.row, -1)
             self.note_place(pod, None)
-            place = Place(place.row, is_visible=place.is_visible, allocations=allocations)
+            place = Place(place.row, allocations)
             removed.append((pod, shape, place))
         return Removed(tuple(removed), used)
 
@@ -325,7 +320,7 @@ class Cycle(CycleView):
         """Restore pods exactly; False, without any change, if their room is used now."""
         mark = self.checkpoint()
         for pod, shape, place in reversed(removed.pods):
-            self._move(shape, place, 1)
+            self.place(shape, place.row, 1)
             self.note_place(pod, place)
             shorts = (one.adopt(pod, place.row, place.allocations) for one in self._releasing)
             if any(short is not None for short in shorts):
@@ -338,10 +333,3 @@ class Cycle(CycleView):
                 self.rollback(mark)
                 return False
         return True
-
-    def _move(self, shape: PodShape, place: Place, count: int) -> None:
-        if place.is_visible:
-            self.place(shape, place.row, count)
-            return
-        self.undo.push(self._apply_unseen, shape, place.row, -count)
-        self._apply_unseen(shape, place.row, count)

@@ -51,6 +51,12 @@ class NodeRefusal:
         "node(s) had room for nominated pods of higher or equal priority only",
         "Wait: the room of {nodes} goes to pods that preempted others for it.",
     )
+    DAEMON: Final = Cause(
+        "DaemonRoom",
+        42,
+        "node(s) had room for pods of DaemonSets only, which kube-scheduler is about to bind",
+        "Wait half a minute: the room of {nodes} is kept no longer than that.",
+    )
     VOLUME_IN_USE: Final = Cause(
         "VolumeRestrictions",
         50,

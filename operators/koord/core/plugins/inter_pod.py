@@ -41,8 +41,6 @@ class InterPod(Plugin):
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
         if row < 0:
             return
-        if not charge.is_visible:
-            return
         if count < 0:
             self._pods.remove(self._slots.pop(charge.uid))
         else:

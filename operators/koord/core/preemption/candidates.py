@@ -6,7 +6,7 @@ theirs again at once. Whether evicting somebody helps is decided elsewhere.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from koord.core.device_names import CARDS, GPU_CORE, GPU_MEMORY_RATIO, KOORD_GPU, WHOLE
@@ -16,8 +16,13 @@ from koord.core.gang_history import count_losses, count_preemptions
 from koord.core.patience import FOREVER, Patience
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
+from koord.core.preemption.label_protection import spares_gang
 from koord.core.preemption.model import ANY_MOMENT, Exempt, Moment, VictimKind, VictimUnit
-from koord.core.preemption.protection import SYSTEM_CRITICAL, find_lasting_protection
+from koord.core.preemption.protection import (
+    SYSTEM_CRITICAL,
+    find_lasting_protection,
+    is_foreign,
+)
 from koord.core.preemption.reasons import Counts, Protection
 from koord.core.state import ClusterState
 from koord.core.topology_constraint import Rank, rank_member
@@ -76,13 +81,26 @@ def find_protection(
     state: ClusterState, pod: Pod, moment: Moment = ANY_MOMENT
 ) -> Protection | None:
     """Return why a running pod must not be evicted, whatever its priority; None if it may be."""
-    lasting = find_lasting_protection(pod)
+    lasting = find_lasting_protection(state, pod)
     if lasting is not None:
         return lasting
     if pod.uid in state.assumed:
         return Protection.STARTING
     ran = moment.now - (pod.started or moment.now)
     return Protection.YOUNG if moment.min_runtime and ran < moment.min_runtime else None
+
+
+def find_core_protection(
+    state: ClusterState, core: Iterable[Pod], whys: Mapping[str, Protection | None]
+) -> dict[str, Protection | None]:
+    """Return why members of a gang must not be evicted with it, of ``whys`` they must not alone.
+
+    Labels spare the whole ``core`` of a gang, all but its surplus, or nobody.
+    """
+    is_labelled = any(why is Protection.LABEL for why in whys.values())
+    if not is_labelled or spares_gang(state, core):
+        return dict(whys)
+    return {uid: None if why is Protection.LABEL else why for uid, why in whys.items()}
 
 
 def moment_of(state: ClusterState, gangs: Iterable[str], moment: Moment) -> Moment:
@@ -172,14 +190,16 @@ class _Finder:
             gang: [p for p in pods if whys[p.uid] is None and p.priority < self._limit]
             for gang, pods in placed.items()
         }
-        surplus = 0
+        surplus, core = 0, {pod.uid: pod for pod in members}
         for gang, pods in free.items():
             for pod in find_surplus(self._state, gang, pods, self._exempt.terminating):
+                del core[pod.uid]
                 if pod.uid not in self._exempt.units:
                     surplus += 1
                     yield self._make(pod.uid, VictimKind.SURPLUS, (pod,), group.id)
         spared = self._find_spared(group)
-        if self._may_end(members, whys) and spared is None:
+        whys = find_core_protection(self._state, core.values(), whys)
+        if members and self._may_end(members, whys) and spared is None:
             ended = sum(1 for gang in group.gangs if gangs.tally(gang).placed and placed[gang])
             yield self._make(group.id, VictimKind.GANG, members, group.id, ended)
             return
@@ -235,11 +255,15 @@ class _Finder:
             self._protected[rest_is] += rest
 
     def _placed_members(self, gang: str) -> list[Pod]:
-        return [
+        """Return the members that go with a gang: whoever placed others may place them again."""
+        placed = [
             pod
             for pod in self._state.gangs.members(gang).values()
             if is_placed(pod) and not pod.is_terminating and pod.uid not in self._exempt.terminating
         ]
+        foreign = [pod for pod in placed if is_foreign(pod)]
+        self._protected[Protection.FOREIGN] += sum(pod.priority < self._limit for pod in foreign)
+        return [pod for pod in placed if not is_foreign(pod)]
 
     def _work_of(self, pod: Pod) -> int:
         """Return the seconds since its start or last checkpoint, times hundredths of GPUs."""

@@ -15,11 +15,10 @@ class Protection(StrEnum):
     """Why a running pod of lower priority is not evicted."""
 
     LABEL = "Label"
-    """Labelled ``disable-preemptible: "true"`` or ``preemptible: "false"``."""
+    """Labelled ``disable-preemptible: "true"`` with the right to it, or ``preemptible: "false"``
+    within a guarantee."""
     CRITICAL = "Critical"
     """Of a system priority."""
-    DAEMON = "Daemon"
-    """Of a DaemonSet, or of the node itself: it would come back to the same node."""
     FOREIGN = "Foreign"
     """Placed by another scheduler, which would place it again."""
     YOUNG = "Young"
@@ -43,7 +42,6 @@ class Protection(StrEnum):
 _WHY: Final[Mapping[Protection, str]] = {
     Protection.LABEL: "labelled as not preemptible",
     Protection.CRITICAL: "of a system-critical priority",
-    Protection.DAEMON: "of DaemonSets or static",
     Protection.FOREIGN: "placed by other schedulers",
     Protection.YOUNG: "within their minimum runtime",
     Protection.STARTING: "about to start",

@@ -58,6 +58,7 @@ from koord.kube.translate.numa import read_numa_wishes, read_status
 from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
 from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, claims_of
 from koord.kube.wire import Condition, ObjectMeta, PodSpec, PodStatus, WirePod
+from koord.kube.wire import OwnerReference as WireOwner
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -188,7 +189,7 @@ class PodTranslator:
             is_unschedulable=unschedulable is not None,
             scheduler_message=cut(unschedulable.message, MAX_MESSAGE) if unschedulable else "",
             quota=self._intern(labels.get(quota_keys.NAME, "")),
-            is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
+            is_non_preemptible=_is_non_preemptible(labels, recorded),
             never_preempts=PreemptionPolicy.NEVER in {spec.preemption_policy, read_policy(labels)},
             is_protected=is_protected(labels),
             index=_index(meta),
@@ -407,14 +408,28 @@ def _is_awaited_daemon(wire: WirePod) -> bool:
 
     The owner of a pod writes who controls it and who schedules it. So room is kept only while
     kube-scheduler has not refused the pod, and afterwards only for priorities that may take the
-    room anyway: otherwise a pod that never runs would keep a node from everybody.
+    room anyway; how much of it, and how long, is decided by ``AwaitedDaemons``.
     """
     spec, owners = wire.spec, wire.metadata.owner_references or ()
     if spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
         return False
-    if not any(one.kind == "DaemonSet" and one.controller for one in owners):
+    if not any(_is_daemon_set(one) for one in owners):
         return False
     return (spec.priority or 0) >= SYSTEM_CRITICAL or _find_unschedulable(wire) is None
+
+
+def _is_daemon_set(owner: WireOwner) -> bool:
+    """Whether an owner may be a DaemonSet.
+
+    Pods whose owner does not exist are garbage-collected, if the cluster knows the kind.
+    """
+    return (owner.kind, owner.api_version, owner.controller) == ("DaemonSet", "apps/v1", True)
+
+
+def _is_non_preemptible(labels: Mapping[str, str], recorded: RecordedPlan | None) -> bool:
+    """Whether a pod must not be evicted: a pod that was admitted without the label gets it late."""
+    is_admitted = recorded is None or recorded.is_non_preemptible is not False
+    return is_admitted and labels.get(quota_keys.PREEMPTIBLE) == "false"
 
 
 def _annotation(meta: ObjectMeta, key: str) -> str:

@@ -1,0 +1,142 @@
+"""Room for pods of DaemonSets that kube-scheduler is about to bind: new nodes are not filled first.
+
+Whoever creates a pod says who owns it and where it must go. So this room costs others little: it is
+kept from pods of the same or a lower priority alone, for a short time after the pod was created,
+and of what every node has, not of devices. Nothing is charged; afterwards pods take it as if the
+daemon did not exist, and kube-scheduler decides by priority, as ever.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+import numpy as np
+from typing_extensions import override
+
+from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
+from koord.core.framework.cause import Cause
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Plugin, Reach, Session
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.pods import Pod, PodShape
+from koord.core.units import CPU, MEMORY, PODS
+
+KEPT_SECONDS: Final = 30.0
+"""How long after its creation kube-scheduler may take to bind such a pod."""
+_KEPT: Final = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Daemon:
+    """A pod that is awaited on a node until a time, in seconds since the epoch."""
+
+    node: str
+    priority: int
+    shape: PodShape
+    until: float
+
+
+class AwaitedDaemons(Plugin):
+    """The awaited pods of a cluster."""
+
+    name = "daemons"
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._awaited: dict[str, _Daemon] = {}
+        self._due: float | None = None
+        """No later than the first of them ends; None: none is awaited."""
+
+    def note(self, pod: Pod) -> set[str]:
+        """Take in a pod; return the node that it leaves room on by now."""
+        if not pod.reserved_node or not pod.is_waiting:
+            before = self._awaited.pop(pod.uid, None)
+            return set() if before is None or pod.node == before.node else {before.node}
+        until = pod.created + KEPT_SECONDS
+        self._awaited[pod.uid] = _Daemon(pod.reserved_node, pod.priority, pod.shape, until)
+        self._due = until if self._due is None else min(self._due, until)
+        return set()
+
+    def forget(self, uid: str) -> set[str]:
+        """Forget a pod that is gone; return the node on which room was kept for it."""
+        before = self._awaited.pop(uid, None)
+        return set() if before is None else {before.node}
+
+    @override
+    def advance(self, now: float) -> set[str]:
+        self.now = now
+        if self._due is None or now < self._due:
+            return set()
+        over = {uid: one.node for uid, one in self._awaited.items() if one.until <= now}
+        for uid in over:
+            del self._awaited[uid]
+        self._due = min((one.until for one in self._awaited.values()), default=None)
+        return set(over.values())
+
+    @override
+    def next_due(self) -> float | None:
+        return self._due
+
+    @override
+    def open(self, cycle: Cycle) -> "AwaitedDaemonsSession | None":
+        awaited = [one for one in self._awaited.values() if one.until > self.now]
+        return AwaitedDaemonsSession(cycle, awaited) if awaited else None
+
+
+class AwaitedDaemonsSession(Session):
+    """The awaited pods in one cycle."""
+
+    name = AwaitedDaemons.name
+    reach = Reach.ROW
+
+    def __init__(self, cycle: Cycle, awaited: Iterable[_Daemon]) -> None:
+        self._cycle = cycle
+        self._awaited = tuple(awaited)
+        self._priorities = sorted({one.priority for one in self._awaited})
+        self._kept: dict[int, Mapping[int, Mapping[str, int]]] = {}
+        """Lowest priority that counts -> row -> what is kept there."""
+
+    @override
+    def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
+        at = bisect_left(self._priorities, pod.priority)
+        return self._priorities[at] if at < len(self._priorities) else None
+
+    @override
+    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+        lowest = cast("int | None", shape.asked(self.name))
+        if lowest is None:
+            return
+        table, used = self._cycle.table, self._cycle.used
+        limits = np.full(used.shape[1], NO_LIMIT, dtype=np.int64)
+        vector = self._cycle.vector(shape)
+        for row, kept in self._kept_for(lowest).items():
+            limits[row] = min(
+                max(0, int(table.allocatable[column, row] - used[column, row]) - kept[key])
+                // amount
+                if key in kept
+                else NO_LIMIT
+                for key, column, amount in vector.items()
+            )
+        yield NodeRefusal.DAEMON, limits[rows]
+
+    def _kept_for(self, lowest: int) -> Mapping[int, Mapping[str, int]]:
+        known = self._kept.get(lowest)
+        if known is None:
+            sums: dict[int, Counter[str]] = {}
+            for one in self._awaited:
+                row = self._cycle.table.row_of.get(one.node)
+                if one.priority >= lowest and row is not None and self._may_run(one.shape, row):
+                    kept = {key: n for key, n in one.shape.requests if key in _KEPT and n}
+                    sums.setdefault(row, Counter()).update(kept)
+            known = self._kept[lowest] = sums
+        return known
+
+    def _may_run(self, shape: PodShape, row: int) -> bool:
+        """Whether the node is large enough: otherwise the pod can never run there."""
+        allocatable = self._cycle.table.allocatable
+        return all(
+            allocatable[column, row] >= amount
+            for _, column, amount in self._cycle.vector(shape).items()
+        )
