@@ -62,6 +62,22 @@ def test_a_call_ends_after_its_steps_and_leaves_the_rest_undecided() -> None:
     assert not outcome.refusals
 
 
+def test_many_host_ports_end_a_call_between_units() -> None:
+    """Ports cost steps, so that pods with very many leave the others their turn."""
+    cluster, plain = make_nodes(20), make_unit("z", [make_pod("z")])
+    every = []
+    for at in range(40):
+        pod = make_pod(f"p{at}")
+        for port in range(256):
+            pod.host_port(1000 + 256 * at + port)
+        every.append(make_unit(f"u{at:02}", [pod]))
+    cycle = cluster.open_cycle()
+    cycle.steps.most = 10_000_000
+    outcome = plan_in(cycle, [*every, plain])
+    assert 1 < len(outcome.placements) < 40
+    assert not outcome.refusals, "the rest is decided in the next cycle"
+
+
 def test_budgets_grow_with_the_unit_and_the_cluster() -> None:
     assert budget_of(1000, 1) < budget_of(1000, 100) < budget_of(5000, 100)
     assert budget_of(10**6, 10**6) == steps.MOST_PER_UNIT

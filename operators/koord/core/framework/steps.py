@@ -2,8 +2,8 @@
 
 A step is about one operation on one row of the node table: a nanosecond or two. Every domain counts
 what its own work costs. Steps depend on the cluster and the unit alone, not on the machine or its
-load, so the same cluster gives the same plan anywhere. Remembered answers about devices and CPUs
-cost nothing; a unit that has used up its budget on others finds them remembered the next time.
+load, so the same cluster gives the same plan anywhere. Answers that a domain remembers cost nothing:
+a unit that has used up its budget finds what it has paid for the next time.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 PER_UNIT: Final = 50_000_000
 """Steps that any unit may take: three times as many as any that was recorded."""
 PER_NODE: Final = 110_000
-"""Further steps per row of the node table: what looking at the devices of a node for the first time
-takes."""
+"""Further steps per row of the node table: what a domain with exact allocations takes when it looks
+at a node for the first time."""
 PER_ROW: Final = 500
 """Further steps per pod of the unit and row of the node table."""
 MOST_PER_UNIT: Final = 1_000_000_000

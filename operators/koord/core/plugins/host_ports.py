@@ -4,8 +4,9 @@ Two ports conflict when protocol and number are equal and the addresses are equa
 wildcard (source: kube-scheduler's NodePorts filter).
 """
 
-from collections import ChainMap, Counter
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import numpy as np
 from typing_extensions import override
@@ -19,33 +20,49 @@ from koord.core.pod_charge import PodCharge
 from koord.core.pods import HostPort, PodShape
 
 _ANY = "0.0.0.0"  # noqa: S104 - the API's word for "every address of the node"
+PER_PORT: Final = 2
+"""Operations, in the unit of :class:`Steps`, of looking at, or charging, one port."""
 
 
 class _Rows:
-    """Row -> how many pods, and the rows that have any as the bits of one number.
+    """The rows that have any pods, as the bits of one number, and how many more than one each has.
 
     With bits, a pod of many ports is compared with all nodes by one operation for each port,
-    whatever others have written.
+    whatever others have written. Hardly any row has more than one: there are as many of these as
+    ports and addresses.
     """
 
-    __slots__ = ("bits", "counts")
+    __slots__ = ("_more", "bits")
 
     def __init__(self) -> None:
         self.bits = 0
-        self.counts: Counter[int] = Counter()
+        self._more: dict[int, int] | None = None
 
     def copy(self) -> "_Rows":
         copy = _Rows()
-        copy.bits, copy.counts = self.bits, Counter(self.counts)
+        copy.bits, copy._more = self.bits, None if self._more is None else dict(self._more)
         return copy
 
+    def count(self, row: int) -> int:
+        return (self.bits >> row & 1) + (0 if self._more is None else self._more.get(row, 0))
+
     def charge(self, row: int, count: int) -> None:
-        self.counts[row] += count
-        if self.counts[row] > 0:
-            self.bits |= 1 << row
+        left = self.count(row) + count
+        self.bits = self.bits | 1 << row if left > 0 else self.bits & ~(1 << row)
+        more = self._more or {}
+        if left > 1:
+            more[row] = left - 1
         else:
-            del self.counts[row]
-            self.bits &= ~(1 << row)
+            more.pop(row, None)
+        self._more = more or None
+
+    def counts(self) -> dict[int, int]:
+        """Return row -> how many pods."""
+        rows = (row for row in range(self.bits.bit_length()) if self.bits >> row & 1)
+        return {row: self.count(row) for row in rows}
+
+
+_NOBODY: Final[Mapping[str, _Rows]] = {}
 
 
 class _Users:
@@ -57,7 +74,7 @@ class _Users:
     __slots__ = ("_below", "_by_address", "rows")
 
     def __init__(self, below: "_Users | None" = None) -> None:
-        self._below: Mapping[str, _Rows] = {} if below is None else below.by_address()
+        self._below: Mapping[str, _Rows] = _NOBODY if below is None else below.by_address()
         self._by_address: dict[str, _Rows] = {}
         self.rows: _Rows = _Rows() if below is None else below.rows.copy()
 
@@ -126,7 +143,7 @@ class PortsInUse:
             (port, protocol, ip, row): count
             for (port, protocol), users in self.users().items()
             for ip, rows in users.by_address().items()
-            for row, count in rows.counts.items()
+            for row, count in rows.counts().items()
         }
 
 
@@ -157,6 +174,7 @@ class HostPortsSession(Session):
     def __init__(self, in_use: PortsInUse, cycle: Cycle) -> None:
         self.in_use = in_use
         self._rows = len(cycle.table.nodes)
+        self._steps = cycle.steps
         self._is_changed = False
 
     @override
@@ -166,6 +184,7 @@ class HostPortsSession(Session):
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
         if shape.host_ports:
+            self._steps.take(0, PER_PORT * len(shape.host_ports))
             conflicts = self.in_use.rows_in_conflict(shape.host_ports, self._rows)
             yield NodeRefusal.HOST_PORT, (~conflicts).astype(np.int64)[rows]
 
@@ -177,4 +196,5 @@ class HostPortsSession(Session):
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         if not self._is_changed:
             self.in_use, self._is_changed = PortsInUse(self.in_use), True
+        self._steps.take(0, PER_PORT * len(shape.host_ports))
         self.in_use.charge(row, shape.host_ports, count)
