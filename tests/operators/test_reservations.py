@@ -175,6 +175,11 @@ def test_one_pod_uses_it_up(cluster: Cluster, reservations: Reservations) -> Non
     cluster.pod("b", gpus=6, labels={"app": "a"})
     cluster.expect_bound("b")
     assert allocated(cluster, "b") == ""
+    named = {AFFINITY: json.dumps({"name": reservations.name("r")})}
+    cluster.pod("late", gpus=1, labels={"app": "a"}, annotations=named)
+    cluster.expect_pod("late", "NoReservationFits")
+    message = cluster.condition(cluster.get_pod("late"), "operators.koordinator.sh/Placed")[2]
+    assert f"Reservation {reservations.name('r')} is over: it was for one pod" in message
 
 
 def test_reservations_of_one_gang_are_placed_together(

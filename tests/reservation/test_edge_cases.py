@@ -124,6 +124,53 @@ def test_a_pod_that_names_a_waiting_reservation_starts_when_that_has_a_node() ->
     assert uses(plan_queue(made)) == {"w": "r"}
 
 
+OVER = make_reservation().status
+
+
+@pytest.mark.parametrize("wishes", [{"name": "r"}, {}], ids=["by name", "by labels"])
+@pytest.mark.parametrize(
+    ("fields", "text", "is_over"),
+    [
+        (
+            {"status": succeed(OVER), "is_once": True},
+            "is over: it was for one pod (allocateOnce), which has used it",
+            True,
+        ),
+        ({"status": expire(OVER, message="its time is over")}, "is over: its time is over", True),
+        ({"status": expire(OVER)}, "is over: Expired", True),
+        ({"node": ""}, "waits for a node itself", False),
+        ({"problems": (("spec.owners", "is empty"),)}, "is invalid: spec.owners is empty", False),
+    ],
+)
+def test_a_reservation_that_serves_nobody_is_named_with_its_cause(
+    fields: dict[str, Any], text: str, wishes: dict[str, str], *, is_over: bool
+) -> None:
+    made = cluster(make_reservation(**fields))
+    made.pods(web("w", has_affinity=True, **wishes))
+    (reason,) = (one.reason for one in plan_queue(made).refusals)
+    assert reason.text().endswith(f"Reservation r {text}.")
+    assert any("Create r again" in one for one in reason.advice()) is is_over
+
+
+def test_a_reservation_for_one_pod_says_that_it_has_it() -> None:
+    made = cluster(make_reservation(is_once=True))
+    assert plan(made, web("a", 1000)) == {"a": "r"}
+    made.pods(web("w", has_affinity=True))
+    (reason,) = (one.reason for one in plan_queue(made).refusals)
+    assert "Reservation r is for one pod (allocateOnce), which uses it." in reason.text()
+
+
+def test_what_a_pod_may_not_use_or_does_not_mean_is_not_told() -> None:
+    over = expire(OVER)
+    made = cluster(
+        make_reservation("theirs", status=over, namespace="other"),
+        make_reservation("another", status=over),
+    )
+    made.pods(web("w", has_affinity=True, name="theirs"))
+    (reason,) = (one.reason for one in plan_queue(made).refusals)
+    assert reason.text().endswith("There is no reservation theirs for default/w.")
+
+
 def test_after_a_restart_a_record_of_a_deleted_reservation_makes_no_owner() -> None:
     bound = replace(web("a").build(), node="n1", allocations=(ReservationUse("a", "r", "gone"),))
     made = cluster(make_reservation(cpu=6000))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from koord.core.framework.view import CycleView
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
+from koord.core.reservation.closed import MOST_JUDGED, ClosedReservation, find_closed
 from koord.core.reservation.matching import Verdict, judge, problems_of
 from koord.core.reservation.model import NAME, NO_WISHES, AllocatePolicy, Wishes
 from koord.core.reservation.reasons import (
@@ -128,7 +129,32 @@ class ReservationClaims:
         verdicts = Counter(self._judge(pod, wishes, uid) for uid in uids)
         del verdicts[Verdict.OWNERS]
         problems = ((f"Reservation(s) {one.value}", n) for one, n in verdicts.items())
-        return NoReservationFits(pod.key, verdicts.total(), tuple(sorted(problems)))
+        return NoReservationFits(
+            pod.key,
+            verdicts.total(),
+            tuple(sorted(problems)),
+            wishes.name,
+            self._find_closed(pod, wishes),
+        )
+
+    def _find_closed(self, pod: Pod, wishes: Wishes) -> tuple[ClosedReservation, ...]:
+        plugin = self._plugin
+        uids = sorted({*plugin.closed.by_identity(pod), *plugin.closed.by_labels(pod)})
+        if wishes.name:  # a name says more than labels, which thousands may share
+            uids = [uid for uid in uids if plugin.known[uid].name == wishes.name]
+        found = [plugin.known[uid] for uid in uids[:MOST_JUDGED]]
+        rows = {one.status.node: self._table.row_of.get(one.status.node) for one in found}
+        return find_closed(
+            pod,
+            wishes,
+            [(one, plugin.count_users(one.uid)) for one in found],
+            {
+                node: self._table.node_at(row).labels
+                for node, row in rows.items()
+                if row is not None
+            },
+            every_namespace=plugin.compat,
+        )
 
 
 def _said(pod: Pod) -> object:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from koord.core.framework.labels import is_tolerated
 from koord.core.pods import Pod
+from koord.core.reservation.closed import find_cause
 from koord.core.reservation.ledger import ReservationAccount, lacks_inside, lacks_on_node
 from koord.core.reservation.matching import (
     CORDONED,
@@ -50,7 +51,9 @@ def _check_state(account: ReservationAccount) -> Iterator[Check]:
     reservation = account.reservation
     status = reservation.status
     where = f"on {status.node}" if status.node else "without a node"
-    yield Check("available", status.is_available, f"{status.phase or 'Pending'} {where}")
+    closed = find_cause(reservation, account.pods)
+    why = f": {closed.text()}" if closed is not None and not status.is_available else ""
+    yield Check("available", status.is_available, f"{status.phase or 'Pending'} {where}{why}")
     for field, problem in reservation.problems:
         yield Check("valid", holds=False, detail=f"{field} {problem}")
     if reservation.is_once:

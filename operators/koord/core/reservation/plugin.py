@@ -69,6 +69,8 @@ class Reservations(Plugin):
         """Those that hold room."""
         self.index = OwnerIndex()
         """Those that pods may use."""
+        self.closed = OwnerIndex()
+        """The others, of which it is said why."""
         self.on_node: dict[str, dict[str, None]] = {}
         """Node -> those that hold room there."""
         self.changes = ChangeLog()
@@ -211,6 +213,10 @@ class Reservations(Plugin):
         users = self._users.get(uid, {})
         return [users[one] for one in sorted(users) if users[one].load.node == node]
 
+    def count_users(self, uid: str) -> int:
+        account = self.accounts.get(uid)
+        return 0 if account is None else account.pods
+
     def note_placeholder(self, one: Placeholder, *, is_gone: bool = False) -> None:
         """Apply an observed placeholder."""
         of_one = self._holding.setdefault(one.reservation, {})
@@ -277,13 +283,17 @@ class Reservations(Plugin):
             if not on_node:
                 del self.on_node[before.reservation.status.node]
         self.index.discard(uid)
+        self.closed.discard(uid)
         self._note_waiting(uid)
+        if after is None or not after.is_matchable:
+            if uid in self.known:
+                self.closed.add(self.known[uid])
+        else:
+            self.index.add(after.reservation)
         if after is None:
             return
         self.accounts[uid] = after
         self.on_node.setdefault(after.reservation.status.node, {})[uid] = None
-        if after.is_matchable:
-            self.index.add(after.reservation)
 
     def _note_waiting(self, uid: str) -> None:
         """Note whether pods that start are of use to a reservation."""

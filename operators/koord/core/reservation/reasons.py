@@ -1,13 +1,16 @@
 """Why a pod cannot use a reservation, or a reservation cannot be placed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from koord.core.reasons import PodReason
+from koord.core.reservation.closed import ClosedReservation
 from koord.core.reservation.ledger import Lack
-from koord.core.text import listed
+from koord.core.text import listed, named, plural
 from koord.core.units import PODS
+
+_MOST_NAMED: Final = 3
 
 
 def describe_lack(lack: Lack, *, is_detailed: bool = False) -> str:
@@ -21,20 +24,42 @@ def describe_lack(lack: Lack, *, is_detailed: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NoReservationFits(PodReason):
-    """No reservation takes a pod that must use one: (what is wrong, how many reservations)."""
+    """No reservation takes a pod that must use one.
+
+    ``problems`` of those that it owns: (what is wrong, how many). ``closed`` would take it if they
+    were open; ``name`` is the one that it names.
+    """
 
     code: ClassVar = "NoReservationFits"
     is_capacity: ClassVar = True
     owned: int
     problems: tuple[tuple[str, int], ...] = ()
+    name: str = ""
+    closed: tuple[ClosedReservation, ...] = ()
 
     def _text(self) -> str:
+        return " ".join([self._count(), *self._tell_closed()])
+
+    def _count(self) -> str:
         why = listed(f"{count} {what}" for what, count in self.problems)
         if not why:
             why = "node(s) no reservations match reservation affinity"
         return f"0/{self.owned} reservations are available: {why}."
 
+    def _tell_closed(self) -> Iterator[str]:
+        if self.name and not self.closed:
+            yield f"There is no reservation {self.name} for {self.pod}."
+        yield from (f"{one.text()}." for one in self.closed[:_MOST_NAMED])
+        more = len(self.closed) - _MOST_NAMED
+        if more > 0:
+            yield f"{plural(more, 'more reservation')} cannot be used either."
+
     def _advice(self) -> Iterable[str]:
+        if over := [one.name for one in self.closed if one.is_over]:
+            yield (
+                f"Create {named(over)} again, or name another one in the annotation "
+                "reservation-affinity: a reservation that is over serves no more pods."
+            )
         yield f"Run koord reservation explain NAME --pod {self.pod} to see each rule and amount."
 
 
