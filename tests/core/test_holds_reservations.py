@@ -16,7 +16,8 @@ from tests.core.test_holds import A, Scene
 from tests.reservation.make import labelled, make_reservation
 
 from koord.core.queue import unit_of
-from koord.core.reservation.model import ReservationUse
+from koord.core.reservation.lifecycle import succeed
+from koord.core.reservation.model import NAME, ReservationUse, Wishes
 from koord.core.reservation.plugin import upsert_reservation
 
 if TYPE_CHECKING:
@@ -116,3 +117,18 @@ def test_what_is_kept_is_kept_once(
             free[node] -= size
     scene.put(member("a-2"))
     assert placed_on(scene.plan(*scene.units(A))) == {"a-2": "n0"}
+
+
+def test_no_room_is_kept_for_a_replacement_that_needs_a_reservation_that_was_used_up() -> None:
+    """It waits for another reservation, see ``NoReservationFits``, and others need not."""
+    one = make_reservation(node="n0", reserved=WITHIN, owners=(labelled(app="x"),), is_once=True)
+    scene = Scene(4, groups=[make_pod_group(A, 2).wait(60).build()])
+    upsert_reservation(scene.state, one)
+    must = ((NAME, Wishes(has_affinity=True)),)
+    inside, other = member("a-0", "n0", is_in=True), member("a-1", "n1")
+    scene.put(replace(inside, said=must), other)
+    scene.state.refresh()
+    upsert_reservation(scene.state, replace(one, status=succeed(one.status)))
+    scene.remove("uid-default-a-0")
+    scene.state.refresh()
+    assert len(placed_on(scene.plan(*others(scene, 3)))) == 3

@@ -2,7 +2,7 @@
 
 Room that a reservation holds for pods like that of a slot is kept already. The slot then counts as
 one of its users, so that it is neither kept twice nor given to others, and the reservation goes on
-paying for it.
+paying for it. For a pod that must use a reservation no other room is kept: it could not use it.
 """
 
 from collections import Counter
@@ -20,6 +20,7 @@ from koord.core.plan import Unit
 from koord.core.pods import Pod, PodPhase, holder_of
 from koord.core.preemption.candidates import find_core_protection
 from koord.core.preemption.protection import find_lasting_protection, is_foreign
+from koord.core.reservation.claims import needs_reservation
 from koord.core.reservation.session import ReservationSession
 from koord.core.state import ClusterState
 
@@ -39,9 +40,18 @@ class Slot:
     paid: Pod | None = None
     """What quotas are charged for it then: what the reservation does not hold."""
 
+    @property
+    def is_for_any_room(self) -> bool:
+        """Whether room is of use that no reservation holds."""
+        return not needs_reservation(self.pod)
+
     def charge(self, cycle: Cycle, row: int) -> bool:
         """Charge it to a row and to quotas, if both have room."""
-        if not cycle.has_room(self.pod.shape, row) or not cycle.keep(self.pod, 1):
+        if (
+            not self.is_for_any_room
+            or not cycle.has_room(self.pod.shape, row)
+            or not cycle.keep(self.pod, 1)
+        ):
             return False
         cycle.place(self.pod.shape, row)
         self.row = row

@@ -452,7 +452,7 @@ class _HoldPlanner:
             return
         allocator = Allocator(self.cycle, self.scoring)
         for slot in left:
-            if not self.cycle.keep(slot.pod, 1):
+            if not slot.is_for_any_room or not self.cycle.keep(slot.pod, 1):
                 continue
             shape, domain = slot.pod.shape, self._domain_of(slot, domains)
             with self.cycle.only({} if domain is None else {shape: domain}):

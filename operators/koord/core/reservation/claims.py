@@ -157,5 +157,11 @@ class ReservationClaims:
         )
 
 
+def needs_reservation(pod: Pod) -> bool:
+    """Whether a pod may be placed nowhere but in a reservation."""
+    said = _said(pod)
+    return isinstance(said, Wishes) and said.has_affinity
+
+
 def _said(pod: Pod) -> object:
     return next((said for name, said in pod.said if name == NAME), None)
