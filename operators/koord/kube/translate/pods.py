@@ -198,7 +198,7 @@ class PodTranslator:
             allocations=allocations,
             counted=_count(shaped.shape, wishes, allocations) if shaped.has_devices else (),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
-            attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
+            attraction=self._intern(_attraction(meta)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
             checkpointed=_time(_annotation(meta, CHECKPOINTED_AT)),
@@ -434,6 +434,12 @@ def _is_non_preemptible(labels: Mapping[str, str], recorded: RecordedPlan | None
 
 def _annotation(meta: ObjectMeta, key: str) -> str:
     return meta.annotations.get(key, "") if meta.annotations else ""
+
+
+def _attraction(meta: ObjectMeta) -> str:
+    """Return what equal pods share; pods of other namespaces attract nobody."""
+    selector = _annotation(meta, NETWORK_TOPOLOGY_SELECTOR)
+    return f"{meta.namespace}/{selector}" if selector else ""
 
 
 def _time(text: str) -> float:
