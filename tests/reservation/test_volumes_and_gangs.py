@@ -10,11 +10,13 @@ from tests.reservation.make import make_reservation
 from tests.reservation.test_planning import cluster, plan, plan_queue, reasons, web
 
 from koord.core.constraints import ClaimUse
+from koord.core.gang.status import ConditionType, GangStatus, observe
+from koord.core.gang_model import Phase
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.reservation.lifecycle import set_available
+from koord.core.reservation.lifecycle import expire, set_available, succeed
 from koord.core.reservation.model import Reservation, Status
-from koord.core.reservation.plugin import upsert_reservation
+from koord.core.reservation.plugin import remove_reservation, upsert_reservation
 from koord.core.selectors import SelectorTerm
 
 NO_CLAIM = ClaimUse("default/none", 0)
@@ -89,3 +91,44 @@ def test_after_a_crash_between_two_writes_the_rest_of_a_gang_follows() -> None:
     status = set_available(Status(), "n1", {"cpu": 8000})
     upsert_reservation(made.state, replace(of_gang("a"), status=status))
     assert nodes_of(made) == ["n2"]
+
+
+def observe_room(*reservations: Reservation, then: Reservation | None = None) -> GangStatus:
+    """Return the status of the gang ``room`` with its reservations, one of which changes."""
+    made = cluster(*reservations, nodes=2)
+    made.pod_groups(make_pod_group("default/room", 2))
+    if then is not None:
+        upsert_reservation(made.state, then)
+    return observe(made.state.gangs, "default/room", 0.0)
+
+
+def find(status: GangStatus, kind: ConditionType) -> tuple[bool, str]:
+    found = {one: (is_true, why.text()) for one, is_true, why in status.conditions}
+    return found[kind]
+
+
+def test_the_status_of_a_gang_of_reservations_from_its_start_to_its_end() -> None:
+    held = set_available(Status(), "n1", {"cpu": 8000})
+    a, b = of_gang("a"), of_gang("b")
+    there = [replace(one, status=held) for one in (a, b)]
+    status = observe_room(*there)
+    assert find(status, ConditionType.PLACED) == (True, "2 pods placed on 1 node")
+    assert status.phase is Phase.RUNNING
+    used = [replace(one, status=succeed(held)) for one in there]
+    status = observe_room(*there, then=used[0])
+    assert find(status, ConditionType.QUORUM_REACHED)[0], "one has been used"
+    assert find(status, ConditionType.PLACED)[0]
+    assert status.phase is Phase.RUNNING
+    status = observe_room(used[0], there[1], then=used[1])
+    assert status.phase is Phase.FINISHED
+    assert status == observe_room(*used), "the same after a restart"
+    expired = [replace(one, status=expire(held, 1.0)) for one in there]
+    assert observe_room(*expired).phase is Phase.FAILED
+
+
+def test_a_reservation_that_was_used_is_no_member_once_it_is_deleted() -> None:
+    used = replace(of_gang("a"), status=succeed(set_available(Status(), "n1", {"cpu": 8000})))
+    made = cluster(used)
+    assert made.state.gangs.members("default/room")
+    remove_reservation(made.state, used)
+    assert not made.state.gangs.members("default/room")

@@ -222,8 +222,7 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
     conditions = [quorum, _spec_valid(view)]
     if view.has_place and view.spec.min_member and not view.is_denied:
         pods = view.strength + view.tally.planned
-        by_others = view.tally.placed - view.tally.released
-        planned = Planned(pods, len(status.nodes), status.plan_id, by_others)
+        planned = Planned(pods, len(status.nodes), status.plan_id, view.tally.by_others)
         conditions.append((ConditionType.PLACED, True, planned))
     if view.strength:
         conditions.append(_bound(view))

@@ -111,6 +111,8 @@ class Tally:
     placed: int = 0
     released: int = 0
     """Placed by a release of ours with this gang, which proves that the quorum was reached."""
+    by_others: int = 0
+    """Placed by other schedulers; reservations get their nodes from us, without a release."""
     releases: dict[Release, int] = field(default_factory=dict)
     """The releases of those -> how many of their members are left."""
     present: int = 0
@@ -174,7 +176,9 @@ class Tally:
         self.present += one * is_present(pod)
         if is_placed(pod):
             self.placed += one
-            self._count_release(_release_of(pod), one)
+            release = _release_of(pod)
+            self._count_release(release, one)
+            self.by_others += one * (release is None and pod.handling is not Handling.RESERVE)
         if pod.node:
             self.bound_alive += one
         else:

@@ -34,6 +34,7 @@ from koord.core.reservation.index import OwnerIndex
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import (
     NAME,
+    Phase,
     Placeholder,
     Protection,
     Reservation,
@@ -195,12 +196,21 @@ class Reservations(Plugin):
         self._discharged.clear()
 
     def show(self, state: "ClusterState", uid: str) -> None:
-        """Have a reservation counted by the cluster state as it is now."""
+        """Have a reservation counted by the cluster state as it is now.
+
+        One that is over needs no room, but it stays a member of its gang until it is deleted, as
+        pods do that have ended.
+        """
         pod = self.pod_of(uid)
-        if pod is None:
-            state.remove_pod(uid)
-        else:
+        if pod is not None:
             state.upsert_pod(pod)
+            return
+        state.remove_pod(uid)
+        ended = self._ended_member(uid)
+        if ended is None:
+            state.gangs.remove_pod(uid)
+        else:
+            state.gangs.upsert_pod(ended)
 
     def exact_nodes(self) -> set[str]:
         """Return the nodes on which devices or CPUs are held."""
@@ -263,6 +273,18 @@ class Reservations(Plugin):
             excess=None,
             allocations=self._left_now(uid) if uid in self.exact else (),
         )
+
+    def _ended_member(self, uid: str) -> Pod | None:
+        """Return the member of a gang that a reservation was: done if it was used."""
+        reservation = self.known.get(uid)
+        pod = None if reservation is None else reservation.pod
+        if reservation is None or pod is None or pod.gang is None:
+            return None
+        status = reservation.status
+        if not status.is_over:
+            return None
+        phase = PodPhase.SUCCEEDED if status.phase == Phase.SUCCEEDED else PodPhase.FAILED
+        return replace(pod, node=status.node, phase=phase, said=(), allocations=())
 
     def _left_now(self, uid: str) -> tuple[Allocation, ...]:
         return self.left_of(uid, (one for user in self.users_of(uid) for one in user.allocations))
