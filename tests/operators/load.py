@@ -13,6 +13,8 @@ from koord.sandbox.errors import SandboxApiError
 NODES = 8
 GPUS = 8
 MEMBERS = 2
+PERIOD_SECONDS = 0.25
+"""Between two looks; each is a list of all pods, which costs the API server most of its time."""
 
 
 class Load:
@@ -54,7 +56,7 @@ class Load:
         self._is_creating = False
 
     def _run(self) -> None:
-        while not self._stop.wait(0.1):
+        while not self._stop.wait(PERIOD_SECONDS):
             with suppress(OSError, HTTPException, SandboxApiError):
                 self._work_off()
                 pods = self._cluster.box.client.get(self._path)["items"]
