@@ -1,9 +1,9 @@
 """Counts the work of planning in steps, so that one unit cannot occupy the planner for long.
 
-A step is about one operation on one row of the node table: a nanosecond or two. Every domain counts
-what its own work costs. Steps depend on the cluster and the unit alone, not on the machine or its
-load, so the same cluster gives the same plan anywhere. Answers that a domain remembers cost nothing:
-a unit that has used up its budget finds what it has paid for the next time.
+A step is about one operation on one row of the node table: a nanosecond or two. Every domain
+counts what its own work costs. Steps depend on the cluster and the unit alone, not on the machine
+or its load, so the same cluster gives the same plan anywhere. Answers that a domain remembers cost
+nothing: a unit that has used up its budget finds what it has paid for the next time.
 """
 
 from typing import TYPE_CHECKING, Final
