@@ -7,7 +7,6 @@ daemon did not exist, and kube-scheduler decides by priority, as ever.
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
@@ -95,8 +94,8 @@ class AwaitedDaemonsSession(Session):
         self._cycle = cycle
         self._awaited = tuple(awaited)
         self._priorities = sorted({one.priority for one in self._awaited})
-        self._kept: dict[int, Mapping[int, Mapping[str, int]]] = {}
-        """Lowest priority that counts -> row -> what is kept there."""
+        self._kept: dict[int, Mapping[int, Ints]] = {}
+        """Lowest priority that counts -> column of a resource -> what is kept of it, per row."""
 
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
@@ -109,29 +108,34 @@ class AwaitedDaemonsSession(Session):
         if lowest is None:
             return
         table, used = self._cycle.table, self._cycle.used
-        limits = np.full(used.shape[1], NO_LIMIT, dtype=np.int64)
-        vector = self._cycle.vector(shape)
-        for row, kept in self._kept_for(lowest).items():
-            limits[row] = min(
-                max(0, int(table.allocatable[column, row] - used[column, row]) - kept[key])
-                // amount
-                if key in kept
-                else NO_LIMIT
-                for key, column, amount in vector.items()
-            )
-        yield NodeRefusal.DAEMON, limits[rows]
+        kept_for = self._kept_for(lowest)
+        limits = np.full(used.shape[1], NO_LIMIT, dtype=np.int64)[rows]
+        for _, column, amount in self._cycle.vector(shape).items():
+            if column in kept_for:
+                kept = kept_for[column][rows]
+                free = table.allocatable[column, rows] - used[column, rows] - kept
+                room = np.where(kept > 0, np.maximum(free, 0) // amount, NO_LIMIT)
+                np.minimum(limits, room, out=limits)
+        yield NodeRefusal.DAEMON, limits
 
-    def _kept_for(self, lowest: int) -> Mapping[int, Mapping[str, int]]:
+    def _kept_for(self, lowest: int) -> Mapping[int, Ints]:
         known = self._kept.get(lowest)
         if known is None:
-            sums: dict[int, Counter[str]] = {}
-            for one in self._awaited:
-                row = self._cycle.table.row_of.get(one.node)
-                if one.priority >= lowest and row is not None and self._may_run(one.shape, row):
-                    kept = {key: n for key, n in one.shape.requests if key in _KEPT and n}
-                    sums.setdefault(row, Counter()).update(kept)
-            known = self._kept[lowest] = sums
+            known = self._kept[lowest] = self._sum_up(lowest)
         return known
+
+    def _sum_up(self, lowest: int) -> Mapping[int, Ints]:
+        sums: dict[int, Ints] = {}
+        for one in self._awaited:
+            row = self._cycle.table.row_of.get(one.node)
+            if one.priority < lowest or row is None or not self._may_run(one.shape, row):
+                continue
+            for key, column, amount in self._cycle.vector(one.shape).items():
+                if key in _KEPT and column not in sums:
+                    sums[column] = np.zeros(self._cycle.used.shape[1], dtype=np.int64)
+                if key in _KEPT:
+                    sums[column][row] += amount
+        return sums
 
     def _may_run(self, shape: PodShape, row: int) -> bool:
         """Whether the node is large enough: otherwise the pod can never run there."""
