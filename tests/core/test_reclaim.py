@@ -314,6 +314,25 @@ def test_a_gang_loses_surplus_only_if_all_other_members_have_paid(
     assert sorted(name for one in scene.chosen() for name in one) == chosen
 
 
+@pytest.mark.parametrize(
+    ("namespace", "chosen"), [("default", [["g-0", "g-1", "stray"]]), ("other", [])]
+)
+def test_a_member_in_another_quota_does_not_keep_a_gang(
+    namespace: str, chosen: list[list[str]]
+) -> None:
+    """Its team has chosen the quota by a label; what other teams are guaranteed is theirs."""
+    scene = Scene()
+    scene.gang("g", 2, minimum=2, gpus=8)
+    keys = ("default/g", f"{namespace}/h")
+    for key in keys:
+        count = 2 if key.endswith("g") else 1
+        scene.state.upsert_pod_group(make_pod_group(key, count).group(*keys).build())
+    stray = make_pod(f"{namespace}/stray").gang(keys[1]).requests(cpu=1).quota("b")
+    scene.put(stray.released("n1", "p").running("n1").build())
+    scene.want(8)
+    assert scene.chosen() == chosen
+
+
 def test_terminating_pods_count_as_evicted() -> None:
     scene = Scene()
     for at in range(4):

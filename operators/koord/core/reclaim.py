@@ -255,7 +255,7 @@ class _QuotaPods:
         asked = add_up(
             self.ask_all(pod) if self._holder_of(pod) in with_it else self._ask(pod)
             for pod in pods
-            if pod not in surplus or self.is_inside(pod)
+            if self._is_own(pod) and (pod not in surplus or self.is_inside(pod))
         )
         is_non_preemptible = unit.key in self._exempt.units or not self._may_end(pods)
         return ReclaimUnit(
@@ -309,15 +309,19 @@ class _QuotaPods:
 
     def _is_evictable(self, pod: Pod) -> bool:
         """Whether a pod of this quota itself may be evicted."""
-        is_own = self._state.quotas.quota_of(pod) == self.account.spec.name
-        return is_own and self._find_protection(pod) is None
+        return self._is_own(pod) and self._find_protection(pod) is None
+
+    def _is_own(self, pod: Pod) -> bool:
+        return self._state.quotas.quota_of(pod) == self.account.spec.name
 
     def _may_end(self, pods: Sequence[Pod]) -> bool:
-        """Whether pods of this quota may be evicted together."""
-        name = self.account.spec.name
-        return all(self._state.quotas.quota_of(pod) == name for pod in pods) and not any(
-            self._find_protections(pods).values()
-        )
+        """Whether pods may be evicted together; others than those of this quota are of its users.
+
+        A label chooses the quota of a pod: one member in another quota spares nobody.
+        """
+        users = {pod.namespace for pod in pods if self._is_own(pod)}
+        are_theirs = all(pod.namespace in users for pod in pods)
+        return are_theirs and not any(self._find_protections(pods).values())
 
     def find_protection(self, pods: Sequence[Pod]) -> Protection:
         """Return why a unit that may not be evicted stays."""
