@@ -167,7 +167,9 @@ class World:
 
         plan = plan_keeping(self._holds, open_cycle, tuple(units.values()), SCORING, self._now)
         decided = {one.unit for one in (*plan.placements, *plan.refusals)}
-        cluster.queue.put_back(unit for key, unit in units.items() if key not in decided)
+        undecided = [unit for key, unit in units.items() if key not in decided]
+        cluster.queue.put_back(undecided)
+        cluster.queue.yield_to_others(cycles[-1].steps.spent if undecided else {})
         cluster.state.note_plan(cycles[-1], plan)
         self._measure(cycles[-1], units.values())
         for cycle in cycles:

@@ -30,7 +30,6 @@ class Input:
     point: str
     size: int
     make: Callable[[int], Objects]
-    nodes: int = 1000
 
 
 def pod(  # noqa: PLR0913 - one argument per part of a pod
@@ -231,6 +230,28 @@ def apart_and_gated(size: int) -> Objects:
     yield from job("small", 4)
 
 
+def apart_in_a_flood(size: int) -> Objects:
+    """Many pods that wait for us, each of which all others would keep from its node."""
+    for at in range(size):
+        terms = [term(f"{at}-{n}") for n in range(60)]
+        yield pod(f"flood-{at}", affinity=apart(terms))
+
+
+def large_gang_apart(size: int) -> Objects:
+    yield pod_group("large", size)
+    for at in range(size):
+        terms = [term(f"{at % 50}-{n}") for n in range(64)]
+        yield pod(f"large-{at}", group="large", labels={"me": f"x{at}"}, affinity=apart(terms))
+
+
+def devices_on_different_nodes(size: int) -> Objects:
+    """Every node gets other parts of GPUs, and then different parts are asked of all of them."""
+    for at in range(1000):
+        only = {"nodeSelector": {HOSTNAME: f"h100x8-{at:04d}"}}
+        yield pod(f"differs-{at}", {GPU_MEMORY: str(10_000_000 + at)}, **only)
+    yield from devices_all_different(size)
+
+
 def apart_and_running(size: int) -> Objects:
     for at in range(size):
         terms = [term(f"{at}-{n}") for n in range(60)]
@@ -382,12 +403,15 @@ INPUTS: Final = (
     Input("150 bytes of GPU memory", "filter: devices", 300, device_of_150_bytes),
     Input("shares of GPUs without memory", "filter: devices", 300, devices_without_memory),
     Input("a gang of different parts of GPUs", "reserve: devices", 250, devices_all_different),
+    Input("different parts, on nodes that all differ", "budget", 60, devices_on_different_nodes),
     Input("a gang of different parts, each with a NIC", "reserve: devices", 250, devices_with_nics),
     Input("a gang of different requests on one NUMA node", "align: NUMA", 250, numa_all_different),
     Input("64 terms of anti-affinity per pod", "filter: pod affinity", 500, apart_64),
     Input("a gang with 64 terms per pod", "filter: pod affinity", 60, apart_in_a_gang),
     Input("a gang with 64 terms that select all", "apply: pod affinity", 30, apart_from_all),
     Input("60 terms per pod, waiting for a gate", "expect: pod affinity", 1400, apart_and_gated),
+    Input("60 terms per pod that select all", "queue: costly units", 1400, apart_in_a_flood),
+    Input("a gang of 1,000 with 64 terms per pod", "budget", 1000, large_gang_apart),
     Input("60 terms per running pod", "ask: pod affinity", 500, apart_and_running),
     Input("a gang whose pods require each other", "retry_within", 20, near_each_other),
     Input("64 spread constraints per pod", "filter: spread", 30, spread),

@@ -78,6 +78,40 @@ def test_many_host_ports_end_a_call_between_units() -> None:
     assert not outcome.refusals, "the rest is decided in the next cycle"
 
 
+def test_a_flood_of_costly_units_does_not_delay_who_comes_later() -> None:
+    """Whoever fills a cycle alone goes on after the others, as long as they are as important."""
+    cluster = make_nodes(20)
+    flood = [make_pod(f"evil/p{at}").gpu(1).created(at) for at in range(6)]
+    cluster.pods(*flood)
+    units = cluster.take()
+    cluster.queue.put_back(units[3:])
+    cluster.queue.yield_to_others({"evil": 90, "small": 10})
+    late = make_pod("small/late").gpu(1).created(100)
+    urgent = make_pod("evil/urgent").gpu(1).created(100).priority(5)
+    cluster.pods(late, urgent)
+    names = [unit.pods[0].name for unit in cluster.take()]
+    assert names == ["urgent", "late", "p3", "p4", "p5"]
+
+
+def test_pods_that_all_differ_end_their_unit_while_they_are_looked_at() -> None:
+    """Each has to be compared with the terms of all: that alone may be more than the budget."""
+    pods = make_hostile(300, 40)
+    for at, pod in enumerate(pods):
+        pod.labels(me=f"x{at}")
+    cycle = make_nodes(20).open_cycle()
+    (refusal,) = plan_in(cycle, [make_unit("a", pods)]).refusals
+    assert isinstance(refusal.reason, TooExpensive)
+    one = 12_000 * 9 * steps.PER_CALL
+    assert cycle.steps.taken < refusal.reason.most + 2 * one
+
+
+def test_steps_are_told_apart_by_namespace() -> None:
+    cycle = make_nodes(20).open_cycle()
+    pods = [pod for at, pod in enumerate(make_hostile(4, 10)) if pod.labels(n=str(at))]
+    plan_in(cycle, [make_unit("a", pods), make_unit("b", [make_pod("other/p").gpu(1)])])
+    assert cycle.steps.spent["default"] > 4 * cycle.steps.spent["other"] > 0
+
+
 def test_budgets_grow_with_the_unit_and_the_cluster() -> None:
     assert budget_of(1000, 1) < budget_of(1000, 100) < budget_of(5000, 100)
     assert budget_of(10**6, 10**6) == steps.MOST_PER_UNIT

@@ -245,7 +245,9 @@ class PlacementController:
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
         decided = {one.unit for one in outcome.placements} | {one.unit for one in outcome.refusals}
-        self.queue.put_back(unit for key, unit in units.items() if key not in decided)
+        undecided = [unit for key, unit in units.items() if key not in decided]
+        self.queue.put_back(undecided)
+        self.queue.yield_to_others(cycles[-1].steps.spent if undecided else {})
         self.state.note_plan(cycles[-1], outcome)
         for cycle in cycles:
             cycle.close()

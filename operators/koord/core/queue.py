@@ -29,6 +29,8 @@ FIRST_PAUSE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 300.0
 """Between attempts of a unit that takes too long to plan."""
 MAX_POSTPONED = 4096
+COSTLY_PART = 4
+"""Namespaces that take more than this part (one in n) of the steps of a cycle yield to others."""
 FORGIVEN_PER_SECOND = MOST_PER_UNIT // 300
 """Steps that a namespace may waste all the time."""
 LONGEST_BACKOFF_SECONDS = 5.0
@@ -80,6 +82,8 @@ class Queue:
         """Units that took too long to plan, and until when they are not tried again."""
         self._wasted: dict[str, tuple[int, float]] = {}
         """Namespace -> steps that such units of it have taken lately, and as of when."""
+        self._yielding: frozenset[str] = frozenset()
+        """Namespaces whose units took most of the last cycle, which was not enough for all."""
         self._committing: Counter[str] = Counter()
         """Gang -> number of its units being committed; several if it joined another group."""
         self._dirty_gangs: set[str] = set()
@@ -115,7 +119,7 @@ class Queue:
         """Remove and return due units in order: at least one, up to about ``most_pods`` pods."""
         taken: list[Unit] = []
         pods = 0
-        for unit in sorted(self._ready.values(), key=_order_of):
+        for unit in sorted(self._ready.values(), key=self._turn_of):
             if self._due_at(unit) > now:
                 continue
             if taken and pods + len(unit.pods) > most_pods:
@@ -248,10 +252,26 @@ class Queue:
         """Return units that were taken and not decided."""
         self._ready |= {unit.key: unit for unit in units}
 
+    def yield_to_others(self, spent: Mapping[str, int]) -> None:
+        """Let the next units of costly namespaces come after those of others of equal priority.
+
+        ``spent`` are the steps by namespace of a cycle that ended before all its units were
+        decided; empty otherwise. Many units that are costly to plan would keep everybody waiting
+        who has created pods after them.
+        """
+        least = sum(spent.values()) / COSTLY_PART
+        self._yielding = frozenset(name for name, steps in spent.items() if steps > least)
+
     def forgive(self, uids: Iterable[str]) -> None:
         """Clear the back-off of pods that were bound or deleted."""
         for uid in uids:
             self._penalties.pop(uid, None)
+
+    def _turn_of(self, unit: Unit) -> tuple[bool, int, bool, float, UnitKey]:
+        """Return by what units are taken: in order, but costly ones after others as important."""
+        is_repair, priority, since, key = _order_of(unit)
+        is_yielding = bool(self._yielding) and unit.pods[0].namespace in self._yielding
+        return is_repair, priority, is_yielding, since, key
 
     def _due_at(self, unit: Unit) -> float:
         postponed = self._postponed.get(unit.key) if self._postponed else None

@@ -79,6 +79,7 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
 def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusal:
     """Decide a unit within its budget."""
     pods, steps = unit.pods, cycle.steps
+    before = steps.taken
     wasted = steps.wasted.get(pods[0].namespace, 0) if pods else 0
     most = budget_of(cycle.used.shape[1], len(pods), wasted)
     steps.limit = steps.taken + most
@@ -92,6 +93,8 @@ def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusa
         return Refusal(unit.key, pods, reason)
     finally:
         steps.limit = float("inf")
+        if pods:
+            steps.spent[pods[0].namespace] += steps.taken - before
 
 
 def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:

@@ -1,11 +1,12 @@
 """Counts the work of planning in steps, so that one unit cannot occupy the planner for long.
 
-A step is about one operation on one row of the node table: a nanosecond or two. Every domain
-counts what its own work costs. Steps depend on the cluster and the unit alone, not on the machine
-or its load, so the same cluster gives the same plan anywhere. Answers that a domain remembers cost
+A step is about one operation on one row of the node table: a nanosecond or two. Every domain counts
+what its own work costs. Steps depend on the cluster and the unit alone, not on the machine or its
+load, so the same cluster gives the same plan anywhere. Answers that a domain remembers cost
 nothing: a unit that has used up its budget finds what it has paid for the next time.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ class TooManySteps(Exception):  # noqa: N818 - says what is wrong
 class Steps:
     """The steps of one cycle."""
 
-    __slots__ = ("limit", "most", "taken", "wasted")
+    __slots__ = ("limit", "most", "spent", "taken", "wasted")
 
     def __init__(self) -> None:
         self.taken = 0
+        self.spent: Counter[str] = Counter()
+        """Namespace -> steps that deciding its units has taken."""
         self.wasted: Mapping[str, int] = {}
         """Namespace -> steps by which the budget of each of its units is less."""
         self.most = float("inf")

@@ -111,6 +111,7 @@ class PodAffinityState:
         """Return the registered selectors that select such a pod, in a fixed order."""
         known = self._selectors.get(profile)
         if known is None:
+            self.steps.check()
             found = dict.fromkeys(self.selecting(self._registered, profile))
             own = len(found)
             self.steps.take(0, self._registered.count_candidates(profile) + 8 * own)
