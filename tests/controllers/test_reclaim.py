@@ -13,6 +13,7 @@ from tests.core.test_reclaim import Scene
 
 from koord.controllers.reclaim import RevokeController, RevokeOptions
 from koord.core import reclaim
+from koord.core.patience import Patience
 from koord.core.pods import Handling
 from koord.core.reservation.model import Phase, Status
 from koord.core.reservation.plugin import Reservations
@@ -29,6 +30,7 @@ class FakeEvictor:
         self.answers: dict[str, Eviction] = {}
         self.protected: set[str] = set()
         self.evicted: list[str] = []
+        self.overruled: list[str] = []
         self.asked: Counter[str] = Counter()
         self.notices: dict[str, float] = {}
         self.spared: list[str] = []
@@ -36,8 +38,19 @@ class FakeEvictor:
         self.marks: dict[str, str] = {}
         self._state = scene.state
 
-    async def may_go(self, pods: tuple[Pod, ...]) -> bool:
-        return not self.protected & {pod.name for pod in pods}
+    async def check(self, pods: tuple[Pod, ...]) -> Eviction:
+        is_protected = self.protected & {pod.name for pod in pods}
+        return Eviction.PROTECTED if is_protected else Eviction.EVICTED
+
+    async def protect(self, pod: Pod, text: str, since: float) -> bool:
+        self.marks[pod.name] = text
+        return self._set(pod, is_eviction_pending=False, protected=since)
+
+    async def overrule(self, pod: Pod) -> Eviction:
+        self.evicted.append(pod.name)
+        self.overruled.append(pod.name)
+        self._state.remove_pod(pod.uid)
+        return Eviction.EVICTED
 
     async def mark(self, pod: Pod, text: str, *, seconds: float) -> bool:
         self.marks[pod.name] = text
@@ -64,7 +77,7 @@ class FakeEvictor:
             self._state.remove_pod(pod.uid)
         return answer
 
-    def _set(self, pod: Pod, *, is_eviction_pending: bool) -> bool:
+    def _set(self, pod: Pod, *, is_eviction_pending: bool, protected: float = 0.0) -> bool:
         seen = self._state.observed(pod.uid)
         if seen is not None:
             self._state.upsert_pod(
@@ -72,6 +85,7 @@ class FakeEvictor:
                     seen,
                     is_eviction_pending=is_eviction_pending,
                     is_terminating=is_eviction_pending,
+                    protected=protected,
                     marked=self.now if is_eviction_pending else 0.0,
                 )
             )
@@ -84,9 +98,13 @@ class Reporter:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.plans: list[str] = []
+        self.protected: list[str] = []
 
     def announce_plan(self, quota: Any, text: str) -> None:
         self.plans.append(f"{quota.name}: {text}")
+
+    def announce_protected(self, quota: Any, text: str) -> None:
+        self.protected.append(f"{quota.name}: {text}")
 
     def announce_overuse(self, quota: Any, text: str) -> None:
         self.told.append(f"{quota.name}: {text}")
@@ -128,7 +146,15 @@ class Stage:
             is_synced=lambda: True,
             clock=lambda: self.now,
             wall_clock=lambda: self.now,
-            options=RevokeOptions(is_on, 120, 1, is_dry, rate, soft_eviction_limit=300),
+            options=RevokeOptions(
+                is_on,
+                120,
+                1,
+                is_dry,
+                rate,
+                soft_eviction_limit=300,
+                patience=Patience(stuck_after=60, grace_limit=600, ask_limit=300),
+            ),
         )
 
     def look(self, after: float = 0.0) -> None:
@@ -201,6 +227,101 @@ def test_a_plan_names_nobody_whom_a_budget_protects(*, is_dry: bool) -> None:
     (plan,) = stage.reporter.plans
     assert " default/p2 (1 pod) for " in plan
     assert stage.evicted == ([] if is_dry else ["p2"])
+
+
+def test_budgets_protect_for_a_while_and_both_sides_are_told_until_when() -> None:
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.evictor.protected = {f"p{at}" for at in range(4)}
+    stage.scene.want(4)
+    stage.look()
+    stage.look(121)
+    assert stage.evicted == []
+    text = "quota a uses 16 nvidia.com/gpu but is entitled to 12. For default/w. "
+    text += "PodDisruptionBudgets protect it until 1970-01-01T00:12:01Z; then it is evicted"
+    assert stage.evictor.marks["p0"].startswith(text)
+    (told,) = stage.reporter.protected
+    assert told.startswith(f"a: {text}")
+    assert {pod.name for pod in stage.scene.state.pods.values() if pod.protected} == {"p0"}
+    # The next process knows it from the pods.
+    again = Stage(stage.scene)
+    again.now, again.evictor.protected = stage.now, stage.evictor.protected
+    again.look()
+    for _ in range(4):
+        again.look(121)
+    assert again.evicted == []
+    again.look(121)
+    assert again.evictor.overruled == again.evicted == ["p0"]
+    assert not again.reporter.protected, "it was told before"
+
+
+def test_protection_ends_with_the_need() -> None:
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.evictor.protected = {f"p{at}" for at in range(4)}
+    stage.scene.want(4)
+    stage.wait_and_look()
+    assert stage.scene.state.protected
+    stage.scene.blocked.clear()
+    stage.look(121)
+    assert not stage.scene.state.protected
+    assert stage.evictor.spared == ["p0"]
+    stage.look(1000)
+    stage.look(121)
+    assert stage.evicted == []
+
+
+def test_a_budget_that_changes_between_two_questions_gains_no_time() -> None:
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.evictor.answers = {f"p{at}": Eviction.PROTECTED for at in range(4)}
+    stage.scene.want(4)
+    stage.look()
+    for _ in range(6):
+        stage.look(121)
+    assert stage.evicted == ["p0"]
+
+
+def test_what_is_refused_for_other_reasons_is_not_overruled() -> None:
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.evictor.answers = {f"p{at}": Eviction.REFUSED for at in range(4)}
+    stage.scene.want(4)
+    stage.look()
+    for _ in range(9):
+        stage.look(121)
+    assert stage.evicted == []
+    assert not stage.scene.state.protected
+
+
+def test_the_rest_of_a_gang_goes_after_the_same_time() -> None:
+    stage = Stage()
+    stage.scene.gang("g", 4, minimum=4)
+    stage.evictor.answers = {"g-2": Eviction.PROTECTED}
+    stage.scene.want(8)
+    stage.wait_and_look()
+    stage.look(590)
+    assert stage.evicted == ["g-0", "g-1", "g-3"]
+    stage.look(20)
+    assert stage.evictor.overruled == ["g-2"]
+
+
+def test_pods_that_hang_give_nothing_back_and_others_go() -> None:
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    hangs = stage.scene.state.pods["uid-default-p0"]
+    leaves = replace(hangs, is_terminating=True, gone_by=60.0, deleted=30.0)
+    stage.scene.state.upsert_pod(leaves)
+    stage.scene.want(4)
+    stage.look()
+    assert stage.evicted == []
+    stage.look(121)
+    assert stage.evicted == ["p1"]
 
 
 def test_a_quota_loses_so_many_pods_a_minute() -> None:

@@ -8,7 +8,7 @@ from tests.kube.conftest import Pods
 
 from koord.core.pods import Pod
 from koord.kube.client import Client, Media
-from koord.kube.evictor import Evictor
+from koord.kube.evictor import Eviction, Evictor
 
 NODE = "node-a"
 LABELS = {"job": "a"}
@@ -38,3 +38,29 @@ async def test_budgets_protect_running_pods(
     made = await make_two(client, pods, phase)
     assert await evictor.may_go(made) is may_go
     assert (await evictor.evict(made[0])).is_done is may_go
+
+
+async def test_two_budgets_protect_as_one_does_and_can_be_overruled(
+    client: Client, pods: Pods
+) -> None:
+    """The API server answers with an error of its own then."""
+    first, second = await make_two(client, pods, "Running")
+    path = f"/apis/policy/v1/namespaces/{pods.namespace}/poddisruptionbudgets"
+    budget = {"maxUnavailable": "100%", "selector": {"matchLabels": LABELS}}
+    await client.post(path, {"metadata": {"name": "another"}, "spec": budget})
+    evictor = Evictor(client, time.time)
+    assert await evictor.check((first,)) is Eviction.PROTECTED
+    assert await evictor.check((first, second)) is Eviction.PROTECTED
+    assert await evictor.protect(first, "for now", 1_000_000.0)
+    assert (await pods.translate(first.name)).protected == 1_000_000.0
+    assert await evictor.overrule(first) is Eviction.EVICTED
+
+
+async def test_nobody_gets_more_time_to_stop_than_the_limit(client: Client, pods: Pods) -> None:
+    spec: dict[str, Any] = {"schedulingGates": None, "nodeName": NODE}
+    made = await pods.create(**spec, terminationGracePeriodSeconds=10**9)
+    pod = await pods.translate(made.name)
+    assert pod.grace == 10**9
+    assert await Evictor(client, time.time, 60.0).delete(pod) is Eviction.EVICTED
+    deleted = await pods.translate(made.name)
+    assert deleted.gone_by - deleted.deleted == 60

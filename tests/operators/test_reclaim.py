@@ -222,18 +222,26 @@ def test_pod_protected_by_a_budget_stays_and_another_is_evicted(scene: Scene) ->
     )
 
 
-def test_gang_is_evicted_only_if_its_budget_allows_all_evictions(scene: Scene) -> None:
+@pytest.mark.parametrize("scene", ["  reclaimBudgetGrace: 5s\n"], indirect=True)
+def test_budget_of_a_gang_delays_and_both_sides_are_told_until_when(scene: Scene) -> None:
     scene.share(2)
     scene.gang("g", 2, "a")
     scene.expect_running("g-0", "g-1")
     scene.protect(1, **{GROUP_LABEL: "g"})
     scene.pod("mine", "b")
-    time.sleep(5)  # several intervals of reclaim
+
+    def is_said(pod: str, text: str) -> bool:
+        return text in json.dumps(scene.cluster.get_pod(pod).get("status", {}))
+
+    told = "PodDisruptionBudgets protect it until 20"
+    scene.cluster.expect(lambda: is_said("g-0", told) and is_said("g-1", told), "the gang is told")
+    owner = "PodDisruptionBudgets protect 2 pods from reclaim until 20"
+    scene.cluster.expect(lambda: is_said("mine", owner), "so is the owner")
     assert {"g-0", "g-1"} <= set(scene.cluster.bound())
-    assert not scene.evictions(), "no eviction is requested, because the budget forbids one of them"
-    scene.cluster.box.client.delete(f"{scene.budgets}/budget")
     scene.cluster.expect_bound("mine")
     scene.expect_left("mine")
+    assert not scene.evictions(), "no eviction is requested, because the budget forbids one of them"
+    assert scene.notes("ElasticQuota", "ProtectedByBudget")
 
 
 def test_a_victim_that_asks_for_time_gets_it(scene: Scene) -> None:

@@ -308,7 +308,8 @@ def _find_reclaim(
         moment = parse_time(over.get("lastTransitionTime")) if over is not None else None
         if over is not None and over.get("status") == "True" and moment is not None:
             since[name] = moment
-    return ReclaimSetting(True, report.reclaim_after, since, time.time())
+    after, grace = report.reclaim_after, report.reclaim_budget_grace
+    return ReclaimSetting(True, after, since, time.time(), grace)
 
 
 def read_without_target(

@@ -2,7 +2,8 @@
 
 A quota that has been over its entitlement for longer than the grace period loses the units that
 others are entitled to, the quota furthest over first. Pods are evicted through ``pods/eviction``;
-for units that a PodDisruptionBudget protects others are chosen. A gang is evicted as a whole. All
+for units that a PodDisruptionBudget protects others are chosen; where there are none, they go after
+a while (``budget_grace``). A gang is evicted as a whole. All
 its pods are marked first: a marked pod counts as terminating, so that no replacement joins the
 gang, and after a crash the next leader completes the eviction. If any pod of a plan wants time to
 end by itself, the plan waits once all its pods are marked (``asked_units``).
@@ -10,12 +11,13 @@ end by itself, the plan waits once all its pods are marked (``asked_units``).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from koord.controllers.asked_units import AskedUnits, Verdict
-from koord.controllers.unit_eviction import UnitEvictions
+from koord.controllers.budget_grace import CANCELLED, BudgetGrace
+from koord.controllers.unit_eviction import Evict, UnitEvictions
 from koord.core.gang_history import Happened
 from koord.core.gang_model import PodGroup
 from koord.core.patience import FOREVER, Patience
@@ -37,7 +39,6 @@ MAX_ATTEMPTS: Final = 16
 """How often units are chosen per quota and round, also in place of protected ones."""
 
 
-CANCELLED: Final = "not evicted: nobody needs its room any more"
 RATE_SECONDS: Final = 60.0
 """Over which the pods count that a quota has lost."""
 
@@ -46,6 +47,7 @@ class RevokeReporter(Protocol):
     """Reports evictions and their cause to users."""
 
     def announce_plan(self, quota: QuotaSpec, text: str) -> None: ...
+    def announce_protected(self, quota: QuotaSpec, text: str) -> None: ...
     def announce_overuse(self, quota: QuotaSpec, text: str) -> None: ...
     def announce_revoked(self, pod: Pod, text: str) -> None: ...
     def announce_soft_eviction(self, pod: Pod, text: str) -> None: ...
@@ -72,6 +74,8 @@ class RevokeOptions:
     soft_eviction_limit: float = 0.0
     patience: Patience = FOREVER
     """Until when room is counted on that evicted pods leave."""
+    budget_grace: float = 600.0
+    """How long PodDisruptionBudgets protect pods that others need."""
 
 
 @dataclass(slots=True)
@@ -88,9 +92,12 @@ class RevokeController:
     options: RevokeOptions = field(default_factory=RevokeOptions)
     record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
+    note: Callable[[Iterable[Pod]], None] = field(default=lambda _: None)
+    """Requests reports on waiting pods."""
     evictions: UnitEvictions = field(init=False)
     _isolated: Isolation = field(default_factory=lambda: Isolation("reclaim"))
     _asked: AskedUnits = field(init=False)
+    _budgets: BudgetGrace = field(init=False)
     _patience: OveruseTimer = field(init=False)
     _over: dict[QuotaName, float] = field(default_factory=dict)
     """Over-used quotas and how far they are over, as a part of what they are entitled to."""
@@ -105,6 +112,9 @@ class RevokeController:
         self.evictions = UnitEvictions(self.state, self.evictor.reclaim)
         self._asked = AskedUnits(self.state, self.options.soft_eviction_limit)
         self._patience = OveruseTimer(self.options.delay)
+        self._budgets = BudgetGrace(
+            self.state, self.evictor, self.wall_clock, self.options.budget_grace, self._tell
+        )
 
     async def run(self) -> None:
         while True:
@@ -119,8 +129,9 @@ class RevokeController:
         if self.state.eviction_pending:
             await self._finish_marked()
         if self.options.is_on and self.state.quotas.is_in_use:
-            now = self.clock()
-            for name in self._isolated.call("what is over", self._find_due) or ():
+            now, due = self.clock(), self._isolated.call("what is over", self._find_due) or ()
+            await self._budgets.retract(self._over.__contains__)
+            for name in due:
                 if not self._isolated.rests(name, now):
                     with self._isolated.of(name, now):
                         await self._reclaim(name)
@@ -159,15 +170,14 @@ class RevokeController:
         self._over = over
 
     async def _reclaim(self, name: QuotaName) -> None:
-        protected: set[str] = set()
-        moment = Moment(self.wall_clock(), self.options.min_runtime)
+        refused: dict[str, Eviction] = {}
         for _ in range(MAX_ATTEMPTS):
-            exempt = Exempt(protected, self.evictions.evicted, self.options.patience, moment=moment)
-            chosen = self._choose(name, exempt)
+            chosen = self._choose(name, self._exempt(refused))
             if not chosen:
-                return
-            allowed = [one for one in chosen if await self._may_go(one)]
-            protected.update(one.key for one in chosen if one not in allowed)
+                break
+            outcomes = {one.key: await self._check(one) for one in chosen}
+            refused |= {key: one for key, one in outcomes.items() if not one.is_done}
+            allowed = [one for one in chosen if one.key not in refused]
             if self.options.is_dry and len(allowed) < len(chosen):
                 continue
             self._announce_plan(name, allowed)
@@ -179,10 +189,33 @@ class RevokeController:
             for one in reversed(allowed):  # the least important first
                 if self._has_lost_enough(name):
                     return
-                if not await self._evict_unit(one, waits=waits):
-                    protected.add(one.key)
-                else:
-                    self._lost.setdefault(name, []).append((self.clock(), len(one.pods)))
+                if (outcome := await self._evict_unit(one, waits=waits)).is_denied:
+                    refused[one.key] = outcome
+        if not self.options.is_dry:
+            await self._keep_protected(name, refused)
+
+    def _exempt(self, refused: Collection[str]) -> Exempt:
+        moment = Moment(self.wall_clock(), self.options.min_runtime)
+        return Exempt(refused, self.evictions.evicted, self.options.patience, moment=moment)
+
+    async def _keep_protected(self, name: QuotaName, refused: Mapping[str, Eviction]) -> None:
+        """Go on with units that only budgets protect, and in whose stead no others may go."""
+        by_budget = {key for key, one in refused.items() if one is Eviction.PROTECTED}
+        others = self._exempt(refused.keys() - by_budget)
+        chosen = self._choose(name, others) if by_budget else ()
+        units = [one for one in chosen if one.key in by_budget]
+        if not units:
+            await self._budgets.retract(lambda other: other != name)
+            return
+        quota = self.state.quotas.catalog.registry.specs.get(name)
+        if quota is not None and not self._budgets.since(units[0]):
+            text = self._budgets.write(units[0], self.wall_clock())
+            self.reporter.announce_protected(quota, text)
+            wanted = {one.beneficiary for one in units}
+            self.note(pod for one in self.blocked() if one.unit.key in wanted for pod in one.pods)
+        for one in reversed(await self._budgets.note(units)):
+            if not self._has_lost_enough(name):
+                await self._evict_unit(one, waits=False, by=self.evictor.overrule)
 
     def _has_lost_enough(self, name: QuotaName) -> bool:
         since = self.clock() - RATE_SECONDS
@@ -192,10 +225,10 @@ class RevokeController:
         most = self.options.most_per_minute
         return bool(most) and sum(pods for _, pods in recent) >= most
 
-    async def _may_go(self, unit: Reclaim) -> bool:
-        may_go = await self.evictor.may_go(unit.pods)
-        self.evictions.counts[Eviction.PROTECTED] += not may_go
-        return may_go
+    async def _check(self, unit: Reclaim) -> Eviction:
+        outcome = await self.evictor.check(unit.pods)
+        self.evictions.counts[Eviction.PROTECTED] += not outcome.is_done
+        return outcome
 
     def _announce_plan(self, name: QuotaName, chosen: Sequence[Reclaim]) -> None:
         quota = self.state.quotas.catalog.registry.specs.get(name)
@@ -219,20 +252,27 @@ class RevokeController:
             return ()
         return plan_reclaim(self.state, ledger, name, self.blocked(), exempt)
 
-    async def _evict_unit(self, unit: Reclaim, *, waits: bool) -> bool:
+    async def _evict_unit(self, unit: Reclaim, *, waits: bool, by: Evict | None = None) -> Eviction:
         """Mark a unit and evict it; one that ``waits`` is evicted when its plan's time is over."""
-        is_marked = await self._mark(unit)
+        protected = self._budgets.since(unit)
+        outcome = Eviction.EVICTED if await self._mark(unit) else Eviction.REFUSED
         # No reservation ends by itself, and none has a mark by which to find it later.
         now = [pod for pod in unit.pods if not waits or pod.handling is Handling.RESERVE]
         waits = len(now) < len(unit.pods)
-        if not is_marked or (now and not await self.evictions.evict_all(now)):
-            await asyncio.gather(*map(self.evictor.unmark, unit.pods))
-            return False
+        if outcome.is_done and now:
+            outcome = await self.evictions.evict_all(now, by)
+        if outcome.is_denied:
+            if protected:
+                await self._budgets.restore(unit, protected)
+            else:
+                await asyncio.gather(*map(self.evictor.unmark, unit.pods))
+            return outcome
+        self._lost.setdefault(unit.over[0].quota, []).append((self.clock(), len(unit.pods)))
         if waits:
             self._ask(unit)
         else:
             self._report(unit)
-        return True
+        return outcome
 
     def _ask(self, unit: Reclaim) -> None:
         """Let a marked unit end by itself."""
@@ -273,11 +313,18 @@ class RevokeController:
             await asyncio.gather(*(self.evictor.unmark(pod, CANCELLED) for pod in pods))
             for pod in pods:
                 self.reporter.announce_spared(pod, CANCELLED)
-        elif await self.evictions.evict_all(pods):
+        elif not (await self.evictions.evict_all(pods)).is_denied:
             if unit is not None:
                 self._report(unit)
         elif may_stay:
             await asyncio.gather(*map(self.evictor.unmark, pods))
+        elif self._is_overdue(pods):
+            await self.evictions.evict_all(pods, self.evictor.overrule)
+
+    def _is_overdue(self, pods: Sequence[Pod]) -> bool:
+        """Whether budgets have protected the rest of a unit for long enough."""
+        marked = min((pod.marked for pod in pods if pod.marked), default=self.wall_clock())
+        return self.wall_clock() > marked + self.options.budget_grace
 
     def _write(self, unit: Reclaim) -> str:
         return write_overuse(unit.over, compat=self.state.gangs.compat)

@@ -298,6 +298,12 @@ class RevokeAnnouncer:
         self.events.forget(ref, PLANNING)
         self.events.record(ref, kind, action=PLANNING, reason=reason, note=text)
 
+    def announce_protected(self, quota: QuotaSpec, text: str) -> None:
+        """Emit an event on the quota: disruption budgets delay that pods of it are evicted."""
+        ref, kind, reason = ref_of_quota(quota), EventType.WARNING, operators.PROTECTED_BY_BUDGET
+        self.events.forget(ref, PLANNING)
+        self.events.record(ref, kind, action=PLANNING, reason=reason, note=text)
+
     def announce_overuse(self, quota: QuotaSpec, text: str) -> None:
         """Emit an event on the quota."""
         self._warn(ref_of_quota(quota), text)

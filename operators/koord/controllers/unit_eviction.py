@@ -9,13 +9,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction
 
 T = TypeVar("T")
+Evict: TypeAlias = Callable[[Pod], Awaitable[Eviction]]
 
 MOST_AT_ONCE: Final = 64
 """Requests of one eviction in flight."""
@@ -26,7 +28,7 @@ class UnitEvictions:
     """``evict`` ends one pod; ``counts`` has the outcomes so far."""
 
     state: ClusterState
-    evict: Callable[[Pod], Awaitable[Eviction]]
+    evict: Evict
     counts: Counter[Eviction] = field(default_factory=Counter)
     evicted: set[str] = field(default_factory=set)
     """uids of evicted pods until the watch confirms it."""
@@ -41,13 +43,17 @@ class UnitEvictions:
         """Mark pods; return whether all are marked."""
         return all(await write_each(mark, pods))
 
-    async def evict_all(self, pods: Sequence[Pod]) -> bool:
-        """Evict marked pods of one unit; False if none was evicted. The rest is the caller's."""
+    async def evict_all(self, pods: Sequence[Pod], by: Evict | None = None) -> Eviction:
+        """Evict marked pods of one unit, unless the first is denied; return its outcome.
+
+        ``by`` ends them in another way than usual. What is left is the caller's.
+        """
+        end = partial(self._evict, by=by)
         first, *others = pods
-        if (await self._evict(first)).is_denied:
-            return False
-        await write_each(self._evict, others)
-        return True
+        outcome = await end(first)
+        if not outcome.is_denied:
+            await write_each(end, others)
+        return outcome
 
     async def evict_each(self, pods: Iterable[Pod]) -> list[Pod]:
         """Evict marked pods of many units; return those that the server refuses to evict."""
@@ -55,8 +61,8 @@ class UnitEvictions:
         outcomes = await write_each(self._evict, every)
         return [pod for pod, one in zip(every, outcomes, strict=True) if one.is_denied]
 
-    async def _evict(self, pod: Pod) -> Eviction:
-        outcome = await self.evict(pod)
+    async def _evict(self, pod: Pod, by: Evict | None = None) -> Eviction:
+        outcome = await (by or self.evict)(pod)
         self.counts[outcome] += 1
         if outcome.is_done:
             self.evicted.add(pod.uid)

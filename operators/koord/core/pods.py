@@ -281,6 +281,9 @@ class Pod:
     """Marked for eviction by us and not deleted yet."""
     is_reclaimed: bool = False
     """Evicted, or about to be, because its quota uses too much; kept until the pod has gone."""
+    protected: float = 0.0
+    """Since when disruption budgets keep others from its room to which they are entitled, in
+    seconds since the epoch; 0: they do not."""
     gone_by: float = 0.0
     """When its grace period ends, in seconds since the epoch; 0: it is not being deleted."""
     deleted: float = 0.0

@@ -92,7 +92,8 @@ class QuotaClaims:
 
     def _look(self) -> Ledger:
         ledger = self._state.open_ledger()
-        version = self._state.quotas.version, len(self._state.reclaimed)
+        leaving = len(self._state.reclaimed), frozenset(self._state.protected)
+        version = self._state.quotas.version, leaving
         if version != self._version:
             self._version, self._over = version, find_overuse(ledger)
             self._borrowers.clear()
@@ -114,6 +115,7 @@ class QuotaClaims:
                 continue
             borrowers = tuple(self._find_borrowers(ledger, account.path, key))
             if borrowers:
+                protected, until = self._find_protected({one.quota for one in borrowers})
                 reached = [one.quota for one in borrowers if one.reach.movable]
                 return QuotaClaim(
                     quota=name,
@@ -129,6 +131,8 @@ class QuotaClaims:
                     leaving=self._find_leaving({one.quota for one in borrowers}),
                     scaled=find_scaled(ledger.solution(name), account.spec, key),
                     frees_room=self._frees_room(ledger, unit, reason, reached),
+                    protected=protected,
+                    until=until,
                 )
         return None
 
@@ -174,6 +178,15 @@ class QuotaClaims:
         every = (self._state.pods[uid] for uid in self._state.reclaimed)
         pods = (pod for pod in every if pod.is_being_evicted)
         return tuple(sorted(pod.key for pod in pods if self._state.quotas.quota_of(pod) in quotas))
+
+    def _find_protected(self, quotas: Collection[QuotaName]) -> tuple[tuple[str, ...], float]:
+        """Return the pods of these quotas that budgets protect, and until when; 0: not known."""
+        every = (self._state.pods[uid] for uid in self._state.protected)
+        pods = [pod for pod in every if self._state.quotas.quota_of(pod) in quotas]
+        grace = self.reclaim.budget_grace
+        since = min((pod.protected for pod in pods), default=0.0)
+        until = since + grace if pods and grace is not None else 0.0
+        return tuple(sorted(pod.key for pod in pods)), until
 
     def _find_users(self, quota: QuotaName, key: str) -> tuple[str, ...]:
         """Return the gangs and pods that use most of a resource in a quota."""

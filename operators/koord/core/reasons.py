@@ -52,6 +52,11 @@ class Remark(ABC):
     def advice(self) -> tuple[str, ...]:
         """Return what would help; it takes the place of the reason's own advice."""
 
+    @property
+    def about(self) -> str:
+        """With another value its reason is reported as soon as another reason would be."""
+        return ""
+
 
 class Reason(ABC):
     """Base of all reasons. A subclass with a ``code`` is registered; codes are unique.

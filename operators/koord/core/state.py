@@ -69,6 +69,8 @@ class ClusterState:
         """uids of pods that are marked for eviction and not deleted yet."""
         self.reclaimed: set[str] = set()
         """uids of pods that are evicted because their quota uses too much, and still there."""
+        self.protected: set[str] = set()
+        """uids of pods that disruption budgets keep from being evicted for that reason."""
         self.preempted: set[str] = set()
         """uids of pods that are marked for preemption and still there."""
         self.evictable: Counter[int] = Counter()
@@ -251,6 +253,7 @@ class ClusterState:
             pod.uid
         )
         (self.reclaimed.add if pod.is_reclaimed else self.reclaimed.discard)(pod.uid)
+        (self.protected.add if pod.protected else self.protected.discard)(pod.uid)
         (self.preempted.add if pod.preempted_by else self.preempted.discard)(pod.uid)
         self._changes.freed |= self._daemons.note(pod)
         self._devices.note_names(pod.uid, pod.shape if pod.is_alive else None)
@@ -279,6 +282,7 @@ class ClusterState:
         self._devices.note_names(uid, None)
         self.eviction_pending.discard(uid)
         self.reclaimed.discard(uid)
+        self.protected.discard(uid)
         self.preempted.discard(uid)
         self._drop_assumption(uid)
         self._count_evictable(self.pods.pop(uid, None), None)

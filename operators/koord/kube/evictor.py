@@ -106,6 +106,8 @@ _LOST_TO: Final = {
     "OverEntitlement",
 }
 """Why a reservation has lost its node, by reason."""
+_SEVERAL: Final = "more than one PodDisruptionBudget"
+"""What the API server answers, as an error of its own, if several budgets cover a pod."""
 _BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 
 
@@ -122,14 +124,20 @@ class Evictor:
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
         """Whether all pods could be evicted now, by dry run and by their budgets together."""
+        return (await self.check(pods)).is_done
+
+    async def check(self, pods: tuple[Pod, ...]) -> Eviction:
+        """Return what would come of evicting all pods now: the first outcome that prevents it."""
         pods = tuple(pod for pod in pods if pod.handling is not Handling.RESERVE)
         # The cheaper check first: it may be repeated often.
-        if len(pods) > 1 and not await self._is_allowed(pods):
-            return False
+        together = await self._check_budgets(pods) if len(pods) > 1 else Eviction.EVICTED
+        if not together.is_done:
+            return together
         for pod in pods:
-            if not (await self._post(pod, is_dry=True)).is_done:
-                return False
-        return True
+            outcome = await self._post(pod, is_dry=True)
+            if not outcome.is_done:
+                return outcome
+        return Eviction.EVICTED
 
     async def mark(self, pod: Pod, text: str, *, seconds: float) -> bool:
         """Mark a pod; if it has any ``seconds`` to end by itself, an annotation says so."""
@@ -145,6 +153,12 @@ class Evictor:
         reason, text = (_CANCELLED, cancelled) if cancelled else (_KEPT, _NOT_ALLOWED)
         condition = ConditionPatch(operators.OVER_ENTITLEMENT, False, reason, text)
         return await self._set_conditions(pod, (condition,), _unasked(pod))
+
+    async def protect(self, pod: Pod, text: str, since: float) -> bool:
+        """Write that PodDisruptionBudgets protect a pod, and since when."""
+        reason = operators.PROTECTED_BY_BUDGET
+        condition = ConditionPatch(operators.OVER_ENTITLEMENT, False, reason, text)
+        return await self._set_conditions(pod, (condition,), _unasked(pod), since)
 
     def _ask(self, reason: str, seconds: float) -> dict[str, str]:
         return encode_soft_eviction(reason, self._wall_clock(), seconds) if seconds else {}
@@ -177,6 +191,12 @@ class Evictor:
     async def reclaim(self, pod: Pod) -> Eviction:
         """Evict a pod because its quota uses too much."""
         return await self._evict(pod, _REASON)
+
+    async def overrule(self, pod: Pod) -> Eviction:
+        """Delete a pod because its quota uses too much, whatever its budgets say."""
+        if pod.handling is Handling.RESERVE:
+            return await self._release(pod, _REASON)
+        return await self.delete(pod)
 
     async def _evict(self, pod: Pod, reason: str) -> Eviction:
         if pod.handling is Handling.RESERVE:
@@ -246,11 +266,13 @@ class Evictor:
         except Conflict as error:
             return Eviction.GONE if "UID" in error.message else Eviction.REFUSED
         except KubeError as error:
+            if _SEVERAL in str(error):
+                return Eviction.PROTECTED
             return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
         return Eviction.EVICTED
 
-    async def _is_allowed(self, pods: Iterable[Pod]) -> bool:
-        """Whether no budget is exceeded if all pods are evicted.
+    async def _check_budgets(self, pods: Iterable[Pod]) -> Eviction:
+        """Return whether a budget is exceeded if all pods are evicted.
 
         Budgets ignore pods that are pending, completed or terminating, as kube-apiserver does
         (``canIgnorePDB`` of pods/eviction).
@@ -268,16 +290,18 @@ class Evictor:
                 found = msgspec.json.decode(body, type=_Budgets).items or ()
                 budgets += [_make_budget(one, namespace) for one in found]
         except (KubeError, msgspec.DecodeError, ValueError):
-            return False
-        return not split_by_budgets(covered, budgets).violating
+            return Eviction.UNKNOWN
+        is_exceeded = split_by_budgets(covered, budgets).violating
+        return Eviction.PROTECTED if is_exceeded else Eviction.EVICTED
 
     async def _set_conditions(
         self,
         pod: Pod,
         conditions: tuple[ConditionPatch, ...],
         annotations: Mapping[str, str | None],
+        since: float | None = None,
     ) -> bool:
-        status = render(StatusPatch(conditions), {}, self._wall_clock())
+        status = render(StatusPatch(conditions), {}, since or self._wall_clock())
         metadata: dict[str, Any] = {"uid": pod.uid}
         if annotations:
             metadata["annotations"] = annotations

@@ -49,7 +49,8 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     """Numbers of units: ``ready`` are planned next, ``blocked`` wait, ``incomplete`` lack members.
 
     ``not_ready`` names what is not read yet, or stale. ``reclaim_after`` is how many seconds
-    over-use of a quota lasts before it is reclaimed; None: it is not.
+    over-use of a quota lasts before it is reclaimed; None: it is not. ``reclaim_budget_grace`` is
+    how many seconds disruption budgets then protect pods; None: it does not say.
     ``refused``: the writes that the API server refuses, with its answers.
     ``open_namespaces`` are some of those that quotas cover and nothing makes pods opt in; there are
     ``open_count``, None if that is not known, beside ``enforced`` where pods must opt in.
@@ -65,6 +66,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     incomplete: int | None = None
     reasons: Mapping[str, int] = {}
     reclaim_after: float | None = None
+    reclaim_budget_grace: float | None = None
     preemption: PreemptionReport | None = None
     quota: QuotaReport | None = None
     compat: bool = False

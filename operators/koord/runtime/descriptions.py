@@ -88,6 +88,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         "incomplete": sum(1 for _ in placement.queue.incomplete()),
         "reasons": dict(Counter(count_by_reason(placement)).most_common(_MOST_REASONS)),
         "reclaim_after": settings.reclaims_after,
+        "reclaim_budget_grace": settings.elastic_quota.budget_grace,
         "preemption": PreemptionReport(
             preemption.enabled,
             preemption.min_runtime,

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from koord.controllers.bind_turns import BindTurns
@@ -138,7 +139,11 @@ def start_placement(parts: "Parts") -> None:
         clock=time.monotonic,
         wall_clock=time.time,
         holds=Holds(parts.settings.keep_room_seconds),
-        reclaim=ReclaimSetting(is_known=True, after=parts.settings.reclaims_after),
+        reclaim=ReclaimSetting(
+            is_known=True,
+            after=parts.settings.reclaims_after,
+            budget_grace=parts.settings.elastic_quota.budget_grace,
+        ),
     )
     guard.on_change = placement.wake
     ignored = IgnoredKeys(parts.reader.translator(PODS).ignored, events)
@@ -189,11 +194,20 @@ def _start_reclaim(
             min_runtime=parts.settings.preemption.min_runtime,
             soft_eviction_limit=parts.settings.preemption.soft_eviction_limit,
             patience=parts.settings.preemption.patience,
+            budget_grace=settings.budget_grace,
         ),
         record=history.record,
+        note=partial(_note, placement),
     )
     parts.background.append(controller.run)
     parts.metrics.watch(quota_evictions(lambda: controller.evictions.counts))
+
+
+def _note(placement: PlacementController, pods: Iterable[Pod]) -> None:
+    """Have reports on waiting pods written soon."""
+    every = tuple(pods)
+    gangs = {pod.gang.key for pod in every if pod.gang is not None}
+    placement.reporter.note(gangs, {pod.uid for pod in every if pod.gang is None})
 
 
 def _start_preemption(
@@ -203,11 +217,6 @@ def _start_preemption(
     if events is None:
         raise AssertionError("placement has events")
 
-    def note(pods: Iterable[Pod]) -> None:
-        every = tuple(pods)
-        gangs = {pod.gang.key for pod in every if pod.gang is not None}
-        placement.reporter.note(gangs, {pod.uid for pod in every if pod.gang is None})
-
     controller = PreemptionController(
         state=parts.reader.state,
         queue=placement.queue,
@@ -215,7 +224,7 @@ def _start_preemption(
         evictor=Evictor(parts.client, time.time, settings.most_grace),
         nominator=Nominator(parts.client, parts.keys),
         reporter=PreemptionAnnouncer(events, parts.reader.state, history.record),
-        note=note,
+        note=partial(_note, placement),
         is_synced=placement.is_synced,
         clock=time.monotonic,
         wall_clock=time.time,

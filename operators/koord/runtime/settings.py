@@ -149,8 +149,8 @@ _Namespace = Annotated[str, Field(max_length=63, pattern=_DNS_SUBDOMAIN)]
 class QuotaSettings(_Section):
     """How quotas are enforced; names and defaults are those of Koordinator's ElasticQuota plugin.
 
-    ``reclaim``, ``built_in_namespaces``, ``reclaim_dry_run`` and ``max_reclaims_per_minute`` are
-    ours.
+    ``reclaim``, ``built_in_namespaces``, ``reclaim_dry_run``, ``reclaim_budget_grace`` and
+    ``max_reclaims_per_minute`` are ours.
     """
 
     enable_runtime_quota: bool = Field(default=True, strict=True)
@@ -183,6 +183,9 @@ class QuotaSettings(_Section):
     """How often that is checked."""
     reclaim_dry_run: bool = Field(default=False, strict=True)
     """Who would be evicted is said in events of the quotas, and nobody is."""
+    reclaim_budget_grace: Seconds | None = Field(default=None, ge=0)
+    """How long PodDisruptionBudgets protect pods whose room others are entitled to, if no other
+    pods can go; then they are deleted. By default five times `delayEvictTime`."""
     max_reclaims_per_minute: int = Field(default=0, ge=0, le=100_000, strict=True)
     """How many pods a quota may lose within a minute before the next unit has to wait; 0 is no
     limit."""
@@ -211,6 +214,12 @@ class QuotaSettings(_Section):
         if self.ignore_terminating_pod:
             return TerminatingUse.FOR_GRACE_PERIOD
         return TerminatingUse.UNTIL_GONE
+
+    @property
+    def budget_grace(self) -> float:
+        """What ``reclaim_budget_grace`` is in effect."""
+        written = self.reclaim_budget_grace
+        return 5.0 * self.delay_evict_time if written is None else written
 
     @model_validator(mode="after")
     def _have_one_meaning(self) -> Self:

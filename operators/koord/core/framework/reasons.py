@@ -113,6 +113,10 @@ class InsufficientNodes(Reason):
     remark: Remark | None = None
 
     @property
+    def about(self) -> str:
+        return "" if self.remark is None else self.remark.about
+
+    @property
     def culprit(self) -> str:
         return self.first
 

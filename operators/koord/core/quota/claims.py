@@ -9,7 +9,7 @@ from typing import Final
 
 from koord.core.quota.model import QuotaName
 from koord.core.reasons import Remark
-from koord.core.text import cut, named, plural
+from koord.core.text import cut, format_time, named, plural
 from koord.core.units import format_amount
 
 
@@ -17,6 +17,7 @@ from koord.core.units import format_amount
 class ReclaimSetting:
     """Whether over-use is reclaimed ``after`` how many seconds (None: never), if that ``is_known``.
 
+    ``budget_grace`` is how long disruption budgets protect pods then; None: that is not known.
     ``since`` says since when quotas are over, and ``now`` is the present, in seconds since the
     epoch: both for people who ask, not for conditions, which would change every second.
     """
@@ -25,6 +26,7 @@ class ReclaimSetting:
     after: float | None = None
     since: Mapping[QuotaName, float] = field(default_factory=dict)
     now: float = 0.0
+    budget_grace: float | None = None
 
     def due_in(self, quota: QuotaName) -> float | None:
         """Return the seconds until reclaim acts on a quota; None if that is not known."""
@@ -111,7 +113,8 @@ class QuotaClaim(Remark):
     """A quota may use ``asked`` more of ``resource`` and cannot: ``borrowers`` use it.
 
     ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.
-    ``leaving`` are pods of the borrowers that are evicted for that and not gone yet.
+    ``leaving`` are pods of the borrowers that are evicted for that and not gone yet. ``protected``
+    are others that disruption budgets protect until ``until`` (0: not known) and no longer.
     ``scaled`` says why less than the min is guaranteed; None if it is not. ``frees_room`` says
     whether reclaim finds victims for this unit; None: nobody has looked.
     """
@@ -129,6 +132,12 @@ class QuotaClaim(Remark):
     leaving: tuple[str, ...] = ()
     scaled: ScaledMin | None = None
     frees_room: bool | None = None
+    protected: tuple[str, ...] = ()
+    until: float = 0.0
+
+    @property
+    def about(self) -> str:
+        return "protected" if self.protected else ""
 
     def text(self) -> str:
         amount, uses = self._write(self.guaranteed), self._write(self.used)
@@ -143,6 +152,8 @@ class QuotaClaim(Remark):
     def advice(self) -> tuple[str, ...]:
         if self.leaving:
             return ("Wait until the evicted pods are gone.",)
+        if self.protected:
+            return ("Wait: then they are evicted whatever their budgets say.",)
         users = [user for one in self.borrowers for user in one.users]
         ends = f"ave {named(users, 2)} end or shrink." if users else ""
         if self._keeps_all():
@@ -159,6 +170,11 @@ class QuotaClaim(Remark):
             terminate = "terminates" if len(self.leaving) == 1 else "terminate"
             evicted = f"{plural(len(self.leaving), 'evicted pod')} still {terminate}"
             return f"Reclaim is under way: {evicted} ({named(self.leaving, 3)})."
+        if self.protected:
+            pods = plural(len(self.protected), "pod")
+            until = f" until {format_time(self.until)}" if self.until else " for a while"
+            names = named(self.protected, 3)
+            return f"PodDisruptionBudgets protect {pods} from reclaim{until} ({names})."
         if self._keeps_all():
             largest = self.borrowers[0].reach
             is_none = not any(one.reach.movable for one in self.borrowers)

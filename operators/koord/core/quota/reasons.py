@@ -77,6 +77,10 @@ class QuotaExceeded(QuotaReason):
     remark: Remark | None = None
 
     @property
+    def about(self) -> str:
+        return "" if self.remark is None else self.remark.about
+
+    @property
     def quota(self) -> str:
         """The quota that refuses."""
         return self.topo[0]

@@ -205,6 +205,7 @@ class PodTranslator:
             soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
             ends_until=read_deadline(_annotation(meta, SOFT_EVICTION)) if is_marked else 0.0,
             marked=_marked(wire, is_eviction_pending, preempted_by),
+            protected=0.0 if is_deleted else _find_protected(wire),
             gone_by=gone_by,
             deleted=gone_by - (meta.deletion_grace_period_seconds or 0) if gone_by else 0.0,
             grace=spec.termination_grace_period_seconds or 0,
@@ -481,6 +482,14 @@ def _marked(wire: WirePod, is_eviction_pending: bool, by: PreemptedBy | None) ->
     conditions = wire.status.conditions or ()
     times = (one.last_transition_time for one in conditions if one.type == kind)
     return _time(next(times, None) or "")
+
+
+def _find_protected(wire: WirePod) -> float:
+    """Return since when disruption budgets protect a pod from reclaim: only operators write it."""
+    wanted = operators.OVER_ENTITLEMENT, operators.PROTECTED_BY_BUDGET
+    conditions = wire.status.conditions or ()
+    found = (one for one in conditions if (one.type, one.reason) == wanted)
+    return next((_time(one.last_transition_time or "") for one in found), 0.0)
 
 
 def _seconds(text: str) -> float:
