@@ -12,9 +12,11 @@ from tests.controllers.test_preemption import Stage as PreemptionStage
 from tests.controllers.test_status_controller import Policy
 from tests.isolation.plays import NAMES, Patch, is_bad, play
 
+from koord.api.podgroup import PodGroup
 from koord.controllers.preemption_run import Phase
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.controllers.status_controller import ChangedInputs, StatusController
+from koord.controllers.validation import Judge, ValidationController, Verdict
 from koord.core.state import ClusterState
 from koord.kube import plan_keys
 from koord.kube.events import EventRecorder, EventType
@@ -36,6 +38,24 @@ def statuses(_: Patch) -> list[str]:
     controller.look()
     asyncio.run(controller.flush())
     return policy.updated
+
+
+@play("validation")
+def validated_objects(patch: Patch) -> list[str]:
+    judged: list[str] = []
+
+    def judge(_: object, body: Any) -> Verdict:
+        if is_bad(body["metadata"]["name"]):
+            raise ZeroDivisionError
+        judged.append(body["metadata"]["name"])
+        return Verdict()
+
+    patch.setattr(Judge, "judge", judge)
+    sink = SimpleNamespace(is_news=lambda *_: False)
+    controller = ValidationController(PodGroup, cast("Any", sink), lambda *_: None)
+    for name in NAMES:
+        asyncio.run(controller.on_event({"type": "ADDED"}, {"metadata": {"name": name}}))
+    return judged
 
 
 @play("status-inputs")

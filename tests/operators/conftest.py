@@ -407,14 +407,14 @@ def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]
     with Sandbox() as box:
         install(box)
         box.kubectl("delete", "validatingadmissionpolicybindings", "--all")
-        _wait_until_unprotected(box)
+        wait_until_unprotected(box)
         running = Operators(box, tmp_path_factory.mktemp("unprotected"), settings=SETTINGS)
         running.start()
         yield running
         running.end()
 
 
-def _wait_until_unprotected(box: Sandbox) -> None:
+def wait_until_unprotected(box: Sandbox) -> None:
     """Return when the API server has noticed that no policy is bound any more."""
     forged = make_pod("default", "forged", annotations={PLAN: "{}"})
     while True:

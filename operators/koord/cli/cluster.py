@@ -445,7 +445,7 @@ def _see(wire: _Seen) -> Sighting:
         return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
     try:
         status = msgspec.json.decode(bytes(wire.status) or b"null", type=_Conditions | None)
-    except msgspec.DecodeError:
+    except MALFORMED:
         status = None
     return Sighting(_by_type((status and status.conditions) or []), owners=owners)
 

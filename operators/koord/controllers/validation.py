@@ -14,6 +14,7 @@ from koord.api.annotations import find_problems
 from koord.api.parse import InvalidObject, Problem, parse
 from koord.api.quotaprofile import ElasticQuotaProfile, find_policy_problems
 from koord.api.resource import Resource
+from koord.isolation import Isolation
 
 if TYPE_CHECKING:
     import kopf
@@ -113,6 +114,7 @@ class ValidationController:
         self._judge = Judge(resource)
         self._sink = sink
         self._hand_over = hand_over
+        self._isolated = Isolation("validation")
 
     def register(self, registry: "kopf.OperatorRegistry") -> None:
         """Add the handler to a registry for another start of Kopf, which then shows all objects.
@@ -133,6 +135,12 @@ class ValidationController:
 
     async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
         """Validate an object and hand the verdict over if it is news."""
+        meta = body["metadata"]
+        self._isolated.call(
+            f"{meta.get('namespace', '')}/{meta.get('name', '')}", self._look, event, body
+        )
+
+    def _look(self, event: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         if event["type"] == "DELETED":
             self._judge.forget(body["metadata"]["uid"])
             self._hand_over(self._sink.forget, dict(body))

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from koord.core.patience import Patience
 from koord.core.quota.model import TerminatingUse
+from koord.kube.decode import MALFORMED
 
 MAX_ERROR: Final = 512
 
@@ -85,5 +86,5 @@ def decode_report(text: str | None) -> LeaderReport | None:
     """Return the report; None if there is none, or none that makes sense."""
     try:
         return msgspec.json.decode(text, type=LeaderReport) if text else None
-    except msgspec.DecodeError:
+    except MALFORMED:
         return None

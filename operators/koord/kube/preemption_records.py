@@ -14,6 +14,7 @@ from koord.api.keys.preemption import SOFT_EVICTION
 from koord.caches import cached_by_text
 from koord.core.pods import Nominated, PreemptedBy
 from koord.core.text import format_time
+from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import PlanKeys, PlanVerifier, Trust
 
 MAX_TEXT = 64 * 1024
@@ -89,7 +90,7 @@ def read_deadline(text: str) -> float:
     """
     try:
         return _deadlines.decode(text[:MAX_TEXT]).deadline.timestamp() if text else 0.0
-    except (msgspec.DecodeError, ValueError, OverflowError):
+    except MALFORMED:
         return 0.0
 
 
@@ -98,7 +99,7 @@ def read_preempted_by(text: str) -> PreemptedBy:
     """Return who takes the place of a marked pod, as far as its annotation says so."""
     try:
         record = _victims.decode(text[:MAX_TEXT])
-    except msgspec.DecodeError:
+    except MALFORMED:
         return PreemptedBy("", "", "")
     return PreemptedBy(record.plan, record.preemptor, record.pod)
 
@@ -107,7 +108,7 @@ def read_preempted_by(text: str) -> PreemptedBy:
 def _decode_nomination(text: str) -> Nominated | None:
     try:
         record = _nominations.decode(text)
-    except msgspec.DecodeError:
+    except MALFORMED:
         return None
     if not record.node or not record.plan or not record.unit or record.pods < 1:
         return None

@@ -19,6 +19,7 @@ from koord.caches import cached_by_text
 from koord.core.gang.start import make_bind_record
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, RecordedPlan
+from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import PlanKeys, annotation_path, label_path
 from koord.kube.translate.node_affinity import (
     NODE_NAME_FIELD,
@@ -187,7 +188,7 @@ def add_record(plan: str, key: str, value: str) -> str:
     """Return a plan annotation that covers one more annotation. Raises ValueError."""
     try:
         made = _decoder.decode(plan)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise ValueError(str(error)) from error
     made.records = {**(made.records or {}), key: _digest(value)}
     return msgspec.json.encode(made).decode()
@@ -209,7 +210,7 @@ def decode_plan(text: str) -> RecordedPlan | None:
         return None
     try:
         plan = _decoder.decode(text)
-    except msgspec.DecodeError:
+    except MALFORMED:
         return None
     if not plan.plan or plan.members < 1 or plan.strength < 0:
         return None

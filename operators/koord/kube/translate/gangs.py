@@ -53,6 +53,7 @@ from koord.core.topology_constraint import (
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.kube.decode import MALFORMED
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
 
@@ -288,7 +289,7 @@ def _seconds(time: datetime | None) -> float | None:
 def _read_status(raw: bytes) -> _GroupStatus:
     try:
         return (_status_decoder.decode(raw) if raw else None) or _GroupStatus()
-    except msgspec.DecodeError:
+    except MALFORMED:
         # Invalid: the next write replaces it.
         return _GroupStatus()
 

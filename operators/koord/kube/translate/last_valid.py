@@ -4,6 +4,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from koord.kube.decode import MALFORMED
+
 T = TypeVar("T")
 
 
@@ -15,6 +17,6 @@ def read_last_valid(status: bytes, of: type[T]) -> T | None:
     """Return the last valid settings in a status; None if there are none that can be read."""
     try:
         found = msgspec.json.decode(status, type=_Status[of] | None) if status else None  # type: ignore[valid-type]
-    except msgspec.DecodeError:
+    except MALFORMED:
         return None
     return found.last_valid_spec if found is not None else None

@@ -449,7 +449,7 @@ def _time(text: str) -> float:
         return 0.0
     try:
         return msgspec.convert(text, datetime).timestamp()
-    except (msgspec.ValidationError, ValueError, OverflowError):
+    except MALFORMED:
         return 0.0
 
 

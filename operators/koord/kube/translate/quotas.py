@@ -33,6 +33,7 @@ from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.status import RECORDED
 from koord.core.selectors import LabelSelector
 from koord.core.units import CPU, Amounts
+from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import encode_amounts, write_amounts
 from koord.kube.translate.last_valid import read_last_valid
 from koord.kube.translate.node_selectors import encode_selector, translate_selector
@@ -102,7 +103,7 @@ def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
     """Return the results in annotations; unreadable ones are left out."""
     found: dict[str, Amounts] = {}
     for key, text in annotations.items():
-        with suppress(msgspec.DecodeError, ValueError):
+        with suppress(*MALFORMED):
             found[key.removeprefix(keys.PREFIX)] = _parse_amounts(text.encode())
     return found
 
@@ -185,7 +186,7 @@ def _read_weight(
 ) -> Amounts | None:
     """Read weights; negative ones are for the core to report, as those of ``min`` and ``max``."""
     if isinstance(SHARED_WEIGHT.read(annotations), InvalidObject):
-        with suppress(msgspec.DecodeError, ValueError):
+        with suppress(*MALFORMED):
             weight = _parse_amounts(annotations[SHARED_WEIGHT.key].encode())
             if any(amount < 0 for amount in weight.values()):
                 return weight
