@@ -39,16 +39,19 @@ Document = dict[str, Any]
 class Part(NamedTuple):
     """A source of manifests, and the value that switches it on; none for what is always there.
 
-    The source is a folder with a kustomization, or a file of ``manifests/monitoring``.
+    The source is a folder with a kustomization, or a file of ``manifests/monitoring``. ``without``
+    is a folder whose objects it has, too, and that is a part of its own.
     """
 
     template: str
     source: str
     switch: str = ""
+    without: str = ""
 
 
 PARTS = (
-    Part("operators", "manifests/base"),
+    Part("operators", "manifests/base", without="manifests/overlays/eviction"),
+    Part("eviction", "manifests/overlays/eviction", "eviction"),
     Part("inject", "manifests/overlays/inject", "inject"),
     Part("enforce", "manifests/overlays/enforce", "enforce"),
     Part("devices", "manifests/overlays/devices", "devices"),
@@ -128,6 +131,12 @@ def build_manifests(kubectl: Path, source: str) -> list[Document]:
     own = ("Namespace", NAMESPACE)
     every = (one for one in yaml.safe_load_all(text) if one)
     return [one for one in every if (one["kind"], one["metadata"]["name"]) != own]
+
+
+def build_part(kubectl: Path, part: Part) -> list[Document]:
+    """Return the objects of a part."""
+    apart = build_manifests(kubectl, part.without) if part.without else []
+    return [one for one in build_manifests(kubectl, part.source) if one not in apart]
 
 
 def _parametrise_deployment(document: Document) -> None:
@@ -224,7 +233,7 @@ def render_template(part: Part, documents: list[Document]) -> str:
 def make_templates(kubectl: Path) -> Iterator[tuple[Path, str]]:
     """Yield the path and the text of every template."""
     for part in PARTS:
-        documents = build_manifests(kubectl, part.source)
+        documents = build_part(kubectl, part)
         yield CHART / "templates" / f"{part.template}.yaml", render_template(part, documents)
 
 

@@ -61,7 +61,7 @@ class Writer:
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
         return not self.protected & {pod.name for pod in pods}
 
-    async def evict(self, pod: Pod) -> Eviction:
+    async def restart(self, pod: Pod) -> Eviction:
         self.writes[pod.name] += 1
         if pod.name in self.answers:
             return Eviction.REFUSED

@@ -14,7 +14,15 @@ import koord
 from koord.sandbox import Component, Sandbox
 
 sys.path.insert(0, str(ROOT / "tools"))
-from chart import PARTS, SCHEMA, build_manifests, find_kubectl, make_schema, make_templates
+from chart import (
+    PARTS,
+    SCHEMA,
+    build_manifests,
+    build_part,
+    find_kubectl,
+    make_schema,
+    make_templates,
+)
 
 NAMESPACE = "koord-system"
 HASH = re.compile(r"(koord-config-operators-)\w+")
@@ -83,8 +91,13 @@ class TestHelm:
     def test_switches_are_the_overlays(self):
         switches = [f"{part.switch}.enabled=true" for part in PARTS if part.switch]
         kubectl = find_kubectl()
-        expected = [one for part in PARTS for one in build_manifests(kubectl, part.source)]
+        expected = [one for part in PARTS for one in build_part(kubectl, part)]
         assert by_name(render(*switches)) == by_name(expected)
+
+    def test_right_to_evict_can_be_left_out(self):
+        assert "pods/eviction" in json.dumps(render())
+        roles = [one for one in render("eviction.enabled=false") if one["kind"] == "ClusterRole"]
+        assert "pods/eviction" not in json.dumps(roles)
 
     def test_another_namespace_reaches_roles_and_policies(self):
         assert NAMESPACE not in json.dumps(render(namespace="elsewhere"))

@@ -35,7 +35,7 @@ def make_pod(resource=GPU, amount=8, **spec):
 class Team:
     """A namespace that a quota lists, which is kept in another namespace."""
 
-    def __init__(self, box):
+    def __init__(self, box, **more):
         self.box, self.name = box, f"team-{secrets.token_hex(3)}"
         self.pods = f"/api/v1/namespaces/{self.name}/pods"
         box.create_namespace(self.name)
@@ -44,7 +44,7 @@ class Team:
             "apiVersion": VERSION,
             "kind": "ElasticQuota",
             "metadata": {"name": f"quota-{self.name}", "annotations": lists},
-            "spec": {"max": {GPU: 16}},
+            "spec": {"max": {GPU: 16, **more}},
         }
         box.client.create(QUOTAS, body)
 
@@ -116,6 +116,32 @@ def test_pods_that_ask_for_what_the_quota_limits_opt_in(enforced, pod, is_refuse
     for number, one in enumerate(names):
         one["name"] = f"i{number}"
     assert bool(enforced.refuse(pod)) == is_refused
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "is_refused"), [(3, 1, True), (1, 1, False), (2, 2, False)]
+)
+def test_a_running_pod_is_not_resized_beyond_what_the_quota_was_asked(
+    enforced, cpu, memory, is_refused
+):
+    team = Team(enforced.box, cpu=8)
+    wait_for(lambda: team.refuse(make_pod("cpu", 1)), "its namespace is covered")
+
+    def amounts(cpu, memory):
+        return {"cpu": str(cpu), "memory": f"{memory}Gi"}
+
+    pod = make_pod(schedulingGates=GATES)
+    pod["spec"]["containers"][0]["resources"] = {"requests": amounts(2, 1)}
+    name = team.box.client.create(team.pods, pod)["metadata"]["name"]
+    resized = {
+        "spec": {"containers": [{"name": "c", "resources": {"requests": amounts(cpu, memory)}}]}
+    }
+    path = f"{team.pods}/{name}/resize?dryRun=All"
+    if is_refused:
+        with pytest.raises(SandboxApiError, match="not resized to request more"):
+            team.box.client.patch(path, resized)
+    else:
+        team.box.client.patch(path, resized)
 
 
 def test_it_is_visible_that_it_is_in_force(enforced):

@@ -1,18 +1,25 @@
 """What the policies of the base keep the operators' own credentials from."""
 
 import secrets
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from tests.manifests.attacks import GATE, PLAN, make_pod
+from tests.manifests.conftest import MANIFESTS
 from tests.manifests.scene import Scene
-from tests.manifests.someone import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
+from tests.manifests.someone import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.manifests.waiting import wait_for
 
+from koord.api.keys import operators
 from koord.core.quota.status import RECORDED
+from koord.core.reservation.model import Phase, Reservation, Status
+from koord.kube.translate.placeholders import make_guard, make_placeholder
 
 pytestmark = pytest.mark.sandbox
 
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{}/elasticquotas"
+PROFILES = "elasticquotaprofiles"
 SCHEDULING = "scheduling.koordinator.sh/"
 PREFIX = "quota.scheduling.koordinator.sh/"
 PIN = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
@@ -176,15 +183,123 @@ def test_changes_of_quotas(scene: Scene, body: dict[str, Any], status: int) -> N
     assert answer.status == status, answer
 
 
+def make_profile(name: str, quota: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "quota.koordinator.sh/v1alpha1",
+        "kind": "ElasticQuotaProfile",
+        "metadata": {"name": name},
+        "spec": {"quotaName": quota, "nodeSelector": {"matchLabels": {"a": "b"}}},
+    }
+
+
+def apply(scene: Scene, quota: dict[str, Any]) -> Any:
+    path = f"{QUOTAS.format(scene.namespace)}/{quota['metadata']['name']}"
+    return scene.operators.send("PATCH", f"{path}?fieldManager=koord&force=true", quota, APPLY)
+
+
 def test_only_quotas_of_profiles_are_created_and_changed(scene: Scene) -> None:
-    path = QUOTAS.format(scene.namespace)
     plain, generated = make_quota(), make_quota(labels={f"{PREFIX}profile": "p"})
-    assert scene.operators.send("POST", path, plain, JSON).status == 403
+    assert scene.operators.send("POST", QUOTAS.format(scene.namespace), plain).status == 403
+    assert apply(scene, generated).status == 422, "there is no profile"
+    profiles = f"/apis/quota.koordinator.sh/v1alpha1/namespaces/{scene.namespace}/{PROFILES}"
+    name = generated["metadata"]["name"]
+    uid = scene.box.client.create(profiles, make_profile("p", name))["metadata"]["uid"]
     for most in ("1", "2"):
         generated["spec"]["max"]["cpu"] = most
-        where = f"{path}/{generated['metadata']['name']}?fieldManager=koord&force=true"
-        answer = scene.operators.send("PATCH", where, generated, APPLY)
-        assert answer.status in {200, 201}, answer
+        wait_for(lambda: apply(scene, generated).status in {200, 201}, "the profile is seen")
+    metadata = generated["metadata"]
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": "quota.koordinator.sh/v1alpha1",
+            "kind": "ElasticQuotaProfile",
+            "name": "p",
+            "uid": uid,
+        }
+    ]
+    assert apply(scene, generated).status == 200
+    metadata["ownerReferences"][0]["uid"] = "another"
+    assert apply(scene, generated).status == 403
+    del metadata["ownerReferences"]
+    for change in ({"finalizers": ["example.com/f"]}, {"labels": {f"{PREFIX}profile": "q"}}):
+        assert apply(scene, {**generated, "metadata": metadata | change}).status == 403
+    other = make_quota(labels={f"{PREFIX}profile": "p"})
+    assert apply(scene, other).status == 403, "not the name that the profile gives"
+    # Results are written also when the profile is gone.
+    scene.box.client.delete(f"{profiles}/p")
+    path = f"{QUOTAS.format(scene.namespace)}/{name}"
+    result = {"metadata": {"annotations": {f"{PREFIX}runtime": "{}"}}}
+    assert scene.operators.send("PATCH", path, result, MERGE).status == 200
+
+
+def test_only_marked_pods_are_evicted(scene: Scene) -> None:
+    pod = scene.hold()["metadata"]
+    path = f"{scene.mallory.pods}/{pod['name']}"
+    eviction: dict[str, Any] = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {
+            "name": pod["name"],
+            "namespace": scene.namespace,
+            "labels": {operators.EVICTS_MARKED: "true"},
+        },
+        "deleteOptions": {"preconditions": {"uid": pod["uid"]}},
+    }
+
+    def evict(**options: Any) -> Any:
+        body = {**eviction, "deleteOptions": eviction["deleteOptions"] | options}
+        return scene.operators.send("POST", f"{path}/eviction", body)
+
+    answer = evict()
+    assert answer.status == 403, answer
+    assert "koord-limit-evictions" in answer.message
+    assert evict(dryRun=["All"]).status == 201
+    mark = condition("operators.koordinator.sh/OverEntitlement")
+    assert scene.operators.send("PATCH", f"{path}/status", mark, STRATEGIC).status == 200
+    assert evict(gracePeriodSeconds=0).status == 403
+    assert evict(preconditions={}).status == 403
+    labels = eviction["metadata"].pop("labels")
+    assert evict().status == 403, "it asks not to be looked at"
+    eviction["metadata"]["labels"] = labels
+    wait_for(lambda: evict().status == 201, "the mark is seen")
+
+
+@pytest.fixture(scope="module")
+def placeholders(guarded) -> Iterator[None]:
+    overlay = str(MANIFESTS / "overlays/placeholders")
+    guarded.kubectl("apply", "-k", overlay)
+    yield
+    guarded.kubectl("delete", "-k", overlay)
+
+
+OTHER_PLACEHOLDERS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "image": lambda spec: spec["containers"][0].update(image="example.com/anything"),
+    "command": lambda spec: spec["containers"][0].update(command=["sh"]),
+    "arguments": lambda spec: spec["containers"][0].update(args=["x"]),
+    "environment": lambda spec: spec["containers"][0].update(env=[{"name": "a", "value": "b"}]),
+    "two": lambda spec: spec["containers"].append(spec["containers"][0] | {"name": "other"}),
+    "first": lambda spec: spec.update(initContainers=[spec["containers"][0] | {"name": "i"}]),
+    "token": lambda spec: spec.update(automountServiceAccountToken=True),
+    "volume": lambda spec: spec.update(volumes=[{"name": "v", "emptyDir": {}}]),
+    "network": lambda spec: spec.update(hostNetwork=True),
+    "priority": lambda spec: spec.update(priorityClassName="system-node-critical"),
+    "anywhere": lambda spec: spec.pop("nodeName"),
+}
+
+
+@pytest.mark.usefixtures("placeholders")
+def test_only_placeholders_are_created(scene: Scene) -> None:
+    path = "/api/v1/namespaces/koord-placeholders/pods?dryRun=All"
+    reservation = Reservation("r", "u", None, status=Status(Phase.AVAILABLE, node="n"))
+    for pod in (make_guard("n"), make_placeholder(reservation, {"cpu": 1000, "memory": 1})):
+        wait_for(lambda pod=pod: scene.operators.send("POST", path, pod).status == 201, "allowed")
+    odd = make_guard("n")
+    odd["spec"]["containers"][0]["image"] = "example.com/anything"
+    wait_for(lambda: scene.operators.send("POST", path, odd).status == 403, "it is in force")
+    for name, change in OTHER_PLACEHOLDERS.items():
+        pod = make_guard("n")
+        change(pod["spec"])
+        answer = scene.operators.send("POST", path, pod)
+        assert answer.status == 403, (name, answer)
 
 
 @pytest.mark.parametrize(
@@ -215,11 +330,16 @@ def test_changes_of_reservations(scene: Scene, body: dict[str, Any], status: int
         scene.box.client.delete(f"{path}/{scene.namespace}-r")
 
 
+@pytest.mark.usefixtures("placeholders")
 @pytest.mark.parametrize(
     "policy",
     [
         "koord-limit-operators",
         "koord-limit-bindings",
+        "koord-limit-evictions",
+        "koord-limit-evictions-to-marked",
+        "koord-limit-generated-quotas",
+        "koord-limit-placeholders",
         "koord-limit-nodes",
         "koord-limit-quotas",
         "koord-limit-reservations",

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.manifests.conftest import MANIFESTS
 from tests.manifests.waiting import wait_for
 from tests.support.operators import KOORD, RunningOperators, run_operators, wait_until_ready
 
@@ -95,6 +96,31 @@ def test_a_missing_key_is_said_with_the_command_that_makes_it(guarded, tmp_path)
         guarded.kubectl(*command)
         wait_until_ready(running)
         assert "koord-plan-key" not in koord(guarded.kubeconfig, "status").stderr
+
+
+@pytest.mark.parametrize("reclaim", ["false", "true"])
+def test_the_right_to_evict_is_missed_where_settings_need_it(guarded, tmp_path, reclaim):
+    overlay, status = str(MANIFESTS / "overlays/eviction"), ("status", "--exit-code")
+    guarded.kubectl("delete", "-k", overlay)
+    guarded.kubectl("delete", "leases", "--all", "--namespace=koord-system")
+    kubeconfig = guarded.kubeconfig_for("koord-system", "koord-operators")
+    code = int(reclaim == "true")
+    try:
+        with run_operators(
+            kubeconfig, tmp_path, settings=f"elasticQuota: {{reclaim: {reclaim}}}\n"
+        ):
+            wait_for(lambda: has_version(guarded), "the leader reports")
+            done = koord(guarded.kubeconfig, *status)
+    finally:
+        guarded.kubectl("apply", "-k", overlay)
+    assert done.returncode == code, done.stdout
+    command = "kubectl apply -k manifests/overlays/eviction"
+    assert (command in " ".join(done.stdout.split())) is bool(code)
+
+
+def has_version(box) -> bool:
+    leaders = json.loads(koord(box.kubeconfig, "status", "-o", "json").stdout)["leaders"]
+    return any(one["version"] for one in leaders)
 
 
 def read_readiness(running: RunningOperators) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from koord.api.model import ATOMIC, DEFAULTED, VALIDATIONS, ListMap, Marker, Model, Rule
+from koord.api.model import ATOMIC, DEFAULTED, ListMap, Model, Rule
 from koord.api.resource import (
     AGE,
     Duration,
@@ -25,36 +25,6 @@ from koord.api.resource import (
 
 KOORDINATOR_GROUP: Final = "scheduling.koordinator.sh"
 DEFAULT_TTL: Final = "24h"
-
-
-_NAMESPACE_OF: Final = (
-    "(has({0}.metadata) && has({0}.metadata.__namespace__) ? {0}.metadata.__namespace__ : '')"
-)
-_SAME_NAMESPACE: Final = Rule(
-    f"{_NAMESPACE_OF.format('self')} == {_NAMESPACE_OF.format('oldSelf')}",
-    "template.metadata.namespace cannot be changed, because its quota has paid for the room: make "
-    "another reservation",
-)
-"""Only the API server sees what was there before."""
-_TEMPLATE: Final = Marker(
-    {
-        "properties": {
-            "metadata": {
-                "type": "object",
-                "description": "Labels and annotations count as those of the pods.",
-                "additionalProperties": True,
-                "properties": {
-                    "namespace": {
-                        "type": "string",
-                        "description": "The namespace that it is for: its quota pays.",
-                    }
-                },
-            }
-        },
-        VALIDATIONS: [_SAME_NAMESPACE.to_schema()],
-    }
-)
-"""What the API server has to know of the template, which is validated elsewhere."""
 
 
 class ControllerReference(Model):
@@ -116,7 +86,7 @@ class PreAllocationPolicy(Model):
 class ReservationSpec(Model):
     """What is reserved, for whom, and for how long."""
 
-    template: Annotated[dict[str, Any], _TEMPLATE]
+    template: dict[str, Any]
     """Pod template with the resources to reserve and the node constraints.
 
     template.spec.nodeName pins the reservation to a node.

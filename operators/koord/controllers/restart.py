@@ -36,7 +36,7 @@ class GangEvictor(Protocol):
     """Evicts pods."""
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool: ...
-    async def evict(self, pod: Pod) -> Eviction: ...
+    async def restart(self, pod: Pod) -> Eviction: ...
 
 
 class RestartReporter(Protocol):
@@ -120,7 +120,7 @@ class GangRestarts:
         outcomes: list[Eviction] = []
         try:
             if await self._may_go(restart):
-                outcomes = await asyncio.gather(*map(self.evictor.evict, restart.pods))
+                outcomes = await asyncio.gather(*map(self.evictor.restart, restart.pods))
         finally:
             self._restarting.pop(restart.gang, None)
         failed = sum(not one.is_done for one in outcomes)

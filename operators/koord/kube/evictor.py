@@ -2,12 +2,14 @@
 
 An eviction names the uid of its pod: a recreated pod of the same name is never evicted. Pods that
 are evicted together are all *marked* with a condition before. The mark survives a crash, so that
-the next process completes the eviction. Callers decide which pods to evict.
+the next process completes the eviction; a policy of the base refuses us all evictions without it.
+Callers decide which pods to evict.
 
 A pod that stands for a reservation has no mark, and no budget. Evicting it takes its node away, in
 one write: it waits for another.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
@@ -25,7 +27,7 @@ from koord.core.reservation.model import Phase
 from koord.core.selectors import Operator, Requirement
 from koord.core.text import format_time
 from koord.kube.client import Client, Media
-from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
+from koord.kube.errors import Conflict, Forbidden, Garbled, KubeError, NotFound, TooManyRequests
 from koord.kube.objects import ref_of_pod
 from koord.kube.preemption_records import encode_preempted_by, encode_soft_eviction
 from koord.kube.retry import is_transient
@@ -97,6 +99,8 @@ _NOT_ALLOWED: Final = "not evicted: a PodDisruptionBudget or the API server does
 _DISRUPTED: Final = "DisruptionTarget"
 _BY_SCHEDULER: Final = "PreemptionByScheduler"
 _PREEMPTED: Final = "Preempted"
+_RESTARTED: Final = "GangRestarted"
+_RESTARTS: Final = "its gang has lost members and starts anew as a whole"
 _SPARED: Final = "NotPreempted"
 _MANAGER: Final = "koord-placement"
 """Owns the node of a reservation that it placed, so that not applying it takes it away."""
@@ -108,6 +112,9 @@ _LOST_TO: Final = {
 """Why a reservation has lost its node, by reason."""
 _SEVERAL: Final = "more than one PodDisruptionBudget"
 """What the API server answers, as an error of its own, if several budgets cover a pod."""
+_ONLY_MARKED: Final = "koord-limit-evictions"
+"""The policy that looks whether a pod is marked, in a copy that may be a moment old."""
+_MARK_PAUSES: Final = (0.1, 0.4, 1.5)
 _BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 
 
@@ -198,6 +205,16 @@ class Evictor:
             return await self._release(pod, _REASON)
         return await self.delete(pod)
 
+    async def restart(self, pod: Pod) -> Eviction:
+        """Evict a member of a gang that starts anew as a whole."""
+        marked = ConditionPatch(_DISRUPTED, True, _RESTARTED, _RESTARTS)
+        await self._set_conditions(pod, (marked,), {})
+        outcome = await self._evict(pod, _PREEMPTED)
+        if outcome.is_denied:
+            spared = ConditionPatch(_DISRUPTED, False, _KEPT, _NOT_ALLOWED)
+            await self._set_conditions(pod, (spared,), {})
+        return outcome
+
     async def _evict(self, pod: Pod, reason: str) -> Eviction:
         if pod.handling is Handling.RESERVE:
             return await self._release(pod, reason)
@@ -254,11 +271,15 @@ class Evictor:
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "metadata": {
+                "name": pod.name,
+                "namespace": pod.namespace,
+                "labels": {operators.EVICTS_MARKED: "true"},
+            },
             "deleteOptions": options,
         }
         try:
-            await self._client.post(f"{_path_of(pod)}/eviction", body)
+            await self._post_when_seen(f"{_path_of(pod)}/eviction", body)
         except TooManyRequests:
             return Eviction.PROTECTED
         except NotFound:
@@ -270,6 +291,18 @@ class Evictor:
                 return Eviction.PROTECTED
             return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
         return Eviction.EVICTED
+
+    async def _post_when_seen(self, path: str, body: Any) -> None:
+        """Evict; again where the API server that judges has not seen yet that the pod is marked."""
+        for pause in (*_MARK_PAUSES, None):
+            try:
+                await self._client.post(path, body)
+            except Forbidden as error:
+                if pause is None or _ONLY_MARKED not in error.message:
+                    raise
+                await asyncio.sleep(pause)
+            else:
+                return
 
     async def _check_budgets(self, pods: Iterable[Pod]) -> Eviction:
         """Return whether a budget is exceeded if all pods are evicted.

@@ -9,7 +9,7 @@ of the operators may not.
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -49,7 +49,6 @@ WRITES: Final[Mapping[str, frozenset[Write]]] = {
             Write("", "pods", "delete"),
             Write("", "pods/binding", "create"),
             Write("", "pods/status", "patch"),
-            Write("", "pods/eviction", "create"),
             Write("", "nodes/status", "patch"),
             Write(_GROUPS, "podgroups/status", "patch"),
             Write(_KOORDINATOR, "reservations", "patch"),
@@ -86,6 +85,8 @@ WRITES: Final[Mapping[str, frozenset[Write]]] = {
     ),
 }
 """What each operator writes, as its role grants it; the Lease and the key are checked in use."""
+EVICT: Final = Write("", "pods/eviction", "create")
+"""A role of its own grants this to placement, for some settings only."""
 
 _DENIED_BY: Final = re.compile(r"ValidatingAdmissionPolicy '(koord-[a-z-]+)'")
 
@@ -98,12 +99,14 @@ class _Review(Struct):
     status: _Answer
 
 
-async def find_missing_rights(client: Client, chosen: Collection[str]) -> tuple[Write, ...]:
-    """Return the writes of these operators that this identity has no right to.
+async def find_missing_rights(
+    client: Client, chosen: Collection[str], more: Iterable[Write] = ()
+) -> tuple[Write, ...]:
+    """Return the writes of these operators, and ``more``, that this identity has no right to.
 
     What the server does not answer counts as a right: the write itself will tell.
     """
-    writes = sorted({write for name in chosen for write in WRITES.get(name, ())})
+    writes = sorted({write for name in chosen for write in WRITES.get(name, ())} | {*more})
     allowed = await asyncio.gather(*(is_allowed(client, write) for write in writes))
     return tuple(write for write, may in zip(writes, allowed, strict=True) if may is False)
 

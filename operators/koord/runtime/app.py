@@ -183,7 +183,13 @@ async def run_operators(options: Options) -> None:
         parts.metrics.watch(leadership(lambda: fence.is_open))
         access = await options.credentials.current()
         parts.namespace = namespace = own_namespace(access)
-        rights = WriteRights(own_client, options.operators, namespace, in_pod=access.in_pod)
+        rights = WriteRights(
+            own_client,
+            options.operators,
+            namespace,
+            in_pod=access.in_pod,
+            evicts=options.settings.evicts,
+        )
         await rights.check()
         makes_keys = PLACEMENT in options.operators
         secret = PlanKeySecret(own_client, namespace, keys, makes_keys=makes_keys)

@@ -376,6 +376,11 @@ class Settings(_Section):
         is_on = quota.reclaims(by_default=self.compat is not Compat.KOORDINATOR)
         return quota.delay_evict_time if is_on else None
 
+    @property
+    def evicts(self) -> bool:
+        """Whether pods are evicted for others; gangs restart as a whole with any settings."""
+        return self.reclaims_after is not None or self.preemption.respect_budgets
+
     def make_scoring(self) -> Scoring:
         plus = self.resource_fit_plus
         return Scoring(_weigh(self.scoring), _weigh(plus.resources), plus.weight)

@@ -12,13 +12,15 @@ from collections.abc import Collection
 from typing import Final, NoReturn
 
 from koord.kube.client import Client
-from koord.kube.write_check import Write, find_denying_policy, find_missing_rights
+from koord.kube.kinds import PLACEMENT
+from koord.kube.write_check import EVICT, Write, find_denying_policy, find_missing_rights
 
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 30.0
 _PLACE: Final = frozenset({Write("", "pods", "patch"), Write("", "pods/binding", "create")})
 _ROLES: Final = "kubectl apply -k manifests/base"
+_EVICTION: Final = "kubectl apply -k manifests/overlays/eviction"
 _NOTHING: Final = "nothing would be placed. Run with the identity of the operators:"
 _ONLY_OPERATORS: Final = (
     "lets only the ServiceAccounts of the operators write what they write to pods, and you are "
@@ -38,27 +40,35 @@ class WriteRights:
     """What this process may not write; ``missing`` is kept current by ``run``."""
 
     def __init__(
-        self, client: Client, operators: Collection[str], namespace: str, *, in_pod: bool
+        self,
+        client: Client,
+        operators: Collection[str],
+        namespace: str,
+        *,
+        in_pod: bool,
+        evicts: bool = False,
     ) -> None:
         self.missing: tuple[Write, ...] = ()
         self._client = client
         self._operators = operators
         self._namespace = namespace
         self._in_pod = in_pod
+        self._more = (EVICT,) if evicts and PLACEMENT in operators else ()
+        """What the settings in use need besides."""
 
     async def check(self) -> None:
         """Look once. Raises WritesDenied."""
         policy = await find_denying_policy(self._client, self._namespace)
         if policy:
             raise WritesDenied(f"the policy {policy} {_ONLY_OPERATORS}{self._commands()}")
-        self.missing = await find_missing_rights(self._client, self._operators)
+        self.missing = await self._find_missing()
         if not self.missing:
             return
         if not self._in_pod and not _PLACE.isdisjoint(self.missing):
             raise WritesDenied(f"{self._name_missing()}: {_NOTHING}{self._commands()}")
         log.warning(
             "Writes will be refused: rights are missing",
-            extra={"rights": ", ".join(map(str, self.missing)), "command": _ROLES},
+            extra={"rights": ", ".join(map(str, self.missing)), "command": self._command},
         )
 
     async def run(self) -> NoReturn:
@@ -66,13 +76,22 @@ class WriteRights:
         while True:
             await asyncio.sleep(AGAIN_SECONDS)
             if self.missing:
-                self.missing = await find_missing_rights(self._client, self._operators)
+                self.missing = await self._find_missing()
                 if not self.missing:
                     log.info("All rights are there now")
 
     def describe(self) -> tuple[str, ...]:
         """Return one text about all missing rights, for ``koord status``; none if there are all."""
-        return (f"{self._name_missing()}: {_ROLES} has the roles",) if self.missing else ()
+        if not self.missing:
+            return ()
+        return (f"{self._name_missing()}: {self._command} has what grants it",)
+
+    @property
+    def _command(self) -> str:
+        return _EVICTION if self.missing == (EVICT,) else _ROLES
+
+    async def _find_missing(self) -> tuple[Write, ...]:
+        return await find_missing_rights(self._client, self._operators, self._more)
 
     def _name_missing(self) -> str:
         return f"no right to {', '.join(map(str, self.missing))}"
