@@ -9,6 +9,7 @@ Every input runs in a process of its own. The command fails if any is over its b
 """
 
 import argparse
+import gc
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -21,6 +22,7 @@ from rich.table import Table
 
 from benchmarks.in_memory import World, rss_mib
 from benchmarks.worst_inputs import Input, find_inputs, pod
+from koord.runtime.app import GC_THRESHOLDS_LATER
 
 MOST_OBJECT_SECONDS: Final = 0.2
 MOST_CYCLE_SECONDS: Final = 1.0
@@ -70,6 +72,9 @@ def measure(name: str, nodes: int) -> Result:
     (one,) = (one for one in find_inputs("") if one.name == name)
     world = World()
     world.furnish(nodes)
+    gc.collect()
+    gc.freeze()  # as the operators do
+    gc.set_threshold(*GC_THRESHOLDS_LATER)
     before = rss_mib()
     world.feed(one.make(one.size))
     wait = wait_for_ordinary_pod(world)

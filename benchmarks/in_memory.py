@@ -4,7 +4,6 @@ Objects go through the decoders and translators of the operators, and units thro
 planner. Nothing is written: placed pods are on their nodes at once.
 """
 
-import gc
 import json
 import resource
 import time
@@ -33,7 +32,6 @@ from koord.kube.kinds import (
     TranslatorOptions,
 )
 from koord.kube.store import Deleted, Store
-from koord.runtime.app import GC_THRESHOLDS_LATER
 from koord.sandbox.devices import make_device
 from koord.sandbox.nodes import load_shape, make_node
 from koord.sandbox.numa import make_report
@@ -106,9 +104,6 @@ class World:
             report = make_report(name, form.capacity, form.numa_nodes or 2)
             self._read(NODE_TOPOLOGIES, report)
         self.absorb()
-        gc.collect()
-        gc.freeze()  # as the operators do
-        gc.set_threshold(*GC_THRESHOLDS_LATER)
         self.times, self.bytes_read = Times(), 0
 
     def feed(self, objects: Iterable[tuple[AnyKind, Body]]) -> None:
