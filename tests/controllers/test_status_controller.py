@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import ChangedInputs, StatusController
+from koord.controllers.status_controller import AGAIN_SECONDS, ChangedInputs, StatusController
 from koord.kube.election import LeadershipLost
+from koord.kube.errors import ConnectionLost
 from koord.kube.status import AFTER_BINDINGS
 
 PAUSE = Pause(0.0, 0.0)
@@ -45,6 +46,17 @@ async def test_failing_object_stops_no_other_and_is_tried_again_after_a_pause() 
     now[0] = 2.5
     await controller.flush()
     assert policy.updated[4:] == ["bad"]
+
+
+async def test_an_object_whose_write_fails_is_no_defect_and_is_tried_again() -> None:
+    policy, now = Policy({"bad": ConnectionLost("no answer", sent=True)}), [0.0]
+    controller = StatusController(policy, lambda: now[0])
+    controller.look()
+    await controller.flush()
+    policy.failures.clear()
+    now[0] = AGAIN_SECONDS
+    await controller.flush()
+    assert policy.updated == ["a", "z", "bad"]
 
 
 async def test_loss_of_leadership_is_raised() -> None:

@@ -19,7 +19,10 @@ from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import IgnoredKeys
 from koord.controllers.wait_events import EVENT_SECONDS, WaitEvents
 from koord.controllers.wait_reports import WaitReports
+from koord.core.changes import Changes
 from koord.core.holds import Holds
+from koord.core.numa.plugin import Numa
+from koord.core.numa.states import UNKNOWN
 from koord.core.pods import Pod
 from koord.core.queue import Queue, unit_of
 from koord.core.quota import coverage
@@ -171,7 +174,31 @@ def units_made(patch: Patch) -> list[str]:
     fail_on_bad(patch, queue, "_units_of_gang")
     queue.absorb(state.everything(), state)
     assert isinstance(queue.waiting["default/bad"], InternalError)
-    return [unit.pods[0].name.removesuffix("-0") for unit in queue.take(0.0, 100)]
+    taken = [unit.pods[0].name.removesuffix("-0") for unit in queue.take(0.0, 100)]
+    patch.undo()
+    queue.wake_all()
+    queue.absorb(Changes(), state)
+    assert [unit.pods[0].name for unit in queue.take(0.0, 100)] == ["bad-0"], "it is tried again"
+    return taken
+
+
+@play("numa")
+def nodes(patch: Patch) -> list[str]:
+    plugin, seen = Numa(), list[str]()
+    for row, name in enumerate(NAMES):
+        plugin.upsert_node(row, make_node(name).build())
+
+    def read(_: Numa, row: int) -> int:
+        if row == 1:
+            raise ZeroDivisionError
+        seen.append(NAMES[row])
+        return UNKNOWN
+
+    patch.setattr(Numa, "_read", read)
+    plugin._stale = {0, 1, 2}
+    plugin.settle()
+    assert plugin.state_of.tolist() == [UNKNOWN] * 3
+    return seen
 
 
 @play("holds")

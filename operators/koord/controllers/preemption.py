@@ -141,7 +141,8 @@ class PreemptionController:
                 self._isolated.call(run.nomination.unit, self._advance, run)
         self._isolated.call("orphans", self._spare_orphans)
         if self.settings.is_on:
-            await self._try_blocked()
+            with self._isolated.of("search"):
+                await self._try_blocked()
 
     def reason_for(self, unit: UnitKey) -> Reason | None:
         """Return how far the preemption for a unit is; None if there is none."""

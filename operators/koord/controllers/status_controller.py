@@ -7,21 +7,26 @@ kind. Writers of status compare with what the object shows already, so nothing i
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from koord.controllers.coalescing import Agenda, Pause
 from koord.isolation import Isolation
+from koord.kube.errors import KubeError
 from koord.kube.status import AT_ONCE, LULL_SECONDS, ConditionPatch, Pace
 
 BURST_SECONDS: Final = 0.05
 """Changes come in bursts: those that arrive within this time are handled together."""
+AGAIN_SECONDS: Final = 5.0
+"""After a write that the API server did not take."""
 _TICK: Final = 0.02
 _MISSING: Final = object()
 
 K = TypeVar("K", bound=Hashable)
 T_contra = TypeVar("T_contra", contravariant=True)
+log = logging.getLogger(__name__)
 
 
 class StatusSink(Protocol[T_contra]):
@@ -118,12 +123,19 @@ class StatusController(Generic[K]):
             self._put_off.pop(key, None)
             seconds: float | None = None
             with self._isolated.of(key, now):
-                seconds = await self.policy.update(key)
+                seconds = await self._update(key)
             again_at = self._isolated.again_at(key)
             if again_at is not None:
                 self._due.look_at(key, again_at)
             elif seconds is not None:
                 self._due.look_at(key, self.clock() + seconds)
+
+    async def _update(self, key: K) -> float | None:
+        try:
+            return await self.policy.update(key)
+        except KubeError as error:  # no defect: the server answers otherwise later
+            log.warning("Cannot write", extra={"object": str(key), "problem": str(error)})
+            return AGAIN_SECONDS
 
     async def _rest(self) -> bool:
         """Sleep until something is due or has changed; return whether something has changed."""

@@ -153,9 +153,11 @@ class Queue:
                     self._ready[key] = self.blocked.pop(key).unit
 
     def wake_all(self) -> None:
-        """Requeue all blocked units."""
+        """Requeue all blocked units; make those again that could not be made."""
         self._ready |= {key: one.unit for key, one in self.blocked.items()}
         self.blocked.clear()
+        failed = (key for key, one in self.waiting.items() if isinstance(one, InternalError))
+        self._dirty_gangs |= {key for key in failed if "/" in key}
 
     def units_of(self, source: str) -> tuple[UnitKey, ...]:
         """Return the current units of a gang or a single pod."""

@@ -35,6 +35,7 @@ from koord.core.numa.states import (
 )
 from koord.core.pod_charge import PodCharge
 from koord.core.pods import Pod, holder_of
+from koord.isolation import Isolation
 
 if TYPE_CHECKING:
     from koord.core.framework.arrays import Ints
@@ -75,6 +76,7 @@ class Numa(Plugin):
         self._stale: set[int] = set()
         """Rows whose state is not that of ``state_of`` any more."""
         self._requests: dict[_Key, NumaAsked] = {}
+        self._isolated = Isolation("numa")
 
     # --- what is observed ------------------------------------------------------------------------
 
@@ -145,7 +147,8 @@ class Numa(Plugin):
         if size > 0:
             self.state_of = np.concatenate([self.state_of, np.zeros(size, dtype=np.int64)])
         for row in self._stale:
-            self.state_of[row] = self._read(row)
+            read = self._isolated.call(row, self._read, row)
+            self.state_of[row] = UNKNOWN if read is None else read
         self._stale.clear()
         states = {one: self.states.state(one) for one in np.unique(self.state_of).tolist()}
         self.demands = any(one.layout.demands for one in states.values())
