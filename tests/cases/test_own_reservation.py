@@ -70,3 +70,21 @@ def test_a_gang_starts_around_a_reservation_of_one_member(
     cluster.gang("g", 4, gpus=4, labels=OWNER)
     cluster.expect_bound("g-0", "g-1", "g-2", "g-3")
     reservations.expect("r", "Succeeded")
+
+
+def test_a_gang_of_reservations_is_placed_by_us_and_finished_when_all_are_used(
+    cluster: Cluster, reservations: Reservations
+) -> None:
+    cluster.add_nodes(2)
+    cluster.pod_group("room", 2)
+    for name in ("r0", "r1"):
+        labels = {"pod-group.scheduling.sigs.k8s.io": "room"}
+        reservations.create(name, 8, labels, allocateOnce=True)
+    cluster.expect_group("room", "Planned")
+    assert cluster.group_message("room") == "2 pods placed on 2 nodes"
+    cluster.pod("x-0", labels=OWNER)
+    cluster.pod("x-1", labels=OWNER)
+    reservations.expect("r0", "Succeeded")
+    reservations.expect("r1", "Succeeded")
+    cluster.expect(lambda: cluster.get_group("room")["status"]["phase"] == "Finished", "it is over")
+    cluster.expect_group("room", "AllBound", "Bound")

@@ -192,3 +192,32 @@ def test_needed_sub_group_is_degraded_although_another_has_a_spare_member(
     add(cluster, "b-2", gpus=1)
     cluster.expect_bound("b-2")
     cluster.expect_group("s", "AtStrength", "Degraded")
+
+
+def test_sub_group_that_is_done_stays_complete_when_its_pods_are_removed(cluster: Cluster) -> None:
+    """Pods without a controller, more than the minimum; then the node of the others is deleted."""
+    first, second = cluster.add_nodes(2, gpus=2)
+    make_gang(cluster, {"groups": PAIRS["groups"]})
+    add(cluster, "b-0", "b-1", gpus=1)
+    for name in ("a-0", "a-1"):
+        annotations = {SUB_GROUP: "a", "operators.koordinator.sh/demo-run-seconds": "1"}
+        cluster.pod(name, group="s", gpus=1, annotations=annotations)
+    cluster.expect_bound("a-0", "a-1", "b-0", "b-1")
+    whole = {"a": (2, 2, True), "b": (2, 2, True)}
+
+    def has_run() -> bool:
+        status = cluster.get_group("s").get("status", {})
+        runs = [one.get("subGroups") for one in status.get("runs", ())]
+        return runs == [[{"name": "a", "succeeded": 2}]] and table_of(cluster) == whole
+
+    cluster.expect(has_run, "a is done, and remembered")
+    for name in ("a-0", "a-1"):
+        cluster.delete_pod(name)
+    cluster.expect(lambda: cluster.get_group("s")["status"]["members"]["succeeded"] == 0, "seen")
+    status = cluster.get_group("s")["status"]
+    assert (status["phase"], table_of(cluster)) == ("Running", whole)
+    cluster.expect_group("s", "AtStrength", "Degraded")
+    cluster.box.client.delete(f"/api/v1/nodes/{cluster.bound()['b-0']}")
+    cluster.expect_group("s", "MemberOnFailedNode", "Degraded")
+    assert "deleted" in cluster.group_message("s", "Degraded")
+    assert {first, second} >= set(cluster.bound().values())
