@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tests.model.store import Obj
@@ -13,6 +14,15 @@ GPU = "nvidia.com/gpu"
 NAMESPACE = "ns"
 OTHER_GATE = "example.org/quota"
 OTHER_SCHEDULER = "default-scheduler"
+
+
+MADE_UP_OWNER = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "name": "made-up",
+    "uid": "00000000-0000-0000-0000-000000000000",
+    "controller": True,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,10 @@ class PodPlan:
     app: str = ""
     soft: str = ""
     """Time that it wants before it is preempted."""
+    grace: int = 0
+    """Seconds that it takes to end after its deletion; 0: it ends at once."""
+    is_daemon: bool = False
+    """It says that it is of a DaemonSet, which does not exist."""
 
     def render(self) -> Obj:
         """Return the object to create."""
@@ -57,6 +71,10 @@ class PodPlan:
             meta["labels"] = given
         if self.finalizer:
             meta["finalizers"] = ["example.org/keep"]
+        if self.is_daemon:
+            meta["ownerReferences"] = [MADE_UP_OWNER]
+        if self.grace:
+            spec["terminationGracePeriodSeconds"] = self.grace
         if self.soft:
             meta["annotations"] = {SOFT_EVICTION_TIME: self.soft}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
@@ -155,6 +173,14 @@ def has_succeeded(pod: Obj) -> bool:
 
 def is_terminating(pod: Obj) -> bool:
     return "deletionTimestamp" in pod["metadata"]
+
+
+def may_end(pod: Obj, now: float) -> bool:
+    """Whether a kubelet has ended a terminating pod: if it takes its grace period, only then."""
+    if "terminationGracePeriodSeconds" not in pod["spec"]:
+        return True
+    due = datetime.fromisoformat(pod["metadata"]["deletionTimestamp"]).timestamp()
+    return now >= due
 
 
 def is_alive(pod: Obj) -> bool:

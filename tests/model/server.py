@@ -315,7 +315,8 @@ _META_OF_USERS = ("name", "labels", "annotations", "finalizers", "ownerReference
 
 def _grace_of(pod: Obj) -> int:
     has_ended = pod["status"]["phase"] in {"Succeeded", "Failed"}
-    return 0 if has_ended or not pod["spec"].get("nodeName") else 30
+    grace: int = pod["spec"].get("terminationGracePeriodSeconds", 30)
+    return 0 if has_ended or not pod["spec"].get("nodeName") else grace
 
 
 def _first_status(kind: str, body: Obj) -> Obj:

@@ -11,8 +11,10 @@ from itertools import count
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.model.adversaries import make_siege, run_siege
 from tests.model.crashes import Tally, try_all
 from tests.model.machine import Machine, RuleBroken
+from tests.model.network import CrashPoint
 from tests.model.scenarios import make_scenario
 from tests.model.steps import Story, is_same_kind, play, shorten
 
@@ -86,6 +88,22 @@ def run_rounds(first: int, operations: int) -> int:
     return 0
 
 
+def besiege(sieges: int) -> int:
+    """Run sieges by adversaries, and one in twenty with a crash at every write; return failures."""
+    broken = 0
+    for number in range(sieges):
+        siege = make_siege(number)
+        calm = run_siege(siege)
+        crashes = (CrashPoint(at, is_before=True) for at in range(1, len(calm.writes) + 1))
+        others = [run_siege(siege, crash) for crash in crashes] if number % 20 == 0 else []
+        for outcome in (calm, *others):
+            if outcome.violations:
+                broken += 1
+                write(f"{siege.story}\n{outcome.violations}")
+    write(f"{sieges} sieges by adversaries, {broken} broken")
+    return broken
+
+
 def estimate_rest(began: float, done: int, wanted: int) -> str:
     """Estimate the remaining time from the rate so far."""
     seconds = (time.monotonic() - began) * max(0, wanted - done) / done
@@ -103,8 +121,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1000, help="of its first round")
     parser.add_argument("--scenarios", type=int, default=400, help="with a crash at every write")
     parser.add_argument("--first-scenario", type=int, default=0, help="its seed")
+    parser.add_argument("--sieges", type=int, default=1000, help="by adversaries")
     options = parser.parse_args()
     broken = crash_everywhere(options.first_scenario, options.scenarios)
+    broken += besiege(options.sieges)
     if options.operations:
         broken += run_rounds(options.seed, options.operations)
     return min(1, broken)

@@ -25,6 +25,7 @@ from tests.model.objects import (
     is_open,
     is_terminating,
     make_node,
+    may_end,
     name_of,
     node_of,
     pinned_to,
@@ -47,6 +48,8 @@ _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _NODES = "/api/v1/nodes"
 TICK_SECONDS = 0.25
 """Interval of kubelets, kube-scheduler and pod garbage collection."""
+PATIENCE = {"stuckAfter": "4s", "graceLimit": "10s", "softEvictionLimit": "5s"}
+"""How long pods that leave are waited for."""
 DOWN_SECONDS = 1.0
 """From a crash to the start of the next process."""
 
@@ -130,7 +133,12 @@ class World:
     def reclaim_over_use(self) -> None:
         """Let processes that start from now on reclaim over-use of quotas."""
         how = {"reclaim": True, "delayEvictTime": quotas.RECLAIM_AFTER}
-        self.settings = Settings.model_validate({"elasticQuota": how})
+        self.settings = Settings.model_validate({"elasticQuota": how, "preemption": PATIENCE})
+
+    def be_impatient(self) -> None:
+        """Let processes that start from now on wait only some seconds for pods that leave."""
+        off = {"reclaim": False}
+        self.settings = Settings.model_validate({"elasticQuota": off, "preemption": PATIENCE})
 
     def keep_reservations(self) -> None:
         """Let processes that start from now on run the operator of reservations."""
@@ -299,6 +307,8 @@ class World:
             if is_alive(pod) and not gates_of(pod):
                 self._schedule(pod)
         elif is_terminating(pod) or self.server.store.get(NODES, ("", node)) is None:
+            if is_terminating(pod) and not may_end(pod, self.loop.wall()):
+                return
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid_of(pod)}}
             self.request("DELETE", f"{_PODS}/{name}", body)
         elif pod["status"]["phase"] == "Pending":

@@ -381,7 +381,7 @@ class PreemptionController:
             self._find_left(run),
             self._find_undeleted(run),
             self._unit_of,
-            lambda pod: pod.namespace in suspect or patience.is_doubtful(self._now(pod)),
+            lambda pod: 2 * patience.is_doubtful(self._now(pod)) + (pod.namespace in suspect),
         )
 
     def _now(self, pod: Pod) -> Pod:

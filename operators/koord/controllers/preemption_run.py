@@ -1,8 +1,8 @@
 """One preemption that is being carried out: how far it is, and which of its victims go next.
 
 Victims that may stay long after their deletion (``Patience.is_doubtful``) are deleted before the
-others, so that nobody goes for a unit that then cannot start. A pod whose namespace has pods that
-hang is one of them: its owner may have done something that cannot be seen.
+others, so that nobody goes for a unit that then cannot start. Pods whose namespace has pods that
+hang come next: their owner may have done something that cannot be seen.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -57,14 +57,14 @@ def find_next(
     left: Collection[Pod],
     undeleted: Iterable[Pod],
     unit_of: Callable[[Pod], str],
-    is_doubtful: Callable[[Pod], bool],
+    doubt: Callable[[Pod], int],
 ) -> list[Pod]:
-    """Return the victims to delete now: as long as doubtful ones are there, these with their units.
+    """Return the victims to delete now: the most doubtful units, until they are gone.
 
     ``left`` are the victims that are still there, ``undeleted`` those to delete at some time.
     """
-    doubtful = {unit_of(pod) for pod in left if is_doubtful(pod)}
-    others = [pod for pod in left if unit_of(pod) not in doubtful]
-    if not doubtful or not others:
-        return list(undeleted)
-    return [pod for pod in undeleted if unit_of(pod) in doubtful]
+    doubts: dict[str, int] = {}
+    for pod in left:
+        doubts[unit_of(pod)] = max(doubts.get(unit_of(pod), 0), doubt(pod))
+    most = max(doubts.values(), default=0)
+    return [pod for pod in undeleted if doubts.get(unit_of(pod), 0) == most]

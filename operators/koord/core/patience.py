@@ -31,9 +31,9 @@ class Patience:
     def longest(self) -> float:
         """How long room is kept for a nominated unit at most.
 
-        Its victims are asked, deleted in two turns, and its pods are bound.
+        Its victims are asked, deleted in up to four turns, and its pods are bound.
         """
-        return self.ask_limit + 2 * self.grace_limit + 3 * self.stuck_after
+        return self.ask_limit + 4 * self.grace_limit + 5 * self.stuck_after
 
     def leaves_by(self, pod: Pod) -> float:
         """Return until when a leaving pod is waited for, in seconds since the epoch."""
