@@ -242,7 +242,7 @@ async def test_a_gang_that_was_preempted_often_is_spared_by_all_but_system_prior
     stage = Stage(options=PreemptionOptions(max_per_day=2))
     group = make_pod_group("default/low", 2).build()
     ago = int(time.time()) - age
-    history = tuple(Episode(ago + at, "Preempted", "no room") for at in range(2))
+    history = tuple(Episode(ago + at, "Preempted", "no room", "b/high") for at in range(2))
     stage.state.upsert_pod_group(replace(group, history=history))
     stage.running("low-0", "n1", gang="low")
     stage.running("low-1", "n2", gang="low")

@@ -74,11 +74,18 @@ class Scene:
 
 
 @pytest.mark.parametrize(
-    ("losses", "ran", "gone"),
-    [(0, 61, "g"), (0, 59, "h"), (1, 61, "h"), (2, 239, "h"), (2, 241, "g")],
+    ("losses", "ran", "gone", "by"),
+    [
+        (0, 61, "g", ""),
+        (0, 59, "h", ""),
+        (1, 61, "h", "team-b/w"),
+        (2, 239, "h", ""),
+        (2, 241, "g", "team-b/w"),
+        (2, 61, "g", "default/mine"),  # nobody spares a gang by preempting it
+    ],
 )
 def test_each_loss_of_its_place_doubles_how_long_a_gang_may_run(
-    losses: int, ran: int, gone: str
+    losses: int, ran: int, gone: str, by: str
 ) -> None:
     now = 100_000.0
     scene = Scene()
@@ -86,7 +93,7 @@ def test_each_loss_of_its_place_doubles_how_long_a_gang_may_run(
     scene.gang("g", 2, 2)
     group = scene.state.gangs.pod_group("default/g")
     assert group is not None
-    history = tuple(Episode(99_000 + at, "Reclaimed", "over-use") for at in range(losses))
+    history = tuple(Episode(99_000 + at, "Reclaimed", "over-use", by) for at in range(losses))
     yesterday = Episode(1000, "Reclaimed", "over-use")
     scene.state.upsert_pod_group(replace(group, history=(yesterday, *history)))
     scene.started = now - 1000

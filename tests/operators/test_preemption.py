@@ -344,6 +344,8 @@ class TestRestarts:
 
 def test_labels_of_koordinator_are_honoured(scene: Scene) -> None:
     scene.cluster.add_nodes(2)
+    allow = "operators.koordinator.sh/allow-disable-preemptible=true"
+    scene.cluster.box.kubectl("label", "namespace", scene.cluster.namespace, allow)
     never = {"scheduling.koordinator.sh/disable-preemptible": "true"}
     scene.pod("kept", LOW, labels=never)
     scene.run("kept")

@@ -69,18 +69,21 @@ def merge(known: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ..
     return tuple(sorted(found.values()))[-MAX_EPISODES:]
 
 
-def count_preemptions(history: Iterable[Episode], now: float) -> int:
-    """Return how often members were preempted within the last day."""
-    return _count(history, frozenset({Happened.PREEMPTED}), now)
+def count_preemptions(history: Iterable[Episode], now: float, gang: str) -> int:
+    """Return how often others preempted members of a gang within the last day."""
+    return _count(history, frozenset({Happened.PREEMPTED}), now, gang)
 
 
-def count_losses(history: Iterable[Episode], now: float) -> int:
-    """Return how often others took the place of members within the last day."""
-    return _count(history, _TAKEN, now)
+def count_losses(history: Iterable[Episode], now: float, gang: str) -> int:
+    """Return how often others took the place of members of a gang within the last day."""
+    return _count(history, _TAKEN, now, gang)
 
 
-def _count(history: Iterable[Episode], kinds: frozenset[Happened], now: float) -> int:
-    return sum(one.what in kinds and now - DAY < one.time <= now for one in history)
+def _count(history: Iterable[Episode], kinds: frozenset[Happened], now: float, gang: str) -> int:
+    """Count what pods of other namespaces have caused: a team must not spare itself by it."""
+    own = f"{gang.partition('/')[0]}/"
+    recent = (one for one in history if one.what in kinds and now - DAY < one.time <= now)
+    return sum(not one.by.startswith(own) for one in recent)
 
 
 def find_eviction(history: Iterable[Episode]) -> Episode | None:

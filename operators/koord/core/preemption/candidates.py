@@ -108,7 +108,8 @@ def moment_of(state: ClusterState, gangs: Iterable[str], moment: Moment) -> Mome
     if not moment.min_runtime:
         return moment
     pod_groups = (state.gangs.pod_group(gang) for gang in gangs)
-    losses = (count_losses(one.history, moment.now) for one in pod_groups if one is not None)
+    known = (one for one in pod_groups if one is not None)
+    losses = (count_losses(one.history, moment.now, one.key) for one in known)
     return replace(moment, min_runtime=moment.min_runtime * 2 ** max(losses, default=0))
 
 
@@ -227,8 +228,8 @@ class _Finder:
         if not most or self._limit >= SYSTEM_CRITICAL:
             return None
         pod_groups = (gangs.pod_group(gang) for gang in group.gangs)
-        histories = (one.history for one in pod_groups if one is not None)
-        is_often = any(count_preemptions(one, self._moment.now) >= most for one in histories)
+        now, known = self._moment.now, (one for one in pod_groups if one is not None)
+        is_often = any(count_preemptions(one.history, now, one.key) >= most for one in known)
         return Protection.OFTEN if is_often else None
 
     def _may_end(self, members: Sequence[Pod], whys: dict[str, Protection | None]) -> bool:
