@@ -13,6 +13,8 @@ from koord.core.pods import Pod, PreemptedBy
 from koord.core.preemption.model import Exempt, Preemption
 from koord.core.preemption.reasons import TerminationStuck, WaitsForTermination
 from koord.core.preemption.search import Context, plan_preemption
+from koord.core.quota.claims import ReclaimSetting
+from koord.core.quota_claims import QuotaClaims
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 
@@ -125,3 +127,18 @@ def test_after_one_of_them_hangs_a_unit_turns_to_others_at_once() -> None:
     state.remove_pod("uid-default-mid")
     state.remove_node("n4")
     assert victims(search(state))[0].startswith("lies")
+
+
+def test_whoever_waits_is_told_who_hangs_and_that_changes_with_the_time() -> None:
+    ghost = deleted(running("ghost", "n0", finalizers=("evil/hold",)), NOW - 80)
+    cluster = make_cluster(1).pods(ghost)
+    unit = make_unit("equal", [make_pod("equal").gpu(8).priority(1)])
+    refusal = cluster.plan(unit).refusals[0].reason
+    now = NOW
+    claims = QuotaClaims(cluster.state, ReclaimSetting(patience=PATIENCE), clock=lambda: now)
+    assert "ghost (" not in claims.add(unit, refusal).text()
+    now = NOW + 60
+    told = claims.add(unit, refusal)
+    assert "1 pod is still there long after the end of the grace period" in told.text()
+    assert "default/ghost (finalizer evil/hold)" in told.text()
+    assert "Look at the finalizers of default/ghost" in next(iter(told.advice()))

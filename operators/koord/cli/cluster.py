@@ -308,8 +308,7 @@ def _find_reclaim(
         moment = parse_time(over.get("lastTransitionTime")) if over is not None else None
         if over is not None and over.get("status") == "True" and moment is not None:
             since[name] = moment
-    after, grace = report.reclaim_after, report.reclaim_budget_grace
-    return ReclaimSetting(True, after, since, time.time(), grace)
+    return ReclaimSetting(True, report.reclaim_after, since, time.time(), *report.delays)
 
 
 def read_without_target(

@@ -126,7 +126,7 @@ class PlacementController:
 
     def __post_init__(self) -> None:
         self.attempts = AttemptCounter(self.state.gangs)
-        self.claims = QuotaClaims(self.state, self.reclaim)
+        self.claims = QuotaClaims(self.state, self.reclaim, clock=self.wall_clock)
         self.flights = WritesInFlight(self._note_held_up, self.turns)
         self.restarts.is_committing = self.queue.is_committing
 

@@ -6,11 +6,12 @@ dead kubelet. So whoever waits for its room waits until a deadline. A pod that i
 the answer is the same after a restart.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from koord.core.pods import Pod
+from koord.core.text import named
 
 _NEVER: Final = float("inf")
 
@@ -69,6 +70,19 @@ class Hanging:
             return self.name
         more = f" and {len(self.finalizers) - 1} more" if len(self.finalizers) > 1 else ""
         return f"{self.name} (finalizer {self.finalizers[0]}{more})"
+
+    def advice(self) -> str:
+        return f"Look at the finalizers of {self.name}, and whether its node is alive."
+
+
+def tell_hanging(pods: Sequence[Hanging]) -> str:
+    """Say which pods hang, and that they keep their room."""
+    are = "pod is" if len(pods) == 1 else "pods are"
+    names = named([one.text() for one in pods])
+    return (
+        f"{len(pods)} {are} still there long after the end of the grace period, and keep the room: "
+        f"{names}"
+    )
 
 
 def describe_hanging(pods: Iterable[Pod]) -> tuple[Hanging, ...]:

@@ -5,13 +5,14 @@ Only then has it a claim, and the remark of its reason says so (``koord.core.quo
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 
 from koord.core.device_holders import find_holdings
 from koord.core.framework.reasons import InsufficientNodes
+from koord.core.patience import Hanging, describe_hanging
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import Blocked
@@ -40,9 +41,14 @@ class QuotaClaims:
     """
 
     def __init__(
-        self, state: ClusterState, reclaim: ReclaimSetting = UNKNOWN, tries: int = 0
+        self,
+        state: ClusterState,
+        reclaim: ReclaimSetting = UNKNOWN,
+        tries: int = 0,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.reclaim = reclaim
+        self._clock = clock or (lambda: reclaim.now)
         self._tries = tries
         self._state = state
         self._version: Hashable = None
@@ -61,6 +67,8 @@ class QuotaClaims:
             return known[1]
         claim = self._find(ledger, unit, reason) if ledger and self._over else None
         told = self._name_users(reason) if claim is None else replace(reason, remark=claim)
+        if self._is_left(reason) or (claim is not None and claim.leaving):
+            return told  # it changes with the time
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
         self._known[unit.key] = reason, told
@@ -72,7 +80,20 @@ class QuotaClaims:
             return reason
         users = self._users_on(reason.resource, reason.elsewhere.short)
         holders = self._find_holders(reason.elsewhere.held)
-        return replace(reason, elsewhere=replace(reason.elsewhere, users=users, holders=holders))
+        pods = (pod for node in reason.elsewhere.short for pod in self._state.pods_on(node))
+        hanging = describe_hanging(filter(self._hangs, pods))
+        there = replace(reason.elsewhere, users=users, holders=holders, hanging=hanging)
+        return replace(reason, elsewhere=there)
+
+    def _is_left(self, reason: Reason) -> bool:
+        """Whether pods leave nodes that are named, so that they may hang soon."""
+        if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
+            return False
+        nodes = reason.elsewhere.short
+        return any(pod.gone_by for node in nodes for pod in self._state.pods_on(node))
+
+    def _hangs(self, pod: Pod) -> bool:
+        return self.reclaim.patience.hangs(pod, self._clock())
 
     def _find_holders(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return who holds devices: reservations first, of which no pod uses what they hold."""
@@ -115,6 +136,7 @@ class QuotaClaims:
                 continue
             borrowers = tuple(self._find_borrowers(ledger, account.path, key))
             if borrowers:
+                leaving, hanging = self._find_leaving({one.quota for one in borrowers})
                 protected, until = self._find_protected({one.quota for one in borrowers})
                 reached = [one.quota for one in borrowers if one.reach.movable]
                 return QuotaClaim(
@@ -128,7 +150,8 @@ class QuotaClaims:
                     is_known=self.reclaim.is_known,
                     after=self.reclaim.after,
                     due_in=self.reclaim.due_in((*reached, borrowers[0].quota)[0]),
-                    leaving=self._find_leaving({one.quota for one in borrowers}),
+                    leaving=leaving,
+                    hanging=hanging,
                     scaled=find_scaled(ledger.solution(name), account.spec, key),
                     frees_room=self._frees_room(ledger, unit, reason, reached),
                     protected=protected,
@@ -173,11 +196,16 @@ class QuotaClaims:
                 self._borrowers[one.quota, key] = Borrower(one.quota, one.over, users, reach)
             yield self._borrowers[one.quota, key]
 
-    def _find_leaving(self, quotas: Collection[QuotaName]) -> tuple[str, ...]:
-        """Return the evicted pods of these quotas that still use their nodes, by name."""
+    def _find_leaving(
+        self, quotas: Collection[QuotaName]
+    ) -> tuple[tuple[str, ...], tuple[Hanging, ...]]:
+        """Return the evicted pods of these quotas that still use their nodes, and who hangs."""
         every = (self._state.pods[uid] for uid in self._state.reclaimed)
-        pods = (pod for pod in every if pod.is_being_evicted)
-        return tuple(sorted(pod.key for pod in pods if self._state.quotas.quota_of(pod) in quotas))
+        pods = [pod for pod in every if pod.is_being_evicted]
+        pods = [pod for pod in pods if self._state.quotas.quota_of(pod) in quotas]
+        hanging = [pod for pod in pods if self._hangs(pod)]
+        leaving = (pod.key for pod in pods if pod not in hanging)
+        return tuple(sorted(leaving)), describe_hanging(hanging)
 
     def _find_protected(self, quotas: Collection[QuotaName]) -> tuple[tuple[str, ...], float]:
         """Return the pods of these quotas that budgets protect, and until when; 0: not known."""

@@ -77,6 +77,11 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     last_error: str = ""
     last_error_at: str = ""
 
+    @property
+    def delays(self) -> tuple[float | None, Patience]:
+        """How long disruption budgets protect pods, and pods that leave are waited for."""
+        return self.reclaim_budget_grace, (self.preemption or PreemptionReport()).patience
+
 
 def encode_report(report: LeaderReport) -> str:
     return msgspec.json.encode(report).decode()

@@ -143,6 +143,7 @@ def start_placement(parts: "Parts") -> None:
             is_known=True,
             after=parts.settings.reclaims_after,
             budget_grace=parts.settings.elastic_quota.budget_grace,
+            patience=parts.settings.preemption.patience,
         ),
     )
     guard.on_change = placement.wake

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koord.core.framework.cause import RESOURCE, Cause
+from koord.core.patience import Hanging, tell_hanging
 from koord.core.reasons import ASK, MAX_SENTENCES, Reason, Remark
 from koord.core.text import MAX_LISTED, named, plural
 from koord.core.units import PODS, format_amount
@@ -58,7 +59,8 @@ class RefusedNodes:
 class Elsewhere:
     """The ``nodes`` that take none of the pods that fit, each counted once in ``refused``.
 
-    ``short`` are the first of those that lack the scarcest resource, and ``users`` who has it.
+    ``short`` are the first of those that lack the scarcest resource, and ``users`` who has it;
+    ``hanging`` are pods there that should have gone long ago.
     """
 
     nodes: int
@@ -68,6 +70,7 @@ class Elsewhere:
     held: tuple[str, ...] = ()
     """The first of those that lack something else that others hold, and who holds it."""
     holders: tuple[str, ...] = ()
+    hanging: tuple[Hanging, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,8 @@ class InsufficientNodes(Reason):
         if there is None or not there.nodes:
             there = Elsewhere(self.nodes, self.refused)
         sentences = [room, self._describe_nodes(there)]
+        if there.hanging:
+            sentences.append(tell_hanging(there.hanging))
         if self.amount and self.resource not in {one.resource for one in there.refused}:
             sentences.append(f"{self.first} requests {self.amount}")
         if self.more_nodes:
@@ -189,6 +194,10 @@ class InsufficientNodes(Reason):
         return tuple(sentences[:MAX_SENTENCES])
 
     def _advice(self) -> Iterable[str]:
+        hanging = () if self.elsewhere is None else self.elsewhere.hanging
+        return [*(one.advice() for one in hanging[:1]), *self._advise_on_nodes()]
+
+    def _advise_on_nodes(self) -> Iterable[str]:
         if not self.nodes:
             return ["Ask the administrators to add nodes: the cluster has none."]
         if self.more_nodes:

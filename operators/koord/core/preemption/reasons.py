@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from koord.core.patience import Hanging
+from koord.core.patience import Hanging, tell_hanging
 from koord.core.reasons import PodReason, Reason
 from koord.core.text import cut, format_time, listed, named, plural
 from koord.core.units import format_amount
@@ -214,16 +214,10 @@ class TerminationStuck(Reason):
     pods: tuple[Hanging, ...]
 
     def _text(self) -> str:
-        are = "pod is" if len(self.pods) == 1 else "pods are"
-        names = named([one.text() for one in self.pods])
-        return (
-            f"{len(self.pods)} {are} still there long after the end of the grace period, and keep "
-            f"the room: {names}"
-        )
+        return tell_hanging(self.pods)
 
     def _advice(self) -> Iterable[str]:
-        first = named([one.name for one in self.pods], 1)
-        yield f"Look at the finalizers of {first}, and whether its node is alive."
+        yield self.pods[0].advice()
         yield "Room elsewhere, or the end of these pods, starts the unit."
 
 

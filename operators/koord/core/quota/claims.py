@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from koord.core.patience import FOREVER, Hanging, Patience, tell_hanging
 from koord.core.quota.model import QuotaName
 from koord.core.reasons import Remark
 from koord.core.text import cut, format_time, named, plural
@@ -17,9 +18,10 @@ from koord.core.units import format_amount
 class ReclaimSetting:
     """Whether over-use is reclaimed ``after`` how many seconds (None: never), if that ``is_known``.
 
-    ``budget_grace`` is how long disruption budgets protect pods then; None: that is not known.
-    ``since`` says since when quotas are over, and ``now`` is the present, in seconds since the
-    epoch: both for people who ask, not for conditions, which would change every second.
+    ``patience`` says how long evicted pods are waited for, ``budget_grace`` how long disruption
+    budgets protect pods then (None: that is not known). ``since`` says since when quotas are over,
+    and ``now`` is the present, in seconds since the epoch: both for people who ask, not for
+    conditions, which would change every second.
     """
 
     is_known: bool = False
@@ -27,6 +29,7 @@ class ReclaimSetting:
     since: Mapping[QuotaName, float] = field(default_factory=dict)
     now: float = 0.0
     budget_grace: float | None = None
+    patience: Patience = FOREVER
 
     def due_in(self, quota: QuotaName) -> float | None:
         """Return the seconds until reclaim acts on a quota; None if that is not known."""
@@ -113,7 +116,8 @@ class QuotaClaim(Remark):
     """A quota may use ``asked`` more of ``resource`` and cannot: ``borrowers`` use it.
 
     ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.
-    ``leaving`` are pods of the borrowers that are evicted for that and not gone yet. ``protected``
+    ``leaving`` are pods of the borrowers that are evicted for that and not gone yet, ``hanging``
+    those that should have gone long ago. ``protected``
     are others that disruption budgets protect until ``until`` (0: not known) and no longer.
     ``scaled`` says why less than the min is guaranteed; None if it is not. ``frees_room`` says
     whether reclaim finds victims for this unit; None: nobody has looked.
@@ -134,6 +138,7 @@ class QuotaClaim(Remark):
     frees_room: bool | None = None
     protected: tuple[str, ...] = ()
     until: float = 0.0
+    hanging: tuple[Hanging, ...] = ()
 
     @property
     def about(self) -> str:
@@ -147,6 +152,7 @@ class QuotaClaim(Remark):
             amount = self._write(self.entitled)
             own = f"Quota {self.quota} is entitled to {amount} {self.resource} and uses {uses}."
         others = [one.text().format(self._write(one.over)) for one in self.borrowers[:3]]
+        others += [f"{tell_hanging(self.hanging)}."] if self.hanging else []
         return cut(" ".join(filter(None, (own, *others, self._tell_reclaim()))), 512)
 
     def advice(self) -> tuple[str, ...]:
