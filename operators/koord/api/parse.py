@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,9 +17,11 @@ from pydantic_core import ErrorDetails
 
 from koord.api.json_text import load_json
 from koord.api.model import JsonSchema, Model, make_schema
-from koord.caches import MIB, cached_by_text
+from koord.caches import cached_by_text
 from koord.plain_text import escape_line
 
+LONG: Final = 4096
+"""Characters of an annotation of which only the last few are remembered: trees of sub-groups."""
 MAX_PROBLEMS: Final = 16
 """More are cut off."""
 _MAX_VALUE_TEXT: Final = 80
@@ -187,12 +189,22 @@ class JsonAnnotation(Generic[T]):
         text = annotations.get(self.key)
         if not text:
             return None if text is None else self.when_empty
-        found: T | InvalidObject = _read(self, text, unknown_fields)
+        read = _read if len(text) <= LONG else _read_long
+        found: T | InvalidObject = read(self, text, unknown_fields)
         return found
 
 
-@cached_by_text(16 * MIB)  # so that the largest annotation is kept, too
+@lru_cache(maxsize=4)  # models take up to 25 times the size of their text
+def _read_long(annotation: JsonAnnotation[Any], text: str, unknown_fields: UnknownFields) -> Any:
+    return _parse(annotation, text, unknown_fields)
+
+
+@cached_by_text()
 def _read(annotation: JsonAnnotation[Any], text: str, unknown_fields: UnknownFields) -> Any:
+    return _parse(annotation, text, unknown_fields)
+
+
+def _parse(annotation: JsonAnnotation[Any], text: str, unknown_fields: UnknownFields) -> Any:
     location = ("metadata", "annotations", annotation.key)
     try:
         value = load_json(text, _join_lists)
