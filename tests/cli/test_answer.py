@@ -271,10 +271,8 @@ def test_all_missing_rights_are_one_line() -> None:
     answer = ask_pod(make_reading(make_pod("w-0").build(), gaps=gaps))
     (warning,) = answer.warnings
     assert warning == (
-        "you may not list nodes, pods of other namespaces, podgroups.scheduling.sigs.k8s.io of "
-        "other namespaces and all elasticquotas.scheduling.sigs.k8s.io (the ClusterRole koord-user "
-        "has it): whether there is room, what these use, their gangs and what quotas allow are not "
-        "known"
+        "you may read namespace default only (the ClusterRole koord-user shows more): what is said "
+        "of nodes, quotas and others is what the operators reported"
     )
 
 

@@ -1,9 +1,11 @@
 """What only the operators know takes the place of what was found here, while they run."""
 
+import json
 from dataclasses import replace
 
+import msgspec
 import pytest
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import (
     LEADING,
     NOW,
@@ -16,16 +18,22 @@ from tests.cli.readings import (
 from tests.cli.test_text import show
 
 from koord.api.keys import operators
+from koord.api.keys import quota as keys
 from koord.cli.answer import TargetNotFoundError
 from koord.cli.cluster import Extent, Target, TargetKind
 from koord.cli.json_output import make_document as make_json
 from koord.cli.leases import NOBODY, Leader
+from koord.cli.missing_rights import list_warnings
 from koord.cli.queue_view import find_waiting, make_document
 from koord.cli.reported import make_report
+from koord.cli.reported_quotas import ReportedQuota, list_remarks, make_reported
 from koord.core.explain import PlacementState
 from koord.core.gang.status import ConditionType
 from koord.core.gang_model import Phase
-from koord.kube.kinds import NODES, POD_GROUPS, PODS
+from koord.core.queue_view import QueuePlace
+from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
+from koord.kube.wire import WireElasticQuota
+from koord.reference.helps import _helps, find_help
 
 KEPT = "room for 1 pod is reserved for replacements of lost members of default/a, for 90 s more"
 A = "default/a"
@@ -136,3 +144,66 @@ def test_without_rights_and_without_a_report_the_reason_is_not_known() -> None:
 def test_a_podgroup_that_may_not_be_read_is_not_reported_missing() -> None:
     with pytest.raises(TargetNotFoundError, match=r"may not list podgroups.*ask about one of its"):
         ask_gang(make_reading(gaps=WITHOUT_RIGHTS))
+
+
+def test_places_and_quotas_of_a_partial_reading_are_those_of_the_operators() -> None:
+    condition = make_condition(operators.PLACED, "False", "InsufficientMax", "told")
+    reading = make_reading(
+        make_pod_group(A, 1).build(),
+        make_pod("a-0").gang(A).gpu(8).build(),
+        make_pod("alone").gpu(8).quota("mine").build(),
+        gaps={NODES: Extent.NOTHING, PODS: Extent.NAMESPACE, QUOTAS: Extent.NOTHING},
+        reports={"default/a-0": make_report(condition)},
+    )
+    reading = replace(reading, places={A: QueuePlace(7, 40)}, reported_quotas=(make_team(),))
+    first, second = find_waiting(reading, TARGET)
+    assert (first.position, first.gpus_ahead, first.quotas) == (7, 40, ("team",))
+    assert (first.reason.code, first.reason.text()) == ("InsufficientMax", "told")
+    assert (second.position, second.gpus_ahead, second.quotas) == (0, 0, ("mine",))
+    assert list_warnings(reading, TARGET) == (
+        "you may read namespace default only (the ClusterRole koord-user shows more): what is said "
+        "of nodes, quotas and others is what the operators reported",
+    )
+
+
+def make_team(**status: object) -> ReportedQuota:
+    body = {
+        "metadata": {
+            "name": "team",
+            "namespace": "default",
+            "uid": "u",
+            "annotations": {
+                keys.NAMESPACES: '["default"]',
+                keys.CHILD_REQUEST: f'{{"{GPU}":"24"}}',
+            },
+        },
+        "spec": {"min": {GPU: 8}, "max": {GPU: 16}},
+        "status": status,
+    }
+    return make_reported(msgspec.json.decode(json.dumps(body), type=WireElasticQuota))
+
+
+def test_a_reported_quota_has_the_numbers_of_its_status() -> None:
+    over = {"type": "OverEntitlement", "status": "True", "message": "uses 4 more"}
+    ready = {"type": "Ready", "status": "True", "message": "the quota is active"}
+    one = make_team(used={GPU: "12"}, runtime={GPU: 8}, conditions=[over, ready])
+    summary = one.view.summary
+    assert (summary.used, summary.share, summary.child_request) == ({GPU: 12}, {GPU: 8}, {GPU: 24})
+    assert (one.view.state, one.view.over[0].over) == ("OverEntitlement", 4)
+    assert [*list_remarks(one)] == ["OverEntitlement: uses 4 more"]
+
+
+@pytest.mark.parametrize("status", [{"used": {GPU: "many"}}, {"used": 3}, {"conditions": 1}])
+def test_a_status_that_makes_no_sense_says_nothing(status: dict[str, object]) -> None:
+    assert make_team(**status).view.summary.used == {}
+
+
+def test_a_reason_of_which_only_the_code_is_known_has_the_help_of_the_reference() -> None:
+    condition = make_condition(operators.PLACED, "False", "InsufficientMax", "told")
+    reading = make_reading(
+        make_pod("w-0").build(), conditions=[condition], gaps={NODES: Extent.NOTHING}
+    )
+    (advice,) = ask_pod(reading).advice
+    assert "ask the administrators to raise max" in advice
+    for code in _helps():
+        assert not {"[", "`"} & {*find_help(code)}, code

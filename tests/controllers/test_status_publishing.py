@@ -11,6 +11,7 @@ from tests.builders import make_pod, make_pod_group
 from koord.api.misspelled_keys import MisspelledKey
 from koord.controllers.attempts import Attempts
 from koord.controllers.status_publishing import IgnoredKeys, PlacementAnnouncer, StatusPublisher
+from koord.core.queue_view import QueuePlace
 from koord.core.quota.reasons import InsufficientMax, SubmissionExceeded
 from koord.core.reasons import BindFailed, Reason
 from koord.core.topology.reasons import MissingTopology
@@ -48,6 +49,16 @@ def test_reason_is_written_to_every_condition_it_concerns(
     announcer = PlacementAnnouncer(sink, sink, sink, events=sink)
     announcer.announce_gang(make_pod_group("default/a").build(), reason, Attempts())
     assert sink.said == {"Placed": (False, str(reason.code)), **beside}
+
+
+def test_the_place_in_the_queue_is_part_of_the_status() -> None:
+    written: dict[str, object] = {}
+    sink: Any = SimpleNamespace(submit=lambda _, patch: written.update(patch.fields))
+    announcer = PlacementAnnouncer(sink, sink, sink, events=sink)
+    attempts = Attempts(1, place=QueuePlace(3, 16))
+    reason = MissingTopology("default", exists=False)
+    announcer.announce_gang(make_pod_group("default/a").build(), reason, attempts)
+    assert (written["queuePosition"], written["gpusAhead"]) == (3, 16)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from koord.controllers.commit import Commit
 from koord.controllers.wait_events import EVENT_SECONDS, MOST_PER_SECOND
 from koord.controllers.wait_reports import (
     GANG_NUMBERS_SECONDS,
+    PLACE_SECONDS,
     POD_NUMBERS_SECONDS,
     QUIET_SECONDS,
     WaitReports,
@@ -23,6 +24,7 @@ from koord.core.gang.reasons import MissingMembers
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
+from koord.core.queue_view import QueuePlace
 from koord.core.reasons import BindFailed, Reason, TooLarge
 
 G = "default/g"
@@ -67,6 +69,7 @@ class Waiting:
         self.now = 0.0
         self.reason: Reason | None = None
         self.attempts = 0
+        self.place: QueuePlace | None = None
         self.in_doubt: set[str] = set()
         self.state = make_cluster().state
         self.state.upsert_node(make_node("n0").build())
@@ -83,7 +86,7 @@ class Waiting:
         return self.reason if pod.uid in self.in_doubt else None
 
     def attempts_of(self, _: GangKey) -> Attempts:
-        return Attempts(self.attempts, self.now)
+        return Attempts(self.attempts, self.now, self.place)
 
     def hear(self, reason: Reason | None, after: float = 5.0) -> None:
         """Change the planner's reason, and let time pass until it is reported."""
@@ -127,6 +130,30 @@ def test_numbers_changed_meanwhile_are_reported_when_due() -> None:
     waiting.now += POD_NUMBERS_SECONDS
     waiting.reports.report(waiting, waiting.now)
     assert len(waiting.said.pods) == 4
+
+
+def test_a_new_place_in_the_queue_is_reported_after_a_pause() -> None:
+    waiting = Waiting()
+    waiting.place = QueuePlace(3, 16)
+    waiting.hear(no_room(0))
+    waiting.place = QueuePlace(2, 8)
+    waiting.hear(no_room(0), after=1.0)
+    assert {attempts for _, attempts in waiting.said.gangs} == {1}
+    waiting.now += PLACE_SECONDS
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.gangs[-1] == ("InsufficientNodes", 2)
+    assert waiting.said.events.count("InsufficientNodes") == 1
+
+
+def test_a_place_that_changes_unnoticed_is_looked_at_again() -> None:
+    waiting = Waiting()
+    waiting.place = QueuePlace(2, 8)
+    waiting.hear(no_room(0))
+    waiting.attempts, waiting.place = 7, QueuePlace(1, 0)
+    for _ in range(2):
+        waiting.now += PLACE_SECONDS
+        waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.gangs[-1] == ("InsufficientNodes", 7)
 
 
 def test_report_due_much_later_does_not_delay_others() -> None:

@@ -192,6 +192,11 @@ class PodGroupStatus(Model):
     """Number of failed placement attempts; absent when the group is placed."""
     last_attempt_time: Time | None = None
     """When placement last failed, as of the last change of the reason."""
+    queue_position: Int32 | None = None
+    """Its position in the queue, from 1; some minutes old at most, absent when the group is placed
+    or not complete."""
+    gpus_ahead: Int64 | None = None
+    """How many GPUs all that is planned before it asks for."""
     next_attempt_time: Time | None = None
     """When placement is tried again even if nothing changes; absent if never."""
     state: str | None = None

@@ -18,7 +18,14 @@ from koord.cli.missing_rights import (
     list_warnings,
 )
 from koord.cli.preemption_hints import hint_at_preemption
-from koord.cli.reported import Reported, Reports, find_better, find_standing, make_report
+from koord.cli.reported import (
+    Reported,
+    ReportedReason,
+    Reports,
+    find_better,
+    find_standing,
+    make_report,
+)
 from koord.core.explain import (
     PlacementState,
     ShapeOffers,
@@ -40,6 +47,7 @@ from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.text import format_time
 from koord.kube.kinds import NODES, POD_GROUPS, PODS
+from koord.reference.helps import find_help
 
 _MOST_SUB_GROUPS: Final = 20
 """Sub-groups that are listed."""
@@ -288,6 +296,8 @@ def _advise(reading: Reading, reason: Reason | None) -> tuple[str, ...]:
     if gates := find_gate_hints(reading.state, reason):
         return gates
     hints = find_hints(reading.state, reason, reading.ignored, reading.reclaim)
+    if isinstance(reason, ReportedReason) and not hints:
+        return tuple(filter(None, (find_help(reason.code),)))
     return (*hints, *_advice_of(reading.state, reason))
 
 

@@ -19,11 +19,14 @@ from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.cli.common import ExitCode, fail, suggest, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.leases import Leader, parse_time, read_leader
-from koord.cli.reported import Reported, make_report
+from koord.cli.reported import Reported, make_report, read_place
+from koord.cli.reported_quotas import ReportedQuota, read_reported
 from koord.core.device.plugin import Devices
+from koord.core.gang_model import GangKey
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.pods import Pod
 from koord.core.preemption.progress import find_nominations
+from koord.core.queue_view import QueuePlace
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import QuotaOptions
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
@@ -35,7 +38,6 @@ from koord.kube.decode import MALFORMED, Decoder, Poison
 from koord.kube.errors import (
     Forbidden,
     KubeError,
-    NotFound,
     ServerUnavailable,
     TooManyRequests,
 )
@@ -47,7 +49,6 @@ from koord.kube.kinds import (
     PLACEMENT,
     PODS,
     QUOTAS,
-    RESERVATIONS,
     STORAGE_CLASSES,
     VOLUMES,
     AnyKind,
@@ -61,11 +62,8 @@ from koord.kube.reflector import Source
 from koord.kube.retry import retry
 from koord.kube.status import conditions_of
 from koord.kube.store import HasMeta
-from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import (
     Condition,
-    Identified,
-    ObjectList,
     WirePod,
     WirePodGroup,
     WireReservation,
@@ -78,8 +76,6 @@ if TYPE_CHECKING:
 
 PAGE_SIZE: Final = 5000
 """A large cluster is sent in a fifth less time than in pages of half the size."""
-_SOME: Final = "500"
-"""Objects whose names may be meant."""
 _AT_ONCE: Final = 50
 """Objects that are translated before data that has arrived is taken in."""
 BUSY_SECONDS: Final = 5.0
@@ -184,6 +180,10 @@ class Reading:
     """Pod of the state (``namespace/name``) -> why it waits, as the operators reported it."""
     finalizers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Those of pods that are being deleted, by ``namespace/name``."""
+    places: Mapping[GangKey, QueuePlace] = field(default_factory=dict)
+    """Where gangs stand in the queue, as the operators reported it."""
+    reported_quotas: tuple[ReportedQuota, ...] | None = None
+    """The quotas of the target's namespace, where those of all must not be read, but these may."""
 
     def extent_of(self, kind: AnyKind) -> Extent | None:
         """Return how much of a kind was read; None if all of it."""
@@ -191,18 +191,6 @@ class Reading:
 
 
 VOLUME_KINDS: Final = (CLAIMS, VOLUMES, STORAGE_CLASSES)
-
-
-async def find_reservation(client: Client, name: str) -> Target:
-    """Return the reservation of this name as a target; ends the command if there is none."""
-    try:
-        found = await client.get(f"{RESERVATIONS.path}/{name}", WireReservation)
-    except NotFound:
-        every = await client.get(RESERVATIONS.path, ObjectList[Identified], {"limit": _SOME})
-        meant = suggest(name, (one.metadata.name for one in every.items or ()))
-        fail(f"there is no Reservation {name}{meant}", ExitCode.USAGE)
-    pod = ReservationTranslator().translate(found).pod
-    return Target(TargetKind.RESERVATION, "" if pod is None else pod.namespace, name)
 
 
 async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:
@@ -248,6 +236,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         state.nominations.begin(nomination)
     # As the operators do before they look: a view of it would count pods in reservations twice.
     state.refresh()
+    is_partial = Gap(QUOTAS, Extent.NOTHING) in reader.gaps
     return Reading(
         state,
         reader.sighting,
@@ -260,6 +249,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         leader,
         reader.reports,
         reader.finalizers,
+        reader.places,
+        await read_reported(client, target.namespace) if is_partial else None,
     )
 
 
@@ -345,6 +336,7 @@ class _Reader:
         self.rejected: dict[str, str] = {}
         self.reports: dict[str, Reported] = {}
         self.finalizers: dict[str, tuple[str, ...]] = {}
+        self.places: dict[GangKey, QueuePlace] = {}
         self._client = client
         self._target = target
         self._wire = _WIRE[target.kind]
@@ -413,7 +405,9 @@ class _Reader:
             source.reject(f"{meta.namespace}/{meta.name}", str(error))
         else:
             take(value)
-            if isinstance(item, WirePod) and not item.spec.node_name:
+            if isinstance(item, WirePodGroup) and (place := read_place(bytes(item.status))):
+                self.places[f"{meta.namespace}/{meta.name}"] = place
+            elif isinstance(item, WirePod) and not item.spec.node_name:
                 self._note_report(
                     f"{meta.namespace}/{meta.name}", _by_type(item.status.conditions or ())
                 )

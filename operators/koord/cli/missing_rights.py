@@ -22,6 +22,7 @@ from koord.core.reasons import Reason
 from koord.kube.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, TOPOLOGIES
 
 _ROLE: Final = "the ClusterRole koord-user has it"
+_ROLE_SHOWS: Final = "the ClusterRole koord-user shows more"
 
 
 def keep_known(reason: Reason | None, reading: Reading, namespace: str) -> Reason | None:
@@ -98,7 +99,12 @@ def list_warnings(reading: Reading, target: Target) -> tuple[str, ...]:
 def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
     """Yield what could not be read; all missing rights are one line."""
     gaps = list(_list_gaps(reading, target))
-    if gaps:
+    if _sees_one_namespace(reading):
+        yield (
+            f"you may read namespace {target.namespace} only ({_ROLE_SHOWS}): what is said of "
+            "nodes, quotas and others is what the operators reported"
+        )
+    elif gaps:
         kinds, unknown = (tuple(dict.fromkeys(of)) for of in zip(*gaps, strict=True))
         verb = "is" if len(unknown) == 1 else "are"
         what = f"{_enumerate(unknown)} {verb} not known"
@@ -111,6 +117,15 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
         yield f"{count} invalid objects are left out; the first is {key}: {problem}"
     if reading.state.quotas.is_in_use:
         yield from _warn_of_hooks(reading)
+
+
+def _sees_one_namespace(reading: Reading) -> bool:
+    """Whether a user has the rights of a namespace, as with ``edit``, and no more."""
+    return (
+        reading.extent_of(NODES) is Extent.NOTHING
+        and reading.extent_of(PODS) is Extent.NAMESPACE
+        and is_unknown(reading, QUOTAS.name)
+    )
 
 
 def _list_gaps(reading: Reading, target: Target) -> Iterator[tuple[str, str]]:

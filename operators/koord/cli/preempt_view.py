@@ -98,8 +98,10 @@ async def _read(question: Question, now: float) -> tuple[Target, Reading, tuple[
         found = await find_target(client, asked, now)
         if found.job is not None:
             raise TargetNotFoundError(" ".join((*found.job.notes, *found.job.advice)))
-        budgets = await _read_budgets(client)
-        return found.target, await read_cluster(client, found.target), budgets
+        reading = await read_cluster(client, found.target)
+        if reading.extent_of(NODES) is not None:
+            return found.target, reading, ()  # nothing is searched
+        return found.target, reading, await _read_budgets(client)
 
 
 async def _read_budgets(client: Client) -> tuple[Budget, ...]:

@@ -22,7 +22,7 @@ from koord.cli.output import format_age, make_table, print_in
 from koord.cli.reported import Reports
 from koord.cli.suspended_jobs import HeldJob, list_held, view_held
 from koord.core.framework.scoring import Scoring
-from koord.core.queue_view import Waiting, view_queue
+from koord.core.queue_view import QueuePlace, Waiting, view_queue
 from koord.core.text import format_time, named
 from koord.kube.errors import KubeError
 from koord.kube.kinds import POD_GROUPS, PODS
@@ -78,7 +78,36 @@ def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:
     )
     if reading.extent_of(PODS) is None and not is_unknown(reading, POD_GROUPS.name):
         return tuple(found)
-    return tuple(replace(one, position=0) for one in found)
+    return tuple(sorted((_placed(one, reading) for one in found), key=_order_of))
+
+
+def _placed(one: Waiting, reading: Reading) -> Waiting:
+    """Return what waits with the place that the operators reported: from here none is known."""
+    said = (reading.places[name] for name in one.names if name in reading.places)
+    place = next(said, QueuePlace(0, 0)) if one.position else QueuePlace(0, 0)
+    return replace(
+        one,
+        position=place.position,
+        gpus_ahead=place.gpus_ahead,
+        quotas=one.quotas or tuple(_find_quotas(one, reading)),
+    )
+
+
+def _find_quotas(one: Waiting, reading: Reading) -> list[str]:
+    """Return the quotas that pods name by label, or those that list their namespace."""
+    state = reading.state
+    if one.kind == "pod":
+        pods = [pod for name in one.names if (pod := state.pod_by_key(name)) is not None]
+    else:
+        pods = [pod for name in one.names for pod in state.gangs.members(name).values()]
+    named_ones = {pod.quota for pod in pods if pod.quota}
+    quotas = reading.reported_quotas or ()
+    bound = {each.view.summary.name for each in quotas if one.namespaces & {*each.namespaces}}
+    return sorted(named_ones or bound)
+
+
+def _order_of(one: Waiting) -> tuple[bool, int]:
+    return (not one.position, one.position)
 
 
 def make_document(one: Waiting) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Computed on this machine, with the user's own rights, by the same core as the op
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -31,6 +32,7 @@ from koord.cli.quota_text import (
     make_quota_lines,
     make_tree_lines,
 )
+from koord.cli.reported_quotas import ReportedQuota, list_remarks, make_overview
 from koord.core.framework.scoring import Scoring
 from koord.core.quota_view import (
     QuotaOverview,
@@ -40,13 +42,14 @@ from koord.core.quota_view import (
 )
 from koord.core.state import ClusterState
 from koord.core.units import format_limit
-from koord.kube.kinds import QUOTAS
+from koord.kube.kinds import QUOTAS, AnyKind
 
 
 def show_tree(kubeconfig: str, context: str, output: TreeOutput, namespace: str = "") -> None:
-    reading = read(kubeconfig, context)
+    reading = read(kubeconfig, context, namespace)
     refuse_unknown_namespace(reading, namespace)
-    overview = view_quotas(reading.state)
+    reported = reading.reported_quotas
+    overview = view_quotas(reading.state) if reported is None else make_overview(reported)
     if namespace:
         shown = tuple(one for one in overview.quotas if one.namespace == namespace)
         overview = replace(overview, quotas=shown)
@@ -92,7 +95,11 @@ def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
 
 def show_quota(name: str, namespace: str, kubeconfig: str, context: str, output: Output) -> None:
     """Show a quota; with a namespace only if it is there."""
-    state = read(kubeconfig, context).state
+    reading = read(kubeconfig, context, namespace or name.rpartition("/")[0])
+    if reading.reported_quotas is not None:
+        _show_reported(reading.reported_quotas, name.rpartition("/")[2], output)
+        return
+    state = reading.state
     bare = find_name(state, name, namespace)
     view = view_quota(state, bare, Scoring())
     if view is None:
@@ -142,10 +149,35 @@ def fail_unknown(state: ClusterState, name: str) -> NoReturn:
     fail(f"there is no quota {name}{suggest(name, known)}", ExitCode.USAGE)
 
 
-def read(kubeconfig: str, context: str) -> Reading:
-    """Read the cluster for a command about quotas, with warnings about what could not be read."""
-    reading, target = read_without_target(kubeconfig, context)
-    refuse_gap(reading, QUOTAS)
+def _show_reported(quotas: Sequence[ReportedQuota], name: str, output: Output) -> None:
+    found = next((one for one in quotas if one.view.summary.name == name), None)
+    if found is None:
+        meant = suggest(name, {one.view.summary.name for one in quotas})
+        fail(f"there is no quota {name} that you may read{meant}", ExitCode.USAGE)
+    console = make_console()
+    print_in(
+        output,
+        document=lambda: _make_quota_document(found.view),
+        names=lambda: (f"elasticquota/{name}",),
+        text=lambda: (
+            *make_quota_lines(found.view, choose_glyphs(console.encoding), time.time()),
+            *list_remarks(found),
+        ),
+    )
+
+
+def read(
+    kubeconfig: str, context: str, namespace: str = "", whole: Sequence[AnyKind] = ()
+) -> Reading:
+    """Read the cluster for a command about quotas, with warnings about what could not be read.
+
+    Ends the command if a kind that is needed as a ``whole`` could not be read.
+    """
+    reading, target = read_without_target(kubeconfig, context, namespace)
+    for kind in whole:
+        refuse_gap(reading, kind)
+    if reading.reported_quotas is None:
+        refuse_gap(reading, QUOTAS)
     for warning in list_warnings(reading, target):
         warn(warning)
     return reading

@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from koord.cli.leases import Leader
 from koord.core.device.reasons import NodeLocked
 from koord.core.explain import PlacementState
 from koord.core.gang.reasons import KeptForReplacements, RestartingGang, RestartProtected
 from koord.core.gang_model import GangKey
 from koord.core.preemption.reasons import TerminationStuck, WaitsForTermination
-from koord.core.queue_view import Waiting
+from koord.core.queue_view import QueuePlace, Waiting
 from koord.core.quota.reasons import QuotaCheckFailed
 from koord.core.reasons import BindFailed, InternalError, Reason, TooExpensive
 from koord.core.state import ClusterState
+from koord.kube.decode import MALFORMED
 from koord.kube.wire import Condition
 
 _FAILING: Final = frozenset({BindFailed.code, NodeLocked.code})
@@ -60,6 +63,22 @@ class ReportedReason(Reason):
 
     def _text(self) -> str:
         return self.message
+
+
+class _Placed(msgspec.Struct, rename="camel"):
+    queue_position: int = 0
+    gpus_ahead: int = 0
+
+
+def read_place(status: bytes) -> QueuePlace | None:
+    """Return where a PodGroup stands in the queue, as its status says; None if it does not."""
+    try:
+        found = msgspec.json.decode(status, type=_Placed | None) if status else None
+    except MALFORMED:
+        return None
+    if found is None or found.queue_position <= 0:
+        return None
+    return QueuePlace(found.queue_position, found.gpus_ahead)
 
 
 def make_report(condition: Condition) -> Reported:

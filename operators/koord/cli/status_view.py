@@ -6,6 +6,7 @@ for ``--help``.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from koord.cli.cluster import read_without_target, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.leases import NAMES, Leader, age_of, get_lease, make_leader
@@ -37,6 +39,11 @@ def show(
         warn(describe_missing(namespace))
     if refused:
         _tell_refused(refused, namespace, is_all=not found)
+    if refused and not found:
+        _show_reports(kubeconfig, context, output)
+        if as_exit_code:
+            raise typer.Exit(ExitCode.UNREADABLE)
+        return
     print_in(
         output,
         document=lambda: {"leaders": [make_document(one) for one in found]},
@@ -72,21 +79,39 @@ async def _read(
     return found, refused, has_key
 
 
+def _show_reports(kubeconfig: str, context: str, output: Output) -> None:
+    """Show what the operators reported where the user may read: all that is known of them."""
+    reading, target = read_without_target(kubeconfig, context)
+    refuse_without_pods(reading, target)
+    every = [one for key, one in reading.reports.items() if key.startswith(f"{target.namespace}/")]
+    reasons = Counter(one.reason for one in every)
+    last = max((one.since for one in every), default="")
+    age = age_of(last, time.time())
+    ago = "" if age is None else f"; the last reason is from {format_age(age)} ago"
+    told = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    verb = "waits" if len(every) == 1 else "wait"
+    waits = f"{plural(len(every), 'pod')} {verb} ({told})" if every else "no pod waits"
+    print_in(
+        output,
+        document=lambda: {
+            "leaders": [],
+            "namespace": target.namespace,
+            "reasons": dict(reasons),
+            "lastReason": last or None,
+        },
+        names=tuple,
+        text=lambda: (f"Namespace {target.namespace}: {waits}, as the operators reported{ago}.",),
+    )
+
+
 def _tell_refused(refused: Sequence[str], namespace: str, *, is_all: bool) -> None:
-    """Say which Leases must not be read; end the command if nothing else is known."""
+    """Say which Leases must not be read."""
     which = "of the operators" if is_all else ", ".join(refused)
     text = (
         f"you may not get the Leases {which} in namespace {namespace} (the ClusterRole koord-user "
         "has the right)"
     )
-    if not is_all:
-        warn(text)
-        return
-    fail(
-        f"{text}: whether the operators run is not known; koord explain shows what they reported "
-        "on your pods",
-        ExitCode.UNREADABLE,
-    )
+    warn(f"{text}: whether the operators run is not known" if is_all else text)
 
 
 def make_document(one: Leader) -> dict[str, Any]:

@@ -12,13 +12,16 @@ from rich.text import Text
 from koord.cli.cluster import (
     Reading,
     read_without_target,
+    refuse_gap,
     refuse_gaps,
     refuse_unknown_namespace,
 )
 from koord.cli.common import ExitCode, Output, fail, suggest, warn
 from koord.cli.json_output import make_quota, write_all
 from koord.cli.leases import describe_absence
+from koord.cli.missing_rights import list_warnings
 from koord.cli.output import approximate, make_table, print_in
+from koord.cli.reported_quotas import make_overview
 from koord.core.device_names import CARDS
 from koord.core.pods import Pod
 from koord.core.queue_view import count_gpus
@@ -62,9 +65,14 @@ def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> No
 
 
 def show_quotas(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
-    reading = _read(kubeconfig, context, QUOTAS)
+    reading, target = read_without_target(kubeconfig, context, namespace)
+    reported = reading.reported_quotas
+    if reported is None:
+        refuse_gap(reading, QUOTAS)
+    for warning in list_warnings(reading, target):
+        warn(warning)
     refuse_unknown_namespace(reading, namespace)
-    every = view_quotas(reading.state).quotas
+    every = (view_quotas(reading.state) if reported is None else make_overview(reported)).quotas
     shown = [view for view in every if namespace in {"", view.namespace}]
     print_in(
         output,

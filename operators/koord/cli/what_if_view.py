@@ -31,6 +31,7 @@ from koord.core.quota_waits import WaitingUnit
 from koord.core.state import ClusterState
 from koord.core.text import named
 from koord.core.units import format_amount
+from koord.kube.kinds import QUOTAS
 from koord.kube.translate.amounts import parse_amount
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, output: Output) -
     if not asked.requests and asked.edit == EditRequest():
         fail("give --request for a gang, or --min, --max or --weight for an edit", ExitCode.USAGE)
     _parse_amounts("--request", asked.requests, ())
-    reading = quota_view.read(kubeconfig, context)
+    reading = quota_view.read(kubeconfig, context, "", (QUOTAS,))
     state = reading.state
     bare = quota_view.find_name(state, asked.quota, asked.namespace)
     spec = state.quotas.catalog.written_as(bare)

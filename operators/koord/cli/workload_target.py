@@ -13,14 +13,15 @@ import msgspec
 
 from koord.api.gang import parse_pod_gang
 from koord.cli.answer import TargetNotFoundError
-from koord.cli.cluster import PAGE_SIZE, Target, TargetKind, find_reservation
-from koord.cli.common import suggest
+from koord.cli.cluster import PAGE_SIZE, Target, TargetKind
+from koord.cli.common import ExitCode, fail, suggest
 from koord.cli.connection import path_in
 from koord.cli.job_state import JobState, read_job
 from koord.kube.client import Client
-from koord.kube.errors import ApiError
-from koord.kube.kinds import PODS
-from koord.kube.wire import ObjectList, ObjectMeta
+from koord.kube.errors import ApiError, NotFound
+from koord.kube.kinds import PODS, RESERVATIONS
+from koord.kube.translate.reservations import ReservationTranslator
+from koord.kube.wire import Identified, ObjectList, ObjectMeta, WireReservation
 
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 """On the pods of a Job: its name."""
@@ -55,6 +56,18 @@ class Found:
     asked: Target
     target: Target
     job: JobState | None = None
+
+
+async def find_reservation(client: Client, name: str) -> Target:
+    """Return the reservation of this name as a target; ends the command if there is none."""
+    try:
+        found = await client.get(f"{RESERVATIONS.path}/{name}", WireReservation)
+    except NotFound:
+        every = await client.get(RESERVATIONS.path, ObjectList[Identified], {"limit": "500"})
+        meant = suggest(name, (one.metadata.name for one in every.items or ()))
+        fail(f"there is no Reservation {name}{meant}", ExitCode.USAGE)
+    pod = ReservationTranslator().translate(found).pod
+    return Target(TargetKind.RESERVATION, "" if pod is None else pod.namespace, name)
 
 
 async def find_target(client: Client, asked: Target, now: float) -> Found:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from koord.core.gang.cache import GangCache
 from koord.core.gang_model import GangKey
 from koord.core.plan import Unit
+from koord.core.queue_view import QueuePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class Attempts:
 
     count: int = 0
     last: float = 0.0
+    place: QueuePlace | None = None
+    """Where it stands in the queue."""
 
 
 class AttemptCounter:

@@ -15,6 +15,7 @@ from koord.controllers.attempts import AttemptCounter, Attempts
 from koord.controllers.bind_turns import Turns
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.error_isolation import FailureLog, plan_keeping
+from koord.controllers.queue_places import QueuePlaces
 from koord.controllers.restart import GangRestarts
 from koord.controllers.writes_in_flight import Flight, WritesInFlight
 from koord.core.changes import Changes
@@ -112,6 +113,7 @@ class PlacementController:
     reclaim: ReclaimSetting = UNKNOWN
     claims: QuotaClaims = field(init=False)
     attempts: AttemptCounter = field(init=False)
+    places: QueuePlaces = field(init=False)
     flights: WritesInFlight = field(init=False)
     failures: dict[str, BindFailed | InternalError] = field(default_factory=dict)
     """Pod uid -> the rejected write that keeps it pending, its own or another member's, or an error
@@ -126,6 +128,7 @@ class PlacementController:
 
     def __post_init__(self) -> None:
         self.attempts = AttemptCounter(self.state.gangs)
+        self.places = QueuePlaces(self.queue, self.clock)
         self.claims = QuotaClaims(self.state, self.reclaim, clock=self.wall_clock)
         self.flights = WritesInFlight(self._note_held_up, self.turns)
         self.restarts.is_committing = self.queue.is_committing
@@ -203,7 +206,7 @@ class PlacementController:
         return self.flights.held_up_by(pod.uid) if pod.uid in self.state.assumed else None
 
     def attempts_of(self, gang: GangKey) -> Attempts:
-        return self.attempts.of(gang)
+        return replace(self.attempts.of(gang), place=self.places.of(gang))
 
     def _sources_of(self, pod: Pod) -> tuple[str, ...]:
         if pod.gang is None:

@@ -136,6 +136,9 @@ class PlacementAnnouncer:
         fields: dict[str, Any] = {"attempts": attempts.count}
         if attempts.last:
             fields["lastAttemptTime"] = format_time(attempts.last)
+        if attempts.place is not None:
+            fields["queuePosition"] = attempts.place.position
+            fields["gpusAhead"] = attempts.place.gpus_ahead
         self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch(tuple(conditions), fields))
 
     def retract_gang(self, pod_group: PodGroup) -> None:

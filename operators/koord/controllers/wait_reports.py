@@ -32,6 +32,8 @@ LONGEST_SECONDS = 1.5
 """… or this long after its first change, whichever comes first."""
 GANG_NUMBERS_SECONDS = 10.0
 """New numbers of the same reason are reported for a gang after this long …"""
+PLACE_SECONDS = 60.0
+"""Whether the place of a waiting gang in the queue has changed is looked at this often."""
 POD_NUMBERS_SECONDS = 60.0
 """… and for a pod after this long: thousands may have the same reason."""
 MAX_NUMBERS_SECONDS = 300.0
@@ -288,10 +290,15 @@ class WaitReports:
             return
         if reason.code != (pod_group.wait_reason if last is None else last.reason.code):
             self.announcer.announce_event(pod_group, reason, "")
-        if last is None or not last.is_enough(reason, now):
-            last = _next_report(last, reason, now, planner.attempts_of(gang), GANG_NUMBERS_SECONDS)
-        elif last.reason != reason:
+        attempts = planner.attempts_of(gang)
+        has_moved = last is not None and last.attempts.place != attempts.place
+        is_due = last is None or (has_moved and now >= last.numbers_due)
+        if last is None or is_due or not last.is_enough(reason, now):
+            last = _next_report(last, reason, now, attempts, GANG_NUMBERS_SECONDS)
+        elif has_moved or last.reason != reason:
             self._gangs_due.look_at(gang, last.numbers_due)
+        if attempts.place is not None:
+            self._gangs_due.look_at(gang, now + PLACE_SECONDS)
         self._gang_reports[gang] = last
         # Also if it is the same: other writers set this condition, too.
         self.announcer.announce_gang(pod_group, last.reason, last.attempts)

@@ -4,6 +4,7 @@ Nothing is decided here: units and their order are those of the queue, and reaso
 plan of all of them, on the state as it is.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -20,6 +21,14 @@ from koord.core.quota_claims import QuotaClaims
 from koord.core.reasons import Planned, Reason
 from koord.core.state import ClusterState
 from koord.core.units import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """The place of a unit in the order of planning, from 1, and what those before it ask for."""
+
+    position: int
+    gpus_ahead: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,19 @@ def view_queue(
     return (*_view_units(state, units, reasons), *_view_incomplete(state, queue))
 
 
+def rank_units(units: Iterable[Unit]) -> Iterator[tuple[QueuePlace, Unit]]:
+    """Yield units, which are in order, with their places."""
+    ahead = 0
+    for position, unit in enumerate(units, start=1):
+        yield QueuePlace(position, ahead), unit
+        ahead += _gpus_of(unit)
+
+
+def _gpus_of(unit: Unit) -> int:
+    shapes = Counter(pod.shape.requests for pod in unit.pods)
+    return sum(count_gpus(dict(requests)) * pods for requests, pods in shapes.items())
+
+
 def count_gpus(requests: Amounts) -> int:
     """Return how many GPUs a request takes, in whole ones: a share counts as one."""
     cards = sum(requests.get(name, 0) for name in CARDS)
@@ -78,14 +100,12 @@ def count_gpus(requests: Amounts) -> int:
 def _view_units(
     state: ClusterState, units: list[Unit], reasons: dict[str, Reason]
 ) -> Iterator[Waiting]:
-    ahead = 0
-    for position, unit in enumerate(units, start=1):
+    for place, unit in rank_units(units):
         gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
-        gpus = sum(count_gpus(dict(pod.shape.requests)) for pod in unit.pods)
         reason = reasons.get(unit.key)
         if reason is not None:
             yield Waiting(
-                position=position,
+                position=place.position,
                 kind="podgroup" if gangs else "pod",
                 names=gangs or (unit.pods[0].key,),
                 pods=len(unit.pods),
@@ -93,12 +113,11 @@ def _view_units(
                 reason=reason,
                 since=unit.since,
                 quotas=_quotas_of(state, unit.pods),
-                gpus=gpus,
-                gpus_ahead=ahead,
+                gpus=_gpus_of(unit),
+                gpus_ahead=place.gpus_ahead,
                 priority=unit.priority,
                 is_repair=unit.is_repair,
             )
-        ahead += gpus
 
 
 def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[Waiting]:

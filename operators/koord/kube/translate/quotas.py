@@ -104,7 +104,7 @@ def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
     found: dict[str, Amounts] = {}
     for key, text in annotations.items():
         with suppress(*MALFORMED):
-            found[key.removeprefix(keys.PREFIX)] = _parse_amounts(text.encode())
+            found[key.removeprefix(keys.PREFIX)] = read_amounts(text.encode())
     return found
 
 
@@ -130,8 +130,8 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         parent=labels.get(keys.PARENT) or ROOT,
         is_parent=labels.get(keys.IS_PARENT) == "true",
         lends=labels.get(keys.ALLOW_LENT_RESOURCE) != "false",
-        min=_parse_amounts(bytes(wire.spec.min)),
-        max=_parse_amounts(bytes(wire.spec.max)),
+        min=read_amounts(bytes(wire.spec.min)),
+        max=read_amounts(bytes(wire.spec.max)),
         weight=_read_weight(annotations, unreadable),
         tree_id=labels.get(keys.TREE_ID, ""),
         is_tree_root=labels.get(keys.IS_ROOT) == "true",
@@ -153,8 +153,8 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
 
 
 @cached_by_text()
-def _parse_amounts(raw: bytes) -> Amounts:
-    """Parse ``min`` or ``max``; validation in the core reports negative amounts."""
+def read_amounts(raw: bytes) -> Amounts:
+    """Parse a map of amounts; negative ones are for the core to report. May raise ValueError."""
     amounts = (_map_decoder.decode(raw) if raw else None) or {}
     return {_rename(name): _count(name, parse_quantity(text)) for name, text in amounts.items()}
 
@@ -187,7 +187,7 @@ def _read_weight(
     """Read weights; negative ones are for the core to report, as those of ``min`` and ``max``."""
     if isinstance(SHARED_WEIGHT.read(annotations), InvalidObject):
         with suppress(*MALFORMED):
-            weight = _parse_amounts(annotations[SHARED_WEIGHT.key].encode())
+            weight = read_amounts(annotations[SHARED_WEIGHT.key].encode())
             if any(amount < 0 for amount in weight.values()):
                 return weight
     return _read_amounts(SHARED_WEIGHT, annotations, unreadable)
