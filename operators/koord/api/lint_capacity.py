@@ -20,6 +20,7 @@ from koord.api.lint_files import (
 )
 from koord.api.parse import Problem, format_field
 from koord.api.untyped import to_list, to_map
+from koord.parents import walk_up
 
 _ACCELERATORS: Final = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu", "huawei.com/npu-core")
 _ACCELERATOR_PREFIXES: Final = ("koordinator.sh/gpu", "kubernetes.io/gpu", "nvidia.com/mig-")
@@ -78,14 +79,11 @@ def _check_claims(files: Files, limits: list[Quota]) -> Iterator[tuple[int, Prob
 
 def _tree_of(one: Quota, by_name: Mapping[str, Quota]) -> str:
     """Return the id of a quota's tree, or the name of a quota that stands for it."""
-    seen = set[str]()
-    while one.name not in seen:
-        seen.add(one.name)
-        if one.tree or one.is_root or not one.parent:
-            return one.tree or (one.name if one.is_root else "")
-        if one.parent not in by_name:
-            return one.parent
-        one = by_name[one.parent]
+    for at in walk_up(one, lambda each: each.name, lambda each: by_name.get(each.parent)):
+        if at.tree or at.is_root or not at.parent:
+            return at.tree or (at.name if at.is_root else "")
+        if at.parent not in by_name:
+            return at.parent
     return ""
 
 

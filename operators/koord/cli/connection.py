@@ -2,11 +2,16 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials
 from koord.kube.errors import ConnectionLost, KubeError
+from koord.kube.wire import ObjectList
+
+T = TypeVar("T")
+_PAGE_SIZE: Final = 2500
 
 
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
@@ -23,6 +28,18 @@ async def open_client(kubeconfig: str, context: str) -> AsyncIterator[tuple[Clie
             yield client, access
     except ConnectionLost as error:
         raise Unreachable(f"the cluster at {access.server} does not answer: {error}") from error
+
+
+async def list_all(client: Client, path: str, kind: type[T], selector: str = "") -> list[T]:
+    """Return all objects of a list, page by page. May raise ``KubeError``."""
+    params = {"limit": str(_PAGE_SIZE), **({"labelSelector": selector} if selector else {})}
+    found: list[T] = []
+    while True:
+        page = await client.get(path, ObjectList[kind], params)  # type: ignore[valid-type]
+        found += page.items or ()
+        if not page.metadata.continue_:
+            return found
+        params["continue"] = page.metadata.continue_
 
 
 def path_in(path: str, namespace: str) -> str:

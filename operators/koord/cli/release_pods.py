@@ -17,16 +17,15 @@ import typer
 from koord.api.gang import parse_pod_gang
 from koord.api.keys import operators
 from koord.cli.common import ExitCode, fail, say, suggest, warn
-from koord.cli.connection import open_client, path_in
+from koord.cli.connection import list_all, open_client, path_in
 from koord.cli.output import count_of
 from koord.cli.workload_target import JOB_LABEL
 from koord.kube.client import Client, Media
 from koord.kube.errors import ApiError, KubeError
 from koord.kube.kinds import PODS
-from koord.kube.wire import ObjectList, ObjectMeta
+from koord.kube.wire import ObjectMeta
 
 _AT_ONCE: Final = 16
-_PAGE_SIZE: Final = 2500
 _MAX_SHOWN: Final = 10
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _PROTECTED: Final = (
@@ -135,7 +134,7 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> N
         path = PODS.path
         if not wanted.everywhere:
             path = path_in(path, wanted.namespace or access.namespace)
-        every = await _list(client, path, wanted.selector)
+        every = await list_all(client, path, _Pod, wanted.selector)
         waiting = [pod for pod in _choose(every, wanted) if pod.waits_for_us]
         _describe(waiting, len(waiting) if way.dry_run else _MAX_SHOWN)
         pods = [pod for pod in waiting if pod.gate is not None]
@@ -164,17 +163,6 @@ def _choose(every: Sequence[_Pod], wanted: Wanted) -> Sequence[_Pod]:
         what = wanted.kind or "pod, gang or Job"
         fail(f"no {what} here is named {wanted.name}{meant}", ExitCode.USAGE)
     return named
-
-
-async def _list(client: Client, path: str, selector: str) -> list[_Pod]:
-    params = {"limit": str(_PAGE_SIZE), **({"labelSelector": selector} if selector else {})}
-    pods: list[_Pod] = []
-    while True:
-        page = await client.get(path, ObjectList[_Pod], params)
-        pods += page.items or ()
-        if not page.metadata.continue_:
-            return pods
-        params["continue"] = page.metadata.continue_
 
 
 def _describe(waiting: Sequence[_Pod], shown: int) -> None:

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from koord.api.keys import quota as keys
 from koord.cli.connection import path_in
+from koord.core.quota.coverage import covers
 from koord.core.quota.model import NO_USAGE, ROOT
 from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import QuotaCondition, Summary
@@ -86,7 +87,7 @@ def make_reported(wire: WireElasticQuota) -> ReportedQuota:
         if is_over and used.get(key, 0) > most
     )
     view = QuotaView(summary, spec.namespace, 0, overuse)
-    return ReportedQuota(view, conditions, spec.namespaces)
+    return ReportedQuota(view, conditions, covers(spec))
 
 
 def _read(raw: msgspec.Raw) -> Amounts:

@@ -12,7 +12,7 @@ import msgspec
 from typing_extensions import override
 
 from koord.api.keys import operators
-from koord.cli.connection import path_in
+from koord.cli.connection import list_all, path_in
 from koord.cli.leases import parse_time
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.pods import Handling, Pod
@@ -23,10 +23,9 @@ from koord.kube.client import Client
 from koord.kube.decode import MALFORMED
 from koord.kube.errors import Forbidden
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import Condition, ObjectList, ObjectMeta, PodSpec, WirePod
+from koord.kube.wire import Condition, ObjectMeta, PodSpec, WirePod
 
 _JOBS: Final = "/apis/batch/v1/jobs"
-_PAGE: Final = "500"
 
 
 class _Template(msgspec.Struct):
@@ -87,20 +86,10 @@ async def list_held(client: Client, namespace: str) -> list[HeldJob] | None:
     """Return the suspended Jobs, where they may be listed; None if that is nowhere."""
     for path in (_JOBS, path_in(_JOBS, namespace)):
         try:
-            return await _list(client, path)
+            return [one for one in await list_all(client, path, HeldJob) if one.is_held]
         except Forbidden:
             continue
     return None
-
-
-async def _list(client: Client, path: str) -> list[HeldJob]:
-    params, held = {"limit": _PAGE}, list[HeldJob]()
-    while True:
-        page = await client.get(path, ObjectList[HeldJob], params)
-        held += (one for one in page.items or () if one.is_held)
-        if not page.metadata.continue_:
-            return held
-        params = {"limit": _PAGE, "continue": page.metadata.continue_}
 
 
 def view_held(state: ClusterState, jobs: list[HeldJob]) -> Iterator[Waiting]:

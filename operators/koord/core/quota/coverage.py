@@ -4,12 +4,12 @@ A namespace is covered if its pods belong to a quota without naming one. A quota
 force covers its namespaces, too: its pods wait. What parents limit counts as well.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from koord.core.device_names import CURRENT_NAME, GPU, TYPE_OF
 from koord.core.quota.catalog import QuotaCatalog
-from koord.core.quota.model import QuotaName, QuotaSpec
+from koord.core.quota.model import QuotaName, QuotaSpec, with_parents
 from koord.core.units import is_unlimited
 from koord.isolation import Isolation
 
@@ -41,17 +41,8 @@ def covers(spec: QuotaSpec) -> tuple[str, ...]:
 
 
 def _list_limited(spec: QuotaSpec, specs: Mapping[QuotaName, QuotaSpec]) -> Iterator[str]:
-    for one in _with_parents(spec, specs):
+    for one in with_parents(spec, specs):
         names = {name for name, amount in one.max.items() if not is_unlimited(amount)}
         yield from names
         if names & _GPU_NAMES:
             yield from _GPU_NAMES
-
-
-def _with_parents(spec: QuotaSpec, specs: Mapping[QuotaName, QuotaSpec]) -> Iterable[QuotaSpec]:
-    found: dict[QuotaName, QuotaSpec] = {}
-    at: QuotaSpec | None = spec
-    while at is not None and at.name not in found:
-        found[at.name] = at
-        at = specs.get(at.parent)
-    return found.values()

@@ -4,6 +4,7 @@ Source of the rules: Koordinator's ElasticQuota; ``docs/quota.md`` lists every k
 Amounts are exact integers in the units of ``core.units``.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from typing import Final, TypeAlias
 
 from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
+from koord.parents import walk_up
 
 QuotaName: TypeAlias = str
 """Name of an ElasticQuota: its identity in the whole cluster, whatever its namespace."""
@@ -215,3 +217,10 @@ class QuotaCharge:
     quota: QuotaName
     request: Amounts
     non_preemptible: Amounts = field(default_factory=dict)
+
+
+def with_parents(
+    spec: QuotaSpec | None, specs: Mapping[QuotaName, QuotaSpec]
+) -> Iterator[QuotaSpec]:
+    """Yield a quota and those above it, nearest first; those in no set are left out."""
+    return walk_up(spec, lambda one: one.name, lambda one: specs.get(one.parent))

@@ -27,6 +27,7 @@ from koord.core.quota.model import (
     QuotaRules,
     QuotaSpec,
     TreeId,
+    with_parents,
 )
 from koord.core.quota.pools import PoolWish, choose_quotas
 from koord.core.quota.reasons import QuotaAmbiguous, QuotaNotAllowed, QuotaReason, QuotaUnknown
@@ -131,15 +132,13 @@ class ActiveQuotas:
 
     def find_priority_limit(self, name: QuotaName) -> tuple[QuotaName, int] | None:
         """Return the lowest ``max_priority`` of a quota and those above it, and whose it is."""
-        found: tuple[QuotaName, int] | None = None
-        seen = set[QuotaName]()
-        spec = self.specs.get(name)
-        while spec is not None and spec.name not in seen:
-            seen.add(spec.name)
-            if spec.max_priority is not None and (found is None or spec.max_priority < found[1]):
-                found = spec.name, spec.max_priority
-            spec = self.specs.get(spec.parent)
-        return found
+        limits = (
+            (one.max_priority, one.name)
+            for one in with_parents(self.specs.get(name), self.specs)
+            if one.max_priority is not None
+        )
+        found = min(limits, key=lambda limit: limit[0], default=None)  # the nearest, of equal ones
+        return None if found is None else (found[1], found[0])
 
     def put(self, spec: QuotaSpec) -> None:
         """Bring a quota into force, instead of what was there under its name."""
