@@ -476,7 +476,7 @@ def event_message(case: Any) -> Fields:
     total = counts.pop("Reservation(s) matched owner total", None)
     if total is None:
         return {"isReservationLevel": False, "message": None}
-    reason = NoReservationFits("p", total, tuple(counts.items()))
+    reason = NoReservationFits("p", total, tuple(sorted(counts.items())))  # as in claims.py
     return {"isReservationLevel": True, "message": reason.text()}
 
 
