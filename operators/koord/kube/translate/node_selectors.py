@@ -1,5 +1,6 @@
 """Label selectors of nodes and devices: from the form of the API to the core's, and back."""
 
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -11,10 +12,11 @@ from koord.core.selectors import Operator, Requirement
 
 def translate_selector(selector: NodeSelector | LabelSelector) -> tuple[Requirement, ...]:
     labels = (selector.match_labels or {}).items()
+    # Keys are the same in many objects, so they are kept once.
     return (
-        *(Requirement(key, Operator.IN, (value,)) for key, value in sorted(labels)),
+        *(Requirement(intern(key), Operator.IN, (value,)) for key, value in sorted(labels)),
         *(
-            Requirement(one.key, Operator(one.operator), tuple(one.values or ()))
+            Requirement(intern(one.key), Operator(one.operator), tuple(one.values or ()))
             for one in selector.match_expressions or ()
         ),
     )
