@@ -179,6 +179,7 @@ def make_annotations(
     id_ = f"{NAMESPACE}/{group}" if group else ""
     of_gang = f',"group":"{id_}","members":{members},"strength":{members}' if group else ""
     of_gang += f',"start":"{start_id}"' if members > 1 else ""
+    of_gang += ',"fixed":false'
     given = make_device_annotations(node) if has_devices else {}
     of_gang += f',"records":{{"{ALLOCATED}":"{DIGEST}"}}' if given else ""
     plan = f'{{"node":"{node}","plan":"{PLAN_ID}"{of_gang}}}'
