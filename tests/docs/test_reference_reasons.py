@@ -36,7 +36,7 @@ OF_OUTPUT = {
 OF_FAULTS = {
     *("RootListed", "NoNodeLayer", "UnknownParent", "TwoRoots", "TwoChildren", "NoLabel"),
     *("NoVolume", "NotForPod"),
-    *(str(one) for one in Outcome if one is not Outcome.STUCK),
+    *map(str, Outcome),
 }
 """What a message says in words, and no field by its name."""
 OF_VALUES = {
