@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.device.nodes import a100x8, gpu, make_node, whole, wish
+from tests.device.test_counting import requests
 
+from koord.core.device.allocate import allocate
 from koord.core.device.causes import INSUFFICIENT_GPUS, Lacking
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import Place
+from koord.core.device.model import DeviceRequest, Place, Share, Terms
 from koord.core.device.numa_hints import find_hints
 from koord.core.device_names import NVIDIA_GPU, RDMA_SHARE
 from koord.core.numa.policy import NumaPolicy, align
-from koord.core.zone_hints import NumaHint
+from koord.core.zone_hints import NumaHint, list_sets, make_hints
 
 ONE_GPU = wish({NVIDIA_GPU: 1})
 
@@ -44,3 +48,33 @@ def test_devices_without_a_numa_node_have_no_preference(number):
     hints = find_hints(DeviceLedger(make_node([gpu(0, Place(0, number, "a"))])), ONE_GPU)
     assert hints == {"gpu": None}
     assert align(NumaPolicy.RESTRICTED, 0b11, list(hints.items())).refusal is None
+
+
+@given(st.lists(requests(), max_size=4), requests())
+def test_hints_are_those_of_trying_every_set(
+    before: list[DeviceRequest], request: DeviceRequest
+) -> None:
+    """Sets that contain a feasible one are not tried; there may be hundreds."""
+    places = [Place(0, at // 2, f"pcie{at}") for at in range(8)]
+    ledger = DeviceLedger(make_node([gpu(at, place) for at, place in enumerate(places)]))
+    for one in before:
+        shares = allocate(ledger, one)
+        if not isinstance(shares, Lacking):
+            ledger = ledger.with_shares(shares)
+    found = find_hints(ledger, request)
+    if isinstance(found, Lacking):
+        return
+    every = Terms(numa=frozenset(range(4)))
+    best = gpus_of(allocate(ledger, request, every))
+    feasible = []
+    for nodes in list_sets(0b1111):
+        numbers = frozenset(at for at in range(4) if nodes >> at & 1)
+        shares = allocate(ledger, request, Terms(numa=numbers))
+        if not isinstance(shares, Lacking):
+            feasible.append((nodes, 500 if gpus_of(shares) == best else 0))
+    assert found["gpu"] == make_hints(feasible)
+
+
+def gpus_of(shares: tuple[Share, ...] | Lacking) -> list[int]:
+    assert not isinstance(shares, Lacking)
+    return [one.minor for one in shares if one.kind == "gpu"]

@@ -17,6 +17,7 @@ from koord.core.device_names import GPU, DeviceType
 from koord.core.zone_hints import MAX_NUMBER, Hints, NumaNodes, list_sets, make_hints
 
 BEST_GPUS: Final = 500
+MOST_LOOKS: Final = 16
 
 
 def find_hints(
@@ -34,8 +35,15 @@ def find_hints(
     if isinstance(whole, Lacking):
         return whole
     best = _gpus_of(whole)
+    needed = _zones_of(ledger, whole) if _is_simple(ledger, request, terms) else None
     feasible: list[tuple[NumaNodes, int]] = []
     for chosen in list_sets(nodes):
+        if needed is not None and any(chosen & one == one for one, _ in feasible):
+            # What fits into a part fits into the whole, and what is best is best there, too.
+            feasible.append((chosen, BEST_GPUS if chosen & needed == needed else 0))
+            continue
+        if not _has_enough(ledger, request, chosen):
+            continue
         shares = allocate(ledger, request, _within(terms, chosen), settings)
         if not isinstance(shares, Lacking):
             feasible.append((chosen, BEST_GPUS if _gpus_of(shares) == best else 0))
@@ -43,9 +51,41 @@ def find_hints(
     return {one.kind: hints for one in request.types}
 
 
-def count_sets(ledger: DeviceLedger, request: DeviceRequest) -> int:
-    """Return how often :func:`find_hints` looks for devices, at most."""
-    return 1 + len(list_sets(_numa_nodes(ledger, request)))
+def _is_simple(ledger: DeviceLedger, request: DeviceRequest, terms: Terms) -> bool:
+    """Whether devices are of one type, and more of them to choose from change no choice."""
+    return (
+        len(request.types) == 1
+        and not terms.preferred
+        and not ledger.foreign
+        and ledger.inventory.vendor not in request.plugins
+    )
+
+
+def _has_enough(ledger: DeviceLedger, request: DeviceRequest, nodes: NumaNodes) -> bool:
+    """Whether some NUMA nodes have as many devices as are asked for, used or not."""
+    for one in request.types:
+        places = (device.place for device in ledger.inventory.of(one.kind))
+        near = (place.numa < 0 or nodes >> place.numa & 1 for place in places if place is not None)
+        if sum(map(bool, near)) < len(one.parts):
+            return False
+    return True
+
+
+def _zones_of(ledger: DeviceLedger, shares: Sequence[Share]) -> NumaNodes:
+    """Return the NUMA nodes that the GPUs of a pod are on."""
+    minors = _gpus_of(shares)
+    places = (one.place for one in ledger.inventory.of(GPU) if one.minor in minors)
+    numbers = {place.numa for place in places if place is not None}
+    return sum(1 << number for number in numbers if 0 <= number <= MAX_NUMBER)
+
+
+def count_looks(ledger: DeviceLedger, request: DeviceRequest) -> int:
+    """Return about how often :func:`find_hints` looks for devices.
+
+    On machines with many NUMA nodes devices of several types take more; their pods pay no more, so
+    that they are not refused for what their nodes are.
+    """
+    return 2 + min(_numa_nodes(ledger, request).bit_count(), MOST_LOOKS)
 
 
 def limit_to(

@@ -15,7 +15,7 @@ from koord.core.device.explain import find_largest
 from koord.core.device.held import HeldTerms
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share, Terms
-from koord.core.device.numa_hints import count_sets, find_hints, limit_to
+from koord.core.device.numa_hints import count_looks, find_hints, limit_to
 from koord.core.device.scoring import score_node
 from koord.core.device_names import DeviceType
 from koord.core.framework.arrays import NO_LIMIT
@@ -172,7 +172,7 @@ class LedgerStates:
                 ledger = ledger.with_shares(held.left, -1)
             hints: Mapping[DeviceType, Hints] | Lacking = {}
             for terms in _terms(ledger, asked, held):
-                self._take(ledger, asked.request, count_sets(ledger, asked.request))
+                self._take(ledger, asked.request, count_looks(ledger, asked.request))
                 hints = find_hints(ledger, asked.request, terms, self.settings)
                 if not isinstance(hints, Lacking):
                     break
