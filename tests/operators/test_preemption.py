@@ -296,8 +296,11 @@ class TestRestarts:
     """What the operators write survives them."""
 
     @pytest.fixture
-    def scene(self, quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
-        running = Operators(quiet_cluster.box, tmp_path, settings="preemption: {stuckAfter: 3s}\n")
+    def scene(
+        self, request: pytest.FixtureRequest, quiet_cluster: Cluster, tmp_path: Path
+    ) -> Iterator[Scene]:
+        settings = f"preemption: {{stuckAfter: {getattr(request, 'param', '3s')}}}\n"
+        running = Operators(quiet_cluster.box, tmp_path, settings=settings)
         cluster = Cluster(quiet_cluster.box, running, quiet_cluster.namespace)
         running.start()
         made = Scene(cluster)
@@ -307,6 +310,7 @@ class TestRestarts:
         assert running.is_running(), running.log.read_text()[-3000:]
         running.stop()
 
+    @pytest.mark.parametrize("scene", ["60s"], indirect=True)
     def test_next_process_goes_on_with_a_preemption(self, scene: Scene) -> None:
         scene.cluster.add_nodes(2)
         scene.pod("low-1", LOW)
