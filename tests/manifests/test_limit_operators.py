@@ -220,6 +220,7 @@ def test_only_quotas_of_profiles_are_created_and_changed(scene: Scene) -> None:
     metadata["ownerReferences"][0]["uid"] = "another"
     assert apply(scene, generated).status == 403
     del metadata["ownerReferences"]
+    assert apply(scene, generated).status == 200
     for change in ({"finalizers": ["example.com/f"]}, {"labels": {f"{PREFIX}profile": "q"}}):
         assert apply(scene, {**generated, "metadata": metadata | change}).status == 403
     other = make_quota(labels={f"{PREFIX}profile": "p"})
