@@ -16,6 +16,7 @@ from koord.controllers.preemption_parts import Outcome
 from koord.core.device.status import Readiness as DeviceReadiness
 from koord.core.quota.profile import ProfileVerdict
 from koord.core.quota.status import REASON_IF_FALSE
+from koord.core.reservation.closed import Cause
 from koord.core.reservation.placeholders import Held
 from koord.core.topology.status import Readiness as TopologyReadiness
 from koord.reference.entries import EntryKind, list_entries
@@ -36,7 +37,7 @@ OF_OUTPUT = {
 OF_FAULTS = {
     *("RootListed", "NoNodeLayer", "UnknownParent", "TwoRoots", "TwoChildren", "NoLabel"),
     *("NoVolume", "NotForPod"),
-    *map(str, Outcome),
+    *map(str, (*Outcome, *Cause)),
 }
 """What a message says in words, and no field by its name."""
 OF_VALUES = {
