@@ -230,7 +230,8 @@ def must_gather_layer(case: Fields) -> Fields:
 
 def existing_pods(case: Fields) -> Fields:
     state = fill_state(case)
-    counts = state.plugin(Topologies).attraction.pods_by_node(case["selector"])
+    # Pods attract those of their own namespace alone; all of a case are in one.
+    counts = state.plugin(Topologies).attraction.pods_by_node(f"default/{case['selector']}")
     return {"existing": {node["name"]: counts.get(node["name"], 0) for node in case["nodes"]}}
 
 
