@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.builders import GPU
 from tests.placement.test_quotas import make_teams, team, worker
 
@@ -16,8 +17,6 @@ from koord.isolation import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
 
 def fail_on(name: str, call: Callable[..., Any], pick: Callable[..., str]) -> Callable[..., Any]:
