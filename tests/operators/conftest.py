@@ -29,6 +29,8 @@ PLAN = "operators.koordinator.sh/plan"
 GATE = "operators.koordinator.sh/placement"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 PATIENCE_SECONDS = 45.0
+LONGEST_PAUSE_SECONDS = 0.5
+"""Between two looks at what a test waits for, which cost the server and the test time."""
 SETTINGS = "device: {recoverySeconds: 2s}\n"
 """Devices are used again soon after they have failed; earlier releases do not know that."""
 
@@ -264,12 +266,14 @@ class Cluster:
     def expect(self, is_true: Callable[[], bool], what: str) -> None:
         """Wait until ``is_true`` returns true; fail with ``what``, the pods and the log."""
         deadline = time.monotonic() + self.patience
+        pause = 0.05
         while not is_true():
             if time.monotonic() > deadline:
                 tail = self.operators.log.read_text()[-3000:]
                 pods = json.dumps(self.pods(), indent=1)[:3000]
                 raise AssertionError(f"not seen: {what}\n{pods}\n{tail}")
-            time.sleep(0.05)
+            time.sleep(pause)
+            pause = min(1.2 * pause, LONGEST_PAUSE_SECONDS)
 
     def expect_bound(self, *names: str) -> None:
         self.expect(lambda: set(names) <= set(self.bound()), f"{names} are bound")

@@ -233,12 +233,12 @@ class PreemptionController:
     async def _delete(self, run: Run) -> bool:
         """Delete the victims whose turn it is; False if the preemption is cancelled."""
         run.deleted = self.clock()
-        refused = await self.evictions.evict_each(self._find_next(run))
+        pods = self._find_next(run)
+        refused = await self.evictions.evict_each(pods)
         run.deleted = self.clock()
         run.has_deleted = True
         if not refused:
-            run.announce()
-            run.announce = lambda: None
+            run.announce(pods)
             return True
         self.search.exempt(self._unit_of(pod) for pod in refused)
         await self._cancel(run, Outcome.FAILED)
@@ -263,18 +263,27 @@ class PreemptionController:
                 pods, f"{text}. It has {int(seconds)} s to save its work and end by itself."
             )
 
-    def _report(self, unit: Unit, found: Preemption, run: Run, text: str) -> None:
-        nodes = sorted({one.node for one in run.nomination.assignments})
-        considered = write_considered(found)
-        self.reporter.announce_preempting(
-            unit.pods,
-            f"preempting {run.victims} ({plural(len(found.pods), 'pod')}) to free "
-            f"{named(nodes)} (plan {run.nomination.plan_id}).{considered}",
-        )
+    def _report(
+        self, unit: Unit, found: Preemption, run: Run, text: str, deleted: Collection[Pod]
+    ) -> None:
+        """Report the deletion of victims once: those that may not go are deleted before others."""
+        new = {pod.uid for pod in deleted} - run.reported
+        considered, plan = write_considered(found), run.nomination.plan_id
+        if not run.reported:
+            nodes = sorted({assignment.node for assignment in run.nomination.assignments})
+            self.reporter.announce_preempting(
+                unit.pods,
+                f"preempting {run.victims} ({plural(len(found.pods), 'pod')}) to free "
+                f"{named(nodes)} (plan {plan}).{considered}",
+            )
+        run.reported |= new
         for victim in found.victims:
-            said = {"unit": victim.name, "pods": len(victim.pods), "by": name_of(unit)}
-            log.info("Preempted", extra={**said, "plan": run.nomination.plan_id})
-            self.reporter.announce_preempted(victim.pods, f"{text}.{considered}", by=name_of(unit))
+            pods = [pod for pod in victim.pods if pod.uid in new]
+            if pods:
+                by = name_of(unit)
+                values = {"unit": victim.name, "pods": len(pods), "by": by, "plan": plan}
+                log.info("Preempted", extra=values)
+                self.reporter.announce_preempted(pods, f"{text}.{considered}", by=by)
 
     # --- while victims terminate -----------------------------------------------------------------
 

@@ -6,7 +6,7 @@ hang come next: their owner may have done something that cannot be seen.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koord.core.patience import Patience
@@ -36,8 +36,10 @@ class Run:
     is_marked: bool = False
     is_recovered: bool = False
     """Begun by a process before; its unit may not be known to the queue yet."""
-    announce: Callable[[], None] = lambda: None
+    announce: Callable[[Collection[Pod]], None] = lambda _: None
     """Reports the deletions once they are requested."""
+    reported: set[str] = field(default_factory=set)
+    """uids of victims whose deletion is reported."""
     has_deleted: bool = False
     """Whether any victim was deleted by this process."""
     rechecked: float = float("-inf")
