@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-AT_ONCE = 5
+AT_ONCE = 4
 PARTS = {"operators": 8, "cases": 2, "manifests": 2}
 """Folders of tests that are more than one job, and how many."""
 ALONE = ("docs", "benchmarks", "kube", "model")

@@ -54,6 +54,7 @@ def test_gangs_in_a_burst(tmp_path):
 
 
 @pytest.mark.sandbox
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_scale_and_churn_in_a_small_cluster():
     with open_cluster() as cluster:

@@ -377,7 +377,7 @@ def bare_box() -> Iterator[Sandbox]:
         yield box
 
 
-@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 async def test_same_requests_get_same_answers(bare_box: Sandbox, seed: int) -> None:
     async with Client(find_credentials(str(bare_box.kubeconfig))) as client:
         model, real = ModelSide(), RealSide(client)

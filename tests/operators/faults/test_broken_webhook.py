@@ -39,6 +39,7 @@ def break_webhook(pair: ProxiedPair) -> None:
     pair.thread.do(lambda proxy: proxy.plan(is_admitted, Do.ANSWER, **how))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_broken_webhook_blocks_only_its_own_namespace(
     pair: ProxiedPair, neighbour: Cluster
