@@ -95,6 +95,8 @@ def test_one_that_a_pod_uses_goes_with_it(scene: Scene) -> None:
 
 
 def test_those_of_protected_pods_stay_and_nothing_is_promised(scene: Scene) -> None:
+    allow = "operators.koordinator.sh/allow-disable-preemptible=true"
+    scene.cluster.box.kubectl("label", "namespace", scene.cluster.namespace, allow)
     use(scene, **{"scheduling.koordinator.sh/disable-preemptible": "true"})
     scene.want()
     scene.cluster.expect(
