@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-AT_ONCE = 4
+AT_ONCE = 3
 PARTS = {"operators": 8, "cases": 2, "manifests": 2}
 """Folders of tests that are more than one job, and how many."""
 ALONE = ("docs", "benchmarks", "kube", "model")
@@ -106,7 +106,7 @@ def main(results: Path) -> int:
     runner = Runner(results)
 
     def check() -> bool:
-        if runner.run("check", ("nice", "make", "check")) == 0:
+        if runner.run("check", ("make", "check")) == 0:
             return True
         runner.end()
         return False

@@ -31,6 +31,7 @@ OF_EVERY_ROW = {
 
 
 @pytest.mark.sandbox
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_gangs_in_a_burst(tmp_path):
     file = tmp_path / "rows.json"

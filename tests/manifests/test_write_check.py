@@ -54,7 +54,7 @@ def test_status_is_not_well_while_writes_are_refused(guarded, tmp_path):
     there = ("--serviceaccount=koord-system:other", "--namespace=koord-system")
     guarded.kubectl("create", "serviceaccount", "other", "--namespace=koord-system")
     guarded.kubectl("create", "rolebinding", "other", "--role=koord-operators", *there)
-    for name in OPERATORS:
+    for name in (*OPERATORS, "eviction"):
         role = f"--clusterrole=koord-{name}"
         guarded.kubectl("create", "clusterrolebinding", f"other-{name}", role, *there)
     namespace = f"test-{secrets.token_hex(3)}"

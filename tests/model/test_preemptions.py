@@ -29,6 +29,7 @@ def crash_everywhere(seeds: range) -> int:
     return points
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_crash_at_every_write() -> None:
     assert crash_everywhere(range(IN_CI)) >= 25 * IN_CI

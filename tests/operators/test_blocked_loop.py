@@ -83,6 +83,7 @@ def pair(
     delete_lease(box)
 
 
+@pytest.mark.slow
 def test_leader_survives_a_slow_plan_but_not_an_endless_one(pair: Pair[ProbedReplica]) -> None:
     cluster, team = pair.cluster, Quotas(pair.cluster).label("team")
     leader, follower = pair.find_leader()

@@ -130,6 +130,7 @@ def apply_fault(pair: LoadedPair, fault: Fault) -> float:
     return took[0]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_follower_takes_over(pair: LoadedPair) -> None:
     lose_the_follower(pair)

@@ -227,15 +227,9 @@ def steady(box: Sandbox, roll: Roll) -> Iterator[Steady]:
 
 
 @pytest.mark.sandbox
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(signal.SIGTERM, id="stopped"),
-        # Three times until a Lease expires; kills of the current release are tested elsewhere.
-        pytest.param(signal.SIGKILL, id="killed", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def test_upgrade_and_rollback(
     box: Sandbox, roll: Roll, steady: Steady, number: signal.Signals
 ) -> None:

@@ -160,6 +160,7 @@ def judge(pair: ProxiedPair, load: Load) -> dict[str, Any]:
     return {"bindings": count_bindings(pair.cluster).total(), "pods": len(load.bound)}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_some_faults(pair: ProxiedPair, load: Load) -> None:
     for name in ("dropped-after", "410", "echoes", "503"):
