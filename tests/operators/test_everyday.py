@@ -51,7 +51,7 @@ def events_of(cluster: Cluster, kind: str, name: str) -> list[dict[str, Any]]:
 
 
 def history_of(cluster: Cluster, group: str) -> list[str]:
-    return [one["what"] for one in cluster.get_group(group)["status"].get("history", ())]
+    return [one["what"] for one in cluster.get_group(group).get("status", {}).get("history", ())]
 
 
 def explain_text(cluster: Cluster, group: str) -> str:
