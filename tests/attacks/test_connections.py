@@ -30,14 +30,14 @@ def cluster(quiet_cluster: Cluster) -> Iterator[Cluster]:
 
 
 def find_port(cluster: Cluster) -> int:
-    found: list[str] = []
+    ports: list[str] = []
 
     def is_served() -> bool:
-        found[:] = re.findall(r"Serving HTTP .*port=(\d+)", cluster.operators.log.read_text())
-        return bool(found)
+        ports[:] = re.findall(r"Serving HTTP .*port=(\d+)", cluster.operators.read_log())
+        return bool(ports)
 
     cluster.expect(is_served, "it serves HTTP")
-    return int(found[-1])
+    return int(ports[-1])
 
 
 @contextmanager

@@ -75,6 +75,7 @@ class Operators:
         command = [sys.executable, "-m", "koord", "run"]
         options = ["--kubeconfig", str(self._kubeconfig), "--config", str(self._config)]
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 [*command, *options],
                 env={**os.environ, **self.environment},
@@ -108,6 +109,10 @@ class Operators:
     def stop(self) -> int:
         """Send SIGTERM and wait; return the exit code."""
         return self._end(signal.SIGTERM)
+
+    def read_log(self) -> str:
+        """Return what the last process has logged; ``log`` has what earlier ones did, too."""
+        return self.log.read_bytes()[self._log_start :].decode()
 
     @property
     def pid(self) -> int:
