@@ -69,6 +69,7 @@ class Operators:
             f'httpAddress: "127.0.0.1:0"\n{settings}',
         )
         self.log = directory / "operators.log"
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
