@@ -55,17 +55,17 @@ def cached_by_text(
     """Cache a function of texts, up to ``most`` bytes."""
 
     def decorate(function: Callable[[Unpack[Ts]], T]) -> Callable[[Unpack[Ts]], T]:
-        known: BoundedCache[tuple[Any, ...], Any] = BoundedCache(most)
+        bounded_cache: BoundedCache[tuple[Any, ...], Any] = BoundedCache(most)
 
         @wraps(function)
         def look_up(*args: *Ts) -> T:
-            found = known.get(args, _MISSING)
+            found = bounded_cache.get(args, _MISSING)
             if found is _MISSING:
                 found = function(*args)
-                known.keep(args, found, EXPANSION * size_of(args) + size_of(found))
+                bounded_cache.keep(args, found, EXPANSION * size_of(args) + size_of(found))
             return found  # type: ignore[no-any-return]
 
-        look_up.cache_clear = known.clear  # type: ignore[attr-defined]
+        look_up.cache_clear = bounded_cache.clear  # type: ignore[attr-defined]
         return look_up
 
     return decorate

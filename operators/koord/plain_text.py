@@ -27,7 +27,7 @@ def escape_line(text: str) -> str:
     """Escape what is not printable, line breaks and tabs, too: it stays one line."""
     if text.isprintable():
         return text
-    return "".join(one if _is_shown(one) else _code(one) for one in text)
+    return "".join(name if _is_shown(name) else _code(name) for name in text)
 
 
 def is_plain(text: str) -> bool:

@@ -68,7 +68,7 @@ class DeviceFiles(Vendor):
         for file in sorted(self._folder.glob("*.json")):
             _read_file(file, read, faults)
         return Findings(
-            tuple(self._make(one) for one in read),
+            tuple(self._make(device) for device in read),
             _labels(read),
             table=_table(read),
             fault=Fault(_INVALID, "; ".join(faults)) if faults else None,
@@ -79,8 +79,8 @@ class DeviceFiles(Vendor):
         time.sleep(seconds)
         return {}
 
-    def _make(self, one: _Device) -> Found:
-        said, address = one.topology, one.topology.bus_id
+    def _make(self, device: _Device) -> Found:
+        said, address = device.topology, device.topology.bus_id
         seen = self._sysfs.place_of(normalise_address(address)) if address else Place("")
         place = Place(
             seen.bus_id,
@@ -88,7 +88,14 @@ class DeviceFiles(Vendor):
             said.numa if said.numa >= 0 else seen.numa,
             said.socket if said.socket >= 0 else seen.socket,
         )
-        return Found(GPU, one.uuid, place, _amounts(one), minor=one.minor, fault=_fault(one.status))
+        return Found(
+            GPU,
+            device.uuid,
+            place,
+            _amounts(device),
+            minor=device.minor,
+            fault=_fault(device.status),
+        )
 
 
 def _read_file(file: Path, devices: list[_Device], faults: list[str]) -> None:
@@ -108,21 +115,21 @@ def _read_file(file: Path, devices: list[_Device], faults: list[str]) -> None:
 
 def _parse(entry: bytes) -> _Device:
     """Return a device that can be reported. Raises ValueError."""
-    one = msgspec.json.decode(entry, type=_Device, strict=False)
-    if not one.uuid:
+    device = msgspec.json.decode(entry, type=_Device, strict=False)
+    if not device.uuid:
         raise ValueError("a device has no uuid")
-    if not 0 <= one.minor <= 1023:
-        raise ValueError(f"minor {one.minor} is not within 0 and 1023")
-    for amount in one.resources.values():
+    if not 0 <= device.minor <= 1023:
+        raise ValueError(f"minor {device.minor} is not within 0 and 1023")
+    for amount in device.resources.values():
         parse_quantity(amount)
-    if one.topology.bus_id:
-        normalise_address(one.topology.bus_id)
-    return one
+    if device.topology.bus_id:
+        normalise_address(device.topology.bus_id)
+    return device
 
 
-def _amounts(one: _Device) -> dict[str, str]:
+def _amounts(device: _Device) -> dict[str, str]:
     amounts = {
-        key if "/" in key else f"{PREFIX}{key}": amount for key, amount in one.resources.items()
+        key if "/" in key else f"{PREFIX}{key}": amount for key, amount in device.resources.items()
     }
     return amounts | ({GPU_MEMORY_RATIO: str(WHOLE)} if GPU_MEMORY in amounts else {})
 
@@ -139,12 +146,12 @@ def _fault(status: _Status) -> Fault | None:
 
 def _labels(devices: list[_Device]) -> dict[str, str]:
     said = {
-        VENDOR_LABEL: {one.vendor for one in devices},
-        MODEL_LABEL: {normalise_model(one.model) for one in devices},
+        VENDOR_LABEL: {device.vendor for device in devices},
+        MODEL_LABEL: {normalise_model(device.model) for device in devices},
         POLICY: {
-            "Honor" if any(one.topology.must_honor_partition for one in devices) else "Prefer"
-            for one in devices
-            if one.topology.p2p_links
+            "Honor" if any(device.topology.must_honor_partition for device in devices) else "Prefer"
+            for device in devices
+            if device.topology.p2p_links
         },
     }
     return {key: make_label(*values) for key, values in said.items() if len(values) == 1}
@@ -152,11 +159,11 @@ def _labels(devices: list[_Device]) -> dict[str, str]:
 
 def _table(devices: list[_Device]) -> dict[str, list[dict[str, Any]]]:
     """Return the sets of devices that are linked with each other, as the vendor says."""
-    known = {one.minor for one in devices}
+    known = {device.minor for device in devices}
     sets = {
-        (tuple(sorted({one.minor, *_peers(link)})), link.type)
-        for one in devices
-        for link in one.topology.p2p_links
+        (tuple(sorted({device.minor, *_peers(link)})), link.type)
+        for device in devices
+        for link in device.topology.p2p_links
     }
     table: dict[str, list[dict[str, Any]]] = {}
     for minors, kind in sorted(sets):

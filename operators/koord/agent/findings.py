@@ -76,8 +76,10 @@ def join(parts: Iterable[Findings]) -> Findings:
     every = list(parts)
     devices: dict[tuple[str, int | str], Found] = {}
     for part in every:
-        for one in part.devices:
-            devices.setdefault((one.kind, one.id if one.minor is None else one.minor), one)
+        for device in part.devices:
+            devices.setdefault(
+                (device.kind, device.id if device.minor is None else device.minor), device
+            )
     return Findings(
         devices=tuple(devices.values()),
         labels={key: value for part in every for key, value in part.labels.items()},

@@ -50,9 +50,9 @@ class DeviceAgent:
         return findings
 
     def _note(self, findings: Findings) -> None:
-        missing = self._reported - {one.id for one in findings.devices}
+        missing = self._reported - {device.id for device in findings.devices}
         faults = dict.fromkeys(missing, findings.fault or MISSING)
-        faults |= {one.id: one.fault for one in findings.devices if one.fault}
+        faults |= {device.id: device.fault for device in findings.devices if device.fault}
         self.health.note(faults, time.monotonic())
 
     def make(

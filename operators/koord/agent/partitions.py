@@ -48,7 +48,7 @@ def propose(
     graph = make_graph(gpus, links)
     if not graph.edges:
         return {}
-    order = [one.minor for one in sorted(gpus, key=_place) if one.minor is not None]
+    order = [gpu.minor for gpu in sorted(gpus, key=_place) if gpu.minor is not None]
     found: dict[tuple[int, ...], int] = {(minor,): 1 for minor in sorted(order)}
     for component in nx.connected_components(graph):
         part = graph.subgraph(component)

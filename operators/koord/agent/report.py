@@ -26,13 +26,13 @@ def make_device(
 
     ``before`` is the object as it is, empty if there is none.
     """
-    known = {one["id"]: one for one in _entries_of(before) if one.get("id")}
+    known = {entry["id"]: entry for entry in _entries_of(before) if entry.get("id")}
     listed = [
         _make_entry(one, minor, known.get(one.id, {}), faults.get(one.id), now)
         for one, minor in _number(findings.devices, known)
     ]
     taken = {(one["type"], one["minor"]) for one in listed}
-    found = {one.id for one in findings.devices}
+    found = {device.id for device in findings.devices}
     lost = [
         one
         for name, one in known.items()
@@ -65,22 +65,22 @@ def _table_of(device: _Object) -> str:
 
 
 def _make_table(findings: Findings) -> str:
-    gpus = [one for one in findings.devices if one.kind == GPU]
+    gpus = [device for device in findings.devices if device.kind == GPU]
     table = findings.table or propose(gpus, findings.links)
     return json.dumps(table, separators=(",", ":")) if table else ""
 
 
 def ids_of(device: _Object) -> set[str]:
     """Return the ids of the devices that an object lists."""
-    return {one["id"] for one in _entries_of(device) if one.get("id")}
+    return {entry["id"] for entry in _entries_of(device) if entry.get("id")}
 
 
 def known_faults(device: _Object) -> dict[str, Fault]:
     """Return what was wrong with devices when they were reported, by id."""
     return {
-        one["id"]: Fault(condition["reason"], condition["message"])
-        for one in _entries_of(device)
-        if one.get("id") and (condition := _condition(one)) and condition["status"] != "True"
+        entry["id"]: Fault(condition["reason"], condition["message"])
+        for entry in _entries_of(device)
+        if entry.get("id") and (condition := _condition(entry)) and condition["status"] != "True"
     }
 
 
@@ -93,16 +93,16 @@ def _number(
 ) -> Iterator[tuple[Found, int]]:
     """Yield each device with its minor: its own, its previous one, or the lowest that is free."""
     taken = {(one["type"], one["minor"]) for one in known.values()}
-    taken |= {(one.kind, one.minor) for one in devices if one.minor is not None}
-    for one in devices:
-        if one.minor is not None:
-            yield one, one.minor
-        elif one.id in known:
-            yield one, known[one.id]["minor"]
+    taken |= {(device.kind, device.minor) for device in devices if device.minor is not None}
+    for device in devices:
+        if device.minor is not None:
+            yield device, device.minor
+        elif device.id in known:
+            yield device, known[device.id]["minor"]
         else:
-            minor = next(n for n in range(len(taken) + 1) if (one.kind, n) not in taken)
-            taken.add((one.kind, minor))
-            yield one, minor
+            minor = next(n for n in range(len(taken) + 1) if (device.kind, n) not in taken)
+            taken.add((device.kind, minor))
+            yield device, minor
 
 
 def _make_entry(
@@ -147,4 +147,4 @@ def _make_condition(before: _Object, fault: Fault | None, now: str) -> dict[str,
 
 def _condition(entry: _Object) -> _Object:
     conditions = entry.get("conditions") or ()
-    return next((one for one in conditions if one["type"] == HEALTHY), {})
+    return next((condition for condition in conditions if condition["type"] == HEALTHY), {})

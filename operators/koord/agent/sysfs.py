@@ -66,7 +66,7 @@ class Sysfs:
         )
 
     def _addresses(self) -> list[str]:
-        return sorted(one.name for one in (self.root / "bus/pci/devices").glob("*"))
+        return sorted(path.name for path in (self.root / "bus/pci/devices").glob("*"))
 
     def _device(self, address: str) -> Path:
         return self.root / "bus/pci/devices" / address

@@ -234,7 +234,13 @@ JSON_ANNOTATIONS: Final = tuple(_DEFINED)
 def find_problems(
     annotations: Mapping[str, str], *, unknown_fields: UnknownFields = "ignore"
 ) -> tuple[Problem, ...]:
-    found = (one.read(annotations, unknown_fields=unknown_fields) for one in JSON_ANNOTATIONS)
+    found = (
+        json_annotation.read(annotations, unknown_fields=unknown_fields)
+        for json_annotation in JSON_ANNOTATIONS
+    )
     return tuple(
-        problem for one in found if isinstance(one, InvalidObject) for problem in one.problems
+        problem
+        for invalid in found
+        if isinstance(invalid, InvalidObject)
+        for problem in invalid.problems
     )

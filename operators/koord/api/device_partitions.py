@@ -48,29 +48,29 @@ class PartitionTableResult:
 
 def parse_partitions(annotations: Mapping[str, str]) -> PartitionTableResult:
     """Read the partition table among the annotations of a Device."""
-    found = GPU_PARTITIONS.read(annotations)
-    if found is None:
+    invalid = GPU_PARTITIONS.read(annotations)
+    if invalid is None:
         return PartitionTableResult(None)
-    if isinstance(found, InvalidObject):
-        return PartitionTableResult(None, found.problems)
+    if isinstance(invalid, InvalidObject):
+        return PartitionTableResult(None, invalid.problems)
     table: dict[int, list[PartitionEntry]] = {}
     problems: list[Problem] = []
     left = MAX_PARTITIONS
-    for key, partitions in found.items():
+    for key, partitions in invalid.items():
         size, at = _parse_size(key), (*_AT, cut(key))
         if not size:
             message = f"must be a number of GPUs from 1 to {MAX_GPUS}, in quotes"
             problems.append(Problem(format_field(at), "", message))
             continue
-        for index, one in enumerate(partitions[:left]):
-            fault = _find_fault(size, one)
+        for index, partition in enumerate(partitions[:left]):
+            fault = _find_fault(size, partition)
             if fault:
                 field = format_field((*at, index, "minors"))
-                problems.append(Problem(field, cut(str(one.minors)), fault))
+                problems.append(Problem(field, cut(str(partition.minors)), fault))
             else:
-                table.setdefault(size, []).append(_make_entry(one))
+                table.setdefault(size, []).append(_make_entry(partition))
         left -= min(left, len(partitions))
-    if sum(map(len, found.values())) > MAX_PARTITIONS:
+    if sum(map(len, invalid.values())) > MAX_PARTITIONS:
         message = f"has more than {MAX_PARTITIONS} partitions; only these count"
         problems.append(Problem(format_field(_AT), "", message))
     usable = {size: tuple(table[size]) for size in sorted(table)}

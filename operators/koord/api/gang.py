@@ -357,22 +357,22 @@ class _Reader:
         return listed
 
     def _sub_groups(self) -> SubGroups | None:
-        found = self._read(SUB_GROUPS)
-        if found is None:
+        sub_groups = self._read(SUB_GROUPS)
+        if sub_groups is None:
             return None
         key, text = operators.SUB_GROUPS, self._annotations[operators.SUB_GROUPS]
-        if problem := _find_tree_fault(found):
+        if problem := _find_tree_fault(sub_groups):
             self._report(key, text, problem, "none")
             return None
-        if excess := _find_excess(found):
+        if excess := _find_excess(sub_groups):
             self._report(key, text, *excess)
-        return found
+        return sub_groups
 
     def _read(self, annotation: JsonAnnotation[T]) -> T | None:
-        found = annotation.read(self._annotations)
-        if not isinstance(found, InvalidObject):
-            return found
-        text, first = self._annotations[annotation.key], found.problems[0]
+        invalid = annotation.read(self._annotations)
+        if not isinstance(invalid, InvalidObject):
+            return invalid
+        text, first = self._annotations[annotation.key], invalid.problems[0]
         within = first.field.partition("]")[2].removeprefix(".")
         problem = f"{within}: {first.message}" if within else first.message
         self._report(annotation.key, text, problem, "none")
@@ -382,26 +382,30 @@ class _Reader:
         self.bad.append(BadSetting(key, cut(value), problem, in_force))
 
 
-def _find_tree_fault(found: SubGroups) -> str:
+def _find_tree_fault(sub_groups: SubGroups) -> str:
     """Return why sub-groups are not a tree below their gang; empty if they are."""
-    names = [one.name for one in found.groups]
+    names = [group.name for group in sub_groups.groups]
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         return f'names "{twice}" twice'
     known = {"", *names}
-    if stray := next((one.parent for one in found.groups if one.parent not in known), ""):
+    if stray := next(
+        (group.parent for group in sub_groups.groups if group.parent not in known), ""
+    ):
         return f'names "{stray}" as a parent, and has no such sub-group'
     reached = {""}
     for _ in range(MAX_LEVELS):
-        reached |= {one.name for one in found.groups if one.parent in reached}
+        reached |= {group.name for group in sub_groups.groups if group.parent in reached}
     stray = next((name for name in names if name not in reached), "")
     problem = f"has more than {MAX_LEVELS} parents above it, or they lead in a circle"
     return f'"{stray}" {problem}' if stray else ""
 
 
-def _find_excess(found: SubGroups) -> tuple[str, str] | None:
+def _find_excess(sub_groups: SubGroups) -> tuple[str, str] | None:
     """Return which sub-group needs more complete ones than it has, and how many it has."""
-    below = Counter(one.parent for one in found.groups)
-    minimums = {"": found.min_sub_groups} | {one.name: one.min_sub_groups for one in found.groups}
+    below = Counter(group.parent for group in sub_groups.groups)
+    minimums = {"": sub_groups.min_sub_groups} | {
+        group.name: group.min_sub_groups for group in sub_groups.groups
+    }
     for name, count in minimums.items():
         if count is not None and count > below[name]:
             group = f'"{name}"' if name else "the gang"

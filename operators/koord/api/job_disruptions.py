@@ -71,4 +71,4 @@ def _names_disruption(job: Mapping[str, Any]) -> bool:
     """Whether a rule is about evictions, whatever it does."""
     rules = to_list(to_map(job.get(POLICY)).get("rules"))
     conditions = (one for rule in rules for one in to_list(to_map(rule).get("onPodConditions")))
-    return any(to_map(one).get("type") == _DISRUPTION for one in conditions)
+    return any(to_map(condition).get("type") == _DISRUPTION for condition in conditions)

@@ -144,17 +144,17 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
         yield from _check_pods(document)
         yield from find_resource_problems(document)
         return
-    found = parse(resource, document, unknown_fields="forbid")
-    if isinstance(found, InvalidObject):
-        yield from found.problems
+    pod_group = parse(resource, document, unknown_fields="forbid")
+    if isinstance(pod_group, InvalidObject):
+        yield from pod_group.problems
     yield from find_resource_problems(document)
-    named = parse(_Metadata, document) if isinstance(found, InvalidObject) else found
+    named = parse(_Metadata, document) if isinstance(pod_group, InvalidObject) else pod_group
     if isinstance(named, InvalidObject):
         return
     yield from find_problems(named.metadata.annotations, unknown_fields="forbid")
     yield from _find_misspelled(named.metadata)
-    if isinstance(found, PodGroup):
-        meta, spec = found.metadata, found.spec
+    if isinstance(pod_group, PodGroup):
+        meta, spec = pod_group.metadata, pod_group.spec
         _, bad = gang.parse_pod_group_settings(
             f"{meta.namespace}/{meta.name}",
             spec.min_member,
@@ -165,16 +165,18 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
 
 
 def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
-    found = parse(_Metadata, document)
-    if isinstance(found, InvalidObject):
-        problems: tuple[Problem, ...] = found.problems
+    invalid = parse(_Metadata, document)
+    if isinstance(invalid, InvalidObject):
+        problems: tuple[Problem, ...] = invalid.problems
     else:
-        meta = found.metadata
+        meta = invalid.metadata
         pod = gang.parse_pod_gang(meta.namespace, meta.labels, meta.annotations)
         in_json = find_problems(meta.annotations, unknown_fields="forbid")
         index = gang.parse_topology_index(meta.annotations.get(NETWORK_TOPOLOGY_INDEX))
         settings = (*(pod.bad if pod else ()), index)
-        bad = (_make_problem(one) for one in settings if isinstance(one, gang.BadSetting))
+        bad = (
+            _make_problem(setting) for setting in settings if isinstance(setting, gang.BadSetting)
+        )
         problems = (*in_json, *bad, *_find_misspelled(meta))
     for problem in problems:
         yield Problem(at + problem.field, problem.value, problem.message)
@@ -191,9 +193,11 @@ def _make_problem(bad: gang.BadSetting) -> Problem:
 
 
 def _find_misspelled(meta: ObjectMeta) -> Iterator[Problem]:
-    for one in find_misspelled_keys(meta.labels, meta.annotations):
-        where = "labels" if one.key in meta.labels else "annotations"
-        yield Problem(format_field(("metadata", where, one.key)), "", one.problem)
+    for misspelled_key in find_misspelled_keys(meta.labels, meta.annotations):
+        where = "labels" if misspelled_key.key in meta.labels else "annotations"
+        yield Problem(
+            format_field(("metadata", where, misspelled_key.key)), "", misspelled_key.problem
+        )
 
 
 def _is_ours(group: str, document: Mapping[Any, Any]) -> bool:

@@ -50,20 +50,22 @@ def find_capacity_problems(
 
 def _not_in(files: Files, known: Known | None) -> Iterator[Quota]:
     """Yield the quotas of the cluster that the files do not replace."""
-    yield from (one for one in (known.limits if known else ()) if one.name not in files.quotas)
+    yield from (
+        limit for limit in (known.limits if known else ()) if limit.name not in files.quotas
+    )
 
 
 def _check_claims(files: Files, limits: list[Quota]) -> Iterator[tuple[int, Problem]]:
     """Two quotas of one tree, which share their nodes, cannot have the same namespace."""
-    by_name = {one.name: one for one in limits}
-    for one in files.limits:
-        for namespace in one.namespaces:
+    by_name = {limit.name: limit for limit in limits}
+    for limit in files.limits:
+        for namespace in limit.namespaces:
             owner = next(
                 (
                     other.name
                     for other in limits
-                    if other.name != one.name
-                    and _tree_of(other, by_name) == _tree_of(one, by_name)
+                    if other.name != limit.name
+                    and _tree_of(other, by_name) == _tree_of(limit, by_name)
                     and namespace in other.namespaces
                 ),
                 "",
@@ -74,12 +76,12 @@ def _check_claims(files: Files, limits: list[Quota]) -> Iterator[tuple[int, Prob
                     "two, the one that was there first has it"
                 )
                 field = format_field(("metadata", "annotations", quota.NAMESPACES))
-                yield one.at, Problem(field, namespace, text)
+                yield limit.at, Problem(field, namespace, text)
 
 
-def _tree_of(one: Quota, by_name: Mapping[str, Quota]) -> str:
+def _tree_of(quota: Quota, by_name: Mapping[str, Quota]) -> str:
     """Return the id of a quota's tree, or the name of a quota that stands for it."""
-    for at in walk_up(one, lambda each: each.name, lambda each: by_name.get(each.parent)):
+    for at in walk_up(quota, lambda each: each.name, lambda each: by_name.get(each.parent)):
         if at.tree or at.is_root or not at.parent:
             return at.tree or (at.name if at.is_root else "")
         if at.parent not in by_name:
@@ -161,13 +163,13 @@ def _list_units(files: Files) -> Iterator[tuple[int, str, list[Pods], int]]:
     """Yield document, field, pods, and how many of them start together."""
     for (namespace, name), (at, minimum) in files.groups.items():
         members = [
-            one for one in files.pods if _group_of(one) == name and one.namespace == namespace
+            pod for pod in files.pods if _group_of(pod) == name and pod.namespace == namespace
         ]
         if members:
             yield at, "spec.minMember", members, max(minimum, 1)
-    for one in files.pods:
-        if not _group_of(one):
-            yield one.at, f"{one.prefix}spec", [one], 1
+    for pod in files.pods:
+        if not _group_of(pod):
+            yield pod.at, f"{pod.prefix}spec", [pod], 1
 
 
 def _group_of(pods: Pods) -> str:
@@ -176,7 +178,7 @@ def _group_of(pods: Pods) -> str:
 
 def _add_up_least(members: list[Pods], count: int) -> dict[str, int]:
     """Return what ``count`` of these pods ask for at least, whichever they are."""
-    asked = [(_ask(one), one.count or count) for one in members]
+    asked = [(_ask(member), member.count or count) for member in members]
     total = {}
     for name in {name for each, _ in asked for name in each}:
         left, amount = count, 0
@@ -191,8 +193,8 @@ def _find_quota(pods: Pods, limits: list[Quota]) -> Quota | None:
     """Return the quota of pods, where one rule alone says so."""
     label = str(to_map(pods.meta.get("labels")).get(quota.NAME) or "")
     if label:
-        return next((one for one in limits if one.name == label), None)
-    own = [one for one in limits if one.name == one.namespace == pods.namespace]
-    listed = [one for one in limits if pods.namespace in one.namespaces]
+        return next((limit for limit in limits if limit.name == label), None)
+    own = [limit for limit in limits if limit.name == limit.namespace == pods.namespace]
+    listed = [limit for limit in limits if pods.namespace in limit.namespaces]
     found = own or listed
     return found[0] if len(found) == 1 else None

@@ -119,7 +119,7 @@ def _read_quota(at: int, name: str, namespace: str, document: Mapping[Any, Any])
         read = load_json(text) if isinstance(text, str) else ()
     except (ValueError, RecursionError):
         read = ()
-    namespaces = tuple(one for one in to_list(read) if isinstance(one, str))
+    namespaces = tuple(name for name in to_list(read) if isinstance(name, str))
     most = to_amounts(to_map(document.get("spec")).get("max"))
     is_root = labels.get(quota.IS_ROOT) == "true"
     return Quota(name, namespace, tree, namespaces, most, at, parent, is_root)

@@ -124,9 +124,10 @@ def _find_shortened(name: str, prefix: str) -> str:
 def _find_alike(prefix: str) -> tuple[str, ...]:
     """Return our prefixes of about the same length that begin or end alike: a cheap test."""
     return tuple(
-        one
-        for one in (*_PREFIXES, *_NAMES)
-        if abs(len(one) - len(prefix)) <= 2 and (one[:3] == prefix[:3] or one[-3:] == prefix[-3:])
+        name
+        for name in (*_PREFIXES, *_NAMES)
+        if abs(len(name) - len(prefix)) <= 2
+        and (name[:3] == prefix[:3] or name[-3:] == prefix[-3:])
     )
 
 
@@ -136,7 +137,7 @@ def _find_nearest_prefix(prefix: str) -> str:
     known = _find_alike(prefix)
     if prefix in known:
         return prefix
-    alike = {one: _similarity(prefix, one) for one in known}
+    alike = {name: _similarity(prefix, name) for name in known}
     nearest = max(alike, key=lambda one: alike[one], default="")
     return nearest if nearest and alike[nearest] >= _MIN_SIMILARITY else ""
 

@@ -197,7 +197,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         return Explanation(target, PlacementState.ENDED)
     if pod is None:
         raise TargetNotFoundError(
-            describe_missing(reading, target, (one.key for one in state.pods.values()))
+            describe_missing(reading, target, (pod.key for pod in state.pods.values()))
         )
     explanation = explain_pod(state, pod, Scoring(), reading.reclaim)
     reason = keep_known(explanation.reason, reading, target.namespace)
@@ -278,7 +278,11 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
 def _find_degraded(state: ClusterState, key: GangKey, now: float) -> Reason | None:
     """Return why a started gang is below its minimum; None if it is not."""
     conditions = observe(state.gangs, key, now).conditions
-    degraded = (one for one in conditions if one[0] is ConditionType.DEGRADED and one[1])
+    degraded = (
+        condition
+        for condition in conditions
+        if condition[0] is ConditionType.DEGRADED and condition[1]
+    )
     return next((reason for _, _, reason in degraded), None)
 
 
@@ -311,7 +315,7 @@ def _advice_of(state: ClusterState, reason: Reason) -> tuple[str, ...]:
 
 
 def _has_foreign_members(reason: Reason | None) -> bool:
-    return isinstance(reason, MissingMembers) and any(one.strangers for one in reason.gangs)
+    return isinstance(reason, MissingMembers) and any(gang.strangers for gang in reason.gangs)
 
 
 def _advise_foreign(pod: Pod, sighting: Sighting) -> tuple[str, ...]:
@@ -340,8 +344,10 @@ def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
         return None
     counts = tuple(count for count in count_members(book, key) if book.spec(count.gang))
     counts += tuple(
-        GangCount(f"{key}/{one.name}", one.present, one.min_member)
-        for one in first_incomplete(count_sub_groups(book, key), _MOST_SUB_GROUPS)
+        GangCount(
+            f"{key}/{sub_group_count.name}", sub_group_count.present, sub_group_count.min_member
+        )
+        for sub_group_count in first_incomplete(count_sub_groups(book, key), _MOST_SUB_GROUPS)
     )
     status = observe(book, key, now)
     ignored = () if spec is None else spec.bad_values

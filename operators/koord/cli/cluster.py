@@ -216,10 +216,10 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
             quotas = cast("QuotaTranslator", translators[QUOTAS])
             statuses = {one.name: quotas.status_of(one.uid) or {} for one in values[QUOTAS]}
             leader = await leading
-            said = None if leader is None else leader.report
+            leader_report = None if leader is None else leader.report
             state = ClusterState(
-                compat=compat or (said is not None and said.compat),
-                quota_options=_find_quota_options(said, statuses.values()),
+                compat=compat or (leader_report is not None and leader_report.compat),
+                quota_options=_find_quota_options(leader_report, statuses.values()),
                 hooks=load_hooks(),
             )
             for kind, found in reversed(values.items()):
@@ -242,8 +242,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         reader.sighting,
         tuple(reader.gaps),
         reader.rejected,
-        _find_reclaim(said, statuses),
-        None if said is None else said.preemption,
+        _find_reclaim(leader_report, statuses),
+        None if leader_report is None else leader_report.preemption,
         _are_hooked(statuses.values()),
         tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
         leader,
@@ -415,9 +415,9 @@ class _Reader:
                 self._note_report(value.pod.key, _see(cast("WireReservation", item)).conditions)
 
     def _note_report(self, pod: str, conditions: Mapping[str, Condition]) -> None:
-        found = conditions.get(operators.PLACED) or conditions.get(SCHEDULED)
-        if found is not None and found.status == "False":
-            self.reports[pod] = make_report(found)
+        condition = conditions.get(operators.PLACED) or conditions.get(SCHEDULED)
+        if condition is not None and condition.status == "False":
+            self.reports[pod] = make_report(condition)
 
 
 _Seen: TypeAlias = WirePod | WirePodGroup | WireReservation
@@ -429,7 +429,10 @@ _WIRE: Final[Mapping[TargetKind, type[_Seen]]] = {
 
 
 def _see(wire: _Seen) -> Sighting:
-    owners = tuple(f"{one.kind}/{one.name}" for one in wire.metadata.owner_references or ())
+    owners = tuple(
+        f"{owner_reference.kind}/{owner_reference.name}"
+        for owner_reference in wire.metadata.owner_references or ()
+    )
     if isinstance(wire, WirePod):
         conditions = wire.status.conditions or []
         slips = tuple(

@@ -124,12 +124,12 @@ def warn(message: str) -> None:
 
 def find_similar(name: str, names: Iterable[str]) -> list[str]:
     """Return names that may be meant, whatever their case: like it, or of the same beginning."""
-    known = {one.lower(): one for one in sorted(names)}
+    known = {name.lower(): name for name in sorted(names)}
     typed = name.lower()
     stem = typed.rpartition("-")[0] or typed
-    begun = (one for one in known if one == stem or one.startswith(f"{stem}-"))
+    begun = (name for name in known if name == stem or name.startswith(f"{stem}-"))
     close = get_close_matches(typed, known, MAX_SUGGESTIONS) or begun
-    return [known[one] for one, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
+    return [known[name] for name, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
 
 
 def suggest(name: str, names: Iterable[str]) -> str:

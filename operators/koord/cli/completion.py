@@ -40,4 +40,4 @@ async def _list_names(kind: str, namespace: str, kubeconfig: str, context: str) 
         if kind in _IN_NAMESPACES:
             path = path_in(path, namespace or access.namespace)
         page = await client.get(path, ObjectList[Identified], {"limit": str(MAX_NAMES)})
-    return sorted({one.metadata.name for one in page.items or ()})
+    return sorted({item.metadata.name for item in page.items or ()})

@@ -64,15 +64,15 @@ def list_nodes(found: list[tuple[DeviceReport, DeviceStatus]]) -> Iterator[Rende
         right=("HEALTHY", "FREE", "SHARED", "LARGEST", "PODS"),
     )  # fmt: skip
     for report, status in found:
-        for kind, one in status.counts.items():
+        for kind, count in status.counts.items():
             pods = {holder.uid for holder in status.holders if holder.kind == kind}
             largest = str(status.largest) if kind == GPU else ""
             table.add_row(
                 report.node,
                 kind,
-                f"{one.healthy}/{one.total}",
-                str(one.free),
-                str(one.shared),
+                f"{count.healthy}/{count.total}",
+                str(count.free),
+                str(count.shared),
                 largest,
                 str(len(pods)),
                 str(status.readiness),
@@ -82,7 +82,7 @@ def list_nodes(found: list[tuple[DeviceReport, DeviceStatus]]) -> Iterator[Rende
 
 def draw_node(report: DeviceReport, status: DeviceStatus) -> Iterator[RenderableType]:
     """Draw the devices of a node by NUMA node and PCIe switch."""
-    states = {(one.kind, one.minor): one for one in status.devices}
+    states = {(device.kind, device.minor): device for device in status.devices}
     root = Tree(Text(f"{report.node}: {status.describe()}", "bold"))
     branches: dict[tuple[int, str], Tree] = {}
     placed = sorted(

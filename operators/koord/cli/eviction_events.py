@@ -47,8 +47,8 @@ async def find_of_pod(client: Client, namespace: str, name: str) -> EvictionEven
 
 async def find_of_pods(client: Client, namespace: str, prefix: str) -> EvictionEvent | None:
     """Return the last eviction of a pod whose name begins so."""
-    pages = await asyncio.gather(*(_read(client, namespace, f"reason={one}") for one in _WHAT))
-    found = (one for page in pages for one in page if one.pod.startswith(prefix))
+    pages = await asyncio.gather(*(_read(client, namespace, f"reason={name}") for name in _WHAT))
+    found = (event for page in pages for event in page if event.pod.startswith(prefix))
     return max(found, default=None)
 
 
@@ -60,10 +60,10 @@ async def _read(client: Client, namespace: str, selector: str) -> Iterable[Evict
         return ()
     return [
         EvictionEvent(
-            when.timestamp(), one.involved_object.name, one.reason, cut(one.message.rstrip("."))
+            when.timestamp(), item.involved_object.name, item.reason, cut(item.message.rstrip("."))
         )
-        for one in page.items or ()
-        if one.reason in _WHAT and (when := one.when) is not None
+        for item in page.items or ()
+        if item.reason in _WHAT and (when := item.when) is not None
     ]
 
 

@@ -303,8 +303,8 @@ def _make_history(episodes: Sequence[Episode], now: float) -> Iterator[Renderabl
         yield "Nothing is known to have happened to it."
         return
     table = make_table("AGO", "WHAT", "WHY", "FOR", right=("AGO",))
-    for one in reversed(episodes):
-        table.add_row(format_age(now - one.time), one.what, one.why, one.by)
+    for episode in reversed(episodes):
+        table.add_row(format_age(now - episode.time), episode.what, episode.why, episode.by)
     yield table
 
 
@@ -340,10 +340,10 @@ def _compare_report(answer: Explanation, now: float) -> Iterator[str]:
     yield f"The operators {does}{since}: {said.reason}: {said.message}"
 
 
-def _compare_numbers(own: Explained, said: Reported) -> str | None:
+def _compare_numbers(own: Explained, reported: Reported) -> str | None:
     """Return which numbers of the same text differ; None if more than numbers does."""
-    here, there = _NUMBER.split(own.message), _NUMBER.split(said.message)
-    if own.reason.code != said.reason or here[::2] != there[::2]:
+    here, there = _NUMBER.split(own.message), _NUMBER.split(reported.message)
+    if own.reason.code != reported.reason or here[::2] != there[::2]:
         return None
     pairs = dict.fromkeys(zip(there[1::2], here[1::2], strict=True))
     return named([f"{theirs} instead of {ours}" for theirs, ours in pairs if ours != theirs])

@@ -81,7 +81,7 @@ async def _find(namespace: str, name: str, kubeconfig: str, context: str) -> Nam
         where = namespace or access.namespace
         kinds = list(_KINDS)
         found = await asyncio.gather(*(_find_one(client, kind, where, name) for kind in kinds))
-        named = [one for one in found if one is not None]
+        named = [named for named in found if named is not None]
         if not namespace and not any(one.kind == "quota" for one in named):
             named += await _find_quota(client, name)
         if not named:
@@ -109,10 +109,10 @@ async def _find_one(client: Client, kind: str, namespace: str, name: str) -> Nam
 async def _find_quota(client: Client, name: str) -> list[Named]:
     """Return the quota of this name, wherever it is: people know it by its name alone."""
     try:
-        every = await client.get(QUOTAS.path, ObjectList[Identified])
+        objects = await client.get(QUOTAS.path, ObjectList[Identified])
     except (NotFound, Forbidden):
         return []
-    found = (one.metadata for one in every.items or () if one.metadata.name == name)
+    found = (item.metadata for item in objects.items or () if item.metadata.name == name)
     return [Named("quota", meta.namespace, name) for meta in found]
 
 
@@ -124,11 +124,11 @@ async def _join_those_of_one_gang(client: Client, named: list[Named]) -> list[Na
     return list(kept.values())
 
 
-async def _find_meant(client: Client, one: Named) -> Target | Named:
-    stands_for = _KINDS[one.kind].stands_for
+async def _find_meant(client: Client, named: Named) -> Target | Named:
+    stands_for = _KINDS[named.kind].stands_for
     if stands_for is None:
-        return one
-    asked = Target(stands_for, one.namespace, one.name)
+        return named
+    asked = Target(stands_for, named.namespace, named.name)
     try:
         return (await find_target(client, asked, time.time())).target
     except TargetNotFoundError:  # a workload without pods
@@ -140,10 +140,10 @@ async def _fail_unknown(client: Client, namespace: str, name: str) -> None:
     for kind in ("job", "podgroup", "pod"):
         try:
             path = path_in(_KINDS[kind].path, namespace)
-            every = await client.get(path, ObjectList[Identified], _SOME)
+            objects = await client.get(path, ObjectList[Identified], _SOME)
         except (NotFound, Forbidden):
             continue
-        known |= {one.metadata.name for one in every.items or ()}
+        known |= {item.metadata.name for item in objects.items or ()}
     kinds = find_similar(namespace, _KINDS)
     meant = f"; did you mean {kinds[0]}/{name}?" if kinds else suggest(name, known)
     fail(

@@ -48,7 +48,7 @@ def find_hints(
         case MissingPodGroup(gang):
             hints = _find_pod_group(state, gang)
         case MissingMembers(gangs):
-            hints = (hint for one in gangs for hint in _find_members(state, one, tuple(ignored)))
+            hints = (hint for gang in gangs for hint in _find_members(state, gang, tuple(ignored)))
         case InsufficientNodes():
             hints = _find_on_nodes(state, reason)
         case ReportedReason(code=KeptForReplacements.code):
@@ -66,7 +66,9 @@ def find_gate_hints(state: ClusterState, reason: Reason) -> tuple[str, ...]:
         case WaitingForForeignGate(_, gates):
             return hint_at_gates(gates)
         case MissingMembers(gangs):
-            members = (pod for one in gangs for pod in state.gangs.members(one.gang).values())
+            members = (
+                pod for gang_count in gangs for pod in state.gangs.members(gang_count.gang).values()
+            )
             waiting = (pod for pod in members if pod.is_alive and not pod.node)
             return hint_at_gates(sorted({gate for pod in waiting for gate in pod.foreign_gates}))
         case _:
@@ -135,7 +137,7 @@ def _find_members(
         have = "pod of the namespace has" if number == 1 else "pods of the namespace have"
         yield f"{number} {have} the key {key.key}, which {key.problem}."
     loose = [pod for pod in state.pods.values() if pod.namespace == namespace and pod.gang is None]
-    owners = Counter((one.kind, one.name) for pod in loose for one in pod.owners)
+    owners = Counter((owner.kind, owner.name) for pod in loose for owner in pod.owners)
     of_name = {kind: number for (kind, owner), number in owners.items() if owner == name}
     for kind, number in of_name.items():
         template = f"its template lacks the label {keys.POD_GROUP}: {name}"

@@ -49,39 +49,41 @@ class JobState:
     has_failed: bool = False
 
 
-async def read_job(client: Client, asked: Target, now: float, *, has_pods: bool) -> JobState | None:
+async def read_job(
+    client: Client, target: Target, now: float, *, has_pods: bool
+) -> JobState | None:
     """Read the Job; None if there is none, but pods of it. Raises ``TargetNotFoundError``."""
-    path = path_in(_JOBS, asked.namespace)
+    path = path_in(_JOBS, target.namespace)
     try:
-        job = await client.get(f"{path}/{asked.name}", Job)
+        job = await client.get(f"{path}/{target.name}", Job)
     except (Forbidden, NotFound) as error:
         if has_pods:
             return None
         if isinstance(error, Forbidden):
-            raise KubeError(_tell_forbidden(asked)) from error
+            raise KubeError(_tell_forbidden(target)) from error
         raise TargetNotFoundError(
-            f"there is no Job {asked.name} in namespace {asked.namespace}"
-            f"{await _suggest(client, path, asked.name)}"
+            f"there is no Job {target.name} in namespace {target.namespace}"
+            f"{await _suggest(client, path, target.name)}"
         ) from error
     event = None
     if job.find(*_FAILED) is not None or (job.is_active and (job.status.failed or not has_pods)):
-        event = await find_of_pods(client, asked.namespace, f"{asked.name}-")
+        event = await find_of_pods(client, target.namespace, f"{target.name}-")
     return describe_job(job, event, now)
 
 
-def _tell_forbidden(asked: Target) -> str:
+def _tell_forbidden(target: Target) -> str:
     return (
-        f"Job {asked.key} has no pods, and you may not get jobs.batch (the ClusterRole koord-user "
+        f"Job {target.key} has no pods, and you may not get jobs.batch (the ClusterRole koord-user "
         "has the right): whether it exists, is suspended or has failed is not known"
     )
 
 
 async def _suggest(client: Client, path: str, name: str) -> str:
     try:
-        every = await client.get(path, ObjectList[Identified], {"limit": _SOME})
+        objects = await client.get(path, ObjectList[Identified], {"limit": _SOME})
     except Forbidden:
         return ""
-    return suggest(name, (one.metadata.name for one in every.items or ()))
+    return suggest(name, (item.metadata.name for item in objects.items or ()))
 
 
 def describe_job(job: "Job", event: EvictionEvent | None, now: float) -> JobState:
@@ -155,4 +157,11 @@ class Job(msgspec.Struct):
     def find(self, *types: str) -> Condition | None:
         """Return the first condition of one of these types that is true."""
         every = self.status.conditions or ()
-        return next((one for one in every if one.type in types and one.status == "True"), None)
+        return next(
+            (
+                condition
+                for condition in every
+                if condition.type in types and condition.status == "True"
+            ),
+            None,
+        )

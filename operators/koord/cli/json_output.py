@@ -41,19 +41,24 @@ def make_document(answer: Explanation) -> dict[str, Any]:
         "advice": list(answer.advice),
         "add": answer.add or None,
         "warnings": list(answer.warnings),
-        "history": [_make_episode(one) for one in answer.episodes],
+        "history": [_make_episode(episode) for episode in answer.episodes],
         "notes": list(answer.notes),
     }
 
 
-def _make_episode(one: Episode) -> dict[str, Any]:
-    return {"time": format_time(one.time), "what": one.what, "why": one.why, "by": one.by or None}
+def _make_episode(episode: Episode) -> dict[str, Any]:
+    return {
+        "time": format_time(episode.time),
+        "what": episode.what,
+        "why": episode.why,
+        "by": episode.by or None,
+    }
 
 
 def make_network(network: TopologyExplanation) -> dict[str, Any]:
     return {
         "topology": network.wish.topology,
-        "wish": [_make_plain(one) for one in network.wish.layers],
+        "wish": [_make_plain(layer) for layer in network.wish.layers],
         "unknownLayers": list(network.unknown),
         "where": None if network.where is None else _make_where(network.where),
         "domains": [make_domain(domain) for domain in network.domains],
@@ -77,9 +82,13 @@ def make_domain(domain: DomainCapacity) -> dict[str, Any]:
         "nodes": domain.nodes,
         "offer": domain.offer,
         "members": domain.members,
-        "free": {one.resource: format_amount(one.resource, one.free) for one in domain.amounts},
+        "free": {
+            amount.resource: format_amount(amount.resource, amount.free)
+            for amount in domain.amounts
+        },
         "allocatable": {
-            one.resource: format_amount(one.resource, one.allocatable) for one in domain.amounts
+            amount.resource: format_amount(amount.resource, amount.allocatable)
+            for amount in domain.amounts
         },
     }
 
@@ -152,7 +161,9 @@ def make_quota(view: QuotaView) -> dict[str, Any]:
         "demand": write_all(summary.child_request),
         "submitted": write_all(summary.submitted),
         "keptForReplacements": view.lost,
-        "over": {one.resource: format_amount(one.resource, one.over) for one in view.over},
+        "over": {
+            overuse.resource: format_amount(overuse.resource, overuse.over) for overuse in view.over
+        },
         "problem": make_problem(view.problem) if view.problem else None,
         "keptFor": make_problem(view.kept_for) if view.kept_for else None,
         "waiting": {str(code): count for code, count in view.waiting.items()},
@@ -165,31 +176,31 @@ def make_quota_units(view: QuotaView) -> dict[str, Any]:
     return {
         "users": [
             {
-                "kind": one.kind,
-                "name": one.name,
-                "quota": one.quota,
-                "used": write_all({key: n for key, n in one.amounts.items() if key in keys}),
-                "pods": one.pods,
-                "running": one.running,
-                "state": one.state,
-                "since": format_time(one.since),
+                "kind": user.kind,
+                "name": user.name,
+                "quota": user.quota,
+                "used": write_all({key: n for key, n in user.amounts.items() if key in keys}),
+                "pods": user.pods,
+                "running": user.running,
+                "state": user.state,
+                "since": format_time(user.since),
             }
-            for one in view.users
+            for user in view.users
         ],
-        "waits": [make_wait(one, keys) for one in view.waits],
+        "waits": [make_wait(waiting_unit, keys) for waiting_unit in view.waits],
     }
 
 
-def make_wait(one: WaitingUnit, keys: Container[str]) -> dict[str, Any]:
+def make_wait(waiting_unit: WaitingUnit, keys: Container[str]) -> dict[str, Any]:
     return {
-        "position": one.position or None,
-        "kind": one.kind,
-        "name": one.name,
-        "quota": one.quota,
-        "asks": write_all({key: n for key, n in one.asks.items() if key in keys}),
-        "pods": one.pods,
-        "reason": one.reason.code,
-        "since": format_time(one.since),
+        "position": waiting_unit.position or None,
+        "kind": waiting_unit.kind,
+        "name": waiting_unit.name,
+        "quota": waiting_unit.quota,
+        "asks": write_all({key: n for key, n in waiting_unit.asks.items() if key in keys}),
+        "pods": waiting_unit.pods,
+        "reason": waiting_unit.reason.code,
+        "since": format_time(waiting_unit.since),
     }
 
 
@@ -239,7 +250,7 @@ def make_gang_result(answer: GangResult, keys: Container[str]) -> dict[str, Any]
         "startsAlone": answer.starts_alone,
         "reason": str(answer.reason.code),
         "message": hide_names(answer.reason.text()),
-        "ahead": [make_wait(one, keys) for one in answer.ahead],
+        "ahead": [make_wait(waiting_unit, keys) for waiting_unit in answer.ahead],
         "aheadElsewhere": answer.others,
         "roomAfterAhead": write_all(dict(answer.room)),
     }
@@ -258,9 +269,9 @@ def make_edit(answer: EditResult, keys: Container[str]) -> dict[str, Any]:
             for quota, key, before, after in answer.shares
         ],
         "over": {
-            f"{one.quota}/{one.resource}": format_amount(one.resource, one.over)
-            for one in answer.over
+            f"{overuse.quota}/{overuse.resource}": format_amount(overuse.resource, overuse.over)
+            for overuse in answer.over
         },
-        "starting": [make_wait(one, keys) for one in answer.starting],
-        "waiting": [make_wait(one, keys) for one in answer.waiting],
+        "starting": [make_wait(waiting_unit, keys) for waiting_unit in answer.starting],
+        "waiting": [make_wait(waiting_unit, keys) for waiting_unit in answer.waiting],
     }

@@ -64,7 +64,7 @@ async def read_leader(client: Client, namespace: str = DEFAULT_NAMESPACE) -> Lea
         found.append(make_leader(lease, time.time()))
         if found[-1].holder:
             return found[-1]
-    return min(found, key=lambda one: one.renewed or 0.0, default=NOBODY)
+    return min(found, key=lambda leader: leader.renewed or 0.0, default=NOBODY)
 
 
 def describe_absence(leader: Leader | None) -> Iterator[str]:

@@ -102,10 +102,13 @@ def _check(documents: list[tuple[str, object]], known: Known | None) -> Iterator
     related = [*find_relation_problems(bare, known), *find_capacity_problems(bare, known)]
     if known:
         related += find_parent_problems(bare, known)
-    for at, one in enumerate(lint_documents(bare)):
-        problems = (*one.problems, *(problem for place, problem in related if place == at))
+    for at, lint_document in enumerate(lint_documents(bare)):
+        problems = (
+            *lint_document.problems,
+            *(problem for place, problem in related if place == at),
+        )
         for problem in problems:
-            yield Found(documents[at][0], one.title, str(problem))
+            yield Found(documents[at][0], lint_document.title, str(problem))
 
 
 def _find_notes(documents: list[tuple[str, object]]) -> Iterator[Found]:
@@ -203,7 +206,7 @@ def _ask(kubeconfig: str, context: str) -> Known:
     nodes = (node.allocatable for node in state.table.nodes if node is not None)
     namespaces = state.plugin(InterPod).namespaces.items()
     return Known(
-        frozenset((one[0], one[1]) for one in groups),
+        frozenset((group[0], group[1]) for group in groups),
         frozenset(spec.name for spec in written),
         target.namespace,
         tuple(

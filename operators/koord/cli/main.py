@@ -106,7 +106,8 @@ def _reflow(command: Any) -> None:
     """Join the lines of each paragraph of help, so that it breaks where the terminal ends."""
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join(
-        one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs
+        paragraph if paragraph.startswith(" ") else " ".join(paragraph.split("\n"))
+        for paragraph in paragraphs
     )
     for inner in getattr(command, "commands", {}).values():
         _reflow(inner)

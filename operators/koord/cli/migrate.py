@@ -88,7 +88,7 @@ def _render(pairs: list[tuple[Chunk, Rewritten | None]]) -> str:
         if result is None or result.documents == [chunk.document]:
             parts += [chunk.text] if chunk.text.strip() else []
         else:
-            parts += [_dump(one) for one in result.documents]
+            parts += [_dump(document) for document in result.documents]
     return "---\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
 
 

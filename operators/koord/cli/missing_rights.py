@@ -182,7 +182,9 @@ def _warn_of_hooks(reading: Reading) -> Iterator[str]:
 
 def _chooses_namespaces(pod: Pod) -> bool:
     constraints = pod.shape.constraints
-    return constraints is not None and any(one.namespace_selector for one in constraints.selectors)
+    return constraints is not None and any(
+        selector.namespace_selector for selector in constraints.selectors
+    )
 
 
 def _is_asked_about(pod: Pod, target: Target) -> bool:

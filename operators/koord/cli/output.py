@@ -130,7 +130,7 @@ AGES: Final[set[str]] = set()
 def format_age(seconds: float) -> str:
     """Write ``42s``, ``3m``, ``5h`` or ``2d``."""
     age, units = max(0, int(seconds)), (("d", 86400), ("h", 3600), ("m", 60))
-    unit, size = next((one for one in units if age >= 2 * one[1]), ("s", 1))
+    unit, size = next((unit for unit in units if age >= 2 * unit[1]), ("s", 1))
     text = f"{age // size}{unit}"
     AGES.add(text)
     return text
@@ -170,7 +170,11 @@ def write_graph(name: str, nodes: Iterable[GraphNode], output: TreeOutput) -> st
 
     graph: nx.DiGraph[str] = nx.DiGraph(name=name)
     for node in nodes:
-        texts = {key: escape(one) for key, one in node.attributes.items() if isinstance(one, str)}
+        texts = {
+            key: escape(attribute)
+            for key, attribute in node.attributes.items()
+            if isinstance(attribute, str)
+        }
         label = "\n".join(map(escape_line, node.lines))
         graph.add_node(escape(node.id), label=label, **{**node.attributes, **texts})
         if node.parent is not None:

@@ -56,15 +56,15 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     if unit is None:
         _tell_not_waiting(reading, target, output)
         return
-    said = reading.preemption
-    if said is None:
+    preemption_report = reading.preemption
+    if preemption_report is None:
         warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
-    found = find_plan(reading.state, unit, said, budgets, now)
+    found = find_plan(reading.state, unit, preemption_report, budgets, now)
     print_in(
         output,
-        document=lambda: make_document(unit, found, said),
+        document=lambda: make_document(unit, found, preemption_report),
         names=lambda: _names_of(found),
-        text=lambda: make_parts(unit, found, said),
+        text=lambda: make_parts(unit, found, preemption_report),
     )
     if as_exit_code and not isinstance(found, Preemption):
         raise SystemExit(ExitCode.NOT_WELL)
@@ -113,30 +113,32 @@ async def _read_budgets(client: Client) -> tuple[Budget, ...]:
 
 
 def make_document(
-    unit: Unit, found: Preemption | Reason, said: PreemptionReport | None
+    unit: Unit, reason: Preemption | Reason, preemption_report: PreemptionReport | None
 ) -> dict[str, Any]:
     """Return the answer as JSON has it; ``enabled`` is null if that is not known."""
-    enabled = None if said is None else said.enabled
+    enabled = None if preemption_report is None else preemption_report.enabled
     head = {"preemptor": name_of(unit), "priority": unit.priority, "enabled": enabled}
-    if not isinstance(found, Preemption):
+    if not isinstance(reason, Preemption):
         return {
             **head,
             "preempts": False,
-            "reason": str(found.code),
-            "message": found.text(),
-            "advice": list(found.advice()),
+            "reason": str(reason.code),
+            "message": reason.text(),
+            "advice": list(reason.advice()),
         }
     return {
         **head,
         "preempts": True,
-        "plan": found.placement.plan_id,
-        "placements": {one.pod.title: one.node for one in found.placement.assignments},
-        "victims": [_describe(one) for one in found.victims],
-        "cost": asdict(found.cost),
-        "certificate": msgspec.to_builtins(asdict(found.certificate)),
+        "plan": reason.placement.plan_id,
+        "placements": {
+            assignment.pod.title: assignment.node for assignment in reason.placement.assignments
+        },
+        "victims": [_describe(victim) for victim in reason.victims],
+        "cost": asdict(reason.cost),
+        "certificate": msgspec.to_builtins(asdict(reason.certificate)),
         "alternatives": [
-            {"victims": [_describe(one) for one in other.victims], "cost": asdict(other.cost)}
-            for other in found.alternatives
+            {"victims": [_describe(victim) for victim in other.victims], "cost": asdict(other.cost)}
+            for other in reason.alternatives
         ],
     }
 
@@ -150,45 +152,45 @@ def _describe(unit: VictimUnit) -> dict[str, Any]:
     }
 
 
-def _names_of(found: Preemption | Reason) -> Iterable[str]:
-    pods = found.pods if isinstance(found, Preemption) else ()
+def _names_of(preemption: Preemption | Reason) -> Iterable[str]:
+    pods = preemption.pods if isinstance(preemption, Preemption) else ()
     return (f"pod/{pod.name}" for pod in pods)
 
 
 def make_parts(
-    unit: Unit, found: Preemption | Reason, said: PreemptionReport | None
+    unit: Unit, reason: Preemption | Reason, preemption_report: PreemptionReport | None
 ) -> Iterator[RenderableType]:
     name = name_of(unit)
-    if not isinstance(found, Preemption):
-        does = "is preempting" if isinstance(found, WaitingForPreemption) else "preempts nobody"
+    if not isinstance(reason, Preemption):
+        does = "is preempting" if isinstance(reason, WaitingForPreemption) else "preempts nobody"
         yield Text.assemble((name, "bold"), f" (priority {unit.priority}) {does}.")
-        yield Padding(Text(found.text()), (0, 0, 0, 2))
-        for sentence in found.advice():
+        yield Padding(Text(reason.text()), (0, 0, 0, 2))
+        for sentence in reason.advice():
             yield Padding(Text(sentence), (0, 0, 0, 2))
         return
-    nodes = {one.node for one in found.placement.assignments}
+    nodes = {assignment.node for assignment in reason.placement.assignments}
     yield Text.assemble(
         (name, "bold"),
-        f" (priority {unit.priority}) would preempt {count_of(len(found.pods), 'pod')} "
-        f"and start on {count_of(len(nodes), 'node')} (plan {found.placement.plan_id}); "
-        f"{write_whether_on(said, found.pods)}.",
+        f" (priority {unit.priority}) would preempt {count_of(len(reason.pods), 'pod')} "
+        f"and start on {count_of(len(nodes), 'node')} (plan {reason.placement.plan_id}); "
+        f"{write_whether_on(preemption_report, reason.pods)}.",
     )
     table = make_table("VICTIM", "KIND", "PRIORITY", "PODS", "NODES", right=("PRIORITY", "PODS"))
-    for victim in found.victims:
+    for victim in reason.victims:
         there = sorted({pod.node for pod in victim.pods})
         shown = ", ".join(there[:4]) + (f" and {len(there) - 4} more" if len(there) > 4 else "")
         table.add_row(
             victim.name, str(victim.kind), str(victim.priority), str(len(victim.pods)), shown
         )
     yield table
-    yield Text(_write_cost(found.cost))
-    proof = found.certificate
+    yield Text(_write_cost(reason.cost))
+    proof = reason.certificate
     yield Text(
         ("No victim can be spared" if proof.is_minimal else "Some victims may be spared")
         + ("; no other victims cost less." if proof.is_cheapest else "; others may cost less.")
     )
-    for other in found.alternatives:
-        names = ", ".join(one.name for one in other.victims[:4])
+    for other in reason.alternatives:
+        names = ", ".join(victim.name for victim in other.victims[:4])
         yield Text(f"Also considered: {names}. {_write_cost(other.cost)}")
 
 

@@ -42,7 +42,7 @@ def hint_at_preemption(
         return ()
     if isinstance(reason.remark, QuotaClaim) and reason.remark.leaving:
         found = (state.pod_by_key(key) for key in reason.remark.leaving)
-        return (_write_leaving(reading, (one for one in found if one is not None), now),)
+        return (_write_leaving(reading, (pod for pod in found if pod is not None), now),)
     unit = find_unit(state, target)
     return () if unit is None else tuple(_tell_preemptor(reading, unit, target, now))
 
@@ -73,7 +73,7 @@ def find_unit(state: ClusterState, target: Target) -> Unit | None:
 def find_plan(
     state: ClusterState,
     unit: Unit,
-    said: PreemptionReport | None,
+    preemption_report: PreemptionReport | None,
     budgets: tuple[Budget, ...] = (),
     now: float = 0.0,
 ) -> Preemption | Reason:
@@ -84,7 +84,7 @@ def find_plan(
     preempting = find_preempting(state, unit.key)
     if preempting is not None:
         return preempting
-    leaving = {pod.uid for one in state.nominations for pod in one.victims}
+    leaving = {pod.uid for nomination in state.nominations for pod in nomination.victims}
     holds = assume_holds(state, now)
     context = Context(
         now,
@@ -92,9 +92,9 @@ def find_plan(
         prepare=lambda cycle: holds.reserve(cycle, unit, Scoring()),
         pending=lambda: find_pending(state),
     )
-    said = said or PreemptionReport()
-    options = PreemptionOptions(said.min_runtime, said.max_per_day)
-    exempt = Exempt(terminating=leaving, patience=said.patience)
+    preemption_report = preemption_report or PreemptionReport()
+    options = PreemptionOptions(preemption_report.min_runtime, preemption_report.max_per_day)
+    exempt = Exempt(terminating=leaving, patience=preemption_report.patience)
     return plan_preemption(state, unit, options, exempt, context)
 
 
@@ -134,31 +134,35 @@ def _describe_end(reading: Reading, pod: Pod, now: float) -> str:
     return f"{time}; {plural(len(held), 'finalizer')} {named(held)}" if held else time
 
 
-def write_whether_on(said: PreemptionReport | None, victims: Collection[Pod]) -> str:
+def write_whether_on(preemption_report: PreemptionReport | None, victims: Collection[Pod]) -> str:
     """Say whether the operators do what is planned here."""
     if not victims:
         return "there is room for it by now, so the operators place it in any case"
-    if said is None:
+    if preemption_report is None:
         return "the operators do so unless preemption.enabled is off"
-    return "the operators do so" if said.enabled else "they do not: preemption.enabled is false"
+    return (
+        "the operators do so"
+        if preemption_report.enabled
+        else "they do not: preemption.enabled is false"
+    )
 
 
 def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) -> Iterator[str]:
-    state, said = reading.state, reading.preemption
+    state, preemption_report = reading.state, reading.preemption
     nomination = state.nominations.find(unit.key)
     if nomination is not None:
-        nodes = named(sorted({one.node for one in nomination.assignments}))
+        nodes = named(sorted({assignment.node for assignment in nomination.assignments}))
         yield f"Room on {nodes} is kept for it (plan {nomination.plan_id})."
         if left := find_left(state, nomination):
             yield _write_leaving(reading, left, now)
         return
-    found = find_plan(state, unit, said, now=now)
+    found = find_plan(state, unit, preemption_report, now=now)
     if isinstance(found, Preemption):
         nodes = named(sorted({pod.node for pod in found.pods}))
         kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()
         yield (
             f"Preempting {write_victims(found.victims)} ({plural(len(found.pods), 'pod')}) frees "
-            f"{nodes}; {write_whether_on(said, found.pods)}. "
+            f"{nodes}; {write_whether_on(preemption_report, found.pods)}. "
             f"koord preempt {kind}/{target.name} --dry-run shows the plan."
         )
     elif not isinstance(found, NobodyLower):

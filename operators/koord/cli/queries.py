@@ -149,7 +149,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     from koord.cli.cluster import TargetKind
     from koord.cli.explain_view import Question, Shown, ask
 
-    kinds = {one.lower(): one for one in TargetKind}
+    kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
     ask(
         Question(kinds[kind], namespace, name, kubeconfig, context, compat),
         Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code),
@@ -169,8 +169,8 @@ def _find_meant(
         raise typer.BadParameter(f"{kind} is not in namespace {namespace}", param_hint="KIND")
     from koord.cli.find_by_name import find_named
 
-    found = find_named(first if slash else namespace, rest or first, kubeconfig, context)
-    return found.kind, found.namespace, found.name
+    named = find_named(first if slash else namespace, rest or first, kubeconfig, context)
+    return named.kind, named.namespace, named.name
 
 
 def parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
@@ -238,7 +238,7 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
             param_hint="--dry-run",
         )
     kind, namespace, name = parse_target(kind, namespace, name)
-    kinds = {one.lower(): one for one in TargetKind}
+    kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
     if kind not in kinds:
         raise typer.BadParameter(
             "give a pod, podgroup or reservation, or a workload such as job/NAME", param_hint="KIND"
@@ -478,5 +478,5 @@ def quota_what_if(  # noqa: PLR0917 - typer calls it, by name
     from koord.cli.what_if_view import EditRequest, WhatIf, show_what_if
 
     edit = EditRequest(minimum or (), maximum or (), weight or ())
-    asked = WhatIf(name, namespace, pods, request or (), edit)
-    show_what_if(asked, kubeconfig, context, output)
+    what_if = WhatIf(name, namespace, pods, request or (), edit)
+    show_what_if(what_if, kubeconfig, context, output)

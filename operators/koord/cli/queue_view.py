@@ -39,15 +39,21 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     for warning in warnings:
         warn(warning)
     every = (*find_waiting(reading, target), *view_held(reading.state, held or []))
-    shown = [one for one in every if not namespace or namespace in one.namespaces]
+    shown = [
+        waiting_unit
+        for waiting_unit in every
+        if not namespace or namespace in waiting_unit.namespaces
+    ]
     now = time.time()
     print_in(
         output,
         document=lambda: {
-            "waiting": [make_document(one) for one in shown],
+            "waiting": [make_document(waiting_unit) for waiting_unit in shown],
             "warnings": list(warnings),
         },
-        names=lambda: (f"{one.kind}/{name}" for one in shown for name in one.names),
+        names=lambda: (
+            f"{waiting_unit.kind}/{name}" for waiting_unit in shown for name in waiting_unit.names
+        ),
         text=lambda: draw(shown, now, is_wide=output is Output.WIDE),
     )
 
@@ -73,58 +79,62 @@ def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:
     state, reports = reading.state, Reports(reading.reports, reading.leader)
     state.refresh()
     found = (
-        reports.correct(one, state, keep_known(one.reason, reading, target.namespace))
-        for one in view_queue(state, Scoring(), reading.reclaim)
+        reports.correct(
+            waiting_unit, state, keep_known(waiting_unit.reason, reading, target.namespace)
+        )
+        for waiting_unit in view_queue(state, Scoring(), reading.reclaim)
     )
     if reading.extent_of(PODS) is None and not is_unknown(reading, POD_GROUPS.name):
         return tuple(found)
-    return tuple(sorted((_placed(one, reading) for one in found), key=_order_of))
+    return tuple(sorted((_placed(waiting_unit, reading) for waiting_unit in found), key=_order_of))
 
 
-def _placed(one: Waiting, reading: Reading) -> Waiting:
+def _placed(waiting_unit: Waiting, reading: Reading) -> Waiting:
     """Return what waits with the place that the operators reported: from here none is known."""
-    said = (reading.places[name] for name in one.names if name in reading.places)
-    place = next(said, QueuePlace(0, 0)) if one.position else QueuePlace(0, 0)
+    said = (reading.places[name] for name in waiting_unit.names if name in reading.places)
+    place = next(said, QueuePlace(0, 0)) if waiting_unit.position else QueuePlace(0, 0)
     return replace(
-        one,
+        waiting_unit,
         position=place.position,
         gpus_ahead=place.gpus_ahead,
-        quotas=one.quotas or tuple(_find_quotas(one, reading)),
+        quotas=waiting_unit.quotas or tuple(_find_quotas(waiting_unit, reading)),
     )
 
 
-def _find_quotas(one: Waiting, reading: Reading) -> list[str]:
+def _find_quotas(waiting_unit: Waiting, reading: Reading) -> list[str]:
     """Return the quotas that pods name by label, or those that list their namespace."""
     state = reading.state
-    if one.kind == "pod":
-        pods = [pod for name in one.names if (pod := state.pod_by_key(name)) is not None]
+    if waiting_unit.kind == "pod":
+        pods = [pod for name in waiting_unit.names if (pod := state.pod_by_key(name)) is not None]
     else:
-        pods = [pod for name in one.names for pod in state.gangs.members(name).values()]
+        pods = [pod for name in waiting_unit.names for pod in state.gangs.members(name).values()]
     named_ones = {pod.quota for pod in pods if pod.quota}
     quotas = reading.reported_quotas or ()
-    bound = {each.view.summary.name for each in quotas if one.namespaces & {*each.namespaces}}
+    bound = {
+        each.view.summary.name for each in quotas if waiting_unit.namespaces & {*each.namespaces}
+    }
     return sorted(named_ones or bound)
 
 
-def _order_of(one: Waiting) -> tuple[bool, int]:
-    return (not one.position, one.position)
+def _order_of(waiting_unit: Waiting) -> tuple[bool, int]:
+    return (not waiting_unit.position, waiting_unit.position)
 
 
-def make_document(one: Waiting) -> dict[str, Any]:
+def make_document(waiting_unit: Waiting) -> dict[str, Any]:
     return {
-        "position": one.position or None,
-        "kind": one.kind,
-        "names": list(one.names),
-        "pods": one.pods,
-        "required": one.required,
-        "reason": one.reason.code,
-        "message": one.reason.text(),
-        "since": format_time(one.since),
-        "quotas": list(one.quotas),
-        "gpus": one.gpus,
-        "gpusAhead": one.gpus_ahead,
-        "priority": one.priority,
-        "isRepair": one.is_repair,
+        "position": waiting_unit.position or None,
+        "kind": waiting_unit.kind,
+        "names": list(waiting_unit.names),
+        "pods": waiting_unit.pods,
+        "required": waiting_unit.required,
+        "reason": waiting_unit.reason.code,
+        "message": waiting_unit.reason.text(),
+        "since": format_time(waiting_unit.since),
+        "quotas": list(waiting_unit.quotas),
+        "gpus": waiting_unit.gpus,
+        "gpusAhead": waiting_unit.gpus_ahead,
+        "priority": waiting_unit.priority,
+        "isRepair": waiting_unit.is_repair,
     }
 
 
@@ -138,22 +148,26 @@ def draw(shown: Sequence[Waiting], now: float, *, is_wide: bool) -> Iterator[Ren
         right=("#", "AGE", "GPUS", "PRIORITY", "AHEAD", "PODS", "NEEDED"),
         padding=2,
     )  # fmt: skip
-    for one in shown:
-        details = (str(one.pods), str(one.required), one.reason.text()) if is_wide else ()
+    for waiting_unit in shown:
+        details = (
+            (str(waiting_unit.pods), str(waiting_unit.required), waiting_unit.reason.text())
+            if is_wide
+            else ()
+        )
         table.add_row(
-            str(one.position or ""),
-            f"{one.kind}/{named(one.names, 2)}",
-            _describe(one),
-            format_age(now - one.since),
-            named(one.quotas, 2),
-            str(one.gpus),
-            str(one.priority),
-            str(one.gpus_ahead) if one.position else "",
+            str(waiting_unit.position or ""),
+            f"{waiting_unit.kind}/{named(waiting_unit.names, 2)}",
+            _describe(waiting_unit),
+            format_age(now - waiting_unit.since),
+            named(waiting_unit.quotas, 2),
+            str(waiting_unit.gpus),
+            str(waiting_unit.priority),
+            str(waiting_unit.gpus_ahead) if waiting_unit.position else "",
             *details,
         )
     yield table
 
 
-def _describe(one: Waiting) -> str:
+def _describe(waiting_unit: Waiting) -> str:
     """Return the reason; a unit that fits is about to be placed."""
-    return "Placeable" if one.reason.is_placed else one.reason.code
+    return "Placeable" if waiting_unit.reason.is_placed else waiting_unit.reason.code

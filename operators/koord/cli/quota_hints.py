@@ -45,8 +45,10 @@ def hint_at_quota(
     if not isinstance(reason, InsufficientEntitlement):
         return
     if others := _find_others(ledger, account, key):
-        over = {one.quota: one for one in find_overuse(ledger) if one.resource == key}
-        wanted = next((over[one.spec.name] for one in others if one.spec.name in over), None)
+        over = {
+            overuse.quota: overuse for overuse in find_overuse(ledger) if overuse.resource == key
+        }
+        wanted = next((over[other.spec.name] for other in others if other.spec.name in over), None)
         most = find_entitlement(ledger, reason.quota).get(key, 0)
         is_claim = used + short.asked <= most
         when = (
@@ -60,12 +62,17 @@ def hint_at_quota(
 def name_users(state: ClusterState, quotas: Iterable[QuotaName], key: str) -> str:
     """Write ``gang t/hog (24), pod t/x (6)``: what uses most of a resource, and how much."""
     most = largest_first(find_users(state, set(quotas)), key)
-    return named([f"{one.title} ({format_amount(key, one.amounts[key])})" for one in most])
+    return named(
+        [
+            f"{quota_user.title} ({format_amount(key, quota_user.amounts[key])})"
+            for quota_user in most
+        ]
+    )
 
 
 def _tell_others(state: ClusterState, ledger: Ledger, others: Sequence[Account], key: str) -> str:
     """Say which quotas have the rest of what is divided."""
-    told = [_tell_quota(state, one, key, ledger) for one in others[:MOST_QUOTAS]]
+    told = [_tell_quota(state, other, key, ledger) for other in others[:MOST_QUOTAS]]
     more = len(others) - len(told)
     if more:
         told.append(f"{more} more quotas have parts of it")
@@ -77,10 +84,12 @@ def _find_others(ledger: Ledger, account: Account, key: str) -> list[Account]:
     tree = ledger.solution(account.spec.name).inputs.tree
     for name in account.path:
         spec = ledger.account(name).spec
-        siblings = [ledger.account(one) for one in tree.children(spec.parent) if one != name]
-        having = [one for one in siblings if max(_has(one, key)) > 0]
+        siblings = [ledger.account(child) for child in tree.children(spec.parent) if child != name]
+        having = [sibling for sibling in siblings if max(_has(sibling, key)) > 0]
         if having or spec.parent == ROOT:
-            return sorted(having, key=lambda one: (*(-n for n in _has(one, key)), one.spec.name))
+            return sorted(
+                having, key=lambda account: (*(-n for n in _has(account, key)), account.spec.name)
+            )
     return []
 
 

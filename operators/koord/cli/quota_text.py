@@ -75,8 +75,8 @@ def _name_tree(tree: TreeId, overview: QuotaOverview) -> str:
     """Name a tree by its roots, which people have named; its id can be a hash."""
     if not tree:
         return "Nodes"
-    quotas = (one for one in overview.quotas if one.summary.tree == tree and not one.depth)
-    roots = ", ".join(one.summary.name for one in quotas)
+    quotas = (quota for quota in overview.quotas if quota.summary.tree == tree and not quota.depth)
+    roots = ", ".join(quota.summary.name for quota in quotas)
     return f"Tree of {roots} (id {tree})" if roots else f"Tree {tree}"
 
 
@@ -121,10 +121,16 @@ def make_quota_lines(view: QuotaView, glyphs: Glyphs, now: float) -> Iterator[Re
 def _make_units(view: QuotaView, now: float) -> Iterator[RenderableType]:
     """Yield what uses a quota, the largest first, and what waits in it, the first in line first."""
     key, own = view.scarcest, view.summary.name
-    used = [(one, one.amounts, one.state) for one in view.users]
+    used = [(user, user.amounts, user.state) for user in view.users]
     asked = [
-        (one, one.asks, str(PlacementState.PLACEABLE) if one.reason.is_placed else one.reason.code)
-        for one in view.waits
+        (
+            waiting_unit,
+            waiting_unit.asks,
+            str(PlacementState.PLACEABLE)
+            if waiting_unit.reason.is_placed
+            else waiting_unit.reason.code,
+        )
+        for waiting_unit in view.waits
     ]
     for first, last, units in (("USED BY", "STATE", used), ("WAITS", "REASON", asked)):
         if not units:
@@ -245,7 +251,7 @@ def _bar(view: QuotaView, key: str, whole: int, glyphs: Glyphs) -> Text:
 
 def _note(view: QuotaView, key: str, loans: tuple[Loan, ...]) -> str:
     summary = view.summary
-    over = next((one.over for one in view.over if one.resource == key), 0)
+    over = next((overuse.over for overuse in view.over if overuse.resource == key), 0)
     minimum, used = summary.guarantee().get(key, 0), summary.used.get(key, 0)
     notes = []
     if over:

@@ -51,7 +51,7 @@ def show_tree(kubeconfig: str, context: str, output: TreeOutput, namespace: str 
     reported = reading.reported_quotas
     overview = view_quotas(reading.state) if reported is None else make_overview(reported)
     if namespace:
-        shown = tuple(one for one in overview.quotas if one.namespace == namespace)
+        shown = tuple(quota for quota in overview.quotas if quota.namespace == namespace)
         overview = replace(overview, quotas=shown)
     console = make_console()
     if output in {TreeOutput.DOT, TreeOutput.GRAPHML}:
@@ -150,18 +150,18 @@ def fail_unknown(state: ClusterState, name: str) -> NoReturn:
 
 
 def _show_reported(quotas: Sequence[ReportedQuota], name: str, output: Output) -> None:
-    found = next((one for one in quotas if one.view.summary.name == name), None)
-    if found is None:
-        meant = suggest(name, {one.view.summary.name for one in quotas})
+    reported_quota = next((quota for quota in quotas if quota.view.summary.name == name), None)
+    if reported_quota is None:
+        meant = suggest(name, {quota.view.summary.name for quota in quotas})
         fail(f"there is no quota {name} that you may read{meant}", ExitCode.USAGE)
     console = make_console()
     print_in(
         output,
-        document=lambda: _make_quota_document(found.view),
+        document=lambda: _make_quota_document(reported_quota.view),
         names=lambda: (f"elasticquota/{name}",),
         text=lambda: (
-            *make_quota_lines(found.view, choose_glyphs(console.encoding), time.time()),
-            *list_remarks(found),
+            *make_quota_lines(reported_quota.view, choose_glyphs(console.encoding), time.time()),
+            *list_remarks(reported_quota),
         ),
     )
 

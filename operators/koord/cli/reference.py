@@ -37,12 +37,12 @@ def reference(
     entries = [*list_entries(), *list_commands()]
     found = find(key, entries)
     if not found:
-        names = {name for one in entries for name in (one.key, _last(one.key))}
+        names = {name for entry in entries for name in (entry.key, _last(entry.key))}
         fail(f"nothing is called {key!r}{suggest(key, names)}", ExitCode.USAGE)
     print_in(
         output,
-        document=lambda: [one._asdict() for one in found],
-        names=lambda: [one.key for one in found],
+        document=lambda: [entry._asdict() for entry in found],
+        names=lambda: [entry.key for entry in found],
         text=lambda: map(_write, found) if key else _overview(found),
     )
 
@@ -50,9 +50,9 @@ def reference(
 def find(key: str, entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries with this name; or else with this last part; or else with it inside."""
     known, sought = list(entries), key.lower()
-    exact = [one for one in known if one.key.lower() == sought]
-    ends = [one for one in known if sought in {_last(one.key).lower(), one.key.lower()}]
-    return exact or ends or [one for one in known if sought in one.key.lower()]
+    exact = [entry for entry in known if entry.key.lower() == sought]
+    ends = [entry for entry in known if sought in {_last(entry.key).lower(), entry.key.lower()}]
+    return exact or ends or [entry for entry in known if sought in entry.key.lower()]
 
 
 def list_commands() -> Iterator[Entry]:
@@ -65,11 +65,11 @@ def list_commands() -> Iterator[Entry]:
 
 def _walk(name: str, command: Any) -> Iterator[Entry]:
     facts = {
-        ", ".join(one.opts) if one.param_type_name == "option" else str(one.name).upper(): (
-            getattr(one, "help", "") or ""
+        ", ".join(param.opts) if param.param_type_name == "option" else str(param.name).upper(): (
+            getattr(param, "help", "") or ""
         )
-        for one in command.params
-        if one.name != "help"
+        for param in command.params
+        if param.name != "help"
     }
     first = " ".join((command.help or "").split("\n\n", maxsplit=1)[0].split())
     yield Entry(name, EntryKind.COMMAND, "command line", first, facts=facts)
@@ -77,19 +77,19 @@ def _walk(name: str, command: Any) -> Iterator[Entry]:
         yield from _walk(f"{name} {below}", one)
 
 
-def _write(one: Entry) -> RenderableType:
+def _write(entry: Entry) -> RenderableType:
     """Write an entry; code is marked, and links are only their text."""
-    lines = [f"**{one.key}** ({one.where})", ""]
-    lines += [f"* {name}: {value}" for name, value in one.facts.items()]
-    lines += ["", _LINK.sub(r"\1", one.means)]
-    if one.helps:
-        lines += ["", "What helps: " + _LINK.sub(r"\1", one.helps)]
+    lines = [f"**{entry.key}** ({entry.where})", ""]
+    lines += [f"* {name}: {value}" for name, value in entry.facts.items()]
+    lines += ["", _LINK.sub(r"\1", entry.means)]
+    if entry.helps:
+        lines += ["", "What helps: " + _LINK.sub(r"\1", entry.helps)]
     return Markdown("\n".join(lines))
 
 
 def _overview(entries: Iterable[Entry]) -> Iterator[str]:
-    for kind, some in groupby(entries, lambda one: one.kind):
-        names = [one.key for one in some]
+    for kind, some in groupby(entries, lambda entry: entry.kind):
+        names = [entry.key for entry in some]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         yield f"{kind} ({len(names)}): {', '.join(names[:_SHOWN])}{more}"
     yield "koord reference NAME says what one means."

@@ -57,7 +57,9 @@ async def _release(kubeconfig: str, context: str, way: Way) -> None:
         await _check_that_nobody_leads(client)
         if not way.yes and not typer.confirm("Take our finalizer off all of these?"):
             raise typer.Exit(ExitCode.NOT_WELL)
-        problems = [one for one in await asyncio.gather(*(_patch(client, q) for q in held)) if one]
+        problems = [
+            name for name in await asyncio.gather(*(_patch(client, q) for q in held)) if name
+        ]
         say(f"{count_of(len(held) - len(problems), 'quota')} released.")
         if problems:
             fail(problems[0], ExitCode.UNREADABLE)
@@ -65,10 +67,12 @@ async def _release(kubeconfig: str, context: str, way: Way) -> None:
 
 async def _list_held(client: Client) -> list[_Quota]:
     try:
-        found = await client.get(QUOTAS.path, ObjectList[_Quota])
+        objects = await client.get(QUOTAS.path, ObjectList[_Quota])
     except NotFound:
         return []
-    return [one for one in found.items or () if operators.IN_USE in (one.metadata.finalizers or ())]
+    return [
+        item for item in objects.items or () if operators.IN_USE in (item.metadata.finalizers or ())
+    ]
 
 
 async def _check_that_nobody_leads(client: Client) -> None:

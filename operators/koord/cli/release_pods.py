@@ -75,11 +75,11 @@ class _Pod(msgspec.Struct):
 
     def foresee(self) -> str:
         """Return what becomes of it without the operators, once the gate is off."""
-        foreign = [one.name for one in self.spec.scheduling_gates or ()]
-        foreign = [one for one in foreign if one != operators.PLACEMENT_GATE]
+        foreign = [scheduling_gate.name for scheduling_gate in self.spec.scheduling_gates or ()]
+        foreign = [name for name in foreign if name != operators.PLACEMENT_GATE]
         if self.is_ours:
             owners = self.metadata.owner_references or ()
-            owner = next((f"{one.kind} {one.name}" for one in owners if one.controller), "")
+            owner = next((f"{owner.kind} {owner.name}" for owner in owners if owner.controller), "")
             remedy = f"give the template of {owner} another" if owner else "create it with another"
             return f"waits for ever, nobody else serves {operators.SCHEDULER_NAME}: {remedy} name"
         if foreign:
@@ -186,10 +186,12 @@ async def _patch_all(client: Client, pods: Sequence[_Pod]) -> None:
         async with slots:
             return await _patch(client, pod)
 
-    problems = [one for one in await asyncio.gather(*map(patch, pods)) if one]
+    problems = [name for name in await asyncio.gather(*map(patch, pods)) if name]
     say(f"{count_of(len(pods) - len(problems), 'pod')} released.")
     if problems:
-        hint = _PROTECTED if any("koord-protect" in one for one in problems) else problems[0]
+        hint = (
+            _PROTECTED if any("koord-protect" in problem for problem in problems) else problems[0]
+        )
         fail(f"{count_of(len(problems), 'pod')} could not be released: {hint}", ExitCode.UNREADABLE)
 
 

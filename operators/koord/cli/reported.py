@@ -92,17 +92,22 @@ def make_report(condition: Condition) -> Reported:
 
 
 def find_better(
-    standing: PlacementState, reason: Reason | None, said: Reported | None, leader: Leader | None
+    standing: PlacementState,
+    reason: Reason | None,
+    reported: Reported | None,
+    leader: Leader | None,
 ) -> ReportedReason | None:
     """Return the reported reason if it is better than the one found here.
 
     Of operators that have stopped no report is: what they knew is gone with them.
     """
-    if said is None or (leader is not None and not leader.holder):
+    if reported is None or (leader is not None and not leader.holder):
         return None
-    is_unknown = reason is None and standing is PlacementState.WAITING and said.status == "False"
-    if is_unknown or said.reason in _ONLY_THEIRS.get(standing, ()):
-        return ReportedReason(said.reason, said.message)
+    is_unknown = (
+        reason is None and standing is PlacementState.WAITING and reported.status == "False"
+    )
+    if is_unknown or reported.reason in _ONLY_THEIRS.get(standing, ()):
+        return ReportedReason(reported.reason, reported.message)
     return None
 
 
@@ -136,6 +141,8 @@ class Reports:
             said = [self.on_gang(state, name) for name in waiting.names]
         else:
             said = [self.by_pod.get(name) for name in waiting.names]
-        found = (find_better(standing, known, one, self.leader) for one in said)
-        better = next((one for one in found if one is not None), None)
+        found = (find_better(standing, known, reported, self.leader) for reported in said)
+        better = next(
+            (reported_reason for reported_reason in found if reported_reason is not None), None
+        )
         return replace(waiting, reason=better or known or NOT_KNOWN)

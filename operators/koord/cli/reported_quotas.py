@@ -48,11 +48,11 @@ class _Status(msgspec.Struct):
 async def read_reported(client: Client, namespace: str) -> tuple[ReportedQuota, ...] | None:
     """Return the quotas of a namespace, by name; None if they must not be read either."""
     try:
-        found = await client.get(path_in(QUOTAS.path, namespace), ObjectList[WireElasticQuota])
+        objects = await client.get(path_in(QUOTAS.path, namespace), ObjectList[WireElasticQuota])
     except Forbidden:
         return None
-    every = map(make_reported, found.items or ())
-    return tuple(sorted(every, key=lambda one: one.view.summary.name))
+    every = map(make_reported, objects.items or ())
+    return tuple(sorted(every, key=lambda reported_quota: reported_quota.view.summary.name))
 
 
 def make_reported(wire: WireElasticQuota) -> ReportedQuota:
@@ -78,7 +78,7 @@ def make_reported(wire: WireElasticQuota) -> ReportedQuota:
         child_request=recorded.get(keys.CHILD_REQUEST.removeprefix(keys.PREFIX), {}),
         used=used,
     )
-    conditions = {one.type: one for one in status.conditions or ()}
+    conditions = {condition.type: condition for condition in status.conditions or ()}
     over = conditions.get(QuotaCondition.OVER_ENTITLEMENT)
     is_over = over is not None and over.status == "True"
     overuse = tuple(
@@ -98,11 +98,11 @@ def _read(raw: msgspec.Raw) -> Amounts:
 
 
 def make_overview(quotas: tuple[ReportedQuota, ...]) -> QuotaOverview:
-    return QuotaOverview(tuple(one.view for one in quotas), (), {}, NO_USAGE)
+    return QuotaOverview(tuple(quota.view for quota in quotas), (), {}, NO_USAGE)
 
 
 def list_remarks(quota: ReportedQuota) -> Iterator[RenderableType]:
     """Yield what the conditions say beyond that all is well."""
-    for kind, one in sorted(quota.conditions.items()):
-        if (one.status == "True") is not (kind in _CALM) and one.message:
-            yield f"{kind}: {one.message}"
+    for kind, condition in sorted(quota.conditions.items()):
+        if (condition.status == "True") is not (kind in _CALM) and condition.message:
+            yield f"{kind}: {condition.message}"

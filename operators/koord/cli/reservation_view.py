@@ -26,7 +26,10 @@ def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context)
     now = time.time()
     known = reading.state.plugin(Reservations).known.values()
-    shown = [_describe(reading, one, now) for one in sorted(known, key=lambda one: one.name)]
+    shown = [
+        _describe(reading, reservation, now)
+        for reservation in sorted(known, key=lambda reservation: reservation.name)
+    ]
     print_in(
         output,
         document=lambda: {"reservations": shown},
@@ -38,19 +41,19 @@ def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
 def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context)
     known = reading.state.plugin(Reservations).known.values()
-    reservation = next((one for one in known if one.name == name), None)
+    reservation = next((reservation for reservation in known if reservation.name == name), None)
     if reservation is None:
-        meant = suggest(name, (one.name for one in known))
+        meant = suggest(name, (reservation.name for reservation in known))
         fail(f"there is no Reservation {name}{meant}", ExitCode.USAGE)
     asked = reading.state.pod_by_key(pod)
     if asked is None:
-        meant = suggest(pod, (one.key for one in reading.state.pods.values()))
+        meant = suggest(pod, (pod.key for pod in reading.state.pods.values()))
         fail(f"there is no pod {pod}{meant}; write NAMESPACE/NAME", ExitCode.USAGE)
     checks = explain(reading.state, reservation, asked)
     table = make_table("RULE", "", "DETAIL")
-    for one in checks:
-        table.add_row(one.rule, "yes" if one.holds else "NO", one.detail)
-    rules = [{"rule": one.rule, "holds": one.holds, "detail": one.detail} for one in checks]
+    for check in checks:
+        table.add_row(check.rule, "yes" if check.holds else "NO", check.detail)
+    rules = [{"rule": check.rule, "holds": check.holds, "detail": check.detail} for check in checks]
     print_in(
         output,
         document=lambda: {"reservation": name, "pod": pod, "rules": rules},
@@ -66,17 +69,19 @@ def _read(kubeconfig: str, context: str) -> Reading:
     return reading
 
 
-def _describe(reading: Reading, one: Reservation, now: float) -> dict[str, Any]:
+def _describe(reading: Reading, reservation: Reservation, now: float) -> dict[str, Any]:
     plugin, pods = reading.state.plugin(Reservations), reading.state.pods
-    account = plugin.accounts.get(one.uid, ReservationAccount(one))
-    deadline = deadline_of(one)
-    users = [pods[charge.uid].key for charge in plugin.users_of(one.uid) if charge.uid in pods]
-    left = None if deadline is None or one.status.is_over else max(0, int(deadline - now))
+    account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
+    deadline = deadline_of(reservation)
+    users = [
+        pods[charge.uid].key for charge in plugin.users_of(reservation.uid) if charge.uid in pods
+    ]
+    left = None if deadline is None or reservation.status.is_over else max(0, int(deadline - now))
     return {
-        "name": one.name,
-        "phase": one.status.phase or "Pending",
-        "node": one.status.node,
-        "reserved": _write(account.reserved or one.requests()),
+        "name": reservation.name,
+        "phase": reservation.status.phase or "Pending",
+        "node": reservation.status.node,
+        "reserved": _write(account.reserved or reservation.requests()),
         "used": _write(account.allocated()),
         "by": users,
         "secondsLeft": left,

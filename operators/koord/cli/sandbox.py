@@ -252,8 +252,10 @@ def env(name: Name = DEFAULT_NAME) -> None:
     _print_plainly(f"export KUBECONFIG={shlex.quote(str(plane.kubeconfig))}")
     _print_plainly(f'export PATH={shlex.quote(str(tools))}:"$PATH"')
     # Comments last: an eval without quotes joins the lines.
-    for program, found in programs.items():
-        _print_plainly(f"# {program} {found.version} {found.source} {found.path}")
+    for program, program_record in programs.items():
+        _print_plainly(
+            f"# {program} {program_record.version} {program_record.source} {program_record.path}"
+        )
 
 
 @sandbox.command()

@@ -46,11 +46,11 @@ def show(
         return
     print_in(
         output,
-        document=lambda: {"leaders": [make_document(one) for one in found]},
-        names=lambda: (f"lease/{one.lease}" for one in found),
+        document=lambda: {"leaders": [make_document(leader) for leader in found]},
+        names=lambda: (f"lease/{leader.lease}" for leader in found),
         text=lambda: draw(found, namespace),
     )
-    if as_exit_code and not (found and all(one.is_well for one in found)):
+    if as_exit_code and not (found and all(leader.is_well for leader in found)):
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
@@ -73,8 +73,8 @@ async def _read(
     async with open_client(kubeconfig, context) as (client, _):
         leases = await asyncio.gather(*map(read, NAMES))
         now = time.time()
-        found = [make_leader(one, now) for one in leases if one is not None]
-        leads = any(one.holder for one in found)
+        found = [make_leader(lease, now) for lease in leases if lease is not None]
+        leads = any(leader.holder for leader in found)
         has_key = leads or not await is_missing(client, namespace)
     return found, refused, has_key
 
@@ -83,9 +83,11 @@ def _show_reports(kubeconfig: str, context: str, output: Output) -> None:
     """Show what the operators reported where the user may read: all that is known of them."""
     reading, target = read_without_target(kubeconfig, context)
     refuse_without_pods(reading, target)
-    every = [one for key, one in reading.reports.items() if key.startswith(f"{target.namespace}/")]
-    reasons = Counter(one.reason for one in every)
-    last = max((one.since for one in every), default="")
+    every = [
+        report for key, report in reading.reports.items() if key.startswith(f"{target.namespace}/")
+    ]
+    reasons = Counter(reported.reason for reported in every)
+    last = max((reported.since for reported in every), default="")
     age = age_of(last, time.time())
     ago = "" if age is None else f"; the last reason is from {format_age(age)} ago"
     told = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
@@ -114,14 +116,14 @@ def _tell_refused(refused: Sequence[str], namespace: str, *, is_all: bool) -> No
     warn(f"{text}: whether the operators run is not known" if is_all else text)
 
 
-def make_document(one: Leader) -> dict[str, Any]:
-    report = one.report
+def make_document(leader: Leader) -> dict[str, Any]:
+    report = leader.report
     return {
-        "lease": one.lease,
-        "leader": one.holder or None,
-        "since": one.since or None,
-        "renewedSecondsAgo": None if one.renewed is None else round(one.renewed, 1),
-        "isWell": one.is_well,
+        "lease": leader.lease,
+        "leader": leader.holder or None,
+        "since": leader.since or None,
+        "renewedSecondsAgo": None if leader.renewed is None else round(leader.renewed, 1),
+        "isWell": leader.is_well,
         "version": report.version if report else None,
         "notReady": list(report.not_ready) if report else [],
         "refused": list(report.refused) if report else [],
@@ -143,23 +145,23 @@ def draw(found: Sequence[Leader], namespace: str) -> Iterator[RenderableType]:
         yield Text(f"No operators have run in namespace {namespace}.", "bold red")
         yield "Install them (kubectl apply -k manifests/base), or name their namespace with -n."
         return
-    for one in found:
-        yield from _draw(one, namespace)
+    for leader in found:
+        yield from _draw(leader, namespace)
 
 
-def _draw(one: Leader, namespace: str) -> Iterator[RenderableType]:
-    if not one.holder:
-        ago = "" if one.renewed is None else f"; last renewed {format_age(one.renewed)} ago"
-        yield Text(f"{one.lease}: nobody leads{ago}", "bold red")
+def _draw(leader: Leader, namespace: str) -> Iterator[RenderableType]:
+    if not leader.holder:
+        ago = "" if leader.renewed is None else f"; last renewed {format_age(leader.renewed)} ago"
+        yield Text(f"{leader.lease}: nobody leads{ago}", "bold red")
         yield "  Nothing is placed and no status is updated. Pods that run are not affected."
         yield f"  Look at their pods: kubectl get pods -n {namespace} -l {_LABEL}"
         yield "  Or start them from here: koord run"
         return
-    age = age_of(one.since, time.time())
+    age = age_of(leader.since, time.time())
     since = "" if age is None else f" for {format_age(age)}"
-    renewed = "" if one.renewed is None else f", renewed {format_age(one.renewed)} ago"
-    yield Text.assemble((f"{one.lease}: ", "bold"), f"{one.holder} leads{since}{renewed}")
-    report = one.report
+    renewed = "" if leader.renewed is None else f", renewed {format_age(leader.renewed)} ago"
+    yield Text.assemble((f"{leader.lease}: ", "bold"), f"{leader.holder} leads{since}{renewed}")
+    report = leader.report
     if report is None:
         yield "  It does not say more: it is starting, or of an earlier release."
         return

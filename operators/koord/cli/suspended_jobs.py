@@ -52,14 +52,18 @@ class HeldJob(msgspec.Struct):
 
     @property
     def is_held(self) -> bool:
-        ended = {one.type for one in self.status.conditions or () if one.status == "True"}
+        ended = {
+            condition.type
+            for condition in self.status.conditions or ()
+            if condition.status == "True"
+        }
         return bool(self.spec.suspend) and ended.isdisjoint({"Complete", "Failed"})
 
     @property
     def since(self) -> float:
-        for one in self.status.conditions or ():
-            if one.type == "Suspended" and one.status == "True":
-                return parse_time(one.last_transition_time) or 0.0
+        for condition in self.status.conditions or ():
+            if condition.type == "Suspended" and condition.status == "True":
+                return parse_time(condition.last_transition_time) or 0.0
         created = self.metadata.creation_timestamp
         return 0.0 if created is None else created.timestamp()
 
@@ -86,7 +90,9 @@ async def list_held(client: Client, namespace: str) -> list[HeldJob] | None:
     """Return the suspended Jobs, where they may be listed; None if that is nowhere."""
     for path in (_JOBS, path_in(_JOBS, namespace)):
         try:
-            return [one for one in await list_all(client, path, HeldJob) if one.is_held]
+            return [
+                held_job for held_job in await list_all(client, path, HeldJob) if held_job.is_held
+            ]
         except Forbidden:
             continue
     return None
@@ -95,7 +101,9 @@ async def list_held(client: Client, namespace: str) -> list[HeldJob] | None:
 def view_held(state: ClusterState, jobs: list[HeldJob]) -> Iterator[Waiting]:
     """Yield those whose pods would opt in, by name."""
     translator = PodTranslator()
-    for job in sorted(jobs, key=lambda one: (one.metadata.namespace, one.metadata.name)):
+    for job in sorted(
+        jobs, key=lambda held_job: (held_job.metadata.namespace, held_job.metadata.name)
+    ):
         pod = _make_pod(job, translator)
         if pod is None or not _would_opt_in(pod, state):
             continue

@@ -39,28 +39,30 @@ def show_nodes(namespace: str, kubeconfig: str, context: str, *, output: Output)
     refuse_unknown_namespace(reading, namespace)
     every = view_nodes(reading.state)
     shown = [
-        one for one in every if not namespace or namespace in {pod.namespace for pod in one.pods}
+        node_usage
+        for node_usage in every
+        if not namespace or namespace in {pod.namespace for pod in node_usage.pods}
     ]
     print_in(
         output,
-        document=lambda: {"nodes": [_make_node(one) for one in shown]},
-        names=lambda: (f"node/{one.node.name}" for one in shown),
+        document=lambda: {"nodes": [_make_node(node_usage) for node_usage in shown]},
+        names=lambda: (f"node/{node_usage.node.name}" for node_usage in shown),
         text=lambda: draw_nodes(shown, is_wide=output is Output.WIDE),
     )
 
 
 def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context, NODES)
-    every = {one.node.name: one for one in view_nodes(reading.state)}
-    found = every.get(name)
-    if found is None:
+    every = {view_node.node.name: view_node for view_node in view_nodes(reading.state)}
+    node_usage = every.get(name)
+    if node_usage is None:
         fail(f"there is no node {name}{suggest(name, every)}", ExitCode.USAGE)
-    pods = [_describe_pod(reading, pod) for pod in found.pods]
+    pods = [_describe_pod(reading, pod) for pod in node_usage.pods]
     print_in(
         output,
-        document=lambda: {**_make_node(found), "pods": pods},
+        document=lambda: {**_make_node(node_usage), "pods": pods},
         names=lambda: (f"node/{name}",),
-        text=lambda: draw_node(found, pods, is_wide=output is Output.WIDE),
+        text=lambda: draw_node(node_usage, pods, is_wide=output is Output.WIDE),
     )
 
 
@@ -91,17 +93,17 @@ def _read(kubeconfig: str, context: str, shown: AnyKind) -> Reading:
     return reading
 
 
-def _make_node(one: NodeUsage) -> dict[str, Any]:
-    most, used = one.node.allocatable, one.used
+def _make_node(node_usage: NodeUsage) -> dict[str, Any]:
+    most, used = node_usage.node.allocatable, node_usage.used
     return {
-        "node": one.node.name,
-        "state": one.state,
-        "taints": [f"{taint.key}={taint.value}:{taint.effect}" for taint in one.node.taints],
+        "node": node_usage.node.name,
+        "state": node_usage.state,
+        "taints": [f"{taint.key}={taint.value}:{taint.effect}" for taint in node_usage.node.taints],
         "allocatable": write_all(most),
         "used": write_all({key: used.get(key, 0) for key in most}),
-        "free": write_all(one.free),
-        "podCount": len(one.pods),
-        "tenants": list(one.tenants),
+        "free": write_all(node_usage.free),
+        "podCount": len(node_usage.pods),
+        "tenants": list(node_usage.tenants),
     }
 
 
@@ -128,32 +130,32 @@ def draw_nodes(shown: Sequence[NodeUsage], *, is_wide: bool) -> Iterator[Rendera
         right=("GPUS", "CPU", "MEMORY", "PODS"),
         padding=2,
     )  # fmt: skip
-    for one in shown:
-        most = one.node.allocatable
-        cards, taken = (sum(of.get(key, 0) for key in CARDS) for of in (most, one.used))
+    for node_usage in shown:
+        most = node_usage.node.allocatable
+        cards, taken = (sum(of.get(key, 0) for key in CARDS) for of in (most, node_usage.used))
         table.add_row(
-            one.node.name,
-            Text(one.state, "" if one.state == "Ready" else "yellow"),
+            node_usage.node.name,
+            Text(node_usage.state, "" if node_usage.state == "Ready" else "yellow"),
             f"{taken}/{cards}" if cards else "",
-            _part(CPU, one.used, most),
-            _part(MEMORY, one.used, most),
-            str(len(one.pods)),
-            named(one.tenants),
-            *((named([taint.key for taint in one.node.taints]),) if is_wide else ()),
+            _part(CPU, node_usage.used, most),
+            _part(MEMORY, node_usage.used, most),
+            str(len(node_usage.pods)),
+            named(node_usage.tenants),
+            *((named([taint.key for taint in node_usage.node.taints]),) if is_wide else ()),
         )
     yield table
 
 
 def draw_node(
-    one: NodeUsage, pods: Sequence[dict[str, Any]], *, is_wide: bool
+    node_usage: NodeUsage, pods: Sequence[dict[str, Any]], *, is_wide: bool
 ) -> Iterator[RenderableType]:
-    yield Text.assemble((f"Node {one.node.name} ", "bold"), one.state)
-    for taint in one.node.taints:
+    yield Text.assemble((f"Node {node_usage.node.name} ", "bold"), node_usage.state)
+    for taint in node_usage.node.taints:
         yield f"  taint {taint.key}={taint.value}:{taint.effect}"
     numbers = ("ALLOCATABLE", "USED", "FREE")
     table = make_table("RESOURCE", *numbers, right=numbers)
-    for key, most in sorted(one.node.allocatable.items()):
-        used = one.used.get(key, 0)
+    for key, most in sorted(node_usage.node.allocatable.items()):
+        used = node_usage.used.get(key, 0)
         table.add_row(key, *(approximate(key, amount) for amount in (most, used, most - used)))
     yield table
     if not pods:

@@ -101,8 +101,9 @@ def _draw_all(
 def make_network(network: TopologyExplanation, most: int | None) -> Iterator[RenderableType]:
     """Yield the topology constraint of a gang, where it is, and the tree with offers."""
     wish = ", ".join(
-        f"{one.strategy} {one.layer}" + (f" in multiples of {one.multiple}" * (one.multiple > 1))
-        for one in network.wish.layers
+        f"{layer_constraint.strategy} {layer_constraint.layer}"
+        + (f" in multiples of {layer_constraint.multiple}" * (layer_constraint.multiple > 1))
+        for layer_constraint in network.wish.layers
     )
     yield f"Network topology {network.wish.topology}: {wish or 'as its sub-groups ask'}"
     if network.unknown:
@@ -150,7 +151,14 @@ def draw(
 def _choose(domains: Sequence[DomainCapacity], most: int | None) -> Iterable[tuple[str, ...]]:
     if most is None or len(domains) <= most:
         return [domain.path for domain in domains]
-    ranked = sorted(domains, key=lambda one: (len(one.path), -one.offer, one.path))
+    ranked = sorted(
+        domains,
+        key=lambda domain_capacity: (
+            len(domain_capacity.path),
+            -domain_capacity.offer,
+            domain_capacity.path,
+        ),
+    )
     return [domain.path for domain in ranked[:most]]
 
 

@@ -76,9 +76,13 @@ class Picture(NamedTuple):
         if not namespace:
             return self
         return self._replace(
-            waiting=[one for one in self.waiting if namespace in one.namespaces],
-            gangs=[one for one in self.gangs if one.name.startswith(f"{namespace}/")],
-            quotas=[one for one in self.quotas if one.namespace == namespace],
+            waiting=[
+                waiting_unit
+                for waiting_unit in self.waiting
+                if namespace in waiting_unit.namespaces
+            ],
+            gangs=[gang for gang in self.gangs if gang.name.startswith(f"{namespace}/")],
+            quotas=[quota for quota in self.quotas if quota.namespace == namespace],
         )
 
 
@@ -167,7 +171,7 @@ def _draw_legend(
 ) -> RenderableType:
     legend = [Text.assemble(drawn, f" {name}") for name, drawn in tenants.items()]
     free = [Text(f"{_FREE} free")]
-    if any(one.state != "Ready" for one in nodes):
+    if any(node.state != "Ready" for node in nodes):
         free.append(Text(f"{_CLOSED} on a node that takes no pods"))
     return Columns([*legend[:_MOST_TENANTS], *free], padding=(0, 2))
 
@@ -177,8 +181,8 @@ def _titled(title: str, part: RenderableType) -> list[RenderableType]:
 
 
 def _draw_head(picture: Picture, problem: str) -> Text:
-    most = sum(_cards(one.node.allocatable) for one in picture.nodes)
-    used = sum(_cards(one.used) for one in picture.nodes)
+    most = sum(_cards(node_usage.node.allocatable) for node_usage in picture.nodes)
+    used = sum(_cards(node.used) for node in picture.nodes)
     nodes = f"{count_of(len(picture.nodes), 'node')}, {used} of {most} GPUs used, "
     head = Text.assemble(
         ("koord watch ", "bold"),
@@ -196,19 +200,19 @@ def _draw_head(picture: Picture, problem: str) -> Text:
 def _draw_queue(picture: Picture, most: int) -> RenderableType:
     right = ("#", "GPUS", "AGE")
     table = make_table("#", "UNIT", "GPUS", "AGE", "REASON", right=right, padding=2)
-    for one in picture.waiting[:most]:
-        name = f"{one.names[0]}{' …' if len(one.names) > 1 else ''}"
-        reason = "Placeable" if one.reason.is_placed else one.reason.code
-        age = format_age(picture.at - one.since)
-        table.add_row(str(one.position or ""), name, str(one.gpus), age, reason)
+    for waiting_unit in picture.waiting[:most]:
+        name = f"{waiting_unit.names[0]}{' …' if len(waiting_unit.names) > 1 else ''}"
+        reason = "Placeable" if waiting_unit.reason.is_placed else waiting_unit.reason.code
+        age = format_age(picture.at - waiting_unit.since)
+        table.add_row(str(waiting_unit.position or ""), name, str(waiting_unit.gpus), age, reason)
     return _with_rest(table, len(picture.waiting) - most)
 
 
 def _draw_gangs(gangs: Sequence[Running], most: int) -> RenderableType:
     table = make_table("GANG", "BOUND", "MIN", "GPUS", right=("BOUND", "MIN", "GPUS"), padding=2)
-    for one in gangs[:most]:
-        style = "yellow" if one.bound < one.minimum else ""
-        table.add_row(one.name, Text(str(one.bound), style), str(one.minimum), str(one.gpus))
+    for gang in gangs[:most]:
+        style = "yellow" if gang.bound < gang.minimum else ""
+        table.add_row(gang.name, Text(str(gang.bound), style), str(gang.minimum), str(gang.gpus))
     return _with_rest(table, len(gangs) - most)
 
 
@@ -216,24 +220,29 @@ def _draw_nodes(
     nodes: Sequence[NodeUsage], tenants: Mapping[str, tuple[str, str]], width: int, most: int
 ) -> RenderableType:
     """Draw a cell per GPU: the letter of who has it. Several nodes stand in one line."""
-    longest = max((len(one.node.name) + _cards(one.node.allocatable) for one in nodes), default=0)
+    longest = max(
+        (len(node_usage.node.name) + _cards(node_usage.node.allocatable) for node_usage in nodes),
+        default=0,
+    )
     shown = most * max(width // (longest + 3), 1)
-    cells = [_draw_node(one, tenants) for one in nodes[:shown]]
+    cells = [_draw_node(node, tenants) for node in nodes[:shown]]
     return _with_rest(Columns(cells, padding=(0, 2), equal=True), len(nodes) - shown)
 
 
-def _draw_node(one: NodeUsage, tenants: Mapping[str, tuple[str, str]]) -> Text:
-    text = Text.assemble((one.node.name, "" if one.state == "Ready" else "yellow"), " ")
-    count = _cards(one.node.allocatable)
+def _draw_node(node_usage: NodeUsage, tenants: Mapping[str, tuple[str, str]]) -> Text:
+    text = Text.assemble(
+        (node_usage.node.name, "" if node_usage.state == "Ready" else "yellow"), " "
+    )
+    count = _cards(node_usage.node.allocatable)
     owners = [
         tenants[pod.namespace]
-        for pod in one.pods
+        for pod in node_usage.pods
         if pod.namespace in tenants
         for _ in range(count_gpus(dict(pod.shape.requests)))
     ][:count]
     for letter, colour in owners:
         text.append(letter, colour)
-    free = _FREE if one.state == "Ready" else _CLOSED
+    free = _FREE if node_usage.state == "Ready" else _CLOSED
     return text.append(free * (count - len(owners)), "" if free == _FREE else "dim")
 
 

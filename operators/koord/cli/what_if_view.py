@@ -69,27 +69,29 @@ class WhatIf:
     edit: EditRequest
 
 
-def show_what_if(asked: WhatIf, kubeconfig: str, context: str, output: Output) -> None:
-    if not asked.requests and asked.edit == EditRequest():
+def show_what_if(what_if: WhatIf, kubeconfig: str, context: str, output: Output) -> None:
+    if not what_if.requests and what_if.edit == EditRequest():
         fail("give --request for a gang, or --min, --max or --weight for an edit", ExitCode.USAGE)
-    _parse_amounts("--request", asked.requests, ())
+    _parse_amounts("--request", what_if.requests, ())
     reading = quota_view.read(kubeconfig, context, "", (QUOTAS,))
     state = reading.state
-    bare = quota_view.find_name(state, asked.quota, asked.namespace)
+    bare = quota_view.find_name(state, what_if.quota, what_if.namespace)
     spec = state.quotas.catalog.written_as(bare)
     known = _known_resources(state)
-    requests = _parse_amounts("--request", asked.requests, known)
-    if spec is None and (asked.edit != EditRequest() or not state.quotas.catalog.is_written(bare)):
+    requests = _parse_amounts("--request", what_if.requests, known)
+    if spec is None and (
+        what_if.edit != EditRequest() or not state.quotas.catalog.is_written(bare)
+    ):
         quota_view.fail_unknown(state, bare)
     document: dict[str, Any] = {"quota": bare}
     lines: list[RenderableType] = []
-    if spec is not None and asked.edit != EditRequest():
-        answer = simulate_edit(state, asked.edit.apply(spec, known))
+    if spec is not None and what_if.edit != EditRequest():
+        answer = simulate_edit(state, what_if.edit.apply(spec, known))
         document["edit"] = make_edit(answer, known)
         lines += make_edit_lines(bare, answer)
     if requests:
-        gang = simulate_gang(state, bare, requests, asked.pods, reading.reclaim)
-        title = f"{count_of(asked.pods, 'pod')} of {list_amounts(requests)} in quota {bare}"
+        gang = simulate_gang(state, bare, requests, what_if.pods, reading.reclaim)
+        title = f"{count_of(what_if.pods, 'pod')} of {list_amounts(requests)} in quota {bare}"
         document |= make_gang_result(gang, known)
         lines += make_gang_lines(title, bare, gang, _advise(reading, gang))
     print_in(
@@ -105,7 +107,7 @@ def _advise(reading: Reading, answer: GangResult) -> Sequence[str]:
     if reason.is_placed or answer.starts_alone:
         return ()
     hints = find_hints(reading.state, reason, reclaim=reading.reclaim)
-    return [hide_names(one) for one in (*hints, *reason.advice())]
+    return [hide_names(name) for name in (*hints, *reason.advice())]
 
 
 def make_edit_lines(name: str, answer: EditResult) -> "Iterator[RenderableType]":
@@ -123,12 +125,12 @@ def make_edit_lines(name: str, answer: EditResult) -> "Iterator[RenderableType]"
         yield table
     else:
         yield "No share would change now."
-    for one in answer.over:
-        over = format_amount(one.resource, one.over)
-        yield f"{one.quota} would use {over} {one.resource} more than it is entitled to"
+    for overuse in answer.over:
+        over = format_amount(overuse.resource, overuse.over)
+        yield f"{overuse.quota} would use {over} {overuse.resource} more than it is entitled to"
     if answer.starting:
         verb = "waits" if len(answer.starting) == 1 else "wait"
-        names = named([_tell_unit(one) for one in answer.starting], _MOST_NAMED)
+        names = named([_tell_unit(waiting_unit) for waiting_unit in answer.starting], _MOST_NAMED)
         yield f"With this, {names}, which {verb} now, would start"
     still: dict[str, list[str]] = {}
     for unit in answer.waiting:
@@ -148,10 +150,10 @@ def make_gang_lines(
     yield f"{title} {verdict}"
     yield hide_names(reason.text())
     if answer.ahead:
-        count, kinds = len(answer.ahead), {one.kind for one in answer.ahead}
+        count, kinds = len(answer.ahead), {waiting_unit.kind for waiting_unit in answer.ahead}
         is_mixed = len(kinds) > 1
         what = count_of(count, "unit" if is_mixed else kinds.pop())
-        names = [_tell_unit(one, with_kind=is_mixed) for one in answer.ahead]
+        names = [_tell_unit(waiting_unit, with_kind=is_mixed) for waiting_unit in answer.ahead]
         verb = "waits" if count == 1 else "wait"
         yield f"{what} {verb} in {quota} already, ahead of it: {named(names, _MOST_NAMED)}"
     if answer.room:
@@ -166,11 +168,13 @@ def make_gang_lines(
         yield from (f"  - {sentence}" for sentence in advice)
 
 
-def _tell_unit(one: WaitingUnit, *, with_kind: bool = True) -> str:
+def _tell_unit(waiting_unit: WaitingUnit, *, with_kind: bool = True) -> str:
     """Write ``gang t/x (8 nvidia.com/gpu)``."""
-    key = next((key for key in (*CARDS, *sorted(one.asks)) if one.asks.get(key)), "")
-    amount = f" ({approximate(key, one.asks[key])} {key})" if key else ""
-    return f"{one.title if with_kind else one.name}{amount}"
+    key = next(
+        (key for key in (*CARDS, *sorted(waiting_unit.asks)) if waiting_unit.asks.get(key)), ""
+    )
+    amount = f" ({approximate(key, waiting_unit.asks[key])} {key})" if key else ""
+    return f"{waiting_unit.title if with_kind else waiting_unit.name}{amount}"
 
 
 def _known_resources(state: ClusterState) -> set[str]:

@@ -61,70 +61,72 @@ class Found:
 async def find_reservation(client: Client, name: str) -> Target:
     """Return the reservation of this name as a target; ends the command if there is none."""
     try:
-        found = await client.get(f"{RESERVATIONS.path}/{name}", WireReservation)
+        reservation = await client.get(f"{RESERVATIONS.path}/{name}", WireReservation)
     except NotFound:
-        every = await client.get(RESERVATIONS.path, ObjectList[Identified], {"limit": "500"})
-        meant = suggest(name, (one.metadata.name for one in every.items or ()))
+        objects = await client.get(RESERVATIONS.path, ObjectList[Identified], {"limit": "500"})
+        meant = suggest(name, (item.metadata.name for item in objects.items or ()))
         fail(f"there is no Reservation {name}{meant}", ExitCode.USAGE)
-    pod = ReservationTranslator().translate(found).pod
+    pod = ReservationTranslator().translate(reservation).pod
     return Target(TargetKind.RESERVATION, "" if pod is None else pod.namespace, name)
 
 
-async def find_target(client: Client, asked: Target, now: float) -> Found:
+async def find_target(client: Client, target: Target, now: float) -> Found:
     """Return what to look at for what was typed. Raises ``TargetNotFoundError``."""
-    if asked.kind is TargetKind.RESERVATION:
-        return Found(asked, await find_reservation(client, asked.name))
-    workload = _WORKLOADS.get(asked.kind)
+    if target.kind is TargetKind.RESERVATION:
+        return Found(target, await find_reservation(client, target.name))
+    workload = _WORKLOADS.get(target.kind)
     if workload is None:
-        return Found(asked, asked)
-    pods = await _list_pods(client, asked, workload)
+        return Found(target, target)
+    pods = await _list_pods(client, target, workload)
     alive = [pod for pod in pods if pod.is_alive]
-    if not alive and asked.kind is TargetKind.JOB:
-        return await _find_by_job(client, asked, pods, now)
+    if not alive and target.kind is TargetKind.JOB:
+        return await _find_by_job(client, target, pods, now)
     if not pods:
-        every = await _list_labelled(client, asked, workload.label)
+        every = await _list_labelled(client, target, workload.label)
         known = {name for pod in every if (name := _name_of_owner(pod, workload))}
         raise TargetNotFoundError(
-            f"{asked.kind} {asked.key} has no pods: it does not exist or has no replicas, or its "
-            f"controller cannot create them{suggest(asked.name, known)}"
+            f"{target.kind} {target.key} has no pods: it does not exist or has no replicas, or its "
+            f"controller cannot create them{suggest(target.name, known)}"
         )
-    return Found(asked, _choose(asked, alive or pods))
+    return Found(target, _choose(target, alive or pods))
 
 
-def _choose(asked: Target, pods: Iterable["_Pod"]) -> Target:
+def _choose(target: Target, pods: Iterable["_Pod"]) -> Target:
     """Return the gang of the pods, or the first of them that has no node."""
     first = min(pods, key=lambda pod: (bool(pod.spec.node_name), pod.metadata.name)).metadata
-    return _find_gang(asked, first) or Target(TargetKind.POD, asked.namespace, first.name)
+    return _find_gang(target, first) or Target(TargetKind.POD, target.namespace, first.name)
 
 
-def _find_gang(asked: Target, meta: ObjectMeta) -> Target | None:
-    gang = parse_pod_gang(asked.namespace, meta.labels or {}, meta.annotations or {})
-    return None if gang is None else Target(TargetKind.POD_GROUP, asked.namespace, gang.name)
+def _find_gang(target: Target, meta: ObjectMeta) -> Target | None:
+    gang = parse_pod_gang(target.namespace, meta.labels or {}, meta.annotations or {})
+    return None if gang is None else Target(TargetKind.POD_GROUP, target.namespace, gang.name)
 
 
-async def _find_by_job(client: Client, asked: Target, ended: Sequence["_Pod"], now: float) -> Found:
+async def _find_by_job(
+    client: Client, target: Target, ended: Sequence["_Pod"], now: float
+) -> Found:
     """Find out what a Job without living pods stands for: its gang, if its template names one."""
-    job = await read_job(client, asked, now, has_pods=bool(ended))
+    job = await read_job(client, target, now, has_pods=bool(ended))
     if ended:  # the Job may be deleted
-        return Found(asked, _choose(asked, ended), job)
-    return Found(asked, asked if job is None else _find_gang(asked, job.template) or asked, job)
+        return Found(target, _choose(target, ended), job)
+    return Found(target, target if job is None else _find_gang(target, job.template) or target, job)
 
 
-async def _list_pods(client: Client, asked: Target, workload: _Workload) -> Sequence["_Pod"]:
+async def _list_pods(client: Client, target: Target, workload: _Workload) -> Sequence["_Pod"]:
     if not workload.is_name:
-        every = await _list_labelled(client, asked, workload.label)
-        return [pod for pod in every if _name_of_owner(pod, workload) == asked.name]
+        every = await _list_labelled(client, target, workload.label)
+        return [pod for pod in every if _name_of_owner(pod, workload) == target.name]
     try:
-        return await _list_labelled(client, asked, f"{workload.label}={asked.name}")
+        return await _list_labelled(client, target, f"{workload.label}={target.name}")
     except ApiError as error:
         if error.status != HTTPStatus.BAD_REQUEST:  # no name that a label can have
             raise
         return ()
 
 
-async def _list_labelled(client: Client, asked: Target, labels: str) -> Sequence["_Pod"]:
+async def _list_labelled(client: Client, target: Target, labels: str) -> Sequence["_Pod"]:
     params = {"labelSelector": labels, "limit": str(PAGE_SIZE)}
-    page = await client.get(path_in(PODS.path, asked.namespace), ObjectList[_Pod], params)
+    page = await client.get(path_in(PODS.path, target.namespace), ObjectList[_Pod], params)
     return page.items or ()
 
 

@@ -48,7 +48,7 @@ class AskedUnits:
         return grant_time(pod, self.most_seconds)
 
     def wants_time(self, units: Iterable[Reclaim]) -> bool:
-        return any(self.grant(pod) for one in units for pod in one.pods)
+        return any(self.grant(pod) for unit in units for pod in unit.pods)
 
     def note(self, unit: Reclaim, now: float) -> None:
         """Remember a unit whose pods are all marked."""
@@ -62,9 +62,9 @@ class AskedUnits:
         for quota, beneficiary in self._wanted:
             if beneficiary in waiting if beneficiary else quota in over:
                 self._wanted[quota, beneficiary] = now
-        ended = [one for one in self._units.values() if not self._alive((one,))]
-        for one in ended:
-            self._forget(one)
+        ended = [unit for unit in self._units.values() if not self._alive((unit,))]
+        for reclaim in ended:
+            self._forget(reclaim)
         return ended
 
     @property
@@ -78,7 +78,7 @@ class AskedUnits:
             return Verdict.SPARE
         if unit is not None:
             plan = _plan_of(unit)
-            pods = self._alive(one for one in self._units.values() if _plan_of(one) == plan)
+            pods = self._alive(unit for unit in self._units.values() if _plan_of(unit) == plan)
         until = find_deadline(pods, self.most_seconds, wall_now)
         return Verdict.WAIT if until > wall_now else Verdict.EVICT
 
@@ -91,16 +91,16 @@ class AskedUnits:
 
     def _forget(self, unit: Reclaim) -> None:
         del self._units[unit.key]
-        if all(_plan_of(one) != _plan_of(unit) for one in self._units.values()):
+        if all(_plan_of(reclaim) != _plan_of(unit) for reclaim in self._units.values()):
             self._wanted.pop(_plan_of(unit), None)
 
     def _find(self, pods: Iterable[Pod]) -> Reclaim | None:
         uids = {pod.uid for pod in pods}
         units = self._units.values()
-        return next((one for one in units if any(pod.uid in uids for pod in one.pods)), None)
+        return next((unit for unit in units if any(pod.uid in uids for pod in unit.pods)), None)
 
     def _alive(self, units: Iterable[Reclaim]) -> list[Pod]:
-        known = (self.state.pods.get(pod.uid) for one in units for pod in one.pods)
+        known = (self.state.pods.get(pod.uid) for unit in units for pod in unit.pods)
         return [pod for pod in known if pod is not None and not pod.phase.is_terminal]
 
 

@@ -40,14 +40,16 @@ class BudgetGrace:
     def since(self, unit: Reclaim) -> float:
         """Return since when budgets protect a unit; 0: they do not yet."""
         pods = (self.state.pods.get(pod.uid) for pod in unit.pods)
-        return min((one.protected for one in pods if one and one.protected), default=0.0)
+        return min((pod.protected for pod in pods if pod and pod.protected), default=0.0)
 
     async def note(self, units: Sequence[Reclaim]) -> list[Reclaim]:
         """Write since when units are protected; return those whose time is over."""
         now = self.wall_clock()
-        for one in units:
-            await self.restore(one, self.since(one) or now, is_missing_only=True)
-        return [one for one in units if (since := self.since(one)) and now > since + self.seconds]
+        for unit in units:
+            await self.restore(unit, self.since(unit) or now, is_missing_only=True)
+        return [
+            unit for unit in units if (since := self.since(unit)) and now > since + self.seconds
+        ]
 
     async def restore(self, unit: Reclaim, since: float, *, is_missing_only: bool = False) -> None:
         """Write on the pods of a unit that they are protected since then."""

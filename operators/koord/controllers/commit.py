@@ -118,23 +118,25 @@ async def commit(
     result = Commit()
     members = list(placement.assignments)
     if not _has_quorum(unit, members):
-        result.not_bound = {one.pod.uid for one in members}
+        result.not_bound = {member.pod.uid for member in members}
         return result
-    gated = [one for one in members if one.pod.is_gated]
+    gated = [member for member in members if member.pod.is_gated]
     release = _Step(binder.release, observer.count_release, unknown)
     await _run(release, gated, placement, result)
-    result.released = {one.pod.uid for one in gated} - result.not_bound
-    members = [one for one in members if one.pod.uid not in result.not_bound]
-    theirs = (one for one in members if one.pod.handling is Handling.RELEASE_PINNED)
-    result.pinned = {one.pod.uid for one in theirs if not one.is_open}
+    result.released = {assignment.pod.uid for assignment in gated} - result.not_bound
+    members = [member for member in members if member.pod.uid not in result.not_bound]
+    theirs = (member for member in members if member.pod.handling is Handling.RELEASE_PINNED)
+    result.pinned = {assignment.pod.uid for assignment in theirs if not assignment.is_open}
     if not _has_quorum(unit, members):
-        result.not_bound |= {one.pod.uid for one in members}
+        result.not_bound |= {member.pod.uid for member in members}
         return result
-    mine = [one for one in members if not _is_left_to_others(one)]
-    result.left_to_others = {one.pod.uid for one in members if _is_left_to_others(one)}
+    mine = [member for member in members if not _is_left_to_others(member)]
+    result.left_to_others = {member.pod.uid for member in members if _is_left_to_others(member)}
     bind = _Step(binder.bind, observer.count_bind, unknown, is_in_turn=True)
     await _run(bind, mine, placement, result)
-    result.bound = {one.pod.uid for one in mine if one.pod.uid not in result.not_bound}
+    result.bound = {
+        assignment.pod.uid for assignment in mine if assignment.pod.uid not in result.not_bound
+    }
     return result
 
 

@@ -71,12 +71,12 @@ class DeviceStatusPolicy:
 
     def _announce(self, node: str, status: DeviceStatus) -> None:
         """Tell gangs and single pods that devices of theirs have failed or are gone, once."""
-        failed = {(one.pod, one.kind, one.name): one for one in _find_failed(status)}
+        failed = {(failed.pod, failed.kind, failed.name): failed for failed in _find_failed(status)}
         told, self._told[node] = self._told.get(node, frozenset()), frozenset(failed)
         texts: dict[str, list[str]] = {}
         users: dict[str, Pod | PodGroup] = {}
         new = (one for known, one in failed.items() if known not in told)
-        for one in sorted(new, key=lambda one: (one.pod, one.kind, one.minor)):
+        for one in sorted(new, key=lambda failed: (failed.pod, failed.kind, failed.minor)):
             pod = self.state.pod_by_key(one.pod)
             if pod is None:
                 continue
@@ -101,10 +101,10 @@ class _Failed:
 
 
 def _find_failed(status: DeviceStatus) -> Iterator[_Failed]:
-    for one in status.unhealthy:
-        for pod in one.pods if not one.is_recovering else ():
-            text = f"{one.kind} {one.minor}"
-            yield _Failed(pod, one.kind, one.minor, one.id or str(one.minor), text)
+    for device in status.unhealthy:
+        for pod in device.pods if not device.is_recovering else ():
+            text = f"{device.kind} {device.minor}"
+            yield _Failed(pod, device.kind, device.minor, device.id or str(device.minor), text)
     for pod, gone in status.strayed:
         if gone.now is None:
             name = gone.id or str(gone.minor)
@@ -140,10 +140,15 @@ def _conditions(status: DeviceStatus, report: DeviceReport) -> tuple[ConditionPa
 def make_fields(status: DeviceStatus) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
     allocations: dict[str, list[dict[str, Any]]] = {}
-    for one in status.holders:
-        namespace, _, name = one.pod.rpartition("/")
-        entry = {"name": name, "namespace": namespace, "uuid": one.uid, "minors": list(one.minors)}
-        allocations.setdefault(one.kind, []).append(entry)
+    for holder in status.holders:
+        namespace, _, name = holder.pod.rpartition("/")
+        entry = {
+            "name": name,
+            "namespace": namespace,
+            "uuid": holder.uid,
+            "minors": list(holder.minors),
+        }
+        allocations.setdefault(holder.kind, []).append(entry)
     return {
         "consumption": str(status.consumption),
         "allocations": [
@@ -151,23 +156,23 @@ def make_fields(status: DeviceStatus) -> dict[str, Any]:
         ],
         "summary": {
             kind: {
-                "total": one.total,
-                "healthy": one.healthy,
-                "free": one.free,
-                "shared": one.shared,
+                "total": count.total,
+                "healthy": count.healthy,
+                "free": count.free,
+                "shared": count.shared,
             }
-            for kind, one in status.counts.items()
+            for kind, count in status.counts.items()
         },
         "devices": [
             {
-                "type": one.kind,
-                "minor": one.minor,
-                **({"id": one.id} if one.id else {}),
-                "health": one.is_healthy,
-                "free": {key: format_amount(key, amount) for key, amount in one.free},
-                "pods": list(one.pods),
+                "type": device.kind,
+                "minor": device.minor,
+                **({"id": device.id} if device.id else {}),
+                "health": device.is_healthy,
+                "free": {key: format_amount(key, amount) for key, amount in device.free},
+                "pods": list(device.pods),
             }
-            for one in status.devices
+            for device in status.devices
         ],
         "fragmentation": {
             "largestFreePartition": status.largest,

@@ -55,7 +55,7 @@ class Enforcement:
         namespaces = sorted(set(covers(quota)) & self._covered.keys())
         if self.enforced is None or not namespaces:
             return None
-        left = [one for one in namespaces if one not in self.enforced]
+        left = [namespace for namespace in namespaces if namespace not in self.enforced]
         if not left:
             text = f"pods of {named(namespaces)} opt in, or are refused"
             return ConditionPatch(ENFORCED, True, ENFORCED, text, quota.generation)

@@ -37,8 +37,8 @@ class HistoryRecorder:
     def record(self, pod_group: PodGroup, what: Happened, why: str, by: str = "") -> None:
         """Add an episode. ``why`` is a sentence without its full stop; ``by`` names a unit."""
         new = Episode(int(self.wall_clock()), str(what), cut(why, MAX_WHY), cut(by, MAX_BY))
-        own = {str(one) for one in self.own}
-        seen = (one for one in pod_group.history if one.what in own)
+        own = {str(happened) for happened in self.own}
+        seen = (episode for episode in pod_group.history if episode.what in own)
         episodes = merge(seen, (*self._recorded.pop(pod_group.uid, ()), new))
         self._recorded[pod_group.uid] = episodes
         if len(self._recorded) > MAX_REMEMBERED:

@@ -45,7 +45,7 @@ class NodeResourcesPolicy:
         devices = self.state.plugin(Devices)
         report = devices.reports.get(name)
         healthy = {
-            kind: [dict(one.total) for one in devices if one.total]
+            kind: [dict(device.total) for device in devices if device.total]
             for kind, devices in (report.devices if report is not None else ())
         }
         labels = report.labels if report is not None else {}

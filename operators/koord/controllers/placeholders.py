@@ -107,7 +107,7 @@ class Placeholders:
         """Make the placeholders of a reservation right; of "": delete guards that are left."""
         if not uid:
             return await self._delete_guards()
-        nodes = {one.node for one in self._there(uid)}
+        nodes = {placeholder.node for placeholder in self._there(uid)}
         reservation = self._plugin.known.get(uid)
         if reservation is not None and _is_shown(reservation):
             nodes.add(reservation.status.node)
@@ -129,7 +129,7 @@ class Placeholders:
 
     def _note_lost(self, uid: str) -> None:
         """Wait after placeholders ended by themselves: whoever took the room would do it again."""
-        now = {one.uid for one in self._there(uid) if one.holds}
+        now = {placeholder.uid for placeholder in self._there(uid) if placeholder.holds}
         if self._known.get(uid, set()) - now:
             self._not_before[uid] = self.clock() + AGAIN_SECONDS
         elif self._not_before.get(uid, 0.0) <= self.clock():
@@ -188,12 +188,12 @@ class Placeholders:
 
     async def _open(self, site: _Site, uid: str, node: str) -> KubeError | None:
         """Delete the placeholders of a reservation behind a guard."""
-        there = [one for one in self._there(uid) if one.node == node]
+        there = [placeholder for placeholder in self._there(uid) if placeholder.node == node]
         try:
             if there:
                 await self._guard(site, node)
-            for one in there:
-                await self._delete(one)
+            for placeholder in there:
+                await self._delete(placeholder)
         except KubeError as error:
             return error
         site.opened.add(uid)
@@ -214,17 +214,17 @@ class Placeholders:
     async def _correct(self, site: _Site, uid: str, node: str) -> None:
         """Have the placeholders on a node request just what is held there."""
         there, want = [], self._wanted(uid, node)
-        for one in self._there(uid):
-            if one.node == node and one.holds:
-                there.append(one)
-            elif one.node == node:
-                await self._delete(one)
+        for placeholder in self._there(uid):
+            if placeholder.node == node and placeholder.holds:
+                there.append(placeholder)
+            elif placeholder.node == node:
+                await self._delete(placeholder)
         lacking = missing(want, there)
         if any(n < 0 for n in lacking.values()):
             if want:
                 await self._guard(site, node)
-            for one in there:
-                await self._delete(one)
+            for placeholder in there:
+                await self._delete(placeholder)
             lacking = want
         reservation = self._plugin.known.get(uid)
         if lacking and reservation is not None and uid not in self._not_before:
@@ -259,16 +259,16 @@ class Placeholders:
             # One that could not be deleted is observed, and deleted later.
             await self._try("", self._delete(guard))
 
-    async def _delete(self, one: Placeholder) -> None:
+    async def _delete(self, placeholder: Placeholder) -> None:
         # The watch may show that it is gone before the answer is here.
-        self._deleted[one.uid] = self.clock()
-        self._known.get(one.reservation, set()).discard(one.uid)
+        self._deleted[placeholder.uid] = self.clock()
+        self._known.get(placeholder.reservation, set()).discard(placeholder.uid)
         try:
-            await self.writer.delete(one)
+            await self.writer.delete(placeholder)
         except KubeError:
-            del self._deleted[one.uid]
+            del self._deleted[placeholder.uid]
             raise
-        self._made.pop(one.uid, None)
+        self._made.pop(placeholder.uid, None)
 
     async def _try(self, uid: str, write: Awaitable[None]) -> KubeError | None:
         try:
@@ -292,10 +292,16 @@ class Placeholders:
 
     def _there(self, uid: str) -> list[Placeholder]:
         """Return the placeholders of a reservation (of "" the guards), as written last."""
-        seen = {one.uid: one for one in self._plugin.placeholders_of(uid)}
-        made = {one.uid: one for one, _ in self._made.values() if one.reservation == uid}
+        seen = {placeholder.uid: placeholder for placeholder in self._plugin.placeholders_of(uid)}
+        made = {
+            placeholder.uid: placeholder
+            for placeholder, _ in self._made.values()
+            if placeholder.reservation == uid
+        }
         every = made | seen
-        return [one for one in every.values() if one.uid not in self._deleted]
+        return [
+            placeholder for placeholder in every.values() if placeholder.uid not in self._deleted
+        ]
 
     def _forget_observed(self) -> None:
         known, since = self._plugin.placeholders, self.clock() - _LAG_SECONDS

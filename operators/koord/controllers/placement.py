@@ -247,7 +247,9 @@ class PlacementController:
         outcome = plan_keeping(
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
-        decided = {one.unit for one in outcome.placements} | {one.unit for one in outcome.refusals}
+        decided = {placement.unit for placement in outcome.placements} | {
+            refusal.unit for refusal in outcome.refusals
+        }
         undecided = [unit for key, unit in units.items() if key not in decided]
         self.queue.put_back(undecided)
         self.queue.yield_to_others(cycles[-1].steps.spent if undecided else {})
@@ -300,7 +302,9 @@ class PlacementController:
 
     def _assume(self, unit: Unit, placement: Placement) -> Flight:
         self.queue.begin(unit)
-        charged = self.state.quotas.charges_of(one.pod for one in placement.assignments)
+        charged = self.state.quotas.charges_of(
+            assignment.pod for assignment in placement.assignments
+        )
         if charged:
             placement = replace(placement, charged=charged)
         for assignment in placement.assignments:
@@ -429,7 +433,9 @@ class PlacementController:
 def log_outcome(unit: Unit, placement: Placement, outcome: Commit) -> None:
     """Write one line for the pods of a unit that we bound, and one for those that others bind."""
     for text, uids in (("Placed", outcome.bound), ("Released", outcome.left_to_others)):
-        nodes = [one.node for one in placement.assignments if one.pod.uid in uids]
+        nodes = [
+            assignment.node for assignment in placement.assignments if assignment.pod.uid in uids
+        ]
         if nodes:
             log.info(
                 text,

@@ -140,7 +140,11 @@ class PodGroupStatusPolicy:
     def _tell(self, pod_group: PodGroup, new: _Written, written: _Written | None) -> None:
         """Record what has happened since the last status, written by us or by our predecessor."""
         if written is not None:
-            held = {(one.type, one.reason) for one in written.conditions if one.status}
+            held = {
+                (condition.type, condition.reason)
+                for condition in written.conditions
+                if condition.status
+            }
         else:
             known = conditions_of(self.present(pod_group.uid) or {})
             held = {
@@ -148,11 +152,15 @@ class PodGroupStatusPolicy:
                 for kind, one in known.items()
                 if one["status"] == "True"
             }
-        for one in new.conditions:
-            what = _EPISODES.get(one.type)
+        for condition in new.conditions:
+            what = _EPISODES.get(condition.type)
             # A gang on failed nodes is degraded before it falls below its minimum.
-            if what is not None and one.status and (one.type, one.reason) not in held:
-                self.record(pod_group, what, one.message)
+            if (
+                what is not None
+                and condition.status
+                and (condition.type, condition.reason) not in held
+            ):
+                self.record(pod_group, what, condition.message)
 
     def _make(self, gang: GangKey, pod_group: PodGroup, status: GangStatus) -> _Written:
         conditions = _conditions(
@@ -203,7 +211,7 @@ class PodGroupStatusPolicy:
         failed = {node for node in nodes if self._has_failed(node) or self._is_gone(node)}
         changed = (failed - self._failed_nodes) | (self._failed_nodes & (nodes - failed))
         known = (self._failed_nodes - nodes) | failed
-        self._failed_nodes = {one for one in known if self._has_failed(one) or self._holds(one)}
+        self._failed_nodes = {name for name in known if self._has_failed(name) or self._holds(name)}
         if not changed:
             return set()
         pods = (pod for pod in self.state.pods.values() if pod.node in changed)
@@ -220,7 +228,11 @@ class PodGroupStatusPolicy:
             return set()
         gangs = self.state.gangs.keys()
         constraints = ((gang, self._constraint(gang)) for gang in gangs)
-        return {gang for gang, one in constraints if one and one.topology in changed}
+        return {
+            gang
+            for gang, topology_constraint in constraints
+            if topology_constraint and topology_constraint.topology in changed
+        }
 
     def _constraint(self, gang: GangKey) -> TopologyConstraint | None:
         spec = self.state.gangs.spec(gang)
@@ -251,9 +263,9 @@ class PodGroupStatusPolicy:
         spec = self.state.gangs.spec(gang)
         if spec is None or spec.topology is None:
             return None
-        named = {one.layer for one in spec.topology.layers}
+        named = {layer_constraint.layer for layer_constraint in spec.topology.layers}
         if spec.sub_groups is not None:
-            named |= {one.layer for one in spec.sub_groups.groups if one.layer}
+            named |= {group.layer for group in spec.sub_groups.groups if group.layer}
         name, topologies = spec.topology.topology, self.state.topologies
         tree = topologies.tree(name)
         if not named or (tree is not None and named <= set(tree.layers)):
@@ -271,7 +283,7 @@ class PodGroupStatusPolicy:
         bad = (
             BadValue(operators.SUB_GROUP, cut(name), "the gang itself", problem) for name in named
         )
-        values = tuple(sorted(bad, key=lambda one: one.value))
+        values = tuple(sorted(bad, key=lambda bad_value: bad_value.value))
         return InvalidAnnotation(values) if values else None
 
     def _placement(self, gang: GangKey, status: GangStatus) -> dict[str, Any]:
@@ -331,7 +343,7 @@ class ProblemReports:
 
 
 def _without_words(conditions: tuple[ConditionPatch, ...]) -> list[tuple[str, bool, str]]:
-    return [(one.type, one.status, one.reason) for one in conditions]
+    return [(condition.type, condition.status, condition.reason) for condition in conditions]
 
 
 def _fields(status: GangStatus) -> dict[str, Any]:
@@ -358,13 +370,13 @@ def _fields(status: GangStatus) -> dict[str, Any]:
     if status.sub_groups:
         fields["subGroups"] = [
             {
-                "name": one.name,
-                "minMember": one.min_member,
-                "present": one.present,
-                "placed": one.placed,
-                "complete": one.is_complete,
+                "name": sub_group.name,
+                "minMember": sub_group.min_member,
+                "present": sub_group.present,
+                "placed": sub_group.placed,
+                "complete": sub_group.is_complete,
             }
-            for one in status.sub_groups
+            for sub_group in status.sub_groups
         ]
     if status.occupied_by:
         fields["occupiedBy"] = status.occupied_by
@@ -372,7 +384,7 @@ def _fields(status: GangStatus) -> dict[str, Any]:
         start = datetime.fromtimestamp(status.schedule_start, UTC)
         fields["scheduleStartTime"] = start.strftime("%Y-%m-%dT%H:%M:%SZ")
     if status.runs:
-        fields["runs"] = [_run_fields(one) for one in status.runs]
+        fields["runs"] = [_run_fields(run) for run in status.runs]
     if status.plan_id:
         fields["planID"] = status.plan_id
         fields["incarnation"] = status.incarnation
@@ -441,7 +453,7 @@ def _name_state(
     pod_group: PodGroup, status: GangStatus, conditions: tuple[ConditionPatch, ...]
 ) -> str:
     """Return one word for people; it is never empty."""
-    by_type = {one.type: one for one in conditions}
+    by_type = {condition.type: condition for condition in conditions}
     if by_type[ConditionType.DEGRADED].status and not _runs_on_failed_nodes(by_type):
         return str(ConditionType.DEGRADED)
     placed = by_type.get(ConditionType.PLACED)
@@ -463,7 +475,10 @@ def _degrade(
         return conditions
     kind = ConditionType.DEGRADED
     degraded = ConditionPatch(kind, status=True, reason=members.code, message=members.text())
-    return tuple(degraded if one.type == kind and not one.status else one for one in conditions)
+    return tuple(
+        degraded if condition.type == kind and not condition.status else condition
+        for condition in conditions
+    )
 
 
 def _is_about_annotation(problem: Problem) -> bool:

@@ -174,20 +174,20 @@ class PreemptionController:
     def _try(self, unit: Unit) -> bool:
         """Begin a preemption for a unit if there is a plan; return whether there is."""
         before = self.search.why_not(unit.key)
-        found = self.search.find(unit, self.evictions.evicted)
-        if found is None:
+        preemption = self.search.find(unit, self.evictions.evicted)
+        if preemption is None:
             if self.search.why_not(unit.key) != before:
                 self.note(unit.pods)
             return False
-        nomination = nominate(found, self.wall_clock())
-        run = Run(nomination, Phase.WRITING, self.clock(), write_victims(found.victims))
+        nomination = nominate(preemption, self.wall_clock())
+        run = Run(nomination, Phase.WRITING, self.clock(), write_victims(preemption.victims))
         self.state.nominations.begin(nomination)
         self._runs[unit.key] = run
-        self._spawn(self._go_on(run, self._carry_out(run, unit, found)))
+        self._spawn(self._go_on(run, self._carry_out(run, unit, preemption)))
         self.note(unit.pods)
         return True
 
-    async def _carry_out(self, run: Run, unit: Unit, found: Preemption) -> None:
+    async def _carry_out(self, run: Run, unit: Unit, preemption: Preemption) -> None:
         """Nominate, mark, check again, and delete."""
         plan_id = run.nomination.plan_id
         compat = self.state.gangs.compat
@@ -216,14 +216,14 @@ class PreemptionController:
         if outcome is not None:
             await self._cancel(run, outcome)
             return
-        run.announce = partial(self._report, unit, found, run, text)
+        run.announce = partial(self._report, unit, preemption, run, text)
         self._announce_soft_eviction(run, text)
         if self._find_deadline(run) or await self._delete(run):
             run.phase = Phase.WAITING
         self.wake()
 
     async def _nominate(self, run: Run) -> bool:
-        nodes = {one.pod.uid: one.node for one in run.nomination.assignments}
+        nodes = {assignment.pod.uid: assignment.node for assignment in run.nomination.assignments}
 
         async def write(pod: Pod) -> bool:
             return await self.nominator.nominate(pod, record(run.nomination, nodes[pod.uid]))
@@ -264,20 +264,20 @@ class PreemptionController:
             )
 
     def _report(
-        self, unit: Unit, found: Preemption, run: Run, text: str, deleted: Collection[Pod]
+        self, unit: Unit, preemption: Preemption, run: Run, text: str, deleted: Collection[Pod]
     ) -> None:
         """Report the deletion of victims once: those that may not go are deleted before others."""
         new = {pod.uid for pod in deleted} - run.reported
-        considered, plan = write_considered(found), run.nomination.plan_id
+        considered, plan = write_considered(preemption), run.nomination.plan_id
         if not run.reported:
             nodes = sorted({assignment.node for assignment in run.nomination.assignments})
             self.reporter.announce_preempting(
                 unit.pods,
-                f"preempting {run.victims} ({plural(len(found.pods), 'pod')}) to free "
+                f"preempting {run.victims} ({plural(len(preemption.pods), 'pod')}) to free "
                 f"{named(nodes)} (plan {plan}).{considered}",
             )
         run.reported |= new
-        for victim in found.victims:
+        for victim in preemption.victims:
             pods = [pod for pod in victim.pods if pod.uid in new]
             if pods:
                 by = name_of(unit)

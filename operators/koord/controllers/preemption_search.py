@@ -83,17 +83,24 @@ class PreemptionSearch:
         self._drop_stale(now)
         self._retry_overdue()
         due = [
-            one
-            for key, one in self.queue.blocked.items()
-            if key not in busy and self._is_due(one, now)
+            blocked_unit
+            for key, blocked_unit in self.queue.blocked.items()
+            if key not in busy and self._is_due(blocked_unit, now)
         ]
         if not due:
             return []
         lowest = min(self.state.evictable, default=float("inf"))
-        for one in due:
-            if min(pod.priority for pod in one.unit.pods) <= lowest:
-                self._tried[one.unit.key] = one
-        return sorted((one for one in due if self._tried.get(one.unit.key) is not one), key=_order)
+        for blocked_unit in due:
+            if min(pod.priority for pod in blocked_unit.unit.pods) <= lowest:
+                self._tried[blocked_unit.unit.key] = blocked_unit
+        return sorted(
+            (
+                blocked_unit
+                for blocked_unit in due
+                if self._tried.get(blocked_unit.unit.key) is not blocked_unit
+            ),
+            key=_order,
+        )
 
     def is_worth_it(self, blocked: Blocked) -> bool:
         """Whether a unit is still waiting for the same reason; counts as an attempt."""
@@ -112,16 +119,20 @@ class PreemptionSearch:
 
     def find(self, unit: Unit, terminating: Collection[str]) -> Preemption | None:
         """Return a preemption for a unit; ``terminating`` are uids that were evicted already."""
-        ours = {pod.uid for one in self.state.nominations for pod in one.victims}
+        ours = {pod.uid for nomination in self.state.nominations for pod in nomination.victims}
         exempt = Exempt(self._exempt.keys(), ours | set(terminating), self.patience)
         context = self._context_of(unit)
-        found = self._isolated.call(
+        preemption = self._isolated.call(
             unit.key, plan_preemption, self.state, unit, self.options, exempt, context
         )
         self._why_not.pop(unit.key, None)
-        if isinstance(found, WaitsForTermination | TerminationStuck):
-            self._why_not[unit.key] = found
-        return found if isinstance(found, Preemption) and self._lasts(unit, found) else None
+        if isinstance(preemption, WaitsForTermination | TerminationStuck):
+            self._why_not[unit.key] = preemption
+        return (
+            preemption
+            if isinstance(preemption, Preemption) and self._lasts(unit, preemption)
+            else None
+        )
 
     def why_not(self, unit: UnitKey) -> Reason | None:
         """Return which pods that leave are the reason why nobody is preempted for a unit."""
@@ -174,27 +185,29 @@ class PreemptionSearch:
 
     def _drop_stale(self, now: float) -> None:
         blocked = self.queue.blocked
-        self._tried = {key: one for key, one in self._tried.items() if key in blocked}
+        self._tried = {
+            key: blocked_unit for key, blocked_unit in self._tried.items() if key in blocked
+        }
         self._exempt = {key: until for key, until in self._exempt.items() if until > now}
-        self._why_not = {key: one for key, one in self._why_not.items() if key in blocked}
+        self._why_not = {key: reason for key, reason in self._why_not.items() if key in blocked}
         self._pauses = {
-            key: one
-            for key, one in self._pauses.items()
-            if one.until > now - LONGEST_PAUSE_SECONDS and self.queue.find(key) is not None
+            key: pause
+            for key, pause in self._pauses.items()
+            if pause.until > now - LONGEST_PAUSE_SECONDS and self.queue.find(key) is not None
         }
 
-    def _lasts(self, unit: Unit, found: Preemption) -> bool:
+    def _lasts(self, unit: Unit, preemption: Preemption) -> bool:
         """Whether units that go first would leave the room to this one."""
         ahead = [
-            one
-            for one in self.queue.blocked.values()
-            if one.reason.is_capacity and one.unit.priority > unit.priority
+            blocked_unit
+            for blocked_unit in self.queue.blocked.values()
+            if blocked_unit.reason.is_capacity and blocked_unit.unit.priority > unit.priority
         ]
         if not ahead:
             return True
-        units = [one.unit for one in sorted(ahead, key=_order)]
+        units = [blocked_unit.unit for blocked_unit in sorted(ahead, key=_order)]
         leaving = find_leaving(self.state, self.patience, self.wall_clock())
-        return self.fits(unit, [*found.pods, *leaving], units)
+        return self.fits(unit, [*preemption.pods, *leaving], units)
 
 
 def _order(blocked: Blocked) -> tuple[int, float, str]:

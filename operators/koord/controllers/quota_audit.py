@@ -51,8 +51,8 @@ class QuotaAudit:
         if found is None:
             return
         total = Counter(dict.fromkeys(AUDITED, 0))
-        for one in found:
-            total[one.field] += abs(one.kept - one.counted)
+        for quota_drift in found:
+            total[quota_drift.field] += abs(quota_drift.kept - quota_drift.counted)
         self.drift = total
         if found:
             self.repairs += 1

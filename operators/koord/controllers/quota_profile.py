@@ -78,7 +78,7 @@ class ProfileStatusPolicy:
             profiles.get(key),
             profiles.version(key),
             tuple(profiles.rivals(name, key)),
-            tuple((one, one.profile) for one in quotas),
+            tuple((quota, quota.profile) for quota in quotas),
         )
 
     def pause_for(self, _key: ProfileKey) -> Pause:
@@ -128,7 +128,9 @@ class ProfileStatusPolicy:
         ready = _make_ready(profile, verdict, other, nodes=book.count(key))
         error = None
         if verdict is ProfileVerdict.MADE:
-            present = next((one for one in quotas if one.namespace == profile.namespace), None)
+            present = next(
+                (quota for quota in quotas if quota.namespace == profile.namespace), None
+            )
             meta = None if present is None else self.meta_of(present.uid)
             made = book.make(key)
             try:

@@ -108,10 +108,10 @@ class QuotaStatusPolicy:
             return
         ledger = self.state.open_ledger()
         over: dict[QuotaName, list[Overuse]] = {}
-        for one in find_overuse(ledger):
-            over.setdefault(one.quota, []).append(one)
+        for overuse in find_overuse(ledger):
+            over.setdefault(overuse.quota, []).append(overuse)
         found = (self._isolated.call(name, summarise, ledger, name) for name in ledger.names())
-        self.summaries = tuple(one for one in found if one is not None)
+        self.summaries = tuple(summary for summary in found if summary is not None)
         summaries = {summary.name: summary for summary in self.summaries}
         quotas = self.state.quotas.catalog.written
         for key in quotas:
@@ -180,13 +180,13 @@ class QuotaStatusPolicy:
         conditions = (
             *(
                 ConditionPatch(
-                    one.kind,
-                    one.holds,
-                    one.reason,
-                    one.text(revoke, compat=self.state.gangs.compat),
+                    finding.kind,
+                    finding.holds,
+                    finding.reason,
+                    finding.text(revoke, compat=self.state.gangs.compat),
                     quota.generation,
                 )
-                for one in findings
+                for finding in findings
             ),
             *self._ask_hooks(quota, summary),
             *filter(None, (self.enforcement(quota),)),
@@ -206,8 +206,14 @@ class QuotaStatusPolicy:
 
     def _ask_hooks(self, quota: QuotaSpec, summary: Summary | None) -> Iterator[ConditionPatch]:
         hooks = self.state.quotas.hooks
-        for one in hooks.augment(summary) if summary and hooks.hooks else ():
-            yield ConditionPatch(one.type, one.status, one.reason, one.message, quota.generation)
+        for hook_condition in hooks.augment(summary) if summary and hooks.hooks else ():
+            yield ConditionPatch(
+                hook_condition.type,
+                hook_condition.status,
+                hook_condition.reason,
+                hook_condition.message,
+                quota.generation,
+            )
         if hooks:
             failed = bool(hooks.failures)
             reason = HOOK_FAILED if failed else "HooksWork"

@@ -144,7 +144,7 @@ class RevokeController:
         without = self.state.quotas.without_leftovers
         if not without and not self._asked.has_any:
             return
-        waiting = {one.unit.key for one in self.blocked()}
+        waiting = {blocked_unit.unit.key for blocked_unit in self.blocked()}
         for name in [name for name, beneficiary in without.items() if beneficiary not in waiting]:
             del without[name]
         for unit in self._asked.look(waiting, self._over, self.clock()):
@@ -160,8 +160,10 @@ class RevokeController:
 
     def _note_overuse(self, found: Iterable[Overuse]) -> None:
         over: dict[QuotaName, float] = {}
-        for one in found:
-            over[one.quota] = max(over.get(one.quota, 0.0), one.over / max(one.entitled, 1))
+        for overuse in found:
+            over[overuse.quota] = max(
+                over.get(overuse.quota, 0.0), overuse.over / max(overuse.entitled, 1)
+            )
         specs = self.state.quotas.catalog.registry.specs
         for name in self._over.keys() - over:
             self._planned.pop(name, None)
@@ -175,9 +177,9 @@ class RevokeController:
             chosen = self._choose(name, self._exempt(refused))
             if not chosen:
                 break
-            outcomes = {one.key: await self._check(one) for one in chosen}
-            refused |= {key: one for key, one in outcomes.items() if not one.is_done}
-            allowed = [one for one in chosen if one.key not in refused]
+            outcomes = {reclaim.key: await self._check(reclaim) for reclaim in chosen}
+            refused |= {key: outcome for key, outcome in outcomes.items() if not outcome.is_done}
+            allowed = [reclaim for reclaim in chosen if reclaim.key not in refused]
             if self.options.is_dry and len(allowed) < len(chosen):
                 continue
             self._announce_plan(name, allowed)
@@ -186,11 +188,11 @@ class RevokeController:
             if chosen[0].beneficiary:
                 self.state.quotas.without_leftovers[name] = chosen[0].beneficiary
             waits = self._asked.wants_time(allowed)
-            for one in reversed(allowed):  # the least important first
+            for reclaim in reversed(allowed):  # the least important first
                 if self._has_lost_enough(name):
                     return
-                if (outcome := await self._evict_unit(one, waits=waits)).is_denied:
-                    refused[one.key] = outcome
+                if (outcome := await self._evict_unit(reclaim, waits=waits)).is_denied:
+                    refused[reclaim.key] = outcome
         if not self.options.is_dry:
             await self._keep_protected(name, refused)
 
@@ -200,10 +202,10 @@ class RevokeController:
 
     async def _keep_protected(self, name: QuotaName, refused: Mapping[str, Eviction]) -> None:
         """Go on with units that only budgets protect, and in whose stead no others may go."""
-        by_budget = {key for key, one in refused.items() if one is Eviction.PROTECTED}
+        by_budget = {key for key, eviction in refused.items() if eviction is Eviction.PROTECTED}
         others = self._exempt(refused.keys() - by_budget)
         chosen = self._choose(name, others) if by_budget else ()
-        units = [one for one in chosen if one.key in by_budget]
+        units = [reclaim for reclaim in chosen if reclaim.key in by_budget]
         if not units:
             await self._budgets.retract(lambda other: other != name)
             return
@@ -211,11 +213,16 @@ class RevokeController:
         if quota is not None and not self._budgets.since(units[0]):
             text = self._budgets.write(units[0], self.wall_clock())
             self.reporter.announce_protected(quota, text)
-            wanted = {one.beneficiary for one in units}
-            self.note(pod for one in self.blocked() if one.unit.key in wanted for pod in one.pods)
-        for one in reversed(await self._budgets.note(units)):
+            wanted = {unit.beneficiary for unit in units}
+            self.note(
+                pod
+                for blocked_unit in self.blocked()
+                if blocked_unit.unit.key in wanted
+                for pod in blocked_unit.pods
+            )
+        for reclaim in reversed(await self._budgets.note(units)):
             if not self._has_lost_enough(name):
-                await self._evict_unit(one, waits=False, by=self.evictor.overrule)
+                await self._evict_unit(reclaim, waits=False, by=self.evictor.overrule)
 
     def _has_lost_enough(self, name: QuotaName) -> bool:
         since = self.clock() - RATE_SECONDS

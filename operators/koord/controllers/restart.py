@@ -123,7 +123,7 @@ class GangRestarts:
                 outcomes = await asyncio.gather(*map(self.evictor.restart, restart.pods))
         finally:
             self._restarting.pop(restart.gang, None)
-        failed = sum(not one.is_done for one in outcomes)
+        failed = sum(not outcome.is_done for outcome in outcomes)
         if failed:
             log.warning(
                 "Could not evict members of a gang",

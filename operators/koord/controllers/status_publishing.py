@@ -249,18 +249,22 @@ class StatusPublisher(Generic[T]):
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
         fields = {**fields, "observedGeneration": value.generation}
-        is_urgent = any((one.type, one.status) in _ALARMS for one in conditions)
+        is_urgent = any((condition.type, condition.status) in _ALARMS for condition in conditions)
         ref = self.ref_of(value)
         self.writer.submit(ref, StatusPatch(conditions, fields, is_urgent))
         if self.events is None:
             return
-        for one in conditions:
-            if one.status is not _INVALID.get(one.type):
-                if one.type in _INVALID:
+        for condition in conditions:
+            if condition.status is not _INVALID.get(condition.type):
+                if condition.type in _INVALID:
                     self.events.forget(ref, VALIDATING)
-            elif one.reason not in _TOLD_BY_PODS:
+            elif condition.reason not in _TOLD_BY_PODS:
                 self.events.record(
-                    ref, EventType.WARNING, action=VALIDATING, reason=one.reason, note=one.message
+                    ref,
+                    EventType.WARNING,
+                    action=VALIDATING,
+                    reason=condition.reason,
+                    note=condition.message,
                 )
 
 

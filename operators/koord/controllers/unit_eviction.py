@@ -59,7 +59,7 @@ class UnitEvictions:
         """Evict marked pods of many units; return those that the server refuses to evict."""
         every = list(pods)
         outcomes = await write_each(self._evict, every)
-        return [pod for pod, one in zip(every, outcomes, strict=True) if one.is_denied]
+        return [pod for pod, outcome in zip(every, outcomes, strict=True) if outcome.is_denied]
 
     async def _evict(self, pod: Pod, by: Evict | None = None) -> Eviction:
         outcome = await (by or self.evict)(pod)

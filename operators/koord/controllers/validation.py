@@ -94,7 +94,7 @@ class Judge:
 
 def _digest(*texts: Mapping[str, str] | None) -> bytes:
     """Return what tells texts apart; annotations may have a quarter of a megabyte per object."""
-    every = [sorted((one or {}).items()) for one in texts]
+    every = [sorted((text or {}).items()) for text in texts]
     return blake2s(json.dumps(every).encode(), digest_size=16).digest()
 
 

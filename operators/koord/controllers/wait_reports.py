@@ -201,8 +201,8 @@ class WaitReports:
             new = reason if pod is first else new
         self._report_gang(gang, planner, now)
         if first is not None and new is not None and has_pod_group:
-            told = self._gang_reports.get(gang)
-            if told is None or told.reason.code != new.code:
+            report = self._gang_reports.get(gang)
+            if report is None or report.reason.code != new.code:
                 self.events.note(first, new, now)
 
     def _report_safely(
@@ -320,6 +320,6 @@ def _find_first_to_start(cache: GangCache, key: GangKey) -> Pod | None:
     """Return a waiting member that speaks for its gang: not one that is left out of its start."""
     tally, ready = cache.tally(key), demands(cache, key)
     left_out = ready.left_out if isinstance(ready, Ready) else ()
-    uids = {pod.uid for one in left_out for pod in one.pods}
+    uids = {pod.uid for left_out_unit in left_out for pod in left_out_unit.pods}
     waiting = (pod for pods in (tally.plannable, tally.foreign) for pod in pods.values())
     return next((pod for pod in waiting if pod.uid not in uids), None)

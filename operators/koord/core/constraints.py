@@ -98,9 +98,16 @@ class PodConstraints:
 
     @property
     def selectors(self) -> tuple[PodSelector, ...]:
-        terms = (*self.affinity, *self.anti_affinity, *(one.term for one in self.preferred))
+        terms = (
+            *self.affinity,
+            *self.anti_affinity,
+            *(weighted_term.term for weighted_term in self.preferred),
+        )
         of_terms = (term.pods for term in terms)
-        return (*of_terms, *(one.pods for one in (*self.spread, *self.even)))
+        return (
+            *of_terms,
+            *(spread_constraint.pods for spread_constraint in (*self.spread, *self.even)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,15 +41,23 @@ def find_holdings(state: ClusterState, node: str) -> list[DeviceHolding]:
         found += [
             DeviceHolding(pod, name, kind, tuple(some)) for kind, some in sorted(minors.items())
         ]
-    return sorted(found, key=lambda one: (not one.reservation, -len(one.minors), one.pod.key))
+    return sorted(
+        found,
+        key=lambda device_holding: (
+            not device_holding.reservation,
+            -len(device_holding.minors),
+            device_holding.pod.key,
+        ),
+    )
 
 
 def describe_reserved(holdings: Iterable[DeviceHolding]) -> str:
     """Return which reservations hold which devices; empty if none does."""
     held = [
-        f"reservation {one.reservation} holds {one.kind} {', '.join(map(str, one.minors))}"
-        for one in holdings
-        if one.reservation
+        f"reservation {holding.reservation} holds {holding.kind} "
+        f"{', '.join(map(str, holding.minors))}"
+        for holding in holdings
+        if holding.reservation
     ]
     more = len(held) - _MOST_NAMED
     return cut(listed(held[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else ""))

@@ -140,7 +140,9 @@ def explain_pod(
         gate = WaitingForForeignGate(pod.key, pod.foreign_gates)
         return PodExplanation(pod, PlacementState.WAITING, gate)
     unit = next((unit for unit in made.units if pod in unit.pods), None)
-    reason = next((one.reason for one in made.left_out if pod in one.pods), None)
+    reason = next(
+        (left_out_unit.reason for left_out_unit in made.left_out if pod in left_out_unit.pods), None
+    )
     if unit is not None:
         reason = _plan_alone(state, unit, scoring, reclaim)
     is_placed = reason is not None and reason.is_placed
@@ -180,8 +182,10 @@ def explain_gang(
         outcome = plan(_open_cycle(state), made.units, scoring)
         reason = first_refusal(state, made.units, outcome, reclaim)
         standing = PlacementState.PLACEABLE if reason.is_placed else PlacementState.WAITING
-        where = next((one for p in outcome.placements for one in p.topologies), where)
-    elif left_out := [one.reason for one in made.left_out if one.gang == key]:
+        where = next((topology for p in outcome.placements for topology in p.topologies), where)
+    elif left_out := [
+        left_out_unit.reason for left_out_unit in made.left_out if left_out_unit.gang == key
+    ]:
         reason, standing = left_out[0], PlacementState.WAITING
     return GangExplanation(
         key=key,
@@ -222,7 +226,11 @@ def _view(
     like = waiting[:1] or sorted(living, key=lambda pod: pod.key)[:1]
     shape = cycle.shape_of(like[0]) if like else None
     members = [sibling.node for sibling in view.placed_members_of(key)]
-    unknown = tuple(one.layer for one in wish.layers if one.layer not in tree.layers)
+    unknown = tuple(
+        layer_constraint.layer
+        for layer_constraint in wish.layers
+        if layer_constraint.layer not in tree.layers
+    )
     return TopologyExplanation(
         wish, where, tuple(domain_capacities(cycle, tree, shape, members)), unknown
     )
@@ -238,8 +246,10 @@ def first_refusal(
             return preempting
         unit = next(unit for unit in units if unit.key == refusal.unit)
         return QuotaClaims(state, reclaim, tries=1).add(unit, refusal.reason)
-    assignments = [one for placement in outcome.placements for one in placement.assignments]
-    return Planned(len(assignments), len({one.node for one in assignments}))
+    assignments = [
+        assignment for placement in outcome.placements for assignment in placement.assignments
+    ]
+    return Planned(len(assignments), len({assignment.node for assignment in assignments}))
 
 
 def _plan_alone(
@@ -257,10 +267,12 @@ def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ..
     others = tuple(state.pods_on_nodes())
     return tuple(
         ShapeOffers(
-            len(equal), shape.requests, tuple(_name_reserved(state, one) for one in offers(asked))
+            len(equal),
+            shape.requests,
+            tuple(_name_reserved(state, offer) for offer in offers(node_diagnosis)),
         )
         for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
-        for asked in (NodeDiagnosis(cycle, equal[0], others),)
+        for node_diagnosis in (NodeDiagnosis(cycle, equal[0], others),)
     )
 
 
@@ -287,7 +299,9 @@ def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
             detail = " ".join(f"{{{taint.key}: {taint.value}}}" for taint in taints)
             found[refusal, detail].append(node.name)
     closed = (Closed(*cause, tuple(sorted(nodes))) for cause, nodes in found.items())
-    return tuple(sorted(closed, key=lambda one: (-len(one.nodes), one.refusal, one.detail)))
+    return tuple(
+        sorted(closed, key=lambda closed: (-len(closed.nodes), closed.refusal, closed.detail))
+    )
 
 
 def _count_cordon_once(

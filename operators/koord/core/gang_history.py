@@ -64,8 +64,8 @@ class Episode:
 def merge(known: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ...]:
     """Return the last episodes of both, oldest first; one per time and kind, the first of them."""
     found: dict[tuple[int, str], Episode] = {}
-    for one in (*known, *new):
-        found.setdefault((one.time, one.what), one)
+    for episode in (*known, *new):
+        found.setdefault((episode.time, episode.what), episode)
     return tuple(sorted(found.values()))[-MAX_EPISODES:]
 
 
@@ -82,11 +82,13 @@ def count_losses(history: Iterable[Episode], now: float, gang: str) -> int:
 def _count(history: Iterable[Episode], kinds: frozenset[Happened], now: float, gang: str) -> int:
     """Count what pods of other namespaces have caused: a team must not spare itself by it."""
     own = f"{gang.partition('/')[0]}/"
-    recent = (one for one in history if one.what in kinds and now - DAY < one.time <= now)
-    return sum(not one.by.startswith(own) for one in recent)
+    recent = (
+        episode for episode in history if episode.what in kinds and now - DAY < episode.time <= now
+    )
+    return sum(not episode.by.startswith(own) for episode in recent)
 
 
 def find_eviction(history: Iterable[Episode]) -> Episode | None:
     """Return the last eviction of members."""
-    evictions = {str(one) for one in _EVICTIONS}
-    return max((one for one in history if one.what in evictions), default=None)
+    evictions = {str(happened) for happened in _EVICTIONS}
+    return max((episode for episode in history if episode.what in evictions), default=None)

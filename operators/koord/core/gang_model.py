@@ -158,11 +158,11 @@ class TreeIndex:
     def __init__(self, tree: SubGroupTree) -> None:
         self.by_name: Mapping[str, SubGroup] = {
             tree.root.name: tree.root,
-            **{one.name: one for one in tree.groups},
+            **{group.name: group for group in tree.groups},
         }
         below: dict[str, list[SubGroup]] = {name: [] for name in self.by_name}
-        for one in tree.groups:
-            below[one.parent].append(one)
+        for group in tree.groups:
+            below[group.parent].append(group)
         self.below: Mapping[str, tuple[SubGroup, ...]] = {
             name: tuple(groups) for name, groups in below.items()
         }
@@ -172,9 +172,9 @@ class TreeIndex:
     def _downwards(self, root: SubGroup) -> Iterator[SubGroup]:
         left = [root]
         while left:
-            one = left.pop()
-            yield one
-            left += self.below[one.name]
+            sub_group = left.pop()
+            yield sub_group
+            left += self.below[sub_group.name]
 
 
 _TREES: Final = 16
@@ -217,13 +217,13 @@ class FilledTree:
         self._incomplete: set[str] = set()
         self._lacking: Counter[str] = Counter()
         """Sub-groups that have incomplete ones right below them, and how many."""
-        for one in self._index.upwards:
-            self._add(one)
+        for upward in self._index.upwards:
+            self._add(upward)
 
-    def _add(self, one: SubGroup) -> None:
+    def _add(self, sub_group: SubGroup) -> None:
         """Count one sub-group for its parent."""
-        name, parent = one.name, one.parent
-        if self._is_short_below(one) or self._useful[name] < one.min_member:
+        name, parent = sub_group.name, sub_group.parent
+        if self._is_short_below(sub_group) or self._useful[name] < sub_group.min_member:
             self._incomplete.add(name)
         if name == ROOT:
             return
@@ -233,12 +233,12 @@ class FilledTree:
         else:
             self._useful[parent] += self._useful[name]
 
-    def _is_short_below(self, one: SubGroup) -> bool:
+    def _is_short_below(self, sub_group: SubGroup) -> bool:
         """Whether too few of the sub-groups right below one are complete."""
-        lacking = self._lacking.get(one.name, 0)
-        if one.min_sub_groups is None or not lacking:
+        lacking = self._lacking.get(sub_group.name, 0)
+        if sub_group.min_sub_groups is None or not lacking:
             return lacking > 0
-        return len(self._index.below[one.name]) - lacking < one.min_sub_groups
+        return len(self._index.below[sub_group.name]) - lacking < sub_group.min_sub_groups
 
     def count(self, name: str) -> int:
         """Return how many members a sub-group and those below it have."""
@@ -261,9 +261,9 @@ class FilledTree:
         if not self._is_short_below(group):
             yield group
             return
-        for one in self._index.below[name]:
-            if one.name in self._incomplete:
-                yield from self._find_short(one.name)
+        for sub_group in self._index.below[name]:
+            if sub_group.name in self._incomplete:
+                yield from self._find_short(sub_group.name)
 
     def choose(self, name: str) -> frozenset[str]:
         """Return the complete sub-groups at and below one that start first.
@@ -278,10 +278,10 @@ class FilledTree:
         group, chosen, count = self._index.by_name[name], [name], self.members[name]
         complete = self._complete_below(name)
         wanted = len(complete) if group.min_sub_groups is None else group.min_sub_groups
-        for at, one in enumerate(complete):
+        for at, sub_group in enumerate(complete):
             if at >= wanted and count >= group.min_member:
                 break
-            below, members = self._choose(one.name)
+            below, members = self._choose(sub_group.name)
             chosen += below
             count += members
         if count < group.min_member:
@@ -290,11 +290,15 @@ class FilledTree:
 
     def _find_useful(self, name: str) -> Iterator[str]:
         yield name
-        for one in self._complete_below(name):
-            yield from self._find_useful(one.name)
+        for sub_group in self._complete_below(name):
+            yield from self._find_useful(sub_group.name)
 
     def _complete_below(self, name: str) -> list[SubGroup]:
-        return [one for one in self._index.below[name] if one.name not in self._incomplete]
+        return [
+            sub_group
+            for sub_group in self._index.below[name]
+            if sub_group.name not in self._incomplete
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,12 +164,16 @@ def count_slots(state: ClusterState, gang: GangKey, lost: Sequence[Lost]) -> dic
     tree = None if spec is None else spec.sub_groups
     members = state.gangs.members(gang).values() if lost else ()
     ending = [p for p in members if p.is_terminating and p.node and not p.phase.is_terminal]
-    for one in lost:
-        inside = [pod for pod in ending if tree is None or tree.is_in(pod.sub_group, one.sub_group)]
-        using = {pod.uid for pod in inside[: one.missing]}
+    for lost_member in lost:
+        inside = [
+            pod
+            for pod in ending
+            if tree is None or tree.is_in(pod.sub_group, lost_member.sub_group)
+        ]
+        using = {pod.uid for pod in inside[: lost_member.missing]}
         ending = [pod for pod in ending if pod.uid not in using]
-        if one.missing > len(using):
-            sizes[one.sub_group] = one.missing - len(using)
+        if lost_member.missing > len(using):
+            sizes[lost_member.sub_group] = lost_member.missing - len(using)
     return sizes
 
 

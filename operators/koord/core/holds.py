@@ -67,7 +67,7 @@ class _Hold:
 
     def serves(self, demand: Demand) -> bool:
         """Whether members of a demand may use the room."""
-        return any(serves(demand.sub_groups, demand.sub_group, one) for one in self.sizes)
+        return any(serves(demand.sub_groups, demand.sub_group, size) for size in self.sizes)
 
     def yields_to(self, unit: Unit) -> bool:
         """Whether a unit may take the room if it fits in no other way."""
@@ -77,10 +77,12 @@ class _Hold:
     def use(self, demand: Demand, node: str) -> None:
         """Drop the slot of a member that was placed on a node."""
         fitting = [
-            one for one in self.slots if serves(demand.sub_groups, demand.sub_group, one.lost_by)
+            slot for slot in self.slots if serves(demand.sub_groups, demand.sub_group, slot.lost_by)
         ]
-        used = next((one for one in fitting if one.node == node), fitting[-1] if fitting else None)
-        self.slots = [one for one in self.slots if one is not used]
+        used = next(
+            (slot for slot in fitting if slot.node == node), fitting[-1] if fitting else None
+        )
+        self.slots = [slot for slot in self.slots if slot is not used]
 
 
 @dataclass(slots=True)
@@ -209,7 +211,7 @@ class Holds:
         hold = holds.pop(key, None)
         if hold is None:
             return set()
-        self._earned_at = {one: at for one, at in self._earned_at.items() if at > now}
+        self._earned_at = {name: at for name, at in self._earned_at.items() if at > now}
         self._earned_at[key] = now + min(now, hold.until) - hold.began
         return hold.nodes()
 
@@ -242,7 +244,9 @@ def assume_holds(state: ClusterState, now: float) -> Holds:
     for gang in gangs:
         pod_group = state.gangs.pod_group(gang)
         history = () if pod_group is None else pod_group.history
-        lost_at = max((one.time for one in history if one.what == Happened.DEGRADED), default=now)
+        lost_at = max(
+            (episode.time for episode in history if episode.what == Happened.DEGRADED), default=now
+        )
         holds.absorb((gang,), state, min(float(lost_at), now) if now else 0.0)
     holds.expire(now)
     return holds
@@ -304,8 +308,10 @@ class _HoldPlanner:
         """Return the holds of others that a unit may take, of the highest priority first."""
         own = set(map(id, self._holds_of(unit)))
         holds = (*self.replacements.values(), *self.partial.values())
-        found = [one for one in holds if one.slots and id(one) not in own and one.yields_to(unit)]
-        return sorted(found, key=lambda one: (not one.gang, -one.priority))
+        found = [
+            hold for hold in holds if hold.slots and id(hold) not in own and hold.yields_to(unit)
+        ]
+        return sorted(found, key=lambda hold: (not hold.gang, -hold.priority))
 
     def _holds_of(self, unit: Unit) -> list[_Hold]:
         found = {
@@ -401,7 +407,7 @@ class _HoldPlanner:
         if outcome.placements or not outcome.refusals:
             return outcome
         reason = outcome.refusals[0].reason
-        return Plan(refusals=tuple(replace(one, reason=reason) for one in before.refusals))
+        return Plan(refusals=tuple(replace(refusal, reason=reason) for refusal in before.refusals))
 
     def _release_used(self, unit: Unit, placement: Placement) -> None:
         """Remove the slots of pods that were just placed."""

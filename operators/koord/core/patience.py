@@ -78,7 +78,7 @@ class Hanging:
 def tell_hanging(pods: Sequence[Hanging]) -> str:
     """Say which pods hang, and that they keep their room."""
     are = "pod is" if len(pods) == 1 else "pods are"
-    names = named([one.text() for one in pods])
+    names = named([pod.text() for pod in pods])
     return (
         f"{len(pods)} {are} still there long after the end of the grace period, and keep the room: "
         f"{names}"

@@ -103,7 +103,7 @@ class Unit:
         for demand in self.demands:
             count = sum(pod.uid in placed for pod in demand.pods)
             members[demand.gang] = members.get(demand.gang, 0) + count
-        return {gang: one.strength_with(members[gang]) for gang, one in demands.items()}
+        return {gang: demand.strength_with(members[gang]) for gang, demand in demands.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Placement:
     @property
     def gap(self) -> str:
         """By how much a better placement may have been missed, as it is recorded."""
-        gaps = (one.gap for one in self.topologies if one.gap is not None)
+        gaps = (topology.gap for topology in self.topologies if topology.gap is not None)
         return max((f"{layer}+{count}" for layer, count in gaps), default="")
 
     def __post_init__(self) -> None:

@@ -250,7 +250,9 @@ class HeldUse(Protocol):
 
 def holder_of(allocations: Iterable[Allocation]) -> str:
     """Return whose held room a pod uses; empty for none."""
-    return next((one.holder for one in allocations if isinstance(one, HeldUse)), "")
+    return next(
+        (allocation.holder for allocation in allocations if isinstance(allocation, HeldUse)), ""
+    )
 
 
 @dataclass(frozen=True, slots=True)

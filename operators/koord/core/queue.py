@@ -103,7 +103,9 @@ class Queue:
         # Gangs of a group share units, and a pod that joins a gang keeps its key. So all old units
         # are removed before the first new one is added.
         sources = (*gangs, *changes.singles)
-        blocked = {key: one for source in sources for key, one in self._unmake(source)}
+        blocked = {
+            key: blocked_unit for source in sources for key, blocked_unit in self._unmake(source)
+        }
         for gang in sorted(gangs):
             self._make_safely(gang, self._units_of_gang, state, blocked)
         for uid in sorted(changes.singles):
@@ -132,7 +134,11 @@ class Queue:
 
     def wake(self, *kinds: type[object]) -> None:
         """Requeue all units that are blocked for some kinds of reasons."""
-        for key in [key for key, one in self.blocked.items() if isinstance(one.reason, kinds)]:
+        for key in [
+            key
+            for key, blocked_unit in self.blocked.items()
+            if isinstance(blocked_unit.reason, kinds)
+        ]:
             self._ready[key] = self.blocked.pop(key).unit
 
     def wake_surplus(self, freed: Collection[str], state: ClusterState) -> None:
@@ -145,18 +151,18 @@ class Queue:
             return
         with closing(state.open_cycle()) as cycle:
             hints = QueueingHints(Changes(freed=set(freed)), cycle)
-            for key, one in list(self.blocked.items()):
-                is_refused_by_quota = one.reason.wakes_on is WakesOn.DOMAIN
-                if one.unit.lease_seconds:
+            for key, blocked_unit in list(self.blocked.items()):
+                is_refused_by_quota = blocked_unit.reason.wakes_on is WakesOn.DOMAIN
+                if blocked_unit.unit.lease_seconds:
                     continue
-                if is_refused_by_quota or self._concerns(hints, one):
+                if is_refused_by_quota or self._concerns(hints, blocked_unit):
                     self._ready[key] = self.blocked.pop(key).unit
 
     def wake_all(self) -> None:
         """Requeue all blocked units; make those again that could not be made."""
-        self._ready |= {key: one.unit for key, one in self.blocked.items()}
+        self._ready |= {key: blocked_unit.unit for key, blocked_unit in self.blocked.items()}
         self.blocked.clear()
-        failed = (key for key, one in self.waiting.items() if isinstance(one, InternalError))
+        failed = (key for key, reason in self.waiting.items() if isinstance(reason, InternalError))
         self._dirty_gangs |= {key for key in failed if "/" in key}
 
     def units_of(self, source: str) -> tuple[UnitKey, ...]:
@@ -170,12 +176,12 @@ class Queue:
     def incomplete(self) -> Iterator[tuple[str, Reason]]:
         """Yield what no unit can be made of, and why: gangs, single pods, and sub-groups."""
         yield from self.waiting.items()
-        yield from ((one.name, one.reason) for parts in self.left_out.values() for one in parts)
+        yield from ((part.name, part.reason) for parts in self.left_out.values() for part in parts)
 
     def why_left_out(self, pod: Pod) -> Reason | None:
         """Return why a pod is in none of the units of its gang; None if it is in one."""
         parts = () if pod.gang is None else self.left_out.get(pod.gang.key, ())
-        found = (one.reason for one in parts if any(pod.uid == other.uid for other in one.pods))
+        found = (part.reason for part in parts if any(pod.uid == other.uid for other in part.pods))
         return next(found, None)
 
     def find(self, key: UnitKey) -> Unit | None:
@@ -233,7 +239,7 @@ class Queue:
         wasted[namespace] = min(wasted.get(namespace, 0) + steps, MOST_PER_UNIT)
         self._wasted = {name: (one, now) for name, one in wasted.items()}
         if len(self._postponed) >= MAX_POSTPONED:
-            over = [key for key, one in self._postponed.items() if one.until < now]
+            over = [key for key, penalty in self._postponed.items() if penalty.until < now]
             for key in over or [*self._postponed][:1]:
                 del self._postponed[key]
         penalty = self._postponed.setdefault(unit.key, _Penalty(0, 0.0))
@@ -323,7 +329,9 @@ class Queue:
             return
         if made.units:
             self._units_of[source] = tuple(unit.key for unit in made.units)
-        if left_out := tuple(one for one in made.left_out if one.gang == source):
+        if left_out := tuple(
+            left_out_unit for left_out_unit in made.left_out if left_out_unit.gang == source
+        ):
             self.left_out[source] = left_out
         for unit in made.units:
             before = blocked.get(unit.key)
@@ -350,15 +358,15 @@ class Queue:
 
     def pending(self, *taken: Unit) -> list[Unit]:
         """Return all waiting units in order, including those taken for this cycle."""
-        blocked = (one.unit for one in self.blocked.values())
+        blocked = (blocked_unit.unit for blocked_unit in self.blocked.values())
         return sorted((*self._ready.values(), *blocked, *taken), key=_order_of)
 
     def _wake_by_domains(self, state: ClusterState) -> None:
         """Requeue units that were refused by a domain, by the hints of that domain."""
         refused: dict[str, list[UnitKey]] = {}
-        for key, one in self.blocked.items():
-            if one.reason.wakes_on is WakesOn.DOMAIN:
-                refused.setdefault(one.reason.domain, []).append(key)
+        for key, blocked_unit in self.blocked.items():
+            if blocked_unit.reason.wakes_on is WakesOn.DOMAIN:
+                refused.setdefault(blocked_unit.reason.domain, []).append(key)
         for plugin in state.plugins:
             self._wake_by_hint(plugin, refused.get(plugin.name, ()))
 

@@ -68,11 +68,12 @@ def view_queue(
     outcome = plan(state.open_cycle(lambda: units), units, scoring)
     claims, by_key = QuotaClaims(state, reclaim), {unit.key: unit for unit in units}
     reasons: dict[str, Reason] = {
-        one.unit: find_preempting(state, one.unit) or claims.add(by_key[one.unit], one.reason)
-        for one in outcome.refusals
+        refusal.unit: find_preempting(state, refusal.unit)
+        or claims.add(by_key[refusal.unit], refusal.reason)
+        for refusal in outcome.refusals
     }
     for placement in outcome.placements:
-        nodes = {one.node for one in placement.assignments}
+        nodes = {assignment.node for assignment in placement.assignments}
         reasons.setdefault(placement.unit, Planned(len(placement.assignments), len(nodes)))
     return (*_view_units(state, units, reasons), *_view_incomplete(state, queue))
 
@@ -130,8 +131,14 @@ def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[Waiting]:
         needs = 1 if state.gangs.spec(source) is None else count_needed(state.gangs, source)
         yield from _view_source(state, ("podgroup", source), members, needs, reason)
     for gang in sorted(queue.left_out):
-        for one in queue.left_out[gang]:
-            yield from _view_source(state, ("podgroup", gang), one.pods, len(one.pods), one.reason)
+        for left_out_unit in queue.left_out[gang]:
+            yield from _view_source(
+                state,
+                ("podgroup", gang),
+                left_out_unit.pods,
+                len(left_out_unit.pods),
+                left_out_unit.reason,
+            )
 
 
 def _view_source(

@@ -77,5 +77,7 @@ class QueueingHints:
         known = self._touched.get(pods)
         if known is None:
             self._cycle.steps.take(0, len(self._moved))
-            known = self._touched[pods] = any(self._pods.selects(pods, one) for one in self._moved)
+            known = self._touched[pods] = any(
+                self._pods.selects(pods, pod_labels) for pod_labels in self._moved
+            )
         return known

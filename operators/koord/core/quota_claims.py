@@ -97,10 +97,12 @@ class QuotaClaims:
 
     def _find_holders(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return who holds devices: reservations first, of which no pod uses what they hold."""
-        holdings = [one for node in nodes for one in find_holdings(self._state, node)]
-        reserved = [f"reservation {one.reservation}" for one in holdings if one.reservation]
+        holdings = [holding for node in nodes for holding in find_holdings(self._state, node)]
+        reserved = [
+            f"reservation {holding.reservation}" for holding in holdings if holding.reservation
+        ]
         return tuple(dict.fromkeys(reserved)) + _by_group(
-            (one.pod, len(one.minors)) for one in holdings if not one.reservation
+            (holding.pod, len(holding.minors)) for holding in holdings if not holding.reservation
         )
 
     def _users_on(self, resource: str, nodes: Iterable[str]) -> tuple[str, ...]:
@@ -136,9 +138,9 @@ class QuotaClaims:
                 continue
             borrowers = tuple(self._find_borrowers(ledger, account.path, key))
             if borrowers:
-                leaving, hanging = self._find_leaving({one.quota for one in borrowers})
-                protected, until = self._find_protected({one.quota for one in borrowers})
-                reached = [one.quota for one in borrowers if one.reach.movable]
+                leaving, hanging = self._find_leaving({borrower.quota for borrower in borrowers})
+                protected, until = self._find_protected({borrower.quota for borrower in borrowers})
+                reached = [borrower.quota for borrower in borrowers if borrower.reach.movable]
                 return QuotaClaim(
                     quota=name,
                     resource=key,
@@ -183,18 +185,20 @@ class QuotaClaims:
     ) -> Iterable[Borrower]:
         own = set(path)
         found = [
-            one
-            for one in self._over
-            if one.resource == key
-            and one.quota not in own
-            and not ledger.account(one.quota).spec.is_parent
+            overuse
+            for overuse in self._over
+            if overuse.resource == key
+            and overuse.quota not in own
+            and not ledger.account(overuse.quota).spec.is_parent
         ]
-        for one in sorted(found, key=lambda one: (-one.over, one.quota)):
-            if (one.quota, key) not in self._borrowers:
-                users = self._find_users(one.quota, key)
-                reach = find_reach(self._state, ledger, one.quota, key)
-                self._borrowers[one.quota, key] = Borrower(one.quota, one.over, users, reach)
-            yield self._borrowers[one.quota, key]
+        for overuse in sorted(found, key=lambda overuse: (-overuse.over, overuse.quota)):
+            if (overuse.quota, key) not in self._borrowers:
+                users = self._find_users(overuse.quota, key)
+                reach = find_reach(self._state, ledger, overuse.quota, key)
+                self._borrowers[overuse.quota, key] = Borrower(
+                    overuse.quota, overuse.over, users, reach
+                )
+            yield self._borrowers[overuse.quota, key]
 
     def _find_leaving(
         self, quotas: Collection[QuotaName]
@@ -218,14 +222,16 @@ class QuotaClaims:
 
     def _find_users(self, quota: QuotaName, key: str) -> tuple[str, ...]:
         """Return the gangs and pods that use most of a resource in a quota."""
-        staying = [one for one in find_users(self._state, {quota}) if one.terminating < one.pods]
-        return tuple(one.title for one in largest_first(staying, key)[:MOST_USERS])
+        staying = [
+            user for user in find_users(self._state, {quota}) if user.terminating < user.pods
+        ]
+        return tuple(quota_user.title for quota_user in largest_first(staying, key)[:MOST_USERS])
 
 
 def _scarce(reason: InsufficientNodes | QuotaExceeded) -> tuple[str, ...]:
     if isinstance(reason, InsufficientNodes):
         return (reason.resource,)
-    return tuple(one.resource for one in reason.shortages)
+    return tuple(shortage.resource for shortage in reason.shortages)
 
 
 def _by_group(every: Iterable[tuple[Pod, int]]) -> tuple[str, ...]:
@@ -249,4 +255,4 @@ def _abbreviate(pods: Sequence[Pod]) -> str:
     if first == last:
         return cut(pods[0].key, 80)
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    return cut(f"{pods[0].namespace}/{''.join(one for one, _ in alike)}*", 80)
+    return cut(f"{pods[0].namespace}/{''.join(name for name, _ in alike)}*", 80)

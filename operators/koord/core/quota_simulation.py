@@ -86,15 +86,18 @@ def simulate_gang(
     outcome = plan(state.open_cycle(lambda: find_pending(state)), made.units, Scoring())
     alone = first_refusal(state, made.units, outcome, reclaim)
     every = find_waits(state, Scoring(), reclaim)
-    mine = next((one for one in every if one.name == key), None)
+    mine = next((waiting_unit for waiting_unit in every if waiting_unit.name == key), None)
     if mine is None:
         return GangResult(alone, starts_alone=alone.is_placed)
-    before = [one for one in every if 0 < one.position < mine.position]
-    ahead = tuple(one for one in before if one.quota == quota)
+    before = [waiting_unit for waiting_unit in every if 0 < waiting_unit.position < mine.position]
+    ahead = tuple(waiting_unit for waiting_unit in before if waiting_unit.quota == quota)
     return GangResult(
         mine.reason if alone.is_placed else alone,
         ahead,
-        len({one.position for one in before} - {one.position for one in ahead}),
+        len(
+            {waiting_unit.position for waiting_unit in before}
+            - {waiting_unit.position for waiting_unit in ahead}
+        ),
         alone.is_placed,
         tuple(_find_room(state, mine, ahead)),
     )
@@ -109,9 +112,9 @@ def _find_room(
         return
     free = {key: most - account.used.get(key, 0) for key, most in account.spec.max.items()}
     left = dict(free)
-    for one in ahead:
-        if all(one.asks.get(key, 0) <= amount for key, amount in left.items()):
-            left = {key: amount - one.asks.get(key, 0) for key, amount in left.items()}
+    for waiting_unit in ahead:
+        if all(waiting_unit.asks.get(key, 0) <= amount for key, amount in left.items()):
+            left = {key: amount - waiting_unit.asks.get(key, 0) for key, amount in left.items()}
     for key, amount in sorted(left.items()):
         if amount < mine.asks.get(key, 0) <= free[key]:
             yield key, amount
@@ -145,9 +148,11 @@ def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
     """Return the effect of new settings of a quota; changes the state."""
     before = state.open_ledger()
     shares = {name: before.account(name).share for name in before.names()}
-    was_over = {(one.quota, one.resource) for one in find_overuse(before)}
+    was_over = {(overuse.quota, overuse.resource) for overuse in find_overuse(before)}
     started = {
-        (one.name, one.quota) for one in find_waits(state, Scoring()) if one.reason.is_placed
+        (waiting_unit.name, waiting_unit.quota)
+        for waiting_unit in find_waits(state, Scoring())
+        if waiting_unit.reason.is_placed
     }
     state.upsert_quota(spec)
     after = state.open_ledger()
@@ -160,14 +165,26 @@ def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
         for key, share in sorted(after.account(name).share.items())
         if shares.get(name, {}).get(key, 0) != share
     ]
-    over = [one for one in find_overuse(after) if (one.quota, one.resource) not in was_over]
+    over = [
+        overuse
+        for overuse in find_overuse(after)
+        if (overuse.quota, overuse.resource) not in was_over
+    ]
     family = state.quotas.catalog.registry.family(spec.name)
     waits = find_waits(state, Scoring())
-    placed = [one for one in waits if one.reason.is_placed]
+    placed = [waiting_unit for waiting_unit in waits if waiting_unit.reason.is_placed]
     return EditResult(
         None,
         tuple(changed),
         tuple(over),
-        tuple(one for one in placed if (one.name, one.quota) not in started),
-        tuple(one for one in waits if not one.reason.is_placed and one.quota in family),
+        tuple(
+            waiting_unit
+            for waiting_unit in placed
+            if (waiting_unit.name, waiting_unit.quota) not in started
+        ),
+        tuple(
+            waiting_unit
+            for waiting_unit in waits
+            if not waiting_unit.reason.is_placed and waiting_unit.quota in family
+        ),
     )

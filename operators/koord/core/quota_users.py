@@ -73,5 +73,5 @@ def find_users(state: ClusterState, quotas: Collection[QuotaName]) -> tuple[Quot
 
 def largest_first(users: Collection[QuotaUser], key: str) -> list[QuotaUser]:
     """Return those that use a resource, the largest first."""
-    using = [one for one in users if one.amounts.get(key, 0) > 0]
-    return sorted(using, key=lambda one: (-one.amounts[key], one.title))
+    using = [user for user in users if user.amounts.get(key, 0) > 0]
+    return sorted(using, key=lambda quota_user: (-quota_user.amounts[key], quota_user.title))

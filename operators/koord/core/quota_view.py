@@ -50,8 +50,8 @@ class QuotaView:
     def waiting(self) -> Mapping[str, int]:
         """How many pods wait, by reason."""
         counts: Counter[str] = Counter()
-        for one in self.waits:
-            counts[one.reason.code] += one.pods
+        for waiting_unit in self.waits:
+            counts[waiting_unit.reason.code] += waiting_unit.pods
         return counts
 
     @property
@@ -87,8 +87,8 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
     ledger = state.open_ledger()
     book = state.quotas.catalog
     over: dict[QuotaName, list[Overuse]] = {}
-    for one in find_overuse(ledger):
-        over.setdefault(one.quota, []).append(one)
+    for overuse in find_overuse(ledger):
+        over.setdefault(overuse.quota, []).append(overuse)
     solutions = state.quotas.solutions
     lost = _count_lost(state)
     views = [
@@ -111,9 +111,9 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
     return QuotaOverview(
         tuple(views),
         tuple(sorted(invalid, key=lambda problem: problem.quota)),
-        {id_: one.inputs.total for id_, one in solutions.items()},
+        {id_: solution.inputs.total for id_, solution in solutions.items()},
         state.quotas.outside(),
-        tuple(loan for _, one in sorted(solutions.items()) for loan in find_loans(one)),
+        tuple(loan for _, solution in sorted(solutions.items()) for loan in find_loans(solution)),
     )
 
 
@@ -130,16 +130,20 @@ def _count_lost(state: ClusterState) -> Counter[QuotaName]:
 def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaView | None:
     """Return one quota with what uses it and what waits in it; None if it is not in force."""
     overview = view_quotas(state)
-    found = next((one for one in overview.quotas if one.summary.name == name), None)
-    if found is None:
+    quota_view = next((quota for quota in overview.quotas if quota.summary.name == name), None)
+    if quota_view is None:
         return None
     ledger = state.open_ledger()
     solution = ledger.solution(name)
     family = state.quotas.catalog.registry.family(name)
-    key, users = found.scarcest, find_users(state, family)
+    key, users = quota_view.scarcest, find_users(state, family)
     return replace(
-        found,
-        users=tuple(sorted(users, key=lambda one: (-one.amounts.get(key, 0), one.title))),
+        quota_view,
+        users=tuple(
+            sorted(
+                users, key=lambda quota_user: (-quota_user.amounts.get(key, 0), quota_user.title)
+            )
+        ),
         waits=find_waits(state, scoring, quotas=family),
         terms=find_terms(solution, ledger.account(name).spec),
         loans=find_loans(solution),

@@ -47,7 +47,7 @@ def find_waits(
 ) -> tuple[WaitingUnit, ...]:
     """Return what waits in these quotas, by default all, in order; it is planned together."""
     waiting = view_queue(state, scoring, reclaim)
-    return tuple(unit for one in waiting for unit in _find_in(state, one, quotas))
+    return tuple(unit for waiting_unit in waiting for unit in _find_in(state, waiting_unit, quotas))
 
 
 def _find_in(

@@ -201,7 +201,7 @@ class KubeSchedulerOnly(PodReason):
         """What lets members start together although one of them uses such a thing."""
         if not self.claims:
             return f"remove {named(self.fields)} from {self.pod}, or from all that starts with it"
-        claims = named([one.claim for one in self.claims])
+        claims = named([late_claim.claim for late_claim in self.claims])
         return (
             f"let a pod of its own use {claims} once, which binds the volume, or use a "
             "StorageClass with volumeBindingMode Immediate"

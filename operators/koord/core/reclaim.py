@@ -82,22 +82,25 @@ def plan_reclaim(
     if not selection.units:
         return ()
     units, beneficiary = selection.units, ""
-    if not any(_exceeds_max(ledger, one) for one in selection.over):
+    if not any(_exceeds_max(ledger, overuse) for overuse in selection.over):
         need = find_need(
             state, ledger, selection, blocked, partial(_choose_others, state, ledger, exempt)
         )
         units, beneficiary = need.units, need.beneficiary
     return tuple(
-        Reclaim(one.unit.key, one.pods, selection.over, beneficiary) for one in without_parts(units)
+        Reclaim(without_part.unit.key, without_part.pods, selection.over, beneficiary)
+        for without_part in without_parts(units)
     )
 
 
 def write_plan(chosen: Sequence[Reclaim], beneficiary: str, *, is_dry: bool, compat: bool) -> str:
     """Say who is to be evicted of one quota, for whom, and why."""
-    groups = {pod.gang.key for one in chosen for pod in one.pods if pod.gang is not None}
-    names = sorted(groups | {pod.title for one in chosen for pod in one.pods if pod.gang is None})
-    held = sum(pod.handling is Handling.RESERVE for one in chosen for pod in one.pods)
-    counts = {"pod": sum(len(one.pods) for one in chosen) - held, "reservation": held}
+    groups = {pod.gang.key for reclaim in chosen for pod in reclaim.pods if pod.gang is not None}
+    names = sorted(
+        groups | {pod.title for reclaim in chosen for pod in reclaim.pods if pod.gang is None}
+    )
+    held = sum(pod.handling is Handling.RESERVE for reclaim in chosen for pod in reclaim.pods)
+    counts = {"pod": sum(len(reclaim.pods) for reclaim in chosen) - held, "reservation": held}
     count = " and ".join(plural(n, what) for what, n in counts.items() if n)
     whom = f" for {beneficiary}" if beneficiary else ""
     does = "would evict (dry run)" if is_dry else "evicting"
@@ -110,21 +113,21 @@ def _choose_others(
 ) -> tuple[Selection, ...]:
     """Return the victims of all other over-used quotas."""
     exempt = Exempt(patience=exempt.patience, moment=exempt.moment)
-    names = {one.quota for one in find_overuse(ledger)} - {name}
-    return tuple(_choose(state, ledger, one, exempt) for one in sorted(names))
+    names = {overuse.quota for overuse in find_overuse(ledger)} - {name}
+    return tuple(_choose(state, ledger, name, exempt) for name in sorted(names))
 
 
 def find_reach(state: ClusterState, ledger: Ledger, name: QuotaName, key: str) -> Reach:
     """Return how much of a resource reclaim may take from a quota at some time, and what stays."""
     selection = _choose(state, ledger, name, NOBODY)
-    if not any(one.resource == key for one in selection.over):
+    if not any(overuse.resource == key for overuse in selection.over):
         return Reach()
-    movable = sum(one.unit.request.get(key, 0) for one in selection.running)
+    movable = sum(reclaim_unit.unit.request.get(key, 0) for reclaim_unit in selection.running)
     kept: Counter[Protection] = Counter()
     view = _QuotaPods(state, ledger.account(name), NOBODY)
-    for one in view.list_units():
-        if one.unit.is_non_preemptible:
-            kept[view.find_protection(one.pods)] += one.unit.request.get(key, 0)
+    for reclaim_unit in view.list_units():
+        if reclaim_unit.unit.is_non_preemptible:
+            kept[view.find_protection(reclaim_unit.pods)] += reclaim_unit.unit.request.get(key, 0)
     for pod in view.pods:
         if view.is_kept(pod):
             kept[Protection.USED] += view.ask_all(pod).get(key, 0)
@@ -162,13 +165,17 @@ def _choose(state: ClusterState, ledger: Ledger, name: QuotaName, exempt: Exempt
     over = tuple(_find_over(ledger, view))
     if not over:
         return Selection(name, terminating=view.terminating)
-    units = {one.unit.key: one for one in view.list_units()}
-    limit = {one.resource: one.entitled for one in over}
-    chosen = choose_victims([one.unit for one in units.values()], view.used, limit, ledger.rules)
+    units = {reclaim_unit.unit.key: reclaim_unit for reclaim_unit in view.list_units()}
+    limit = {overuse.resource: overuse.entitled for overuse in over}
+    chosen = choose_victims(
+        [reclaim_unit.unit for reclaim_unit in units.values()], view.used, limit, ledger.rules
+    )
     leaving = subtract(ledger.account(name).used, view.used)
-    running = [one for one in units.values() if not one.unit.is_non_preemptible]
-    running.sort(key=lambda one: least_important_first(one.unit), reverse=True)
-    cut = tuple(units[one.key] for one in chosen)
+    running = [
+        reclaim_unit for reclaim_unit in units.values() if not reclaim_unit.unit.is_non_preemptible
+    ]
+    running.sort(key=lambda reclaim_unit: least_important_first(reclaim_unit.unit), reverse=True)
+    cut = tuple(units[running_unit.key] for running_unit in chosen)
     return Selection(name, over, cut, tuple(running), leaving, view.terminating)
 
 
@@ -201,8 +208,8 @@ class _QuotaPods:
     def list_units(self) -> Iterator[ReclaimUnit]:
         """Yield all running units of the quota, evictable or not."""
         groups: dict[str, Group] = {}
-        joined = {one.uid for users in self._users.values() for one in users if one.gang is None}
-        joined |= {one.uid for held in self._held_for.values() for one in held}
+        joined = {user.uid for users in self._users.values() for user in users if user.gang is None}
+        joined |= {pod.uid for held in self._held_for.values() for pod in held}
         for pod in self.pods:
             if self._is_terminating(pod) or pod.uid in joined:
                 continue
@@ -290,9 +297,9 @@ class _QuotaPods:
         for uid, pod in mine.items():
             if pod.handling is not Handling.RESERVE or pod.gang is not None:
                 continue
-            users = [mine.get(one.uid) for one in self._reservations.users_of(uid)]
-            pods = tuple(one for one in users if one is not None)
-            groups = {self._group_of(one) for one in pods}
+            users = [mine.get(user.uid) for user in self._reservations.users_of(uid)]
+            pods = tuple(user for user in users if user is not None)
+            groups = {self._group_of(pod) for pod in pods}
             if len(pods) < len(users) or len(groups) != 1 or uid in self._reservations.exact:
                 continue
             self._users[uid] = pods
@@ -371,9 +378,10 @@ def _find_over(ledger: Ledger, view: _QuotaPods) -> Iterator[Overuse]:
 def _exceeds_max(ledger: Ledger, over: Overuse) -> bool:
     accounts = (ledger.account(name) for name in ledger.account(over.quota).path)
     return any(
-        one.used.get(over.resource, 0) > one.spec.max.get(over.resource, one.used[over.resource])
-        for one in accounts
-        if over.resource in one.used
+        account.used.get(over.resource, 0)
+        > account.spec.max.get(over.resource, account.used[over.resource])
+        for account in accounts
+        if over.resource in account.used
     )
 
 

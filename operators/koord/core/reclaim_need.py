@@ -86,7 +86,7 @@ def find_need(
     ``choose_others`` returns the selections of the other over-used quotas.
     """
     trials = _Trials(state, ledger, selection, choose_others)
-    waiting = [one.unit for one in blocked if one.reason.is_capacity]
+    waiting = [blocked_unit.unit for blocked_unit in blocked if blocked_unit.reason.is_capacity]
     candidates = [unit for unit in waiting if trials.may_benefit(unit)][:MOST_UNITS]
     return trials.find_victims(trials.find_beneficiaries(candidates))
 
@@ -94,11 +94,19 @@ def find_need(
 def without_parts(units: Sequence[ReclaimUnit]) -> tuple[ReclaimUnit, ...]:
     """Return units without the surplus of gangs whose core goes, which includes it."""
     cores = _cores(units)
-    return tuple(one for one in units if not one.unit.part or one.unit.gang not in cores)
+    return tuple(
+        reclaim_unit
+        for reclaim_unit in units
+        if not reclaim_unit.unit.part or reclaim_unit.unit.gang not in cores
+    )
 
 
 def _cores(units: Sequence[ReclaimUnit]) -> set[str]:
-    return {one.unit.gang for one in units if one.unit.gang and not one.unit.part}
+    return {
+        reclaim_unit.unit.gang
+        for reclaim_unit in units
+        if reclaim_unit.unit.gang and not reclaim_unit.unit.part
+    }
 
 
 class _Trials:
@@ -113,7 +121,7 @@ class _Trials:
     ) -> None:
         self._state, self._ledger, self._selection = state, ledger, selection
         self._choose_others = choose_others
-        self._keys = {one.resource for one in selection.over}
+        self._keys = {overuse.resource for overuse in selection.over}
         self._capacity = _TreeCapacity(ledger, selection.quota, self._keys)
         self._charges: dict[UnitKey, list[QuotaCharge]] = {}
         self._tried = 0
@@ -123,8 +131,8 @@ class _Trials:
         ledger, name = self._ledger, self._selection.quota
         charges = self._charges[unit.key] = _charges_of(self._state, unit)
         return (
-            all(one.quota != name and ledger.find(one.quota) for one in charges)
-            and any(one.request.get(key, 0) > 0 for one in charges for key in self._keys)
+            all(charge.quota != name and ledger.find(charge.quota) for charge in charges)
+            and any(charge.request.get(key, 0) > 0 for charge in charges for key in self._keys)
             and self._may_reclaim(unit)
         )
 
@@ -151,20 +159,24 @@ class _Trials:
             mark = cycle.checkpoint()
             while left and searches < MOST_SEARCHES:
                 unit = left.popleft()
-                going = {pod.uid: pod for _, one in found for pod in one.pods}
-                one = self._search(cycle, unit, going)
-                searches += one is None or bool(one.victims)
-                if one is None:
+                going = {pod.uid: pod for _, preemption in found for pod in preemption.pods}
+                preemption = self._search(cycle, unit, going)
+                searches += preemption is None or bool(preemption.victims)
+                if preemption is None:
                     left.extendleft(_halve(unit))
                     continue
-                cycle.remove(one.pods)
+                cycle.remove(preemption.pods)
                 plan(cycle, (unit,), Scoring())
-                found.append((unit, one))
+                found.append((unit, preemption))
             cycle.rollback(mark)
             victims = _put_back(cycle, found)
         going = pods_of(victims)
-        own = [one for one in self._selection.running if all(pod.uid in going for pod in one.pods)]
-        first = next((unit.key for unit, one in found if one.victims), "")
+        own = [
+            reclaim_unit
+            for reclaim_unit in self._selection.running
+            if all(pod.uid in going for pod in reclaim_unit.pods)
+        ]
+        first = next((unit.key for unit, preemption in found if preemption.victims), "")
         return Need(tuple(own), first) if own else Need()
 
     def _join(self, units: Sequence[Unit]) -> Iterator[Unit]:
@@ -181,23 +193,23 @@ class _Trials:
 
     def _search(self, cycle: Cycle, unit: Unit, going: Mapping[str, Pod]) -> Preemption | None:
         """Search victims in this quota, then in the other over-used quotas too."""
-        keys = {key for one in self._charges[unit.key] for key in one.request}
+        keys = {key for quota_charge in self._charges[unit.key] for key in quota_charge.request}
         unit = replace(unit, demands=tuple(map(_with_required, unit.demands)))
         trials = Trials(cycle, unit, Scoring(), MOST_STEPS)
         for selections in ((self._selection,), (self._selection, *self._other_quotas)):
             left = tuple(self._as_victims(selections, going))
             over = find_reclaimable(self._state, self._ledger, selections, going.values(), keys)
             requests = {
-                one.unit.key: (some.quota, one.unit.request)
+                reclaim_unit.unit.key: (some.quota, reclaim_unit.unit.request)
                 for some in selections
-                for one in some.running
-                if len(one.pods) == 1
+                for reclaim_unit in some.running
+                if len(reclaim_unit.pods) == 1
             }
             limits = partial(Reclaimable, self._state, unit, over, requests)
             candidates = Candidates(left, (), 0, ())
-            found = find_victims(self._state, trials, candidates, Costs(()), limits)
-            if isinstance(found, Preemption):
-                return found
+            preemption = find_victims(self._state, trials, candidates, Costs(()), limits)
+            if isinstance(preemption, Preemption):
+                return preemption
             if not self._other_quotas:
                 break
         return None
@@ -206,20 +218,20 @@ class _Trials:
         self, selections: Iterable[Selection], going: Collection[str]
     ) -> Iterator[VictimUnit]:
         """Yield what may still be evicted, as the search knows it: the last started cost least."""
-        running = [one for some in selections for one in some.running]
-        newest = max((one.unit.started for one in running), default=0.0)
-        parts = max((one.unit.part for one in running), default=0)
-        for one in running:
-            pods = tuple(pod for pod in one.pods if pod.uid not in going)
+        running = [reclaim_unit for some in selections for reclaim_unit in some.running]
+        newest = max((reclaim_unit.unit.started for reclaim_unit in running), default=0.0)
+        parts = max((reclaim_unit.unit.part for reclaim_unit in running), default=0)
+        for reclaim_unit in running:
+            pods = tuple(pod for pod in reclaim_unit.pods if pod.uid not in going)
             if pods:
-                unit = one.unit
+                unit = reclaim_unit.unit
                 # Members of a gang have one start: of equal ones the last goes.
                 work = int(newest - unit.started) * len(pods) + parts - unit.part
                 gangs = {pod.gang.key for pod in pods if pod.gang is not None}
                 is_core = bool(unit.gang) and not unit.part
                 yield VictimUnit(
                     unit.key,
-                    _kind_of(one),
+                    _kind_of(reclaim_unit),
                     pods,
                     unit.priority,
                     work,
@@ -244,7 +256,9 @@ class _Trials:
     def _find_entitled(self, units: Sequence[Unit]) -> list[Unit]:
         """Return the units that could be charged, one after the other, without the over-use."""
         ledger, selection = self._ledger, self._selection
-        freed = add_up((selection.leaving, *(one.unit.request for one in selection.units)))
+        freed = add_up(
+            (selection.leaving, *(reclaim_unit.unit.request for reclaim_unit in selection.units))
+        )
         mark, found = ledger.checkpoint(), []
         ledger.charge(QuotaCharge(selection.quota, {key: -n for key, n in freed.items()}))
         for unit in units:
@@ -271,7 +285,7 @@ class _Trials:
         gone = {pod.uid: pod for pod in (*victims, *self._terminating)}
         with closing(self._state.open_cycle(without={Quotas.name})) as cycle:  # already checked
             cycle.remove(gone.values())
-            return {one.unit for one in plan(cycle, units, Scoring()).placements}
+            return {placement.unit for placement in plan(cycle, units, Scoring()).placements}
 
     @cached_property
     def _other_quotas(self) -> tuple[Selection, ...]:
@@ -280,15 +294,19 @@ class _Trials:
     @cached_property
     def _terminating(self) -> list[Pod]:
         """Pods of over-used quotas that are going already."""
-        return [pod for one in (self._selection, *self._other_quotas) for pod in one.terminating]
+        return [
+            pod
+            for selection in (self._selection, *self._other_quotas)
+            for pod in selection.terminating
+        ]
 
 
-def _kind_of(one: ReclaimUnit) -> VictimKind:
-    if one.unit.part:
+def _kind_of(reclaim_unit: ReclaimUnit) -> VictimKind:
+    if reclaim_unit.unit.part:
         return VictimKind.SURPLUS
-    if one.unit.gang:
+    if reclaim_unit.unit.gang:
         return VictimKind.GANG
-    is_hold = one.pods[0].handling is Handling.RESERVE
+    is_hold = reclaim_unit.pods[0].handling is Handling.RESERVE
     return VictimKind.RESERVATION if is_hold else VictimKind.POD
 
 
@@ -300,11 +318,11 @@ class _TreeCapacity:
         self._ledger = ledger
         self._top = inputs.tree.children(ROOT)
         self._most = {key: inputs.total.get(key, 0) for key in keys}
-        for one in find_overuse(ledger):
-            spec = inputs.tree.spec(one.quota)
-            is_other = spec is not None and not spec.is_parent and one.quota != name
-            if is_other and one.resource in self._most:
-                self._most[one.resource] += one.over
+        for overuse in find_overuse(ledger):
+            spec = inputs.tree.spec(overuse.quota)
+            is_other = spec is not None and not spec.is_parent and overuse.quota != name
+            if is_other and overuse.resource in self._most:
+                self._most[overuse.resource] += overuse.over
 
     def is_enough(self) -> bool:
         """Whether everything charged to the ledger fits."""
@@ -312,7 +330,9 @@ class _TreeCapacity:
 
 
 def _pods_of(selections: Iterable[Selection]) -> Iterator[Pod]:
-    return (pod for some in selections for one in some.running for pod in one.pods)
+    return (
+        pod for some in selections for reclaim_unit in some.running for pod in reclaim_unit.pods
+    )
 
 
 def _put_back(cycle: Cycle, found: Sequence[tuple[Unit, Preemption]]) -> list[VictimUnit]:
@@ -320,14 +340,14 @@ def _put_back(cycle: Cycle, found: Sequence[tuple[Unit, Preemption]]) -> list[Vi
 
     The victims of one search are all needed for it. Surplus does not stay without its gang.
     """
-    victims = [victim for _, one in found for victim in one.victims]
-    if sum(bool(one.victims) for _, one in found) <= 1:
+    victims = [victim for _, preemption in found for victim in preemption.victims]
+    if sum(bool(preemption.victims) for _, preemption in found) <= 1:
         return victims
     units = [unit for unit, _ in found]
-    cores = {one.group for one in victims if one.gangs}
-    spare = [one for one in victims if one.gangs or one.group not in cores]
-    for one in sorted(spare, key=lambda one: -one.priority)[:MOST_TRIED]:
-        left = [other for other in victims if other is not one]
+    cores = {victim.group for victim in victims if victim.gangs}
+    spare = [victim for victim in victims if victim.gangs or victim.group not in cores]
+    for victim_unit in sorted(spare, key=lambda victim_unit: -victim_unit.priority)[:MOST_TRIED]:
+        left = [other for other in victims if other is not victim_unit]
         mark = cycle.checkpoint()
         cycle.remove(pods_of(left).values())
         if len(plan(cycle, units, Scoring()).placements) == len(units):

@@ -49,8 +49,8 @@ class Reclaimable(Guarantees):
         """Whether all of these units may go together."""
         lost: dict[Key, int] = {}
         largest: dict[Key, int] = {}
-        for one in units:
-            charges = self.charges_of(one)
+        for unit in units:
+            charges = self.charges_of(unit)
             if not any(self._over[key] > 0 for key in charges):
                 return False
             for key, amount in charges.items():
@@ -71,7 +71,7 @@ class Reclaimable(Guarantees):
         else:
             name, request = known
             path = [one for one in ledger.account(name).path if one not in self._own]
-            found = {(one, key): n for one in path for key, n in request.items() if n > 0}
+            found = {(name, key): n for name in path for key, n in request.items() if n > 0}
         charges = {key: amount for key, amount in found.items() if key in self._over}
         self._largest |= Counter(charges)
         return charges
@@ -95,18 +95,18 @@ def find_reclaimable(
     Only ``keys`` are counted, and no quota is over that is by rounding alone.
     """
     gone: Counter[Key] = Counter()
-    for pod in (*going, *(pod for one in selections for pod in one.terminating)):
+    for pod in (*going, *(pod for selection in selections for pod in selection.terminating)):
         account = ledger.account(state.quotas.quota_of(pod))
         asked = count_devices(dict(state.quotas.requests_of(pod)), state.quotas.rules)
         for key, amount in mask(asked, account).items():
             gone.update({(name, key): amount for name in account.path})
     found: dict[Key, int] = {}
-    for one in selections:
-        counted = {over.resource for over in one.over}
-        for name in ledger.account(one.quota).path:
+    for selection in selections:
+        counted = {over.resource for over in selection.over}
+        for name in ledger.account(selection.quota).path:
             used = ledger.account(name).used
             for key, entitled in find_entitlement(ledger, name).items():
-                is_over = name != one.quota or key in counted
+                is_over = name != selection.quota or key in counted
                 if key in keys:
                     found[name, key] = is_over * (used.get(key, 0) - gone[name, key] - entitled)
     return found

@@ -50,7 +50,7 @@ def is_selected(labels: Mapping[str, str], selector: LabelSelector) -> bool:
     """Whether a selector selects an object with these labels."""
     if selector is None:
         return False
-    return all(_holds(labels.get(one.key), one) for one in selector)
+    return all(_holds(labels.get(requirement.key), requirement) for requirement in selector)
 
 
 def _holds(value: str | None, requirement: Requirement) -> bool:

@@ -85,7 +85,9 @@ class ClusterState:
         self.plugin(Reservations).ignored = ignored
         self._devices = self.plugin(Devices)
         self._daemons = self.plugin(AwaitedDaemons)
-        self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
+        self._charging = [
+            plugin for plugin in self.plugins if type(plugin).charge is not Plugin.charge
+        ]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
@@ -101,7 +103,7 @@ class ClusterState:
         self._plugin_feeds: dict[str, Feed] = {}
 
     def plugin(self, kind: type[P]) -> P:
-        return next(one for one in self.plugins if isinstance(one, kind))
+        return next(plugin for plugin in self.plugins if isinstance(plugin, kind))
 
     @property
     def quotas(self) -> QuotaCache:
@@ -165,7 +167,7 @@ class ClusterState:
         ``pending`` returns the complete waiting units in order. Plugins named in ``without`` open
         no session.
         """
-        plugins = [one for one in self.plugins if one.name not in without]
+        plugins = [plugin for plugin in self.plugins if plugin.name not in without]
         return Cycle(self.table, plugins, find_place=self._find_place, pending=pending)
 
     def open_ledger(self) -> Ledger:

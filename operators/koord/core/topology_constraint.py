@@ -49,13 +49,19 @@ class TopologyConstraint:
     def multiples(self) -> dict[str, int]:
         """Layer -> multiple above 1; the larger one of a layer named twice."""
         found: dict[str, int] = {}
-        for one in self.layers:
-            if one.multiple > 1:
-                found[one.layer] = max(one.multiple, found.get(one.layer, 1))
+        for layer_constraint in self.layers:
+            if layer_constraint.multiple > 1:
+                found[layer_constraint.layer] = max(
+                    layer_constraint.multiple, found.get(layer_constraint.layer, 1)
+                )
         return found
 
     def layers_with(self, strategy: GatherStrategy) -> frozenset[str]:
-        return frozenset(one.layer for one in self.layers if one.strategy is strategy)
+        return frozenset(
+            layer_constraint.layer
+            for layer_constraint in self.layers
+            if layer_constraint.strategy is strategy
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,9 @@ class SeenGang(NamedTuple):
 
     def obstacle(self) -> Condition | None:
         """Return the condition that says why the gang waits, if one does."""
-        failing = {one.type: one for one in self.conditions if one.status != "True"}
+        failing = {
+            condition.type: condition for condition in self.conditions if condition.status != "True"
+        }
         return next((failing[kind] for kind in _PROGRESS if kind in failing), None)
 
 
@@ -151,12 +153,12 @@ class Observer:
 
     def _take_pod(self, uid: str, pod: SeenPod, *, has_ended: bool) -> None:
         now = self._clock()
-        known = self._pods.get(uid) or replace(pod, created_at=now)
+        seen_pod = self._pods.get(uid) or replace(pod, created_at=now)
         self._pods[uid] = replace(
             pod,
-            created_at=known.created_at,
-            bound_at=now if pod.node and known.bound_at is None else known.bound_at,
-            ended_at=now if has_ended and known.ended_at is None else known.ended_at,
+            created_at=seen_pod.created_at,
+            bound_at=now if pod.node and seen_pod.bound_at is None else seen_pod.bound_at,
+            ended_at=now if has_ended and seen_pod.ended_at is None else seen_pod.ended_at,
         )
 
 
@@ -175,7 +177,9 @@ def _see_pod(pod: WirePod) -> tuple[str, SeenPod]:
     return pod.metadata.uid, SeenPod(
         name=pod.metadata.name,
         gang=(pod.metadata.labels or {}).get(POD_GROUP, ""),
-        gpus=sum(parse_requests(bytes(one.resources)).get(GPU, 0) for one in containers),
+        gpus=sum(
+            parse_requests(bytes(container.resources)).get(GPU, 0) for container in containers
+        ),
         phase=pod.status.phase,
         node=pod.spec.node_name,
         conditions=tuple(pod.status.conditions or ()),

@@ -103,8 +103,8 @@ def group_says(gang: str, kind: str, reason: str, *words: str, status: bool = Fa
 
     def is_true(seen: Cluster) -> bool:
         group = seen.gang(gang)
-        found = None if group is None else find(group.conditions, kind, reason, status=status)
-        return found is not None and all(word in found.message for word in words)
+        condition = None if group is None else find(group.conditions, kind, reason, status=status)
+        return condition is not None and all(word in condition.message for word in words)
 
     named = f", and names {' and '.join(words)}" if words else ""
     return Claim(f"PodGroup {gang} says {kind}={status}, reason {reason}{named}", is_true)
@@ -171,7 +171,11 @@ def find(
     conditions: Iterable[Condition], kind: str, reason: str, *, status: bool
 ) -> Condition | None:
     wanted = (kind, reason, str(status))
-    found = (one for one in conditions if (one.type, one.reason, one.status) == wanted)
+    found = (
+        condition
+        for condition in conditions
+        if (condition.type, condition.reason, condition.status) == wanted
+    )
     return next(found, None)
 
 

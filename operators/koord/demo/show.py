@@ -22,7 +22,9 @@ from koord.sandbox.build import ConsoleReporter
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _KEPT_NAME: Final = "demo"
-_COMPONENTS: Final = tuple(one for one in Component if one is not Component.SCHEDULER)
+_COMPONENTS: Final = tuple(
+    component for component in Component if component is not Component.SCHEDULER
+)
 _USER: Final = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
 _READY_SECONDS: Final = 60.0  # about three on an idle machine
 _CLAIM_SECONDS: Final = 30.0
@@ -108,7 +110,9 @@ class Stage:
             with self.screen.step(claim.text):
                 if not self.observer.wait(claim.is_true, _CLAIM_SECONDS, self.operators.check):
                     cluster = self.observer.look()
-                    raise NotSeenError([one.text for one in claims if not one.is_true(cluster)])
+                    raise NotSeenError(
+                        [claim.text for claim in claims if not claim.is_true(cluster)]
+                    )
 
     def quote(self, gang: str) -> None:
         """Show why a gang waits, in the words of its PodGroup."""

@@ -251,8 +251,8 @@ class _Reserve(_Step[WireReservation]):
         super().__init__(assignment)
         self.must_read = True
         self._keys = keys
-        writes = (one for given in assignment.allocations for one in given.writes())
-        self._users = [one for one in writes if one.of]
+        writes = (write for given in assignment.allocations for write in given.writes())
+        self._users = [write for write in writes if write.of]
         self._held = held
         self._version = ""
         self._has_held = not held
@@ -261,8 +261,8 @@ class _Reserve(_Step[WireReservation]):
         """Record on a running pod that it uses the reservation: its plan is signed again."""
         namespace, _, name = write.of.partition("/")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        found = await client.get(path, WirePod)
-        annotations = found.metadata.annotations or {}
+        pod = await client.get(path, WirePod)
+        annotations = pod.metadata.annotations or {}
         plan = annotations.get(operators.PLAN, "")
         if annotations.get(write.key) == write.value:
             return
@@ -311,14 +311,14 @@ class _Reserve(_Step[WireReservation]):
                 "allocatable": write_amounts(status.allocatable),
                 "conditions": [
                     {
-                        "type": one.type,
-                        "status": one.status,
-                        "reason": one.reason,
-                        "message": one.message,
+                        "type": condition.type,
+                        "status": condition.status,
+                        "reason": condition.reason,
+                        "message": condition.message,
                         "lastProbeTime": now,
                         "lastTransitionTime": now,
                     }
-                    for one in status.conditions
+                    for condition in status.conditions
                 ],
             },
         }
@@ -326,11 +326,11 @@ class _Reserve(_Step[WireReservation]):
         await client.patch(f"{self.path}/status", body, form.media, form.params)
 
     @override
-    def outcome(self, found: WireReservation) -> Outcome | None:
-        self._version = found.metadata.resource_version
-        annotations = found.metadata.annotations or {}
+    def outcome(self, reservation: WireReservation) -> Outcome | None:
+        self._version = reservation.metadata.resource_version
+        annotations = reservation.metadata.annotations or {}
         self._has_held = self._held.items() <= annotations.items()
-        status = read_status(bytes(found.status))
+        status = read_status(bytes(reservation.status))
         if status.is_over:
             return PodGone()
         return _compare(status.node, self.node) if status.node else None
@@ -344,10 +344,10 @@ class _PodStep(_Step[WirePod]):
         self.written = written
 
     @override
-    def outcome(self, found: WirePod) -> Outcome | None:
-        if found.spec.node_name:
-            return _compare(found.spec.node_name, self.node)
-        return self.pending_outcome(found)
+    def outcome(self, pod: WirePod) -> Outcome | None:
+        if pod.spec.node_name:
+            return _compare(pod.spec.node_name, self.node)
+        return self.pending_outcome(pod)
 
     @abstractmethod
     def pending_outcome(self, found: WirePod) -> Outcome | None:
@@ -364,9 +364,9 @@ class _Release(_PodStep):
         self._form = form
 
     @override
-    def outcome(self, found: WirePod) -> Outcome | None:
-        is_left = self._assignment.is_open and bool(found.spec.node_name)
-        return Done() if is_left else super().outcome(found)
+    def outcome(self, pod: WirePod) -> Outcome | None:
+        is_left = self._assignment.is_open and bool(pod.spec.node_name)
+        return Done() if is_left else super().outcome(pod)
 
     @override
     async def write(self, client: Client) -> None:
@@ -413,8 +413,8 @@ class _Bind(_PodStep):
         await client.post(f"{self.path}/binding", binding)
 
     @override
-    def pending_outcome(self, found: WirePod) -> Outcome | None:
-        return StillGated() if found.spec.scheduling_gates else None
+    def pending_outcome(self, pod: WirePod) -> Outcome | None:
+        return StillGated() if pod.spec.scheduling_gates else None
 
 
 def _compare(node: str, wanted: str) -> Outcome:

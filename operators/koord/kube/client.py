@@ -195,10 +195,10 @@ class Client:
         """
         root = "/apis" if "/" in group_version else "/api"
         try:
-            found = await self.get(f"{root}/{group_version}", _ResourceList)
+            resource_list = await self.get(f"{root}/{group_version}", _ResourceList)
         except NotFound:
             return frozenset()
-        return frozenset(resource.name for resource in found.resources or ())
+        return frozenset(resource.name for resource in resource_list.resources or ())
 
     @asynccontextmanager
     async def watch(

@@ -253,10 +253,10 @@ class Evictor:
 
     async def _confirm_release(self, pod: Pod) -> Eviction:
         try:
-            found = await self._client.get(ref_of_pod(pod).path, WireReservation)
+            reservation = await self._client.get(ref_of_pod(pod).path, WireReservation)
         except KubeError:
             return Eviction.UNKNOWN
-        keeps = read_status(bytes(found.status)).node == pod.node
+        keeps = read_status(bytes(reservation.status)).node == pod.node
         return Eviction.REFUSED if keeps else Eviction.EVICTED
 
     async def list_budgets(self) -> tuple[Budget, ...]:
@@ -321,7 +321,7 @@ class Evictor:
                 path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
                 body = await self._client.list(path)
                 found = msgspec.json.decode(body, type=_Budgets).items or ()
-                budgets += [_make_budget(one, namespace) for one in found]
+                budgets += [_make_budget(budget, namespace) for budget in found]
         except (KubeError, msgspec.DecodeError, ValueError):
             return Eviction.UNKNOWN
         is_exceeded = split_by_budgets(covered, budgets).violating
@@ -360,7 +360,7 @@ async def _outcome_of(write: Awaitable[object]) -> Eviction:
 async def list_budgets(client: Client) -> tuple[Budget, ...]:
     """Return the PodDisruptionBudgets of all namespaces."""
     found = msgspec.json.decode(await client.list(_BUDGETS), type=_Budgets).items or ()
-    return tuple(_make_budget(one, one.metadata.namespace) for one in found)
+    return tuple(_make_budget(budget, budget.metadata.namespace) for budget in found)
 
 
 def _unasked(pod: Pod) -> dict[str, None]:

@@ -243,8 +243,8 @@ NAMESPACES: Final = Kind[WireNamespace, Namespace, Stateless[WireNamespace, Name
     "namespaces",
     WireNamespace,
     lambda _: Stateless(translate_namespace),
-    lambda state, one: state.upsert_namespace(one.name, one.labels),
-    lambda state, one: state.remove_namespace(one.name),
+    lambda state, namespace: state.upsert_namespace(namespace.name, namespace.labels),
+    lambda state, namespace: state.remove_namespace(namespace.name),
     read_by=_PLANNER_ONLY,
     is_namespaced=False,
 )
@@ -276,7 +276,7 @@ STORAGE_CLASSES: Final = Kind[
     WireStorageClass,
     lambda _: Stateless(translate_storage_class),
     ClusterState.upsert_storage_class,
-    lambda state, one: state.remove_storage_class(one.name),
+    lambda state, storage_class: state.remove_storage_class(storage_class.name),
     read_by=_PLANNER_ONLY,
     is_namespaced=False,
 )

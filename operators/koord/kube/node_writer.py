@@ -48,12 +48,12 @@ class NodeWriter:
         """
         path = f"/api/v1/nodes/{node}"
         try:
-            found = (await self._client.get(path, WireNode)).metadata
-            held = (found.annotations or {}).get(key)
+            object_meta = (await self._client.get(path, WireNode)).metadata
+            held = (object_meta.annotations or {}).get(key)
             lock = take_lock(held, pod, has_pod, datetime.now(UTC))
             if isinstance(lock, Locked):
                 return lock
-            metadata = {"resourceVersion": found.resource_version, "annotations": {key: lock}}
+            metadata = {"resourceVersion": object_meta.resource_version, "annotations": {key: lock}}
             await self._client.patch(f"{path}/status", {"metadata": metadata}, Media.MERGE_PATCH)
         except NotFound:
             return None  # the binding will say so

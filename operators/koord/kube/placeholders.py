@@ -32,10 +32,12 @@ class PlaceholderWriter:
         meta = await self._post(make_guard(node))
         return Placeholder(meta.uid, meta.name, node, "", {})
 
-    async def delete(self, one: Placeholder) -> None:
+    async def delete(self, placeholder: Placeholder) -> None:
         """Delete at once, without a grace period; one that is gone is fine."""
         try:
-            await self._client.delete(f"{_PATH}/{one.name}", uid=one.uid, grace_seconds=0)
+            await self._client.delete(
+                f"{_PATH}/{placeholder.name}", uid=placeholder.uid, grace_seconds=0
+            )
         except (NotFound, Conflict):
             return
 

@@ -88,7 +88,10 @@ def list_contexts(paths: str) -> list[str]:
     for path in paths.split(os.pathsep):
         with suppress(OSError, yaml.YAMLError, msgspec.ValidationError, UnicodeDecodeError):
             text = Path(path).expanduser().read_bytes()[:MAX_BYTES]
-            names |= {one.name for one in msgspec.convert(yaml.safe_load(text), _Contexts).contexts}
+            names |= {
+                context.name
+                for context in msgspec.convert(yaml.safe_load(text), _Contexts).contexts
+            }
     return sorted(names)
 
 

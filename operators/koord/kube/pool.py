@@ -129,7 +129,7 @@ class Pool:
     def find_overdue(self, by: float = 0.0) -> list[Connection]:
         """Return connections that expired at least ``by`` seconds ago, oldest first."""
         latest = asyncio.get_running_loop().time() - by
-        return [one for one in self._idle if one.deadline <= latest]
+        return [connection for connection in self._idle if connection.deadline <= latest]
 
     def take(self, connection: Connection) -> None:
         self._idle.remove(connection)
@@ -248,12 +248,12 @@ class Pool:
         """
         self._sweeping = None
         now = asyncio.get_running_loop().time()
-        for connection in [one for one in self._busy if one.deadline <= now]:
+        for connection in [connection for connection in self._busy if connection.deadline <= now]:
             connection.abort(f"no response for {REQUEST_SECONDS:.0f} s")
         for connection in self.find_overdue(_STALE_SECONDS):
             connection.abort("expired")
         present = len(self._idle)
-        self._idle = [one for one in self._idle if one.is_idle]
+        self._idle = [connection for connection in self._idle if connection.is_idle]
         if len(self._idle) < present:
             self._warm.note_lost()
         surplus = len(self._idle) + len(self._busy) - self._warm.count

@@ -156,17 +156,23 @@ def encode_metadata(
         plan.youngest = int(placement.youngest)
         plan.start = record.start_id
     uid = assignment.pod.uid
-    writes = [one for given in assignment.allocations for one in given.writes() if one.uid == uid]
-    plan.records = {one.key: _digest(one.value) for one in writes if one.is_record} or msgspec.UNSET
+    writes = [
+        write for given in assignment.allocations for write in given.writes() if write.uid == uid
+    ]
+    plan.records = {
+        write.key: _digest(write.value) for write in writes if write.is_record
+    } or msgspec.UNSET
     text = msgspec.json.encode(plan).decode()
     signature = keys.sign(assignment.pod.uid, text)
     annotations = {operators.PLAN: text, operators.PLAN_SIGNATURE: signature}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
     annotations |= {
-        one.key: str(now) if one.is_time else one.value for one in writes if not one.is_label
+        write.key: str(now) if write.is_time else write.value
+        for write in writes
+        if not write.is_label
     }
-    return Written(annotations, {one.key: one.value for one in writes if one.is_label})
+    return Written(annotations, {write.key: write.value for write in writes if write.is_label})
 
 
 def encode_held(assignment: Assignment, placement: Placement, keys: PlanKeys) -> dict[str, str]:
@@ -175,8 +181,8 @@ def encode_held(assignment: Assignment, placement: Placement, keys: PlanKeys) ->
     They are its plan and what is read back from it, as of a pod.
     """
     uid = assignment.pod.uid
-    writes = (one for given in assignment.allocations for one in given.writes())
-    records = {one.key for one in writes if one.is_record and one.uid == uid}
+    writes = (write for given in assignment.allocations for write in given.writes())
+    records = {write.key for write in writes if write.is_record and write.uid == uid}
     if not records:
         return {}
     kept = records | {operators.PLAN, operators.PLAN_SIGNATURE}

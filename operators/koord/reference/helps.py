@@ -20,4 +20,4 @@ def find_help(code: str) -> str:
 def _helps() -> dict[str, str]:
     text = files(__package__).joinpath("conditions.toml").read_text(encoding="utf-8")
     entries = tomllib.loads(text)["entry"]
-    return {one["reason"]: one.get("helps", "") for one in entries if "reason" in one}
+    return {entry["reason"]: entry.get("helps", "") for entry in entries if "reason" in entry}

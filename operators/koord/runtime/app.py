@@ -173,9 +173,9 @@ async def run_operators(options: Options) -> None:
         Client(options.credentials, permit=fence.check) as client,
     ):
         parts = Parts(client, options.settings, options.operators, keys=(keys := PlanKeys()))
-        found = await find_definitions(client, parts.resources)
-        check_installed(found, parts.resources)
-        parts.note_definitions(found)
+        definitions = await find_definitions(client, parts.resources)
+        check_installed(definitions, parts.resources)
+        parts.note_definitions(definitions)
         lease = LeaseThread(options.credentials, options.operators, fence)
         protects_metrics = options.settings.metrics_authorization
         http = HttpThread(options.credentials, protects_metrics=protects_metrics)

@@ -61,7 +61,9 @@ class ClusterReader:
         return cast("R", self._translators[kind])
 
     def unsynced(self) -> list[str]:
-        return [kind for kind, one in self.reflectors.items() if not one.synced.is_set()]
+        return [
+            kind for kind, reflector in self.reflectors.items() if not reflector.synced.is_set()
+        ]
 
     def is_synced(self) -> bool:
         return not self.unsynced()
@@ -76,7 +78,7 @@ class ClusterReader:
                 group.create_task(reflector.run(), name=f"reflect {kind}")
 
     def describe(self) -> dict[str, object]:
-        return {kind: _describe(one) for kind, one in self.reflectors.items()}
+        return {kind: _describe(reflector) for kind, reflector in self.reflectors.items()}
 
     def _make_reflector(self, kind: Kind[W, T, Any]) -> Reflector[W, T]:
         state = self.state

@@ -167,7 +167,8 @@ def reflector_series(reflectors: Mapping[str, Reflector[Any, Any]]) -> Iterator[
 
     def read(field: str) -> Callable[[], Samples]:
         return lambda: [
-            ((resource,), getattr(one.stats, field)) for resource, one in reflectors.items()
+            ((resource,), getattr(reflector.stats, field))
+            for resource, reflector in reflectors.items()
         ]
 
     yield SeriesCollector(
@@ -175,7 +176,7 @@ def reflector_series(reflectors: Mapping[str, Reflector[Any, Any]]) -> Iterator[
         "koord_reflector_objects",
         "Objects held.",
         ["resource"],
-        lambda: [((resource,), len(one)) for resource, one in reflectors.items()],
+        lambda: [((resource,), len(reflector)) for resource, reflector in reflectors.items()],
     )
     yield SeriesCollector(
         GaugeMetricFamily,
@@ -194,8 +195,8 @@ def reflector_series(reflectors: Mapping[str, Reflector[Any, Any]]) -> Iterator[
         "Changes received.",
         ["resource", "type"],
         lambda: [
-            ((resource, kind), getattr(one.stats, kind))
-            for resource, one in reflectors.items()
+            ((resource, kind), getattr(reflector.stats, kind))
+            for resource, reflector in reflectors.items()
             for kind in _EVENT_TYPES
         ],
     )
@@ -227,9 +228,9 @@ def reservations(state: ClusterState) -> Iterator[SeriesCollector]:
         "1 for the phase of a reservation, 0 for the others.",
         ["name", "phase"],
         lambda: (
-            ((one.name, phase), number)
-            for one in known.known.values()
-            for phase, number in phase_series(one.status).items()
+            ((reservation.name, phase), number)
+            for reservation in known.known.values()
+            for phase, number in phase_series(reservation.status).items()
         ),
     )
     yield SeriesCollector(
@@ -238,9 +239,9 @@ def reservations(state: ClusterState) -> Iterator[SeriesCollector]:
         "What is reserved (allocatable), used (allocated), and their ratio (utilization).",
         ["name", "type", "resource", "unit"],
         lambda: (
-            ((one.reservation.name, *labels), number)
-            for one in known.accounts.values()
-            for *labels, number in resource_series(one.reserved, one.allocated())
+            ((account.reservation.name, *labels), number)
+            for account in known.accounts.values()
+            for *labels, number in resource_series(account.reserved, account.allocated())
         ),
     )
     yield SeriesCollector(

@@ -56,7 +56,7 @@ def describe_placement(parts: "Parts") -> dict[str, object]:
     queue = placement.queue
     return {
         "ready": len(queue),
-        "blocked": {key: one.reason.code for key, one in queue.blocked.items()},
+        "blocked": {key: blocked_unit.reason.code for key, blocked_unit in queue.blocked.items()},
         "waiting": {key: reason.code for key, reason in queue.incomplete()},
         "kept": placement.holds.reserved_pods(),
         "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},

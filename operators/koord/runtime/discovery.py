@@ -68,7 +68,7 @@ async def find_definitions(client: Client, resources: Iterable[tuple[str, str]])
 def check_installed(definitions: Definitions, resources: Iterable[tuple[str, str]]) -> None:
     """Raise NotInstalled if one that is read by planning is not served; the others may come."""
     required = {(kind.api_version, kind.plural) for kind in KINDS if kind.is_required}
-    missing = [name_of(*one) for one in resources if one in required]
+    missing = [name_of(*resource) for resource in resources if resource in required]
     missing = [name for name in missing if name not in definitions.served]
     if missing:
         raise NotInstalled(

@@ -352,7 +352,9 @@ def start_reservations(parts: "Parts") -> None:
         StatusPublisher(
             _make_reservation_writer(parts, "koord-reservation-status"), ref_of_reservation
         ),
-        lambda one: parts.client.delete(ref_of_reservation(one).path, uid=one.uid),
+        lambda reservation: parts.client.delete(
+            ref_of_reservation(reservation).path, uid=reservation.uid
+        ),
         time.time,
     )
     parts.keep_status(policy)

@@ -93,15 +93,15 @@ DOMAINS: Final = (
     Domain("topology", (Operator(TOPOLOGY, ClusterNetworkTopology, start_topologies),)),
     Domain("device", (Operator(DEVICE, Device, start_devices, BEHIND_ALL),)),
 )
-OPERATORS: Final = tuple(one.name for domain in DOMAINS for one in domain.operators)
+OPERATORS: Final = tuple(operator.name for domain in DOMAINS for operator in domain.operators)
 
 
 def required_resources(operators: Collection[str]) -> list[tuple[str, str]]:
     read = [(kind.api_version, kind.plural) for kind in kinds_of(operators) if kind.is_required]
     validated = [
-        (one.resource.names.api_version, one.resource.names.plural)
+        (operator.resource.names.api_version, operator.resource.names.plural)
         for domain in DOMAINS
-        for one in domain.operators
-        if one.resource is not None and one.name in operators
+        for operator in domain.operators
+        if operator.resource is not None and operator.name in operators
     ]
     return list(dict.fromkeys(read + validated))

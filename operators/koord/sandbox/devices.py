@@ -64,9 +64,9 @@ def set_health(client: AdminClient, device: str, *, is_healthy: bool) -> None:
     except SandboxApiError as error:
         raise NoSuchDeviceError(f"there is no Device {node!r}: {error}") from error
     devices = found["spec"].get("devices") or []
-    mine = [one for one in devices if (one["type"], str(one["minor"])) == (kind, minor)]
+    mine = [device for device in devices if (device["type"], str(device["minor"])) == (kind, minor)]
     if not mine:
-        known = ", ".join(f"{node}/{one['type']}/{one['minor']}" for one in devices)
+        known = ", ".join(f"{node}/{device['type']}/{device['minor']}" for device in devices)
         raise NoSuchDeviceError(f"there is no device {device!r}; there are: {known}")
     mine[0]["health"] = is_healthy
     client.patch(f"{DEVICES}/{node}", {"spec": {"devices": devices}})

@@ -28,7 +28,7 @@ def report_numa(client: AdminClient) -> list[str]:
     Those that exist are left as they are. The definition is installed if it is missing.
     """
     nodes = client.get(f"/api/v1/nodes?labelSelector={quote(SHAPE_LABEL)}")["items"]
-    shapes = [(load_shape(one["metadata"]["labels"][SHAPE_LABEL]), one) for one in nodes]
+    shapes = [(load_shape(node["metadata"]["labels"][SHAPE_LABEL]), node) for node in nodes]
     made = [
         make_report(one["metadata"]["name"], shape.capacity, shape.numa_nodes)
         for shape, one in shapes

@@ -34,7 +34,7 @@ def add_gates(original: Document) -> Document:
         pod, metadata = template.get("spec") or {}, template.get("metadata") or {}
         if is_member(metadata) and pod.get("schedulerName") == operators.SCHEDULER_NAME:
             gates = pod.setdefault("schedulingGates", [])
-            if all(one["name"] != operators.PLACEMENT_GATE for one in gates):
+            if all(gate["name"] != operators.PLACEMENT_GATE for gate in gates):
                 gates.append({"name": operators.PLACEMENT_GATE})
     return original if document == original else document
 
@@ -58,7 +58,7 @@ def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
     if document.get("kind") == "List":
         items = [_strip_or_leave(one, rows) for one in document.get("items") or ()]
         document["items"] = [new for item in items for new in item.documents]
-        lost = [one for item in items for one in item.lost]
+        lost = [lost_member for item in items for lost_member in item.lost]
         return Rewritten([original if document == original else document], lost)
     where = name_of(document)
 

@@ -47,9 +47,9 @@ def _read_sub_group(group: Document, say: Say) -> Document:
     made = {ours: group[theirs] for theirs, ours in fields if group.get(theirs) is not None}
     for key in sorted(group.keys() - _SUB_GROUP_FIELDS.keys() - {_CONSTRAINT}):
         say(f"spec.subGroups.{key}", UNKNOWN)
-    for one in _read_levels(group.get(_CONSTRAINT) or {}):
-        if one["strategy"] == "MustGather":
-            made["layer"] = one["layer"]
+    for level in _read_levels(group.get(_CONSTRAINT) or {}):
+        if level["strategy"] == "MustGather":
+            made["layer"] = level["layer"]
         else:
             say(
                 f"spec.subGroups.{_CONSTRAINT}",

@@ -133,7 +133,7 @@ class Migration:
         if made != [document]:
             made = [_survive_evictions(one, say) for one in made]
         for one in made:
-            self.lost += (Lost(name_of(one), *found) for found in find_leftovers(one))
+            self.lost += (Lost(name_of(one), *leftover) for leftover in find_leftovers(one))
         return made
 
     def _table(self) -> Mapping[str, Callable[[Document, Say], list[Document]]]:
@@ -261,11 +261,14 @@ class Migration:
         metadata = document.get("metadata")
         is_outer = document not in templates and isinstance(metadata, dict)
         places: list[Document] = [metadata if is_outer and metadata else {}]
-        places += (one.setdefault("metadata", {}) for one in templates)
-        outer, *wishes = (read_keys(one, rows_of_keys(), say) for one in places)
+        places += (template.setdefault("metadata", {}) for template in templates)
+        outer, *wishes = (read_keys(place, rows_of_keys(), say) for place in places)
         outer.fill(_take_policy(document, say))
         outer.peers |= schedulers_of(templates)
-        shared = [share_gpus(one, wish, say) for one, wish in zip(templates, wishes, strict=True)]
+        shared = [
+            share_gpus(template, wish, say)
+            for template, wish in zip(templates, wishes, strict=True)
+        ]
         peers = outer.peers.union(*(wish.peers for wish in wishes))
         if not (peers or any(shared)):
             return [add_gates(original)]
@@ -290,7 +293,9 @@ class Migration:
         if not templates and whole.pod_part:
             say("pods", f"it has no pod template: its pods have to say {whole.pod_part}")
         if Peer.KAI in whole.peers:
-            classes = {(one.get("spec") or {}).get("priorityClassName") for one in templates}
+            classes = {
+                (template.get("spec") or {}).get("priorityClassName") for template in templates
+            }
             for name in sorted(KAI_CLASSES & {whole.priority, *classes}):
                 say(
                     "priorityClassName", f"{name} is a class of KAI: see docs/migration-keys.md#kai"
@@ -301,7 +306,7 @@ class Migration:
         made: list[Document] = []
         self._resolve_queue(document, whole, say)
         for template, wish in zip(templates, wishes, strict=True):
-            is_member = any(template is one for one in members)
+            is_member = any(template is member for member in members)
             wish.gang = (wish.gang or whole.gang) if is_member else ""
             if wish.gang:
                 made += self._add_pod_group(document, whole, wish.gang)

@@ -21,11 +21,11 @@ def read_volcano_job(document: Document, say: Say) -> Wish:
             take(wish, row._replace(key=f"spec.{key}"), value, say)
     tasks = spec.get("tasks") or ()
     if wish.minimum is None:
-        wish.minimum = sum(one.get("minAvailable", one.get("replicas", 1)) for one in tasks)
+        wish.minimum = sum(task.get("minAvailable", task.get("replicas", 1)) for task in tasks)
     wish.sub_groups = [
-        {"name": one["name"], "minMember": one["minAvailable"]}
-        for one in tasks
-        if "minAvailable" in one
+        {"name": task["name"], "minMember": task["minAvailable"]}
+        for task in tasks
+        if "minAvailable" in task
     ]
     return wish
 
@@ -46,7 +46,7 @@ def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Docum
     template.setdefault("spec", {}).setdefault("restartPolicy", "Never")
     if template["spec"]["restartPolicy"] == "Always":
         template["spec"]["restartPolicy"] = "OnFailure"
-    if any(one["name"] == task["name"] for one in wish.sub_groups):
+    if any(sub_group["name"] == task["name"] for sub_group in wish.sub_groups):
         annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
         annotations["volcano.sh/task-spec"] = task["name"]  # read again with the other keys
     size = task.get("replicas", 1)

@@ -68,8 +68,8 @@ class Wish:
         if self.slice_layer and self.slice_size:
             slices.append(_slice(self.slice_layer, self.slice_size))
         entries = {one["layer"]: one for one in self.gather}
-        for one in slices:
-            entries[one["layer"]] = one | entries.get(one["layer"], {})
+        for slice_ in slices:
+            entries[slice_["layer"]] = slice_ | entries.get(slice_["layer"], {})
         return list(entries.values())
 
     @property
@@ -109,7 +109,9 @@ def _slice(layer: str, size: int) -> Document:
 def _add_slices(wish: Wish, value: Any) -> None:
     try:
         levels = load_json(str(value))
-        wish.slices = [_slice(layer_of(one["topology"]), _number(one["size"])) for one in levels]
+        wish.slices = [
+            _slice(layer_of(level["topology"]), _number(level["size"])) for level in levels
+        ]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError from error
 
@@ -183,7 +185,9 @@ def read_keys(
         if not isinstance(keys, dict):
             continue
         for key in list(keys):
-            peer = next((peer for one, peer in prefixes.items() if str(key).startswith(one)), None)
+            peer = next(
+                (peer for name, peer in prefixes.items() if str(key).startswith(name)), None
+            )
             if key in rows and rows[key].action is Action.KEEP:
                 continue
             if key in rows:
@@ -198,7 +202,7 @@ def read_keys(
 
 def schedulers_of(templates: list[Document]) -> set[Peer]:
     """Return whose schedulers the templates name."""
-    names = (str((one.get("spec") or {}).get("schedulerName")) for one in templates)
+    names = (str((template.get("spec") or {}).get("schedulerName")) for template in templates)
     return {SCHEDULERS[name] for name in names if name in SCHEDULERS}
 
 
@@ -206,7 +210,7 @@ def add_to_template(template: Document, wish: Wish) -> None:
     """Let pods opt in, and give them the labels and annotations of a wish."""
     pod = template.setdefault("spec", {})
     gates = [one for one in pod.get("schedulingGates") or () if one["name"] not in FOREIGN_GATES]
-    if all(one["name"] != operators.PLACEMENT_GATE for one in gates):
+    if all(gate["name"] != operators.PLACEMENT_GATE for gate in gates):
         gates.append({"name": operators.PLACEMENT_GATE})
     pod["schedulingGates"] = gates
     if needs_kube_scheduler(pod):
@@ -235,7 +239,7 @@ def needs_kube_scheduler(pod: Document) -> bool:
     """Whether only kube-scheduler can bind the pod; the gate alone is right then."""
     volumes = pod.get("volumes") or ()
     late = {"persistentVolumeClaim", "ephemeral"}
-    return bool(pod.get("resourceClaims")) or any(late & one.keys() for one in volumes)
+    return bool(pod.get("resourceClaims")) or any(late & volume.keys() for volume in volumes)
 
 
 def make_pod_group(name: str, namespace: str, wish: Wish) -> Document:

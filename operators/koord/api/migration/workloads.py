@@ -106,11 +106,11 @@ def _size_job(document: Document) -> Size:
 
 def _size_job_set(document: Document) -> Size | None:
     jobs = list(find_values(document, "spec.replicatedJobs[]"))
-    if any("dependsOn" in one for one in jobs) or "startupPolicy" in document["spec"]:
+    if any("dependsOn" in job for job in jobs) or "startupPolicy" in document["spec"]:
         return None  # what is created only later cannot be waited for
     pods = (
-        _count(one.get("replicas")) * _active(next(find_values(one, "template.spec"), {}))
-        for one in jobs
+        _count(job.get("replicas")) * _active(next(find_values(job, "template.spec"), {}))
+        for job in jobs
     )
     return Size(sum(pods), find_templates(document))
 

@@ -94,7 +94,7 @@ def drop_planned(ledger: DeviceLedger, request: DeviceRequest) -> DeviceRequest:
     if joint is None or request.is_gpu_shared or not ledger.inventory.is_well_planned:
         return request
     secondary = joint.kinds[1:]
-    types = tuple(one for one in request.types if one.kind not in secondary)
+    types = tuple(type_ for type_ in request.types if type_.kind not in secondary)
     return replace(request, types=types, joint=replace(joint, kinds=joint.kinds[:1]))
 
 
@@ -104,10 +104,10 @@ def size(inventory: Inventory, request: TypeRequest) -> TypeRequest | Lacking:
     hint = request.hint
     if not devices:
         return Lacking(NO_SUCH_DEVICE, request.kind, len(request.parts))
-    if hint.function_selector is not None and not any(one.groups for one in devices):
+    if hint.function_selector is not None and not any(device.groups for device in devices):
         return Lacking(NO_FUNCTIONS, request.kind, len(request.parts))
     if hint.strategy is Strategy.APPLY_FOR_ALL and len(request.parts) == 1:
-        count = sum(is_selected(dict(one.labels), hint.selector) for one in devices)
+        count = sum(is_selected(dict(device.labels), hint.selector) for device in devices)
         if not count:
             return Lacking(NO_SUCH_DEVICE, request.kind)
         request = replace(request, parts=request.parts * count)
@@ -125,11 +125,11 @@ class _Attempt:
 
     def run(self) -> tuple[Share, ...] | Lacking:
         sized: dict[DeviceType, TypeRequest] = {}
-        for one in self.request.types:
-            exact = size(self.ledger.inventory, one)
+        for type_ in self.request.types:
+            exact = size(self.ledger.inventory, type_)
             if isinstance(exact, Lacking):
                 return exact
-            sized[one.kind] = exact
+            sized[type_.kind] = exact
         gate = self._check_sharing(sized.get(GPU))
         if gate is not None:
             return gate
@@ -157,13 +157,13 @@ class _Attempt:
         if vendor not in self.request.plugins:
             return None
         gpus = [
-            AllocatedGpu(one.minor, dict(one.part), template=one.template)
-            for one in shares
-            if one.kind == GPU
+            AllocatedGpu(share.minor, dict(share.part), template=share.template)
+            for share in shares
+            if share.kind == GPU
         ]
-        found = DEVICE_PLUGINS[vendor].adapt(gpus, "") if gpus else {}
-        if isinstance(found, AdapterRejected):
-            return Lacking(ADAPTER, GPU, len(gpus), named=found.describe())
+        adapter_rejected = DEVICE_PLUGINS[vendor].adapt(gpus, "") if gpus else {}
+        if isinstance(adapter_rejected, AdapterRejected):
+            return Lacking(ADAPTER, GPU, len(gpus), named=adapter_rejected.describe())
         return None
 
     def _check_sharing(self, gpus: TypeRequest | None) -> Lacking | None:
@@ -228,7 +228,7 @@ class _Attempt:
         if isinstance(ways, Lacking):
             return Lacking(PRIMARY, first.kind, len(first.parts), ways.of, ways)
         refused = Lacking(JOINT, first.kind, len(first.parts))
-        near = [self._candidates(one) for one in others]
+        near = [self._candidates(other) for other in others]
         for way in self._alternatives(first, others, near, ways):
             chosen = self._choose_next_to(way, others, near)
             if not isinstance(chosen, Lacking):
@@ -257,7 +257,7 @@ class _Attempt:
         candidates = self._candidates(first)
         parts = parts_within(self.ledger.inventory, first.hint.scope, self.settings.rules)
         for part in parts if first.kind == GPU else ():
-            inside = [one for one in candidates if part >> one.device.minor & 1]
+            inside = [candidate for candidate in candidates if part >> candidate.device.minor & 1]
             yield from rank_switches(inside, first, near, others)
 
     def _choose_next_to(
@@ -265,35 +265,37 @@ class _Attempt:
     ) -> dict[DeviceType, Picked] | Lacking:
         joint = self.request.joint
         is_strict = joint is not None and joint.scope is JointScope.SAME_PCIE
-        switches = list(dict.fromkeys(one.place.pcie for one, _ in way))
+        switches = list(dict.fromkeys(candidate.place.pcie for candidate, _ in way))
         chosen: dict[DeviceType, Picked] = {}
         for other, candidates in zip(others, near, strict=True):
             wanted = max(len(other.parts), len(switches))
             ordered = in_order(candidates, switches)
-            fitting = [one for one in ordered if one.fits(other.parts[0])][:wanted]
+            fitting = [candidate for candidate in ordered if candidate.fits(other.parts[0])][
+                :wanted
+            ]
             least = wanted if is_strict else len(other.parts)
             if len(fitting) < least:
                 return Lacking(
                     JOINT if is_strict else INSUFFICIENT, other.kind, least, len(fitting)
                 )
-            if is_strict and {one.place.pcie for one in fitting} != set(switches):
+            if is_strict and {candidate.place.pcie for candidate in fitting} != set(switches):
                 return Lacking(JOINT, other.kind, least, len(fitting))
-            chosen[other.kind] = [(one, other.parts[0]) for one in fitting]
+            chosen[other.kind] = [(candidate, other.parts[0]) for candidate in fitting]
         return chosen
 
     def _make_shares(self, request: TypeRequest, picked: Picked) -> Iterator[Share]:
         hint = request.hint
         keeps = self.settings.rules.keeps_exclusive
         template = (self._template_of(request) or "") if self._is_sliced(request) else ""
-        for one, part in sorted(picked, key=lambda pair: pair[0].device.minor):
-            total = dict(one.device.total)
+        for candidate, part in sorted(picked, key=lambda pair: pair[0].device.minor):
+            total = dict(candidate.device.total)
             is_alone = keeps and hint.exclusive is Exclusive.DEVICE
             taken = make_part({key: total[key] for key, _ in part}) if is_alone else part
             yield Share(
                 request.kind,
-                one.device.minor,
+                candidate.device.minor,
                 complete(taken, total) if request.kind == GPU else taken,
-                one.functions[:1],
+                candidate.functions[:1],
                 template,
                 is_exclusive=keeps and hint.exclusive is Exclusive.PCIE,
             )

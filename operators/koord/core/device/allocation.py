@@ -64,7 +64,12 @@ class DeviceAllocation:
 
     def shared_with(self, used: Iterable[Allocation]) -> "DeviceAllocation":
         """Return it with what other pods use of its devices, or besides them."""
-        return replace(self, users=tuple(one for one in used if isinstance(one, DeviceAllocation)))
+        return replace(
+            self,
+            users=tuple(
+                allocation for allocation in used if isinstance(allocation, DeviceAllocation)
+            ),
+        )
 
     def handed_to(self, inventory: Inventory, isolation: str, node: str) -> "DeviceAllocation":
         """Return it with what the device plugin of its node reads."""

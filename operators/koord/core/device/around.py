@@ -37,17 +37,19 @@ def _add(
 ) -> tuple[Share, ...] | Lacking:
     """Add whole devices to those that pods have."""
     types = []
-    for one in request.types:
-        there = [share for share in inside if share.kind == one.kind]
-        if there and (one.is_shared or not all(_is_enough(share, one.parts[0]) for share in there)):
-            return Lacking(INSUFFICIENT, one.kind, len(one.parts))
-        if len(there) < len(one.parts):
-            types.append(replace(one, parts=one.parts[len(there) :]))
+    for type_ in request.types:
+        there = [share for share in inside if share.kind == type_.kind]
+        if there and (
+            type_.is_shared or not all(_is_enough(share, type_.parts[0]) for share in there)
+        ):
+            return Lacking(INSUFFICIENT, type_.kind, len(type_.parts))
+        if len(there) < len(type_.parts):
+            types.append(replace(type_, parts=type_.parts[len(there) :]))
     more = replace(request, types=tuple(types))
-    found = allocate(ledger, more, settings=settings) if types else ()
-    if isinstance(found, Lacking):
-        return found
-    return tuple(sorted((*inside, *found), key=lambda share: (share.kind, share.minor)))
+    lacking = allocate(ledger, more, settings=settings) if types else ()
+    if isinstance(lacking, Lacking):
+        return lacking
+    return tuple(sorted((*inside, *lacking), key=lambda share: (share.kind, share.minor)))
 
 
 def _is_enough(share: Share, part: Iterable[tuple[str, int]]) -> bool:

@@ -29,8 +29,10 @@ def find_drift(state: "ClusterState", nodes: Collection[str]) -> list[str]:
                 for name, amount in share.part:
                     counted[node][(share.kind, share.minor, name)] += amount
     kept = {
-        node: Counter({(*key, name): n for key, use in one.used.items() for name, n in use.amounts})
-        for node, one in ledgers.items()
+        node: Counter(
+            {(*key, name): n for key, use in ledger.used.items() for name, n in use.amounts}
+        )
+        for node, ledger in ledgers.items()
     }
     return [node for node in ledgers if kept[node] != counted[node]]
 

@@ -50,7 +50,7 @@ Picked: TypeAlias = list[tuple[Candidate, Part]]
 
 
 def count_preferred(picked: Picked) -> int:
-    return sum(one.is_preferred for one, _ in picked)
+    return sum(candidate.is_preferred for candidate, _ in picked)
 
 
 def find_candidates(
@@ -133,8 +133,8 @@ def _barred_switches(ledger: DeviceLedger, request: TypeRequest, rules: DeviceRu
 def _spare_foreign(found: list[Candidate], request: TypeRequest, foreign: int) -> list[Candidate]:
     """Leave as many whole GPUs as pods use of which nobody knows which ones they are."""
     if request.is_shared:
-        return [one for one in found if one.is_used]
-    spare = sum(not one.is_used for one in found) - foreign
+        return [candidate for candidate in found if candidate.is_used]
+    spare = sum(not candidate.is_used for candidate in found) - foreign
     return found if spare >= len(request.parts) else []
 
 
@@ -142,8 +142,10 @@ def pick(candidates: Sequence[Candidate], request: TypeRequest) -> Picked | None
     """Take the first candidates that give the parts of a request; None if they do not suffice."""
     parts = request.parts
     if request.is_uniform:
-        fitting = [one for one in candidates if one.fits(parts[0])][: len(parts)]
-        return [(one, parts[0]) for one in fitting] if len(fitting) == len(parts) else None
+        fitting = [candidate for candidate in candidates if candidate.fits(parts[0])][: len(parts)]
+        return (
+            [(candidate, parts[0]) for candidate in fitting] if len(fitting) == len(parts) else None
+        )
     return _match(candidates, parts)
 
 
@@ -152,8 +154,8 @@ def _match(candidates: Sequence[Candidate], parts: Sequence[Part]) -> Picked | N
     holder: dict[int, int] = {}
 
     def place(part: int, tried: set[int]) -> bool:
-        for index, one in enumerate(candidates):
-            if index in tried or not one.fits(parts[part]):
+        for index, candidate in enumerate(candidates):
+            if index in tried or not candidate.fits(parts[part]):
                 continue
             tried.add(index)
             if index not in holder or place(holder[index], tried):
@@ -173,10 +175,20 @@ def in_order(candidates: Iterable[Candidate], switches: Sequence[str] = ()) -> l
     some candidates are preferred.
     """
     ordered = sorted(
-        candidates, key=lambda one: (not one.is_preferred, -one.points, one.device.minor)
+        candidates,
+        key=lambda candidate: (
+            not candidate.is_preferred,
+            -candidate.points,
+            candidate.device.minor,
+        ),
     )
-    if not switches or any(one.is_preferred for one in ordered):
+    if not switches or any(candidate.is_preferred for candidate in ordered):
         return ordered
-    near = [[one for one in ordered if one.place.pcie == switch] for switch in switches]
+    near = [
+        [candidate for candidate in ordered if candidate.place.pcie == switch]
+        for switch in switches
+    ]
     rounds = [one for level in zip_longest(*near) for one in level if one is not None]
-    return rounds + [one for one in ordered if one.place.pcie not in set(switches)]
+    return rounds + [
+        candidate for candidate in ordered if candidate.place.pcie not in set(switches)
+    ]

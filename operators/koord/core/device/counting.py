@@ -32,8 +32,8 @@ def count_most(
     At least one must fit.
     """
     most, is_exact = NO_LIMIT, len(request.types) == 1
-    for one in request.types:
-        sized = size(ledger.inventory, one)
+    for type_ in request.types:
+        sized = size(ledger.inventory, type_)
         if isinstance(sized, Lacking):
             return 0, True
         found = find_candidates(ledger, sized, ANYWHERE, settings.rules, None)
@@ -54,37 +54,39 @@ def lacking_after(request: DeviceRequest) -> Lacking:
 def _least(parts: Sequence[Part]) -> Part:
     """Return what every device gives at least."""
     first, *others = parts
-    if all(one == first for one in others):
+    if all(other == first for other in others):
         return first
-    amounts = [dict(one) for one in parts]
-    return make_part({key: min(one.get(key, 0) for one in amounts) for key, _ in first})
+    amounts = [dict(part) for part in parts]
+    return make_part({key: min(amount.get(key, 0) for amount in amounts) for key, _ in first})
 
 
 def _count_on(
-    ledger: DeviceLedger, request: TypeRequest, part: Part, one: Candidate, rules: DeviceRules
+    ledger: DeviceLedger, request: TypeRequest, part: Part, candidate: Candidate, rules: DeviceRules
 ) -> int:
     """Return how often a device can give a part."""
     hint = request.hint
     if rules.keeps_exclusive and hint.exclusive is Exclusive.DEVICE:
-        return int(one.fits(part))
+        return int(candidate.fits(part))
     asked, most = dict(part), NO_LIMIT
     if hint.function_selector is not None:
-        most = len(one.functions)
+        most = len(candidate.functions)
     for key, amount in part:
         if amount > 0 and not (ledger.is_exact and key == GPU_MEMORY_RATIO):
-            most = min(most, one.free.get(key, 0) // amount)
+            most = min(most, candidate.free.get(key, 0) // amount)
     if ledger.is_exact and asked.get(GPU_MEMORY_RATIO, 0) > 0:
-        most = min(most, _count_by_ratio(ledger, request, part, one))
+        most = min(most, _count_by_ratio(ledger, request, part, candidate))
     return most
 
 
-def _count_by_ratio(ledger: DeviceLedger, request: TypeRequest, part: Part, one: Candidate) -> int:
+def _count_by_ratio(
+    ledger: DeviceLedger, request: TypeRequest, part: Part, candidate: Candidate
+) -> int:
     """Return how often the ratio fits: what is left of it, and by bytes, which are rounded down."""
-    total, asked = dict(one.device.total), dict(part)[GPU_MEMORY_RATIO]
-    use = ledger.use_of(request.kind, one.device.minor)
+    total, asked = dict(candidate.device.total), dict(part)[GPU_MEMORY_RATIO]
+    use = ledger.use_of(request.kind, candidate.device.minor)
     whole = total.get(GPU_MEMORY_RATIO, 0)
     most = max(0, whole - dict(use.amounts).get(GPU_MEMORY_RATIO, 0)) // asked
-    memory, free = total.get(GPU_MEMORY, 0), one.free.get(GPU_MEMORY, 0)
+    memory, free = total.get(GPU_MEMORY, 0), candidate.free.get(GPU_MEMORY, 0)
     taken = dict(complete(part, total)).get(GPU_MEMORY, 0)
     if not memory or free * whole < asked * memory:
         return most if not memory else 0
@@ -94,7 +96,7 @@ def _count_by_ratio(ledger: DeviceLedger, request: TypeRequest, part: Part, one:
 def _count_groups(counts: Sequence[int], size: int) -> int:
     """Return how many groups of ``size`` different devices there are, at most."""
     groups = sum(counts) // size
-    while groups and (fewer := sum(min(one, groups) for one in counts) // size) < groups:
+    while groups and (fewer := sum(min(count, groups) for count in counts) // size) < groups:
         groups = fewer
     return min(groups, NO_LIMIT)
 

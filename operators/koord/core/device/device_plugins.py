@@ -67,8 +67,8 @@ Gpus: TypeAlias = Sequence[AllocatedGpu]
 
 def _adapt_huawei(gpus: Gpus, model: str) -> Annotations:
     if is_same_model(model, ASCEND_DUO):
-        return {"huawei.com/Ascend310P": ",".join(f"Ascend310P-{one.minor}" for one in gpus)}
-    cards = (f"{one.minor}-{one.template}" if one.template else str(one.minor) for one in gpus)
+        return {"huawei.com/Ascend310P": ",".join(f"Ascend310P-{gpu.minor}" for gpu in gpus)}
+    cards = (f"{gpu.minor}-{gpu.template}" if gpu.template else str(gpu.minor) for gpu in gpus)
     return {"huawei.com/npu-core": ",".join(cards)}
 
 
@@ -91,18 +91,18 @@ def _adapt_metax(gpus: Gpus, _model: str) -> Annotations | AdapterRejected:
     if fault:
         return AdapterRejected(METAX, fault)
     cards = [
-        {"uuid": one.id, "compute": one.amounts[GPU_CORE], "vRam": one.amounts[GPU_MEMORY] // _MI}
-        for one in gpus
+        {"uuid": gpu.id, "compute": gpu.amounts[GPU_CORE], "vRam": gpu.amounts[GPU_MEMORY] // _MI}
+        for gpu in gpus
     ]
     return {"metax-tech.com/gpu-devices-allocated": json.dumps([cards], separators=(",", ":"))}
 
 
 def _find_fault(gpus: Iterable[AllocatedGpu], least_memory: int) -> str:
     """Return why a plugin that needs cores and memory cannot serve GPUs; empty if it can."""
-    for one in gpus:
-        if GPU_CORE not in one.amounts:
+    for gpu in gpus:
+        if GPU_CORE not in gpu.amounts:
             return "gpu core resource is required"
-        if one.amounts.get(GPU_MEMORY, 0) < least_memory:
+        if gpu.amounts.get(GPU_MEMORY, 0) < least_memory:
             return f"gpu memory must not be less than {least_memory} bytes"
     return ""
 
@@ -181,10 +181,10 @@ def hand_off(gpus: Gpus, vendor: str, model: str, provider: str, node: str) -> H
 def limit_gpus(gpus: Gpus) -> Annotations:
     """Return the memory in bytes and the cores in percent that HAMi-core is to allow of each."""
     return {
-        f"{key}{at}": str(one.amounts[resource])
-        for at, one in enumerate(gpus)
+        f"{key}{at}": str(gpu.amounts[resource])
+        for at, gpu in enumerate(gpus)
         for key, resource in ((MEMORY_LIMIT, GPU_MEMORY), (CORE_LIMIT, GPU_CORE))
-        if resource in one.amounts
+        if resource in gpu.amounts
     }
 
 

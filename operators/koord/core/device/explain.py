@@ -17,7 +17,7 @@ MOST_DEVICES: Final = 16
 
 def explain_devices(ledger: DeviceLedger, request: DeviceRequest) -> str:
     """Return, per type, what each device lacks, or which ones are free if that is not enough."""
-    return "; ".join(_explain_type(ledger, one) for one in request.types)
+    return "; ".join(_explain_type(ledger, type_) for type_ in request.types)
 
 
 def _explain_type(ledger: DeviceLedger, request: TypeRequest) -> str:

@@ -98,10 +98,10 @@ class Recoveries:
                 (
                     kind,
                     tuple(
-                        replace(one, total=())
-                        if _identify(report, (kind, one.minor)) in until
-                        else one
-                        for one in devices
+                        replace(device, total=())
+                        if _identify(report, (kind, device.minor)) in until
+                        else device
+                        for device in devices
                     ),
                 )
                 for kind, devices in report.devices

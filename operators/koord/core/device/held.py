@@ -37,7 +37,9 @@ class HeldDevices:
 
     def strict_types(self, names: Iterable[str]) -> frozenset[DeviceType]:
         """Return the types that are held, of those that these resources ask for."""
-        return frozenset(share.kind for share in self.shares) & {TYPE_OF.get(one) for one in names}
+        return frozenset(share.kind for share in self.shares) & {
+            TYPE_OF.get(name) for name in names
+        }
 
 
 NOTHING_HELD: Final = HeldDevices()
@@ -67,7 +69,7 @@ def _subtract(
             continue
         part = tuple((name, n - taken[key].get(name, 0)) for name, n in share.part)
         part = tuple((name, n) for name, n in part if n > 0)
-        left = tuple(one for one in share.functions if one not in functions[key])
+        left = tuple(function for function in share.functions if function not in functions[key])
         if part or left:
             yield replace(share, part=part, functions=left)
 
@@ -89,7 +91,7 @@ class HeldTerms:
 
     def terms(self, lifted: DeviceLedger, request: DeviceRequest) -> Iterator[Terms]:
         """Yield the terms to try: only what is held first; ``lifted`` has it free."""
-        asked = {one.kind for one in request.types}
+        asked = {type_.kind for type_ in request.types}
         held = {share.kind for share in self.left} & asked
         only = self.strict & asked
         if held:

@@ -86,7 +86,7 @@ class NamedDevices:
             Strayed(share.kind, share.minor, name.id, self.locate(share.kind, share.minor, name))
             for share, name in zip(shares, names, strict=True)
         )
-        return tuple(one for one in every if one.now != one.minor)
+        return tuple(strayed for strayed in every if strayed.now != strayed.minor)
 
 
 NOTHING_NAMED: Final = NamedDevices(None)

@@ -33,7 +33,9 @@ def rank_switches(
             names = [name for _, name in switches]
             for other, devices in zip(others, near, strict=True):
                 part = other.parts[0]
-                fitting = sum(one.place.pcie in names and one.fits(part) for one in devices)
+                fitting = sum(
+                    device.place.pcie in names and device.fits(part) for device in devices
+                )
                 if fitting < max(len(other.parts), size):
                     break
             else:
@@ -50,10 +52,14 @@ def _eligible(
 ) -> list[tuple[int, str]]:
     """Return the switches, by NUMA node and name, with a fitting device of every type."""
     smallest = min(request.parts)
-    switches = {(one.place.numa, one.place.pcie) for one in candidates if one.fits(smallest)}
+    switches = {
+        (candidate.place.numa, candidate.place.pcie)
+        for candidate in candidates
+        if candidate.fits(smallest)
+    }
     for other, devices in zip(others, near, strict=True):
-        usable = {one.place.pcie for one in devices if one.fits(other.parts[0])}
-        switches = {one for one in switches if one[1] in usable}
+        usable = {device.place.pcie for device in devices if device.fits(other.parts[0])}
+        switches = {switch for switch in switches if switch[1] in usable}
     return sorted(switches)
 
 
@@ -61,13 +67,17 @@ def _pick_on_each(
     candidates: Sequence[Candidate], request: TypeRequest, switches: Sequence[str]
 ) -> Picked | None:
     """Take devices from exactly these switches: one of each first, then the rest."""
-    inside = [one for one in candidates if one.place.pcie in switches]
+    inside = [candidate for candidate in candidates if candidate.place.pcie in switches]
     first = [
-        next(one for one in inside if one.place.pcie == name and _fits_any(one, request))
+        next(
+            candidate
+            for candidate in inside
+            if candidate.place.pcie == name and _fits_any(candidate, request)
+        )
         for name in switches
     ]
-    return pick(first + [one for one in inside if one not in first], request)
+    return pick(first + [candidate for candidate in inside if candidate not in first], request)
 
 
-def _fits_any(one: Candidate, request: TypeRequest) -> bool:
-    return any(one.fits(part) for part in request.parts)
+def _fits_any(candidate: Candidate, request: TypeRequest) -> bool:
+    return any(candidate.fits(part) for part in request.parts)

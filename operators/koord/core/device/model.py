@@ -269,7 +269,7 @@ class DeviceRequest:
 
     @cached_property
     def by_type(self) -> Mapping[DeviceType, TypeRequest]:
-        return {one.kind: one for one in self.types}
+        return {type_.kind: type_ for type_ in self.types}
 
     @property
     def is_gpu_shared(self) -> bool:

@@ -93,7 +93,7 @@ def publish(
 
 
 def _sum_gpus(gpus: Sequence[Amounts], vendor: str, publishing: Publishing) -> dict[str, int]:
-    renamed = [rename(one) for one in gpus]
+    renamed = [rename(gpu) for gpu in gpus]
     sums = {name: sum(one.get(name, 0) for one in renamed) for name in _SUMMED}
     if vendor in {"", NVIDIA}:
         sums[KOORD_GPU] = sums[GPU_CORE]

@@ -48,7 +48,7 @@ def find_hints(
         if not isinstance(shares, Lacking):
             feasible.append((chosen, BEST_GPUS if _gpus_of(shares) == best else 0))
     hints = make_hints(feasible) if nodes else None
-    return {one.kind: hints for one in request.types}
+    return {type_.kind: hints for type_ in request.types}
 
 
 def _is_simple(ledger: DeviceLedger, request: DeviceRequest, terms: Terms) -> bool:
@@ -63,10 +63,10 @@ def _is_simple(ledger: DeviceLedger, request: DeviceRequest, terms: Terms) -> bo
 
 def _has_enough(ledger: DeviceLedger, request: DeviceRequest, nodes: NumaNodes) -> bool:
     """Whether some NUMA nodes have as many devices as are asked for, used or not."""
-    for one in request.types:
-        places = (device.place for device in ledger.inventory.of(one.kind))
+    for type_ in request.types:
+        places = (device.place for device in ledger.inventory.of(type_.kind))
         near = (place.numa < 0 or nodes >> place.numa & 1 for place in places if place is not None)
-        if sum(map(bool, near)) < len(one.parts):
+        if sum(map(bool, near)) < len(type_.parts):
             return False
     return True
 
@@ -74,7 +74,7 @@ def _has_enough(ledger: DeviceLedger, request: DeviceRequest, nodes: NumaNodes) 
 def _zones_of(ledger: DeviceLedger, shares: Sequence[Share]) -> NumaNodes:
     """Return the NUMA nodes that the GPUs of a pod are on."""
     minors = _gpus_of(shares)
-    places = (one.place for one in ledger.inventory.of(GPU) if one.minor in minors)
+    places = (device.place for device in ledger.inventory.of(GPU) if device.minor in minors)
     numbers = {place.numa for place in places if place is not None}
     return sum(1 << number for number in numbers if 0 <= number <= MAX_NUMBER)
 
@@ -99,7 +99,7 @@ def limit_to(
 
 
 def _numa_nodes(ledger: DeviceLedger, request: DeviceRequest) -> NumaNodes:
-    places = (device.place for one in request.types for device in ledger.inventory.of(one.kind))
+    places = (device.place for type_ in request.types for device in ledger.inventory.of(type_.kind))
     numbers = {place.numa for place in places if place}
     return sum(1 << number for number in numbers if 0 <= number <= MAX_NUMBER)
 

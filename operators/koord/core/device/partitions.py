@@ -56,22 +56,30 @@ def choose_by_partition(
         return Lacking(PARTITION_SIZE, GPU, count)
     used = ledger.minors_in_use(GPU)
     free = minors_of(
-        one.device.minor for one in candidates if not one.is_used and one.fits(gpus.parts[0])
+        candidate.device.minor
+        for candidate in candidates
+        if not candidate.is_used and candidate.fits(gpus.parts[0])
     )
     wish = request.partition
     bandwidth = wish.bandwidth if wish is not None else None
     ways: list[Partition] = []
-    ordered = sorted(listed, key=lambda one: -one.score)
-    for _, group in groupby(ordered, key=lambda one: one.score):
-        feasible = [one for one in group if _is_feasible(one, free, bandwidth)]
-        ways += sorted(feasible, key=lambda one: -count_whole(table, used | one.minors, count))
+    ordered = sorted(listed, key=lambda partition: -partition.score)
+    for _, group in groupby(ordered, key=lambda partition: partition.score):
+        feasible = [partition for partition in group if _is_feasible(partition, free, bandwidth)]
+        ways += sorted(
+            feasible, key=lambda partition: -count_whole(table, used | partition.minors, count)
+        )
         if wish is not None and wish.is_restricted:
             break
     if not ways:
         return Lacking(INSUFFICIENT_PARTITION, GPU, count, free.bit_count())
-    by_minor = {one.device.minor: one for one in candidates}
+    by_minor = {candidate.device.minor: candidate for candidate in candidates}
     found = [
-        [(one, gpus.parts[0]) for minor, one in by_minor.items() if way.minors >> minor & 1]
+        [
+            (candidate, gpus.parts[0])
+            for minor, candidate in by_minor.items()
+            if way.minors >> minor & 1
+        ]
         for way in ways
     ]
     return sorted(found, key=lambda one: -count_preferred(one))
@@ -89,9 +97,9 @@ def count_whole(table: PartitionTable, used: Minors, smallest: int) -> int:
     """Weigh the partitions of at least ``smallest`` GPUs that have no used GPU."""
     sizes = sorted(size for size in table.by_size if size > 1)
     return sum(
-        _WEIGHT**rank * max(1, one.score)
+        _WEIGHT**rank * max(1, partition.score)
         for rank, size in enumerate(sizes)
         if size >= smallest
-        for one in table.by_size[size]
-        if not one.minors & used
+        for partition in table.by_size[size]
+        if not partition.minors & used
     )

@@ -212,7 +212,11 @@ class Devices(Plugin):
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
-        mine = tuple(one for one in charge.allocations if isinstance(one, DeviceAllocation))
+        mine = tuple(
+            allocation
+            for allocation in charge.allocations
+            if isinstance(allocation, DeviceAllocation)
+        )
         # What a pod was given does not change: later annotations are not believed. What is held
         # changes with what pods use of it.
         given = mine if charge.is_held else self._given.get(charge.uid) or mine
@@ -262,9 +266,9 @@ class Devices(Plugin):
         named = self._named.get(node, NOTHING_NAMED)
         return tuple(
             share
-            for one in allocations
-            if isinstance(one, DeviceAllocation)
-            for share in one.numbered(named)
+            for allocation in allocations
+            if isinstance(allocation, DeviceAllocation)
+            for share in allocation.numbered(named)
         )
 
     def strayed_on(self, node: str) -> Mapping[str, tuple[Strayed, ...]]:
@@ -283,8 +287,10 @@ class Devices(Plugin):
 
     def held_by(self, node: str, allocations: Sequence[Allocation]) -> HeldDevices:
         """Return devices that are held, and what pods use of them."""
-        mine = [one for one in allocations if isinstance(one, DeviceAllocation)]
-        users = [other for one in mine for other in one.users]
+        mine = [
+            allocation for allocation in allocations if isinstance(allocation, DeviceAllocation)
+        ]
+        users = [other for device_allocation in mine for other in device_allocation.users]
         return HeldDevices(self.numbered(node, mine), self.numbered(node, users))
 
     def _rebuild(self, name: str) -> None:
@@ -299,7 +305,7 @@ class Devices(Plugin):
         self.missing.discard(row)
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
         ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
-        ledger = ledger.with_foreign(sum(one.gpus for one in self.claims_on(name)))
+        ledger = ledger.with_foreign(sum(claim.gpus for claim in self.claims_on(name)))
         for charge in self._pods.get(row, {}).values():
             self._number(charge)
             ledger = ledger.with_shares(self.shares_of[charge.uid])
@@ -313,7 +319,7 @@ class Devices(Plugin):
         is_published = node is not None and not REPORTED.isdisjoint(node.published)
         if not (is_published or any(self._given[uid] for uid in pods)):
             return NO_DEVICES
-        holds_parts = any(_holds_parts(one.shape.requests) for one in pods.values())
+        holds_parts = any(_holds_parts(pod.shape.requests) for pod in pods.values())
         return UNKNOWN_DEVICES if holds_parts else DEVICE_MISSING
 
     def _set_bare(self, row: int, state: StateId) -> None:

@@ -61,7 +61,7 @@ class RequestFault:
 
 def describe_faults(faults: Iterable[RequestFault]) -> str:
     """Return all faults as the API server reports them; empty if there are none."""
-    texts = list(dict.fromkeys(one.describe() for one in faults))
+    texts = list(dict.fromkeys(fault.describe() for fault in faults))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
 
 

@@ -19,7 +19,7 @@ class InvalidDeviceRequest(PodReason):
 
     def _text(self) -> str:
         asked = listed(f"{key}: {amount}" for key, amount in self.problem.amounts)
-        faults = "".join(f"; {one}" for one in self.problem.faults)
+        faults = "".join(f"; {fault}" for fault in self.problem.faults)
         return f"{self.pod}: {self.problem.describe()} ({asked}){faults}"
 
     def _advice(self) -> Iterable[str]:

@@ -68,7 +68,7 @@ class InvalidRequest:
     @property
     def faults(self) -> list[str]:
         """What Koordinator's webhook refuses when such a pod is created: field and value."""
-        return [one.describe() for one in find_faults(dict(self.amounts))]
+        return [fault.describe() for fault in find_faults(dict(self.amounts))]
 
     def describe(self) -> str:
         """Return the message of Koordinator."""
@@ -169,7 +169,7 @@ def convert(amounts: Amounts) -> dict[str, int] | InvalidRequest:
 
 def _find_nearest(amounts: Amounts) -> Part:
     """Return a valid request that differs in one resource, if there is one."""
-    return next((make_part(one) for one in _variants(amounts) if _is_valid(one)), ())
+    return next((make_part(variant) for variant in _variants(amounts) if _is_valid(variant)), ())
 
 
 def _variants(amounts: Amounts) -> Iterator[dict[str, int]]:
@@ -243,12 +243,12 @@ def read_normal(
     for kind, amounts in sorted(groups.items()):
         hint = hints.get(kind, NO_HINT)
         if kind == GPU:
-            one = _read_gpus(amounts, wishes.gpu_parts, hint, rules)
+            invalid_request = _read_gpus(amounts, wishes.gpu_parts, hint, rules)
         else:
-            one = split_others(kind, next(iter(amounts.values())), hint)
-        if isinstance(one, InvalidRequest):
-            return one
-        types.append(one)
+            invalid_request = split_others(kind, next(iter(amounts.values())), hint)
+        if isinstance(invalid_request, InvalidRequest):
+            return invalid_request
+        types.append(invalid_request)
     joint = _reduce_joint(wishes.joint, types)
     return DeviceRequest(tuple(types), joint, wishes.partition, wishes.isolation)
 
@@ -274,6 +274,6 @@ def _reduce_joint(joint: Joint | None, types: Sequence[TypeRequest]) -> Joint | 
     """Leave out types that are not asked for, and those that are taken from every device."""
     if joint is None:
         return None
-    asked = {one.kind for one in types if one.hint.strategy is not Strategy.APPLY_FOR_ALL}
+    asked = {type_.kind for type_ in types if type_.hint.strategy is not Strategy.APPLY_FOR_ALL}
     kinds = tuple(kind for kind in dict.fromkeys(joint.kinds) if kind in asked)
     return Joint(kinds, joint.scope) if kinds else None

@@ -69,11 +69,13 @@ class _Search:
         wanted = self.request.hint.scope
         if wanted is not None and not _is_within(node.scope, wanted, count):
             return
-        inside = [one for minor, one in self.candidates.items() if node.minors >> minor & 1]
+        inside = [
+            candidate for minor, candidate in self.candidates.items() if node.minors >> minor & 1
+        ]
         if self.request.is_shared:
             inside = in_order(inside)
         else:
-            inside.sort(key=lambda one: not one.is_preferred)
+            inside.sort(key=lambda candidate: not candidate.is_preferred)
         picked = pick(inside, self.request)
         if picked is not None:
             points = picked[0][0].points if self.request.is_shared else 0
@@ -96,7 +98,7 @@ def choose_by_scope(
     if request.is_shared and len(request.parts) > 1 and not rules.shares_in_scopes:
         return Lacking(SHARES_IN_SCOPE, GPU)
     used = ledger.minors_in_use(GPU)
-    search = _Search(request, {one.device.minor: one for one in candidates}, used)
+    search = _Search(request, {candidate.device.minor: candidate for candidate in candidates}, used)
     search.walk(tree, 1, 0)
     if not search.found:
         cause = INSUFFICIENT_SCOPE if request.hint.scope is not None else INSUFFICIENT_GPUS

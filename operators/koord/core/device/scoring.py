@@ -47,7 +47,7 @@ def score_node(
     ledger: DeviceLedger, request: DeviceRequest, scoring: Scoring, rules: DeviceRules
 ) -> int:
     """Return the sum of the points of all types that are asked for."""
-    return sum(_score_type(ledger, one, scoring, rules) for one in request.types)
+    return sum(_score_type(ledger, type_, scoring, rules) for type_ in request.types)
 
 
 def _score_type(

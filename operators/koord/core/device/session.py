@@ -73,12 +73,12 @@ class DeviceSession(Session):
         found: dict[str, Reason] = {}
         waits = self._plugin.options.waits_for_isolation
         for pod in pods:
-            asked, said = self._plugin.request_of(pod), wishes_of(pod)
-            if asked is not None and said.problems:
-                found[pod.uid] = InvalidDeviceAnnotation(pod.key, said.problems)
-            elif isinstance(asked, InvalidRequest):
-                found[pod.uid] = InvalidDeviceRequest(pod.key, asked)
-            elif asked is not None and waits and asked.request.lacks_isolation:
+            invalid_request, wishes = self._plugin.request_of(pod), wishes_of(pod)
+            if invalid_request is not None and wishes.problems:
+                found[pod.uid] = InvalidDeviceAnnotation(pod.key, wishes.problems)
+            elif isinstance(invalid_request, InvalidRequest):
+                found[pod.uid] = InvalidDeviceRequest(pod.key, invalid_request)
+            elif invalid_request is not None and waits and invalid_request.request.lacks_isolation:
                 found[pod.uid] = IsolationAbsent(pod.key)
         return found
 
@@ -94,8 +94,8 @@ class DeviceSession(Session):
             before = self._states.operations
             fits.append(self._fit(state, asked))
             self._count_work(before)
-        counts = np.array([one.count for one in fits], dtype=np.int64)
-        causes = [one.lacking.cause for one in fits]
+        counts = np.array([fit.count for fit in fits], dtype=np.int64)
+        causes = [fit.lacking.cause for fit in fits]
         for cause in dict.fromkeys(causes):
             mine = np.array([one is cause for one in causes])
             limits = np.where(mine, counts, NO_LIMIT)[at]
@@ -152,7 +152,7 @@ class DeviceSession(Session):
             return None
         if not knows_devices(state):
             return Short(NOTHING_KNOWN) if self._states.refuses(state, asked.request) else None
-        if any(one.is_user for one in draft.holders):
+        if any(holder.is_user for holder in draft.holders):
             return self._reserve_around(draft, asked, state)
         before = self._states.operations
         move = self._states.move(state, asked, draft.zones, self._terms(draft.row))
@@ -214,8 +214,8 @@ class DeviceSession(Session):
 
     def _held_of(self, uid: str) -> HeldDevices | None:
         """Return the devices that are held under a pod; None if there are none."""
-        found = self._held.get(uid) or self._plugin.held.get(uid)
-        return found if found and found.shares else None
+        held_devices = self._held.get(uid) or self._plugin.held.get(uid)
+        return held_devices if held_devices and held_devices.shares else None
 
     def _held_by(self, holder: Holder) -> HeldDevices | None:
         if not holder.is_user:
@@ -225,18 +225,18 @@ class DeviceSession(Session):
 
     def _reserve_around(self, draft: Draft, asked: Asked, state: StateId) -> Allocation | Short:
         """Hold the devices of pods that run, and those that a request is for besides."""
-        every = [(one, self._held_by(one)) for one in draft.holders]
+        every = [(holder, self._held_by(holder)) for holder in draft.holders]
         inside = tuple(share for _, held in every if held is not None for share in held.shares)
         ledger = self._states.ledger(state)
-        found = allocate_around(ledger, asked.request, inside, self._states.settings)
-        if isinstance(found, Lacking):
-            return Short(found, is_optional=True)
-        held, uid = HeldDevices(found, inside), draft.pod.uid
+        lacking = allocate_around(ledger, asked.request, inside, self._states.settings)
+        if isinstance(lacking, Lacking):
+            return Short(lacking, is_optional=True)
+        held, uid = HeldDevices(lacking, inside), draft.pod.uid
         self._set(draft.row, self._states.after(state, held.left, 1))
         self._note(uid, held.left)
         self._change(self._held, uid, held)
-        for one, _ in every:
-            self._change(self._holders, one.uid, uid)
+        for holder, _ in every:
+            self._change(self._holders, holder.uid, uid)
         return self._record_held(draft.pod, draft.row, held)
 
     def _record_held(self, pod: Pod, row: int, held: HeldDevices) -> Allocation:
@@ -246,11 +246,15 @@ class DeviceSession(Session):
     def _terms(self, row: int) -> HeldTerms | None:
         """Return what pods may use of held devices of a row; None for nothing."""
         holders = self._cycle.lifted.get(row, ())
-        held = [(one, found) for one in holders if (found := self._held_by(one)) is not None]
+        held = [
+            (holder, held_devices)
+            for holder in holders
+            if (held_devices := self._held_by(holder)) is not None
+        ]
         if not held:
             return None
-        strict = [found.strict_types(one.strict) for one, found in held]
-        left = tuple(share for _, found in held for share in found.left)
+        strict = [held_devices.strict_types(holder.strict) for holder, held_devices in held]
+        left = tuple(share for _, held_devices in held for share in held_devices.left)
         return HeldTerms(left, frozenset.intersection(*strict))
 
     def _use_held(self, pod: str, holder: str, shares: tuple[Share, ...], count: int) -> None:
@@ -327,8 +331,8 @@ def _distinct(numbers: Ints) -> tuple[list[int], Ints]:
 
 def wishes_of(pod: Pod) -> Wishes:
     """Return what the annotations of a pod say about devices."""
-    said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
-    return said if isinstance(said, Wishes) else NO_WISHES
+    wishes = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    return wishes if isinstance(wishes, Wishes) else NO_WISHES
 
 
 def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Short | None:

@@ -215,7 +215,7 @@ class LedgerStates:
 
     def _take(self, ledger: DeviceLedger, request: DeviceRequest, times: int = 1) -> None:
         """Count the work of allocating devices on one node."""
-        devices = sum(len(ledger.inventory.of(one.kind)) for one in request.types)
+        devices = sum(len(ledger.inventory.of(type_.kind)) for type_ in request.types)
         ways = 1 if request.joint is None else JOINT_WAYS
         self.operations += times * ways * (PER_ALLOCATION + PER_DEVICE * devices)
 

@@ -106,16 +106,16 @@ class DeviceStatus:
         if self.problems:
             shown = listed(f"{path} {what}" for path, what in self.problems[:_MAX_SHOWN])
             return cut(f"not used: {shown}; the other devices are", MAX_TEXT)
-        return listed(plural(one.total, f"{kind} device") for kind, one in self.counts.items())
+        return listed(plural(count.total, f"{kind} device") for kind, count in self.counts.items())
 
     @property
     def unhealthy(self) -> list[DeviceState]:
         """Those that are not used for their health; of nodes that do not exist none are known."""
-        return [one for one in self.devices if not one.is_healthy]
+        return [device for device in self.devices if not device.is_healthy]
 
     def describe_health(self) -> str:
         """Return which devices are unhealthy, and who uses them."""
-        shown = listed(_describe_health(one) for one in self.unhealthy[:_MAX_SHOWN])
+        shown = listed(_describe_health(device) for device in self.unhealthy[:_MAX_SHOWN])
         more = len(self.unhealthy) - _MAX_SHOWN
         return cut(f"{shown} and {more} more" if more > 0 else shown, MAX_TEXT)
 
@@ -131,7 +131,7 @@ class DeviceStatus:
         if not self.strayed:
             return "devices are where the records of pods say"
         ordered = sorted(self.strayed, key=lambda one: one[1].now is not None)
-        shown = listed(f"{pod} has {one.describe()}" for pod, one in ordered[:_MAX_SHOWN])
+        shown = listed(f"{pod} has {strayed.describe()}" for pod, strayed in ordered[:_MAX_SHOWN])
         more = len(ordered) - _MAX_SHOWN
         return cut(f"{shown} and {more} more" if more > 0 else shown, MAX_TEXT)
 
@@ -160,16 +160,20 @@ def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, Po
         Readiness.INVALID_ENTRIES if report.problems else Readiness.SYNCED,
         report.problems,
         {
-            kind: _count(healthy, [one for one in devices if one.kind == kind])
+            kind: _count(healthy, [device for device in devices if device.kind == kind])
             for kind, healthy in _healthy(report)
         },
-        tuple(sorted(holders, key=lambda one: (one.kind, one.pod))[:MAX_HOLDERS]),
+        tuple(
+            sorted(holders, key=lambda device_holder: (device_holder.kind, device_holder.pod))[
+                :MAX_HOLDERS
+            ]
+        ),
         devices,
         plugin.states.largest(ledger),
         ledger.foreign,
         (
             *sorted(keys[uid] for uid, shares in held.items() if not shares),
-            *(f"ResourceClaim {one.key}" for one in plugin.claims_on(report.node)),
+            *(f"ResourceClaim {claim.key}" for claim in plugin.claims_on(report.node)),
         ),
         consumption_of(plugin, report.node),
         tuple(
@@ -187,13 +191,13 @@ def _describe_health(device: DeviceState) -> str:
 
 
 def _healthy(report: DeviceReport) -> list[tuple[DeviceType, list[bool]]]:
-    return [(kind, [bool(one.total) for one in devices]) for kind, devices in report.devices]
+    return [(kind, [bool(device.total) for device in devices]) for kind, devices in report.devices]
 
 
 def _count(healthy: list[bool], devices: Iterable[DeviceState]) -> Counts:
-    states = [one for one in devices if one.is_healthy]
-    free = sum(not one.pods for one in states)
-    shared = sum(bool(one.pods) and any(amount for _, amount in one.free) for one in states)
+    states = [device for device in devices if device.is_healthy]
+    free = sum(not state.pods for state in states)
+    shared = sum(bool(state.pods) and any(amount for _, amount in state.free) for state in states)
     return Counts(len(healthy), sum(healthy), free, shared)
 
 

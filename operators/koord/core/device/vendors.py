@@ -54,8 +54,8 @@ class Vendor:
 
 
 VENDORS: Final[Mapping[str, Vendor]] = {
-    one.name: one
-    for one in (
+    vendor.name: vendor
+    for vendor in (
         Vendor(NVIDIA, "0x10de", (NVIDIA_GPU,), driver="gpu.nvidia.com"),
         Vendor("amd", "0x1002", (AMD_GPU,), driver="gpu.amd.com"),
         Vendor("hygon", "0x1d94", (DCU_GPU,)),
@@ -66,7 +66,7 @@ VENDORS: Final[Mapping[str, Vendor]] = {
         Vendor("iluvatar", "0x1e3e"),
     )
 }
-GPU_DRIVERS: Final = frozenset(one.driver for one in VENDORS.values() if one.driver)
+GPU_DRIVERS: Final = frozenset(vendor.driver for vendor in VENDORS.values() if vendor.driver)
 """Drivers of Dynamic Resource Allocation whose devices are GPUs."""
 CLASS_OF: Final[Mapping[str, DeviceType]] = {
     **TYPE_OF,
@@ -106,7 +106,7 @@ def has_nvswitch(vendor: str, model: str) -> bool:
 def cannot_be_shared(vendor: str, model: str) -> bool:
     """Whether GPUs of a model have no parts."""
     known = VENDORS.get(vendor)
-    return known is not None and any(is_same_model(model, one) for one in known.unshareable)
+    return known is not None and any(is_same_model(model, name) for name in known.unshareable)
 
 
 # --- slices of NPUs ------------------------------------------------------------------------------

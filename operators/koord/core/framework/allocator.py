@@ -143,8 +143,8 @@ class Allocator:
         """Return the keys of all rows, and whether no key depends on other rows."""
         cycle = self._cycle
         if self._reserved is not None and not cycle.is_restricted:
-            known, version, keys = self._reserved
-            if known is shape and version == cycle.version:
+            pod_shape, version, keys = self._reserved
+            if pod_shape is shape and version == cycle.version:
                 return keys, True
         every = np.arange(len(cycle.table.nodes))
         keys = np.full(every.size, _FULL)
@@ -168,10 +168,10 @@ class Allocator:
         """
         while keys.size and keys[row := int(keys.argmin())] != _FULL:
             since = self._cycle.version
-            found = self._cycle.reserve(pod, shape, row)
-            if isinstance(found, Place):
-                return found, since
-            if found.ends_unit:
+            place = self._cycle.reserve(pod, shape, row)
+            if isinstance(place, Place):
+                return place, since
+            if place.ends_unit:
                 return None
             keys[row] = _FULL
         return None
@@ -291,9 +291,9 @@ def _key_on(cycle: Cycle, terms: _Scores, row: int) -> int:
     used: list[int] = cycle.used[:, row].tolist()
     sizes: list[int] = cycle.table.allocatable[:, row].tolist()
     score = 0
-    for one in terms:
-        taken = [used[column] for column in one.columns]
-        score += one.weight * score_of(one.terms, taken, [sizes[at] for at in one.columns], 1)
+    for term in terms:
+        taken = [used[column] for column in term.columns]
+        score += term.weight * score_of(term.terms, taken, [sizes[at] for at in term.columns], 1)
     table = cycle.table
     return _key_of(score, used[table.column(PODS)], int(table.name_rank[row]))
 
@@ -301,10 +301,10 @@ def _key_on(cycle: Cycle, terms: _Scores, row: int) -> int:
 def _first_scores(cycle: Cycle, rows: Ints, terms: _Scores, preferred: Ints | None) -> Ints:
     """Return the scores of many rows with one more pod, plus their preference scores."""
     scores = np.zeros(rows.size, dtype=np.int64) if preferred is None else preferred.copy()
-    for one in terms:
-        used = [cycle.used[column, rows] for column in one.columns]
-        sizes = [cycle.table.allocatable[column, rows] for column in one.columns]
-        scores += one.weight * score_rows(one.terms, used, sizes)
+    for term in terms:
+        used = [cycle.used[column, rows] for column in term.columns]
+        sizes = [cycle.table.allocatable[column, rows] for column in term.columns]
+        scores += term.weight * score_rows(term.terms, used, sizes)
     return scores
 
 
@@ -317,7 +317,7 @@ def _hand_out(
     """
     table, (first, *others) = cycle.table, ranking.terms
     used, sizes = _amounts_of(cycle, first, chosen)
-    more = [(one, *_amounts_of(cycle, one, chosen)) for one in others]
+    more = [(other, *_amounts_of(cycle, other, chosen)) for other in others]
     pods = cycle.used[table.column(PODS), chosen].tolist()
     names = table.name_rank[chosen].tolist()
     limits = ranking.room[chosen].tolist()

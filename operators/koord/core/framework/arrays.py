@@ -24,7 +24,7 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 def combine(columns: Sequence[Ints]) -> Ints:
     """Return one number per row, equal for rows that are equal in every column; none negative."""
     total, *others = columns
-    for one in others:
-        pairs = total * (int(one.max(initial=0)) + 1) + one
+    for other in others:
+        pairs = total * (int(other.max(initial=0)) + 1) + other
         total = np.unique(pairs, return_inverse=True)[1]
     return total

@@ -83,7 +83,7 @@ class Columns:
 
     def _drop_stale_columns(self) -> None:
         """Drop columns most of whose values are no longer in use."""
-        for key in [key for key, one in self._columns.items() if one.is_stale]:
+        for key in [key for key, column in self._columns.items() if column.is_stale]:
             del self._columns[key]
 
     def column(self, key: str) -> Column:

@@ -70,7 +70,7 @@ class Cycle(CycleView):
         """Pods that were placed by count, with their nodes."""
         self._changed: list[int] = []
         opened = (plugin.open(self) for plugin in plugins)
-        self._join([one for one in opened if one is not None])
+        self._join([session for session in opened if session is not None])
 
     # --- the transaction -------------------------------------------------------------------------
 
@@ -188,10 +188,10 @@ class Cycle(CycleView):
         bounds = np.minimum(self.bounds(shape, rows), most)
         if not self.needs_reserve(shape):
             return bounds
-        numbers = [self._signature_of(one, shape, rows) for one in self._reserving]
+        numbers = [self._signature_of(session, shape, rows) for session in self._reserving]
         counts: dict[tuple[int, ...], int] = {}
         for at, row in enumerate(rows.tolist()):
-            key = (int(bounds[at]), *(int(one[at]) for one in numbers))
+            key = (int(bounds[at]), *(int(number[at]) for number in numbers))
             if key not in counts:
                 counts[key] = self._count_fitting(shape, like, row, int(bounds[at]))
             bounds[at] = counts[key]
@@ -204,7 +204,7 @@ class Cycle(CycleView):
             found = session.holders(shape, rows) if session.concerns(shape) else {}
             for at in np.flatnonzero(np.isin(rows, list(found))).tolist() if found else ():
                 options = found[int(rows[at])]
-                held = max((sum(holder.most for holder in one) for one in options), default=0)
+                held = max((sum(holder.most for holder in option) for option in options), default=0)
                 bounds[at] = max(bounds[at], held)
         return bounds
 
@@ -242,11 +242,11 @@ class Cycle(CycleView):
         for session in self._reserving:
             if not session.concerns(shape):
                 continue
-            found = session.reserve(draft)
-            if isinstance(found, Short):
-                return found
-            if found is not None:
-                draft.allocations.append(found)
+            short = session.reserve(draft)
+            if isinstance(short, Short):
+                return short
+            if short is not None:
+                draft.allocations.append(short)
         columns = self.vector(shape).columns
         fits = (self.used[columns, row] <= self.table.allocatable[columns, row]).all()
         return None if fits else Short(is_optional=bool(draft.holders))
@@ -308,7 +308,9 @@ class Cycle(CycleView):
             used.setdefault(place.row, self.used[:, place.row].copy())
             shape = self.shape_of(pod)
             allocations = tuple(
-                one for session in self._releasing for one in session.release(pod, place.row)
+                allocation
+                for session in self._releasing
+                for allocation in session.release(pod, place.row)
             )
             self.place(shape, place.row, -1)
             self.note_place(pod, None)
@@ -322,7 +324,9 @@ class Cycle(CycleView):
         for pod, shape, place in reversed(removed.pods):
             self.place(shape, place.row, 1)
             self.note_place(pod, place)
-            shorts = (one.adopt(pod, place.row, place.allocations) for one in self._releasing)
+            shorts = (
+                session.adopt(pod, place.row, place.allocations) for session in self._releasing
+            )
             if any(short is not None for short in shorts):
                 self.rollback(mark)
                 return False

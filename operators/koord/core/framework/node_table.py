@@ -126,17 +126,17 @@ class NodeTable:
 
     def vector(self, shape: PodShape) -> RequestVector:
         """Return the request vector of a shape."""
-        known = self._vectors.get(shape.requests)
-        if known is None:
+        request_vector = self._vectors.get(shape.requests)
+        if request_vector is None:
             asked = [(name, amount) for name, amount in shape.requests if amount > 0]
             columns = [self.column(name) for name, _ in asked]
             amounts = [
                 1 if column == ON_NO_NODE else amount
                 for column, (_, amount) in zip(columns, asked, strict=True)
             ]
-            known = RequestVector(tuple(name for name, _ in asked), columns, amounts)
-            self._vectors.keep(shape.requests, known, 2 * size_of(shape.requests))
-        return known
+            request_vector = RequestVector(tuple(name for name, _ in asked), columns, amounts)
+            self._vectors.keep(shape.requests, request_vector, 2 * size_of(shape.requests))
+        return request_vector
 
     def column(self, resource: str) -> int:
         """Return the column of a resource; ``ON_NO_NODE`` if no node has it."""

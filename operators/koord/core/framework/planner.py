@@ -66,7 +66,7 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
             refusals.append(replace(outcome, pods=unit.pods))
             continue
         if cycle.pre_filtering:
-            cycle.settle(admission.unit, [one.pod for one in outcome.assignments])
+            cycle.settle(admission.unit, [assignment.pod for assignment in outcome.assignments])
         placements.append(outcome)
         if len(outcome.assignments) == len(unit.pods):
             continue
@@ -88,7 +88,7 @@ def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusa
     except TooManySteps:
         taken = steps.taken - steps.limit + most
         rules = (pod.shape.constraints for pod in pods)
-        terms = max((len(one.selectors) for one in rules if one is not None), default=0)
+        terms = max((len(rule.selectors) for rule in rules if rule is not None), default=0)
         reason = TooExpensive(pods[0].key, len(pods), terms, taken, most, wasted)
         return Refusal(unit.key, pods, reason)
     finally:
@@ -126,8 +126,10 @@ class _Attempt:
         self._cycle = cycle
         self._allocator = Allocator(cycle, scoring)
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
-        strategies = (one.strategy(partial(_keep_recorded, cycle)) for one in cycle.sessions)
-        self._strategies = [one for one in strategies if one is not None]
+        strategies = (
+            session.strategy(partial(_keep_recorded, cycle)) for session in cycle.sessions
+        )
+        self._strategies = [strategy for strategy in strategies if strategy is not None]
         self._asked: tuple[Sequence[Pod], list[PodShape], list[PodShape]] = ((), [], [])
         self._result = StrategyResult([])
         """The result of a strategy for the current unit."""
@@ -143,9 +145,9 @@ class _Attempt:
         # Refusals by a strategy are not cached: they differ from those by all nodes together.
         is_plain = share is None and unit.required == len(pods)
         cache_key = self._cache_key_of(pods) if is_plain else None
-        known = None if cache_key is None else self._refused.get(cache_key)
-        if known is not None:
-            return Refusal(unit.key, pods, replace(known, first=pods[0].key))
+        insufficient_nodes = None if cache_key is None else self._refused.get(cache_key)
+        if insufficient_nodes is not None:
+            return Refusal(unit.key, pods, replace(insufficient_nodes, first=pods[0].key))
         self._result = StrategyResult([])
         placed = self._place(unit, pods) if share is None else self._place_share(unit, share)
         if not isinstance(placed, list):
@@ -225,7 +227,9 @@ class _Attempt:
         placed_uids = {assignment.pod.uid for assignment in placed}
         first = next(pod for pod in wanted if pod.uid not in placed_uids)
         want = max(unit.required, 1)
-        reason = explain_shortage(self._cycle, want, first, [one.node for one in placed])
+        reason = explain_shortage(
+            self._cycle, want, first, [assignment.node for assignment in placed]
+        )
         self._cycle.rollback(mark)
         return reason
 
@@ -384,25 +388,27 @@ def _leave_open(cycle: Cycle, unit: Unit, placed: list[Assignment]) -> list[Assi
 
     What was given or restricted by other rules than those of kube-scheduler needs the planned node.
     """
-    theirs = [one.pod for one in placed if _is_bound_by_others(one.pod)]
+    theirs = [assignment.pod for assignment in placed if _is_bound_by_others(assignment.pod)]
     if not any(pod.may_need_kube_scheduler for pod in theirs):
         return placed
     reasons = cycle.obstacles(theirs)
     constrained = (demand.pods for demand in unit.demands if demand.constraint is not None)
     tied = {pod.uid for pods in constrained for pod in pods}
 
-    def is_open(one: Assignment) -> bool:
-        pod, shape = one.pod, cycle.shape_of(one.pod)
+    def is_open(assignment: Assignment) -> bool:
+        pod, shape = assignment.pod, cycle.shape_of(assignment.pod)
         is_unknown = isinstance(_own_obstacle(pod, reasons), PlacementUnknown)
         is_narrowed = (shape.node_selector, shape.terms) != (
             pod.shape.node_selector,
             pod.shape.terms,
         )
-        return is_unknown and not (one.allocations or is_narrowed or pod.uid in tied)
+        return is_unknown and not (assignment.allocations or is_narrowed or pod.uid in tied)
 
     return [
-        replace(one, is_open=True) if _is_bound_by_others(one.pod) and is_open(one) else one
-        for one in placed
+        replace(assignment, is_open=True)
+        if _is_bound_by_others(assignment.pod) and is_open(assignment)
+        else assignment
+        for assignment in placed
     ]
 
 

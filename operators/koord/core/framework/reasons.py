@@ -150,7 +150,9 @@ class InsufficientNodes(Reason):
         sentences = [room, self._describe_nodes(there)]
         if there.hanging:
             sentences.append(tell_hanging(there.hanging))
-        if self.amount and self.resource not in {one.resource for one in there.refused}:
+        if self.amount and self.resource not in {
+            refused_nodes.resource for refused_nodes in there.refused
+        }:
             sentences.append(f"{self.first} requests {self.amount}")
         if self.more_nodes:
             nodes = plural(self.more_nodes, "more empty node")
@@ -165,7 +167,7 @@ class InsufficientNodes(Reason):
             return "The cluster has no nodes"
         other = "" if there.nodes == self.nodes else "other "
         nodes = f"{other}node" if there.nodes == 1 else f"{other or 'all '}{there.nodes} nodes"
-        causes = sorted(there.refused, key=lambda one: -one.nodes)
+        causes = sorted(there.refused, key=lambda refused_nodes: -refused_nodes.nodes)
         amount = format_amount(self.resource, self.request)
         asked = self.resource, amount, there.users, there.holders
         if len(causes) == 1 and causes[0].nodes == there.nodes:
@@ -174,7 +176,7 @@ class InsufficientNodes(Reason):
                 f"{subject[0].upper()}{subject[1:]}" if other or not self.fit else f"Then {subject}"
             )
             return f"{subject} {causes[0].clause(*asked)}"
-        clauses = [f"{one.nodes} {one.clause(*asked)}" for one in causes[:MAX_LISTED]]
+        clauses = [f"{cause.nodes} {cause.clause(*asked)}" for cause in causes[:MAX_LISTED]]
         if len(causes) > MAX_LISTED:
             clauses.append(f"{len(causes) - MAX_LISTED} more causes")
         whole = f"the {other}{there.nodes} nodes" if other else plural(there.nodes, "node")

@@ -120,7 +120,7 @@ def _by_detail(cycle: Cycle, shape: PodShape, cause: Cause, failing: Mask) -> li
     if not cause.by_detail:
         return [RefusedNodes(cause, count)]
     details = Counter(cycle.detail(cause, shape, int(row)) for row in np.flatnonzero(failing))
-    return [RefusedNodes(cause, nodes, detail=one) for one, nodes in sorted(details.items())]
+    return [RefusedNodes(cause, nodes, detail=name) for name, nodes in sorted(details.items())]
 
 
 def _scarcest(shape: PodShape, refused: tuple[RefusedNodes, ...]) -> tuple[str, int]:

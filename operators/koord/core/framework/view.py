@@ -57,8 +57,8 @@ class CycleView:
         self._narrowing = pick("narrow")
         self._asking = pick("ask")
         self._filtering = pick("filter")
-        self._local = [one for one in self._filtering if one.reach is not Reach.CLUSTER]
-        self._global = [one for one in self._filtering if one.reach is Reach.CLUSTER]
+        self._local = [session for session in self._filtering if session.reach is not Reach.CLUSTER]
+        self._global = [session for session in self._filtering if session.reach is Reach.CLUSTER]
         self._following = pick("may_fit_later")
         self._reacting = pick("is_reactive")
         self._blocking = pick("obstacles")
@@ -94,7 +94,7 @@ class CycleView:
 
     def find_session(self, kind: type[S]) -> S | None:
         """Return the session of one domain; None if the domain is not in use."""
-        return next((one for one in self.sessions if isinstance(one, kind)), None)
+        return next((session for session in self.sessions if isinstance(session, kind)), None)
 
     def session(self, kind: type[S]) -> S:
         """Return the session of a domain that is always in use."""
@@ -212,7 +212,7 @@ class CycleView:
 
     def may_use_held_room(self, shape: PodShape) -> bool:
         """Whether room may be held for pods of the shape, which is not free for others."""
-        return any(one.concerns(shape) for one in self._holding)
+        return any(session.concerns(shape) for session in self._holding)
 
     def has_room(self, shape: PodShape, row: int) -> bool:
         """Whether one more pod of the shape fits on a row."""
@@ -250,8 +250,8 @@ class CycleView:
 
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
         """Return the detail of a cause that is counted by detail."""
-        found = (one.detail(cause, shape, row) for one in self._filtering)
-        return next((one for one in found if one), "")
+        found = (session.detail(cause, shape, row) for session in self._filtering)
+        return next((name for name in found if name), "")
 
     def obstacles(self, pods: Sequence[Pod]) -> dict[str, Reason]:
         """Return, by uid, why pods cannot be placed on any node."""
@@ -269,12 +269,14 @@ class CycleView:
 
     def hints(self, shape: PodShape, row: int) -> tuple[tuple[str, Hints], ...]:
         """Return which zones of a row could serve each resource of a pod, from all sessions."""
-        found = (one.hints(shape, row) for one in self._hinting if one.concerns(shape))
+        found = (session.hints(shape, row) for session in self._hinting if session.concerns(shape))
         return tuple(item for hints in found for item in hints.items())
 
     def hint_signatures(self, shape: PodShape, rows: Ints) -> list[Ints]:
         """Return arrays over rows: rows with equal numbers in each have equal :meth:`hints`."""
-        found = (one.signature(shape, rows) for one in self._hinting if one.concerns(shape))
+        found = (
+            session.signature(shape, rows) for session in self._hinting if session.concerns(shape)
+        )
         return [numbers for numbers in found if numbers is not None]
 
     def depends_on_others(self, shape: PodShape) -> bool:
@@ -305,12 +307,12 @@ class CycleView:
         """Whether pods of the shape are placed one by one with :meth:`reserve`."""
         if not self._reserving and not self._holding:
             return False
-        return any(one.concerns(shape) for one in (*self._reserving, *self._holding))
+        return any(session.concerns(shape) for session in (*self._reserving, *self._holding))
 
     def _sessions_of(self, shape: PodShape) -> tuple[Session, ...]:
         found = self._accounting.get(shape)
         if found is None:
-            found = tuple(one for one in self._applying if one.concerns(shape))
+            found = tuple(session for session in self._applying if session.concerns(shape))
             self._accounting[shape] = found
         return found
 
@@ -328,10 +330,10 @@ def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...
 def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:
     """Sort sessions so that each comes after those that it names in ``after``."""
     ordered: list[Session] = []
-    waiting = list(sessions) if any(one.after for one in sessions) else []
+    waiting = list(sessions) if any(session.after for session in sessions) else []
     while waiting:
-        names = {one.name for one in waiting}
-        ready = [one for one in waiting if not names & set(one.after)]
+        names = {session.name for session in waiting}
+        ready = [session for session in waiting if not names & set(session.after)]
         if not ready:
             raise ValueError(f"sessions wait for each other: {', '.join(sorted(names))}")
         ordered += ready[:1]

@@ -114,7 +114,7 @@ def _make_records(counts: Iterable[tuple[Bond, Counter[str]]]) -> Iterator[BondR
 
 def _recorded(cache: GangCache, key: GangKey) -> Mapping[Bond, BondRecord]:
     pod_group = cache.pod_group(key)
-    return {} if pod_group is None else {one.bond: one for one in pod_group.runs}
+    return {} if pod_group is None else {run.bond: run for run in pod_group.runs}
 
 
 def _count_there(cache: GangCache, key: GangKey, bond: Bond) -> Counter[str]:

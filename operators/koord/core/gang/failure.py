@@ -54,7 +54,7 @@ def find_restart(cache: GangCache, key: GangKey) -> Restart | None:
         return Restart(key, pods, lost, unbound) if pods else None
     broken = find_incomplete(cache, key)
     own, parts = cache.members(key), {pod.sub_group for pod in pods}
-    parts = {part for part in parts if any(tree.is_in(part, one) for one in broken)}
+    parts = {part for part in parts if any(tree.is_in(part, name) for name in broken)}
     pods = tuple(pod for pod in pods if pod.uid in own and pod.sub_group in parts)
     return Restart(key, pods, lost, unbound, "sub-group") if pods else None
 

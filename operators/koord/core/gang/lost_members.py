@@ -61,22 +61,22 @@ def _cap(spec: GangSpec, had: int) -> SubGroupTree:
     """Return the sub-groups of a gang, with minima that it has reached before."""
     most = had or 1 << 62
     tree = spec.sub_groups or _NO_SUB_GROUPS
-    if all(one.min_member <= most for one in tree.groups):
+    if all(group.min_member <= most for group in tree.groups):
         return tree.rooted(min(spec.min_member, most))
     return SubGroupTree(
         replace(tree.root, min_member=min(spec.min_member, most)),
-        tuple(replace(one, min_member=min(one.min_member, most)) for one in tree.groups),
+        tuple(replace(group, min_member=min(group.min_member, most)) for group in tree.groups),
     )
 
 
 def _limit(found: Iterable[Lost], had: int) -> Iterator[Lost]:
     """Cut what is missing: no gang has lost more members than it had."""
     left = had or 1 << 62
-    for one in found:
-        missing = min(one.missing, left)
+    for lost_member in found:
+        missing = min(lost_member.missing, left)
         left -= missing
         if missing:
-            yield replace(one, missing=missing)
+            yield replace(lost_member, missing=missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _Search:
                 complete += 1
         found += map(self._lose_all, empty[: max(0, self._wanted(group) - complete)])
         left = self.left.count(name)
-        missing = group.min_member - left - sum(one.missing for one in found)
+        missing = group.min_member - left - sum(lost_member.missing for lost_member in found)
         if missing > 0:
             found.append(Lost(name, left, group.min_member, missing))
         return found

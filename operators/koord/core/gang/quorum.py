@@ -136,7 +136,7 @@ def find_lost(cache: GangCache, key: GangKey, *, with_planned: bool = False) -> 
 
 def count_lost(cache: GangCache, key: GangKey) -> int:
     """Count the members that a started gang has lost and needs; 0 if it never started."""
-    return sum(one.missing for one in find_lost(cache, key))
+    return sum(lost_member.missing for lost_member in find_lost(cache, key))
 
 
 def find_to_replace(cache: GangCache, key: GangKey) -> tuple[Lost, ...]:
@@ -149,7 +149,7 @@ def find_to_replace(cache: GangCache, key: GangKey) -> tuple[Lost, ...]:
 
 def count_to_replace(cache: GangCache, key: GangKey) -> int:
     """Count lost members whose replacements go first, and whose room is kept for them."""
-    return sum(one.missing for one in find_to_replace(cache, key))
+    return sum(lost_member.missing for lost_member in find_to_replace(cache, key))
 
 
 def count_quorum(cache: GangCache, key: GangKey) -> Reached | MissingMembers:
@@ -220,7 +220,7 @@ class _Part:
         is_kept = any(is_kept_by_gates(self._cache, gang) for gang in self._gangs_to_start())
         if is_kept or not self._is_permitted(self._plannable):
             tallies = map(self._cache.tally, self._gangs)
-            return blame_gates(pod for one in tallies for pod in one.foreign.values())
+            return blame_gates(pod for tally in tallies for pod in tally.foreign.values())
         return self._make_units()
 
     @cached_property
@@ -248,10 +248,16 @@ class _Part:
     @cached_property
     def count(self) -> Reached | MissingMembers:
         starting = self._gangs_to_start()
-        short = {one.gang: one for gang in starting for one in find_missing(self._cache, gang)}
+        short = {
+            gang_count.gang: gang_count
+            for gang in starting
+            for gang_count in find_missing(self._cache, gang)
+        }
         if self._is_permitted(self._present):
             return MissingMembers(tuple(short.values())) if short else Reached(self.members)
-        below = {one.gang: one for one in self.members if one.present < one.min_member}
+        below = {
+            member.gang: member for member in self.members if member.present < member.min_member
+        }
         return MissingMembers(tuple((below | short).values()))
 
     @cached_property
@@ -373,7 +379,7 @@ class _Part:
         made = [self._make_demand(gang) for gang in self._gangs]
         made = [demand for demand in made if demand.pods]
         starting = self._gangs_to_start()
-        is_one = any(one.gang in starting or self._has_multiples(one.gang) for one in made)
+        is_one = any(demand.gang in starting or self._has_multiples(demand.gang) for demand in made)
         together: list[Demand] = []
         parts: list[Part] = []
         left_out: list[LeftOut] = []
@@ -382,7 +388,7 @@ class _Part:
             if is_one and (demand.gang in starting or not is_apart):
                 division = divide_start(self._cache, demand)
                 first, rest = division.parts[:1], division.parts[1:]
-                together += (one for part in first for one in part.demands)
+                together += (demand for part in first for demand in part.demands)
             else:
                 division = divide_started(self._cache, demand)
                 rest = division.parts
@@ -390,7 +396,7 @@ class _Part:
             left_out += division.left_out
         units = [self._make_unit_together(together)] if together else []
         lost = {gang: find_to_replace(self._cache, gang) for gang in self._gangs if parts}
-        return Ready((*units, *(self._make_part(one, lost) for one in parts)), tuple(left_out))
+        return Ready((*units, *(self._make_part(part, lost) for part in parts)), tuple(left_out))
 
     def _make_unit_together(self, demands: Sequence[Demand]) -> Unit:
         return Unit(
@@ -436,7 +442,7 @@ class _Part:
             placed=count_strength(self._cache, gang),
             constraint=None if spec is None else spec.topology,
             placed_with=placed_with,
-            placed_there=sum(self._cache.tally(one).placed for one in placed_with),
+            placed_there=sum(self._cache.tally(name).placed for name in placed_with),
             sub_groups=None if spec is None else spec.sub_groups,
         )
 
@@ -467,7 +473,8 @@ class _Part:
             priority=max(pod.priority for pod in pods),
             since=max(pod.created for pod in pods),
             is_repair=any(
-                serves(part.demands[0].sub_groups, part.name, one.sub_group) for one in lost[gang]
+                serves(part.demands[0].sub_groups, part.name, lost_member.sub_group)
+                for lost_member in lost[gang]
             ),
         )
 

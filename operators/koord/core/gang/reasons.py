@@ -320,7 +320,9 @@ class BelowMin(Reason):
         left = [f"the started gang has {self.bound} of {_required(self.min_member)}"]
         if self.sub_groups:
             parts = self.sub_groups
-            left = [f"{one.gang} has {one.present} of {_required(one.min_member)}" for one in parts]
+            left = [
+                f"{part.gang} has {part.present} of {_required(part.min_member)}" for part in parts
+            ]
         return f"{listed(left)} left; {refused}{_NEXT[self.policy]}"
 
     @property

@@ -83,7 +83,9 @@ def permit_member(
     """
     if own is None:
         return Permit.UNKNOWN_GANG
-    if all(one is not None and one.is_ready(compat=compat) for one in group):
+    if all(
+        permit_state is not None and permit_state.is_ready(compat=compat) for permit_state in group
+    ):
         return Permit.GO
     return Permit.WAIT
 
@@ -125,13 +127,18 @@ def find_unbound(members: Iterable[Pod]) -> list[Pod]:
     begun = [pod.recorded for pod in members if pod.recorded is not None and is_placed(pod)]
     if not begun:
         return []
-    plans, starts = {one.plan_id for one in begun}, {one.start_id for one in begun} - {""}
+    plans, starts = (
+        {recorded_plan.plan_id for recorded_plan in begun},
+        {recorded_plan.start_id for recorded_plan in begun} - {""},
+    )
     unbound: list[Pod] = []
     others: list[Pod] = []
     for pod in members:
         if pod.is_waiting and not is_placed(pod):
-            one = pod.recorded
-            is_begun = one is not None and (one.plan_id in plans or one.start_id in starts)
+            recorded_plan = pod.recorded
+            is_begun = recorded_plan is not None and (
+                recorded_plan.plan_id in plans or recorded_plan.start_id in starts
+            )
             (unbound if is_begun else others).append(pod)
     started = sum(pod.recorded is not None and bool(pod.node) for pod in members)
     if started >= max(plan.member_count for plan in begun):
@@ -155,7 +162,8 @@ def _completing(
     of_start = frozenset(
         pod.uid
         for pod in members
-        if (one := pod.recorded) and (one.start_id == plan.start_id or one.plan_id == plan.plan_id)
+        if (member := pod.recorded)
+        and (member.start_id == plan.start_id or member.plan_id == plan.plan_id)
     )
     ordered = sorted(others, key=lambda pod: (-pod.priority, pod.created, pod.name, pod.uid))
     missing = max(plan.member_count - len(of_start), 0)

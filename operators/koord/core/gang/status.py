@@ -250,8 +250,17 @@ def _spec_valid(view: _View) -> Condition:
     if view.spec.bad_values:
         return ConditionType.SPEC_VALID, False, InvalidAnnotation(view.spec.bad_values)
     members = view.cache.members(view.key).values()
-    used = {one for pod in members if pod.gang is not None for one in pod.gang.deprecated}
-    return ConditionType.SPEC_VALID, True, SpecValid(tuple(sorted(used, key=lambda one: one.key)))
+    used = {
+        deprecated_key
+        for pod in members
+        if pod.gang is not None
+        for deprecated_key in pod.gang.deprecated
+    }
+    return (
+        ConditionType.SPEC_VALID,
+        True,
+        SpecValid(tuple(sorted(used, key=lambda deprecated_key: deprecated_key.key))),
+    )
 
 
 def _own_first(group: Group, key: GangKey) -> InconsistentGroup:
@@ -274,11 +283,11 @@ def _degraded(view: _View) -> Condition:
         return ConditionType.DEGRADED, False, AtStrength(view.has_place)
     needed = needed_strength(view.cache, view.key)
     if view.spec.sub_groups is not None:
-        needed = view.strength + sum(one.missing for one in lost)
+        needed = view.strength + sum(lost_member.missing for lost_member in lost)
     sub_groups = tuple(
-        GangCount(f"{view.key}/{one.sub_group}", one.left, one.needed)
-        for one in lost
-        if one.sub_group
+        GangCount(f"{view.key}/{lost_member.sub_group}", lost_member.left, lost_member.needed)
+        for lost_member in lost
+        if lost_member.sub_group
     )
     refused = find_refused(view.cache.members(view.key).values())
     below = BelowMin(view.strength, needed, view.spec.on_member_failure, refused, sub_groups)

@@ -69,8 +69,10 @@ def find_missing(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
     members = _count_present(cache, key, tree)
     short = members.find_short(ROOT)
     if tree.root in short:
-        below = [one for child in tree.below[ROOT] for one in members.find_short(child.name)]
-        begun = [one for one in below if members.count(one.name)]
+        below = [
+            sub_group for child in tree.below[ROOT] for sub_group in members.find_short(child.name)
+        ]
+        begun = [sub_group for sub_group in below if members.count(sub_group.name)]
         short = (*short, *(begun or below))
     return _count_short(key, short, members)
 
@@ -84,13 +86,13 @@ def count_sub_groups(cache: GangCache, key: GangKey) -> tuple[SubGroupCount, ...
     placed = count_placed(cache, key, tree)
     return tuple(
         SubGroupCount(
-            one.name,
-            one.min_member,
-            present.count(one.name),
-            placed.count(one.name),
-            is_complete=not present.is_short(one.name),
+            group.name,
+            group.min_member,
+            present.count(group.name),
+            placed.count(group.name),
+            is_complete=not present.is_short(group.name),
         )
-        for one in tree.groups
+        for group in tree.groups
     )
 
 
@@ -98,7 +100,7 @@ def first_incomplete(counts: tuple[SubGroupCount, ...], most: int) -> tuple[SubG
     """Return all sub-groups if they are few, else the first of those that lack members."""
     if len(counts) <= most:
         return counts
-    return tuple(one for one in counts if not one.is_complete)[:most]
+    return tuple(count for count in counts if not count.is_complete)[:most]
 
 
 def count_useless(cache: GangCache, key: GangKey) -> int:
@@ -122,7 +124,7 @@ def find_incomplete(cache: GangCache, key: GangKey) -> frozenset[str]:
     if tree is None:
         return frozenset()
     placed = count_placed(cache, key, tree)
-    return frozenset(one.name for one in tree.groups if placed.is_short(one.name))
+    return frozenset(group.name for group in tree.groups if placed.is_short(group.name))
 
 
 def find_started(cache: GangCache, key: GangKey) -> Callable[[Pod], bool]:
@@ -159,7 +161,7 @@ def divide_started(cache: GangCache, demand: Demand) -> Division:
     tree = _tree_of(cache, demand.gang)
     if tree is None:
         singles = (replace(demand, pods=(pod,), required=1) for pod in demand.pods)
-        return Division([Part(ROOT, (one,)) for one in singles])
+        return Division([Part(ROOT, (single,)) for single in singles])
     divider = _make_divider(cache, demand, tree)
     divider.go_on(ROOT)
     return divider.division
@@ -209,8 +211,10 @@ def _count_short(
     key: GangKey, short: Iterable[SubGroup], members: FilledTree
 ) -> tuple[GangCount, ...]:
     return tuple(
-        GangCount(_full_name(key, one), members.count_useful(one.name), one.min_member)
-        for one in short
+        GangCount(
+            _full_name(key, sub_group), members.count_useful(sub_group.name), sub_group.min_member
+        )
+        for sub_group in short
     )
 
 
@@ -290,12 +294,12 @@ class _Divider:
         demands = tuple(
             replace(
                 self.demand,
-                pods=tuple(self.waiting[one]),
-                required=required.counts[one],
-                sub_group=one,
+                pods=tuple(self.waiting[name]),
+                required=required.counts[name],
+                sub_group=name,
             )
-            for one in chosen
-            if self.waiting[one]
+            for name in chosen
+            if self.waiting[name]
         )
         self._parts.append(Part(name, demands))
         for one in (child.name for parent in chosen for child in tree.below[parent]):
@@ -334,8 +338,8 @@ class _Divider:
         """Leave out a sub-group that is incomplete, or starts only after what it belongs to."""
         tree, gang = self.tree, self.demand.gang
         names = list(self._names_in(name))
-        pods = tuple(pod for one in names for pod in self.waiting[one])
-        behind = [pod for one in names for pod in self.behind[one]]
+        pods = tuple(pod for name in names for pod in self.waiting[name])
+        behind = [pod for name in names for pod in self.behind[name]]
         full_name = _full_name(gang, tree.by_name[name])
         reason: Reason
         if short := self._present.find_short(name):
@@ -353,8 +357,8 @@ class _Divider:
 
     def _names_in(self, name: str) -> Iterator[str]:
         yield name
-        for one in self.tree.below[name]:
-            yield from self._names_in(one.name)
+        for sub_group in self.tree.below[name]:
+            yield from self._names_in(sub_group.name)
 
 
 @dataclass(slots=True)
@@ -372,7 +376,7 @@ class _Requirement:
 
         Returns how many members are required in it.
         """
-        required = sum(self.settle(one.name) for one in self._chosen_below(name))
+        required = sum(self.settle(sub_group.name) for sub_group in self._chosen_below(name))
         had = required + self.placed.count(name)
         missing = max(self.index.by_name[name].min_member - had, 0)
         return required + missing - self.take_more(name, missing)
@@ -384,9 +388,9 @@ class _Requirement:
         more = min(missing, self.waiting.get(name, 0) - self.counts[name])
         self.counts[name] += more
         missing -= more
-        for one in self._chosen_below(name):
-            missing = self.take_more(one.name, missing)
+        for sub_group in self._chosen_below(name):
+            missing = self.take_more(sub_group.name, missing)
         return missing
 
     def _chosen_below(self, name: str) -> Iterator[SubGroup]:
-        return (one for one in self.index.below[name] if one.name in self.chosen)
+        return (sub_group for sub_group in self.index.below[name] if sub_group.name in self.chosen)

@@ -55,7 +55,7 @@ def is_done(pod: Pod) -> bool:
 
 
 def bond_of(pod: Pod) -> Bond:
-    controller = next((one.uid for one in pod.owners if one.is_controller), "")
+    controller = next((owner.uid for owner in pod.owners if owner.is_controller), "")
     if not controller and pod.owners:
         controller = pod.owners[0].uid
     plan = pod.recorded

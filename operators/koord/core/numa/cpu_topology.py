@@ -122,21 +122,23 @@ class CpuTopology:
 
     def cpus_in(self, numa_nodes: int) -> Cpus:
         """Return the CPUs of a set of NUMA nodes (bit n is node n)."""
-        return sum(one.cpus for one in self.numa_nodes if numa_nodes >> one.number & 1)
+        return sum(
+            numa_node.cpus for numa_node in self.numa_nodes if numa_nodes >> numa_node.number & 1
+        )
 
     def numa_of(self, cpus: Cpus) -> int:
         """Return the set of NUMA nodes that CPUs belong to."""
-        return sum(1 << one.number for one in self.numa_nodes if one.cpus & cpus)
+        return sum(1 << numa_node.number for numa_node in self.numa_nodes if numa_node.cpus & cpus)
 
 
 def make_topology(places: Iterable[CpuPlace]) -> CpuTopology | None:
     """Return the topology; None: there are no CPUs, or their places contradict each other."""
     every = sorted(places, key=lambda one: (one.socket, one.core, one.cpu))
-    numa_of = {(one.socket, one.core): one.numa for one in every}
+    numa_of = {(cpu.socket, cpu.core): cpu.numa for cpu in every}
     is_valid = (
         len({one.cpu for one in every}) == len(every)
         and all(0 <= one.cpu < MAX_CPUS and 0 <= one.numa < MAX_CPUS for one in every)
-        and all(numa_of[one.socket, one.core] == one.numa for one in every)
+        and all(numa_of[cpu.socket, cpu.core] == cpu.numa for cpu in every)
     )
     if not every or not is_valid:
         return None
@@ -150,8 +152,8 @@ def make_topology(places: Iterable[CpuPlace]) -> CpuTopology | None:
         numa_nodes=numa_nodes,
         sockets=sockets,
         cpus_per_core=max(core.bit_count() for core in cores),
-        cpus_per_numa=max(one.cpus.bit_count() for one in numa_nodes),
-        cpus_per_socket=max(one.cpus.bit_count() for one in sockets),
+        cpus_per_numa=max(numa_node.cpus.bit_count() for numa_node in numa_nodes),
+        cpus_per_socket=max(socket.cpus.bit_count() for socket in sockets),
     )
 
 

@@ -369,10 +369,10 @@ class _Search:
     def _in_order(self, free: Cpus, taken: Cpus) -> list[Cpus]:
         """Return the free CPUs of each core that has any, the cores in the order of their use."""
         sign, topology = self.sign, self.topology
-        rooms = [sign * (free & one.cpus).bit_count() for one in topology.numa_nodes]
+        rooms = [sign * (free & numa_node.cpus).bit_count() for numa_node in topology.numa_nodes]
         sockets = [
-            (-(taken & one.cpus).bit_count(), sign * (free & one.cpus).bit_count())
-            for one in topology.sockets
+            (-(taken & socket.cpus).bit_count(), sign * (free & socket.cpus).bit_count())
+            for socket in topology.sockets
         ]
         entries = []
         for core, (socket, numa) in zip(topology.cores, topology.core_places, strict=True):

@@ -70,8 +70,8 @@ class HeldZones:
     strict: frozenset[str] = frozenset()
 
     def lift(self, state: NumaState) -> NumaState:
-        for one in self.left:
-            state = state.after(one, -1)
+        for numa_allocation in self.left:
+            state = state.after(numa_allocation, -1)
         return state
 
     def choose(
@@ -83,16 +83,16 @@ class HeldZones:
         inside = choose(self._limit(lifted, names), asked, others)
         if names <= self.strict:
             return inside
-        found = choose(self._limit(lifted, self.strict & names), asked, others)
-        if not isinstance(inside, NumaChoice) or not isinstance(found, NumaChoice):
-            return inside if isinstance(inside, NumaChoice) else found
-        return replace(inside, most=max(inside.most, found.most))
+        numa_choice = choose(self._limit(lifted, self.strict & names), asked, others)
+        if not isinstance(inside, NumaChoice) or not isinstance(numa_choice, NumaChoice):
+            return inside if isinstance(inside, NumaChoice) else numa_choice
+        return replace(inside, most=max(inside.most, numa_choice.most))
 
     @property
     def _cpus(self) -> Cpus:
         cpus = 0
-        for one in self.left:
-            cpus |= one.cpus
+        for numa_allocation in self.left:
+            cpus |= numa_allocation.cpus
         return cpus
 
     def _limit(self, lifted: NumaState, names: Iterable[str]) -> NumaState:
@@ -107,8 +107,8 @@ class HeldZones:
         if not names:
             return NumaState(layout, lifted.used, lifted.cpus, lifted.pinned)
         free: dict[int, dict[str, int]] = {}
-        for one in self.left:
-            for number, part in one.amounts(layout):
+        for numa_allocation in self.left:
+            for number, part in numa_allocation.amounts(layout):
                 amounts = free.setdefault(number, {})
                 for name, amount in part:
                     amounts[name] = amounts.get(name, 0) + amount

@@ -29,7 +29,9 @@ STRATEGY_LABEL: Final = "node.koordinator.sh/numa-allocate-strategy"
 Part: TypeAlias = tuple[tuple[str, int], ...]
 """Amounts by resource, in the order of names."""
 
-_POLICIES: Final[Mapping[str, NumaPolicy]] = {one.value: one for one in NumaPolicy}
+_POLICIES: Final[Mapping[str, NumaPolicy]] = {
+    numa_policy.value: numa_policy for numa_policy in NumaPolicy
+}
 _BINDS: Final[Mapping[str, CpuBind]] = {
     "FullPCPUsOnly": CpuBind.FULL_PCPUS,
     "SpreadByPCPUs": CpuBind.SPREAD_BY_PCPUS,
@@ -146,7 +148,12 @@ class NumaAllocation:
 
     def shared_with(self, used: Iterable[Allocation]) -> "NumaAllocation":
         """Return it with what other pods use of it, or besides it."""
-        return replace(self, users=tuple(one for one in used if isinstance(one, NumaAllocation)))
+        return replace(
+            self,
+            users=tuple(
+                allocation for allocation in used if isinstance(allocation, NumaAllocation)
+            ),
+        )
 
     def writes(self) -> Iterable[AnnotationWrite]:
         if not self.lost:
@@ -159,7 +166,10 @@ class NumaAllocation:
             return
         pinned = self.cpus if layout.cpus is not None else 0
         for share in self.shares:
-            yield share.number, tuple(one for one in share.amounts if not pinned or one[0] != CPU)
+            yield (
+                share.number,
+                tuple(amount for amount in share.amounts if not pinned or amount[0] != CPU),
+            )
         for group in layout.cpus.numa_nodes if layout.cpus is not None else ():
             if count := (group.cpus & pinned).bit_count():
                 yield group.number, ((CPU, count * layout.cost),)
@@ -180,9 +190,11 @@ class NumaAllocation:
 
 
 def wishes_of(pod: Pod) -> NumaWishes:
-    said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
-    return said if isinstance(said, NumaWishes) else NO_WISHES
+    numa_wishes = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    return numa_wishes if isinstance(numa_wishes, NumaWishes) else NO_WISHES
 
 
 def find_own(allocations: Iterable[Allocation]) -> NumaAllocation | None:
-    return next((one for one in allocations if isinstance(one, NumaAllocation)), None)
+    return next(
+        (allocation for allocation in allocations if isinstance(allocation, NumaAllocation)), None
+    )

@@ -151,11 +151,11 @@ class Numa(Plugin):
             self.state_of[row] = UNKNOWN if read is None else read
         self._stale.clear()
         states = {one: self.states.state(one) for one in np.unique(self.state_of).tolist()}
-        self.demands = any(one.layout.demands for one in states.values())
+        self.demands = any(state.layout.demands for state in states.values())
         self.extra = {
-            row: one.extra
-            for number, one in states.items()
-            if one.extra
+            row: state.extra
+            for number, state in states.items()
+            if state.extra
             for row in np.flatnonzero(self.state_of == number).tolist()
         }
 
@@ -165,8 +165,8 @@ class Numa(Plugin):
         layout = self.states.intern(make_layout(report, node))
         pods = dict(self._pods.get(row, {}))
         for uid, cpus in report.pinned if report is not None else ():
-            known = pods.get(uid, NumaAllocation(uid))
-            pods[uid] = replace(known, cpus=known.cpus or cpus)
+            numa_allocation = pods.get(uid, NumaAllocation(uid))
+            pods[uid] = replace(numa_allocation, cpus=numa_allocation.cpus or cpus)
         state = NumaState(layout)
         for _, given in sorted(pods.items()):
             state = state.after(left_of(given, layout))

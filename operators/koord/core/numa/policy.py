@@ -188,7 +188,8 @@ class Unaligned:
         if self.unsatisfied:
             return tuple(f"Unsatisfied NUMA {resource}" for resource in self.unsatisfied)
         separator = "," if self.policy is NumaPolicy.SINGLE_NUMA_NODE else " & "
-        return (f"Unaligned NUMA Hint cause {separator.join(one.describe() for one in self.sets)}",)
+        sets = separator.join(resource_sets.describe() for resource_sets in self.sets)
+        return (f"Unaligned NUMA Hint cause {sets}",)
 
     def describe(self) -> str:
         """Return the messages, and the conflict that they do not mention."""
@@ -235,16 +236,18 @@ def _choices(policy: NumaPolicy, hints: Hints) -> Sequence[NumaHint]:
     if policy is not NumaPolicy.SINGLE_NUMA_NODE:
         return found
     return [
-        one
-        for one in found
-        if one.is_preferred and (one.nodes is None or one.nodes.bit_count() == 1)
+        numa_hint
+        for numa_hint in found
+        if numa_hint.is_preferred and (numa_hint.nodes is None or numa_hint.nodes.bit_count() == 1)
     ]
 
 
 def _make_sets(resource: str, hints: Sequence[NumaHint]) -> ResourceSets:
-    possible = [one for one in hints if not one.is_unsatisfied]
-    preferred = (one.nodes for one in possible if one.is_preferred)
-    return ResourceSets(resource, tuple(preferred), tuple(one.nodes for one in possible))
+    possible = [hint for hint in hints if not hint.is_unsatisfied]
+    preferred = (numa_hint.nodes for numa_hint in possible if numa_hint.is_preferred)
+    return ResourceSets(
+        resource, tuple(preferred), tuple(numa_hint.nodes for numa_hint in possible)
+    )
 
 
 def merge_hints(
@@ -262,7 +265,7 @@ def merge_hints(
     Combinations of hints are too many to be tried, sets are not. Among combinations with the same
     common nodes, those are best whose hints name exactly them.
     """
-    tables = [{one.nodes: one for one in hints} for hints in choices]
+    tables = [{hint.nodes: hint for hint in hints} for hints in choices]
     named = {every, *(nodes for table in tables for nodes in table if nodes)}
     found = [
         hint
@@ -283,9 +286,9 @@ def _merge_to(nodes: NumaNodes, tables: Sequence[Mapping[NumaNodes | None, NumaH
     is_exact = len(exact) == len(tables)
     return NumaHint(
         nodes,
-        is_preferred=is_exact and all(one.is_preferred for one in exact),
-        score=sum(one.score for one in exact if one.nodes is not None),
-        is_unsatisfied=not is_exact or any(one.is_unsatisfied for one in exact),
+        is_preferred=is_exact and all(numa_hint.is_preferred for numa_hint in exact),
+        score=sum(numa_hint.score for numa_hint in exact if numa_hint.nodes is not None),
+        is_unsatisfied=not is_exact or any(numa_hint.is_unsatisfied for numa_hint in exact),
     )
 
 

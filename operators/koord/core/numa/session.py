@@ -100,18 +100,20 @@ class NumaSession(Session):
         if not isinstance(asked, NumaAsked):
             return
         every = np.arange(self._state_of.size)[rows]
-        known = self._bounds.get(shape)
-        if known is None:
-            known = self._bounds[shape] = Bounds(self._state_of.size)
+        bounds = self._bounds.get(shape)
+        if bounds is None:
+            bounds = self._bounds[shape] = Bounds(self._state_of.size)
         columns = self._columns(shape, every)
-        changed = known.changed(every, columns)
+        changed = bounds.changed(every, columns)
         if changed.size:
-            self._read(known, shape, asked, every[changed], [one[changed] for one in columns])
-        for number, cause in enumerate(known.causes):
-            limits = np.where(known.cause[every] == number, known.most[every], NO_LIMIT)
+            self._read(
+                bounds, shape, asked, every[changed], [column[changed] for column in columns]
+            )
+        for number, cause in enumerate(bounds.causes):
+            limits = np.where(bounds.cause[every] == number, bounds.most[every], NO_LIMIT)
             if (limits < NO_LIMIT).any():
                 yield cause, limits
-        cost = known.cost[every]
+        cost = bounds.cost[every]
         if cost.any():
             table, used = self._cycle.table, self._cycle.used
             left = np.maximum(table.allocatable[self._cpu, every] - used[self._cpu, every], 0)
@@ -119,7 +121,7 @@ class NumaSession(Session):
 
     def _read(
         self,
-        known: Bounds,
+        bounds: Bounds,
         shape: PodShape,
         asked: NumaAsked,
         rows: Ints,
@@ -128,12 +130,16 @@ class NumaSession(Session):
         """Read how many pods fit on rows, once for rows that answer alike."""
         _, first, at = np.unique(combine(columns), return_index=True, return_inverse=True)
         found = [self._choose(asked, shape, row) for row in rows[first].tolist()]
-        most = [one.most if isinstance(one, NumaChoice) else 0 for one in found]
+        most = [
+            numa_choice.most if isinstance(numa_choice, NumaChoice) else 0 for numa_choice in found
+        ]
         causes = [INSUFFICIENT if isinstance(one, NumaChoice) else one.cause for one in found]
-        known.most[rows] = np.array(most, dtype=np.int64)[at]
-        costs = [one.cost if isinstance(one, NumaChoice) else 0 for one in found]
-        known.cost[rows] = np.array(costs, dtype=np.int64)[at]
-        known.cause[rows] = np.array([known.number(one) for one in causes])[at]
+        bounds.most[rows] = np.array(most, dtype=np.int64)[at]
+        costs = [
+            numa_choice.cost if isinstance(numa_choice, NumaChoice) else 0 for numa_choice in found
+        ]
+        bounds.cost[rows] = np.array(costs, dtype=np.int64)[at]
+        bounds.cause[rows] = np.array([bounds.number(cause) for cause in causes])[at]
 
     def _columns(self, shape: PodShape, rows: Ints) -> list[Ints]:
         """Return what the answer for a row depends on: its state, and the hints of others."""
@@ -170,11 +176,11 @@ class NumaSession(Session):
         asked = draft.shape.asked(NAME)
         if not isinstance(asked, NumaAsked):
             return None
-        found = self._choose(asked, draft.shape, draft.row)
-        if not isinstance(found, NumaChoice):
-            return Short(found)
-        self._aligned = found
-        return found.zones
+        numa_choice = self._choose(asked, draft.shape, draft.row)
+        if not isinstance(numa_choice, NumaChoice):
+            return Short(numa_choice)
+        self._aligned = numa_choice
+        return numa_choice.zones
 
     @override
     def reserve(self, draft: Draft) -> Allocation | Short | None:
@@ -182,11 +188,11 @@ class NumaSession(Session):
         if not isinstance(asked, NumaAsked):
             return None
         # As aligned just now: the hints of others change when they reserve.
-        found = self._aligned
-        if not found.cpus and not found.shares:
+        numa_choice = self._aligned
+        if not numa_choice.cpus and not numa_choice.shares:
             return None
-        exclusive = asked.wishes.cpu_exclusive if found.cpus else None
-        given = NumaAllocation(draft.pod.uid, found.cpus, found.shares, exclusive)
+        exclusive = asked.wishes.cpu_exclusive if numa_choice.cpus else None
+        given = NumaAllocation(draft.pod.uid, numa_choice.cpus, numa_choice.shares, exclusive)
         held = self._terms(draft.row) is not None
         self._move(given, draft.row, draft.holders[0].uid if held else "", 1)
         return given
@@ -225,19 +231,31 @@ class NumaSession(Session):
 
     def _held_of(self, uid: str) -> NumaAllocation | None:
         """Return what is held under a pod; None for nothing."""
-        found = self._held.get(uid) or self._plugin.held.get(uid)
-        return found if found and (found.cpus or found.shares) else None
+        numa_allocation = self._held.get(uid) or self._plugin.held.get(uid)
+        return (
+            numa_allocation
+            if numa_allocation and (numa_allocation.cpus or numa_allocation.shares)
+            else None
+        )
 
     def _terms(self, row: int) -> HeldZones | None:
         """Return what pods may use of held room of a row; None for nothing."""
         holders = self._cycle.lifted.get(row, ())
-        held = [(one, found) for one in holders if (found := self._held_of(one.uid)) is not None]
+        held = [
+            (holder, numa_allocation)
+            for holder in holders
+            if (numa_allocation := self._held_of(holder.uid)) is not None
+        ]
         if not held:
             return None
         layout = self._states.state(int(self._state_of[row])).layout
-        strict = frozenset.intersection(*(names_of(found) & one.strict for one, found in held))
-        names = frozenset[str]().union(*(names_of(found) for _, found in held))
-        return HeldZones(tuple(left_of(found, layout) for _, found in held), names, strict)
+        strict = frozenset.intersection(
+            *(names_of(numa_allocation) & holder.strict for holder, numa_allocation in held)
+        )
+        names = frozenset[str]().union(*(names_of(numa_allocation) for _, numa_allocation in held))
+        return HeldZones(
+            tuple(left_of(numa_allocation, layout) for _, numa_allocation in held), names, strict
+        )
 
     def _move(self, given: NumaAllocation, row: int, holder: str, count: int) -> None:
         """Give a pod what it gets (1), or take it back (-1), and what it uses of a holder."""

@@ -195,17 +195,17 @@ class NumaState:
         pool, taken = self.layout.pool, 0
         if request is None or pool is None:
             return 0
-        counts = [(one.number, dict(one.amounts).get(CPU, 0) // MILLI) for one in shares]
+        counts = [(share.number, dict(share.amounts).get(CPU, 0) // MILLI) for share in shares]
         parts = [
             (replace(request, count=count), pool.topology.cpus_in(1 << number))
             for number, count in counts
             if count
         ]
         for part, within in parts or ((request, self.pinnable(pool)),):
-            found = take_cpus(pool, self.cpus, part, within)
-            if isinstance(found, CpuRefusal):
-                return found
-            taken |= found
+            cpu_refusal = take_cpus(pool, self.cpus, part, within)
+            if isinstance(cpu_refusal, CpuRefusal):
+                return cpu_refusal
+            taken |= cpu_refusal
         return taken
 
     def cost_of(self, cpus: Cpus) -> int:
@@ -400,8 +400,8 @@ class NumaStates:
         layout = self._states[number].layout
         if not layout.zones and layout.pool is None:
             return NO_LIMIT
-        found = self.choose(self.number(NumaState(layout)), asked, ())
-        return found.most if isinstance(found, NumaChoice) else 0
+        numa_choice = self.choose(self.number(NumaState(layout)), asked, ())
+        return numa_choice.most if isinstance(numa_choice, NumaChoice) else 0
 
     def after(self, number: StateId, given: NumaAllocation, count: int = 1) -> StateId:
         return self.number(self._states[number].after(given, count))

@@ -89,10 +89,14 @@ def _places_of(pods: PodSelector) -> list[_Place]:
 
 def _labels_needed(pods: PodSelector) -> set[tuple[str, str | None]]:
     """Return labels, one of which every selected pod has; without a value, any will do."""
-    needed = {one.operator: one for one in pods.selector or () if one.operator not in _NEGATIVE}
+    needed = {
+        requirement.operator: requirement
+        for requirement in pods.selector or ()
+        if requirement.operator not in _NEGATIVE
+    }
     if (named := needed.get(Operator.IN)) is not None:
         return {(named.key, value) for value in named.values}
-    return next(({(one.key, None)} for one in needed.values()), {("", None)})
+    return next(({(requirement.key, None)} for requirement in needed.values()), {("", None)})
 
 
 class TermCounts:
@@ -160,8 +164,8 @@ class AffinityTerms:
             self.anti_affinity.add(term, row, count)
         for term in constraints.affinity:
             self.preferred.add(term, row, count * HARD_WEIGHT)
-        for one in constraints.preferred:
-            self.preferred.add(one.term, row, count * one.weight)
+        for weighted_term in constraints.preferred:
+            self.preferred.add(weighted_term.term, row, count * weighted_term.weight)
 
     @property
     def indexes(self) -> tuple[SelectorIndex, ...]:

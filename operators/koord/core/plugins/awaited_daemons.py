@@ -68,10 +68,10 @@ class AwaitedDaemons(Plugin):
         self.now = now
         if self._due is None or now < self._due:
             return set()
-        over = {uid: one.node for uid, one in self._awaited.items() if one.until <= now}
+        over = {uid: daemon.node for uid, daemon in self._awaited.items() if daemon.until <= now}
         for uid in over:
             del self._awaited[uid]
-        self._due = min((one.until for one in self._awaited.values()), default=None)
+        self._due = min((daemon.until for daemon in self._awaited.values()), default=None)
         return set(over.values())
 
     @override
@@ -80,7 +80,7 @@ class AwaitedDaemons(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> "AwaitedDaemonsSession | None":
-        awaited = [one for one in self._awaited.values() if one.until > self.now]
+        awaited = [daemon for daemon in self._awaited.values() if daemon.until > self.now]
         return AwaitedDaemonsSession(cycle, awaited) if awaited else None
 
 
@@ -93,7 +93,7 @@ class AwaitedDaemonsSession(Session):
     def __init__(self, cycle: Cycle, awaited: Iterable[_Daemon]) -> None:
         self._cycle = cycle
         self._awaited = tuple(awaited)
-        self._priorities = sorted({one.priority for one in self._awaited})
+        self._priorities = sorted({daemon.priority for daemon in self._awaited})
         self._kept: dict[int, Mapping[int, Ints]] = {}
         """Lowest priority that counts -> column of a resource -> what is kept of it, per row."""
 
@@ -126,11 +126,11 @@ class AwaitedDaemonsSession(Session):
 
     def _sum_up(self, lowest: int) -> Mapping[int, Ints]:
         sums: dict[int, Ints] = {}
-        for one in self._awaited:
-            row = self._cycle.table.row_of.get(one.node)
-            if one.priority < lowest or row is None or not self._may_run(one.shape, row):
+        for daemon in self._awaited:
+            row = self._cycle.table.row_of.get(daemon.node)
+            if daemon.priority < lowest or row is None or not self._may_run(daemon.shape, row):
                 continue
-            for key, column, amount in self._cycle.vector(one.shape).items():
+            for key, column, amount in self._cycle.vector(daemon.shape).items():
                 if key in _KEPT and column not in sums:
                     sums[column] = np.zeros(self._cycle.used.shape[1], dtype=np.int64)
                 if key in _KEPT:

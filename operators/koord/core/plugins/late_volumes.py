@@ -137,8 +137,8 @@ def _joined(parts: Iterable[Terms | None]) -> Terms | None:
             else:
                 values.setdefault(only.key, set()).update(only.values)
     merged = (
-        SelectorTerm((Requirement(key, Operator.IN, tuple(sorted(found))),))
-        for key, found in values.items()
+        SelectorTerm((Requirement(key, Operator.IN, tuple(sorted(value))),))
+        for key, value in values.items()
     )
     return tuple(sorted((*others, *merged), key=repr))
 

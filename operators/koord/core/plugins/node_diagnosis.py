@@ -45,7 +45,7 @@ class NodeDiagnosis:
         make = _DESCRIBERS.get(refusal)
         if make is not None:
             return next(make(self, row), "")
-        texts = (one.explain(refusal, self.shape, row) for one in self.cycle.sessions)
+        texts = (session.explain(refusal, self.shape, row) for session in self.cycle.sessions)
         return next(filter(None, texts), "")
 
     def taint(self, row: int) -> Iterator[str]:
@@ -80,7 +80,7 @@ class NodeDiagnosis:
             elif self._value_at(term.topology_key, row) not in self._first_pods(
                 terms, term.topology_key
             ):
-                selectors = " and ".join(dict.fromkeys(_name(one.pods) for one in terms))
+                selectors = " and ".join(dict.fromkeys(_name(term.pods) for term in terms))
                 yield f"{self._domain(term.topology_key, row)} has none of {selectors}"
 
     def anti_affinity_pods(self, row: int) -> Iterator[str]:
@@ -190,18 +190,18 @@ def _name(pods: PodSelector) -> str:
     return ",".join(map(_write, pods.selector))
 
 
-def _write(one: Requirement) -> str:
-    match one.operator:
-        case Operator.IN if len(one.values) == 1:
-            return f"{one.key}={one.values[0]}"
+def _write(requirement: Requirement) -> str:
+    match requirement.operator:
+        case Operator.IN if len(requirement.values) == 1:
+            return f"{requirement.key}={requirement.values[0]}"
         case Operator.EXISTS:
-            return one.key
+            return requirement.key
         case Operator.DOES_NOT_EXIST:
-            return f"!{one.key}"
+            return f"!{requirement.key}"
         case Operator.IN:
-            return f"{one.key} in ({','.join(one.values)})"
+            return f"{requirement.key} in ({','.join(requirement.values)})"
         case _:
-            return f"{one.key} notin ({','.join(one.values)})"
+            return f"{requirement.key} notin ({','.join(requirement.values)})"
 
 
 @dataclass(frozen=True, slots=True)

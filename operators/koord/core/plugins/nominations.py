@@ -39,11 +39,11 @@ class Nomination:
 
     @property
     def priority(self) -> int:
-        return min((one.pod.priority for one in self.assignments), default=0)
+        return min((assignment.pod.priority for assignment in self.assignments), default=0)
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        return tuple(one.pod for one in self.assignments)
+        return tuple(assignment.pod for assignment in self.assignments)
 
 
 class Nominations(Plugin):
@@ -86,7 +86,9 @@ class NominationsSession(Session):
     def __init__(self, cycle: Cycle, nominations: Sequence[Nomination]) -> None:
         self._cycle = cycle
         self._nominations = nominations
-        self._own = {pod.uid: at for at, one in enumerate(nominations) for pod in one.pods}
+        self._own = {
+            pod.uid: at for at, nomination in enumerate(nominations) for pod in nomination.pods
+        }
         self._extra: dict[_Applied, _Extra] = {}
         self._extra_at = -1
         self._kept: list[Pod] = []
@@ -96,8 +98,8 @@ class NominationsSession(Session):
         own = self._own.get(pod.uid)
         applied = tuple(
             at
-            for at, one in enumerate(self._nominations)
-            if at != own and one.priority >= pod.priority
+            for at, nomination in enumerate(self._nominations)
+            if at != own and nomination.priority >= pod.priority
         )
         return applied or None
 
@@ -151,8 +153,8 @@ class NominationsSession(Session):
         """Return what will be used more than now; victims may be removed within the cycle."""
         cycle, row_of = self._cycle, self._cycle.table.row_of
         needed: dict[int, Counter[str]] = {}
-        for one in (self._nominations[at] for at in applied):
-            for assignment in one.assignments:
+        for nomination in (self._nominations[at] for at in applied):
+            for assignment in nomination.assignments:
                 row = row_of.get(assignment.node)
                 if row is not None and not cycle.is_charged(assignment.pod.uid):
                     needed.setdefault(row, Counter()).update(dict(assignment.pod.shape.requests))

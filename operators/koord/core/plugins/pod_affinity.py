@@ -109,8 +109,8 @@ class PodAffinityState:
 
     def selectors_of(self, profile: PodLabels) -> "Selected":
         """Return the registered selectors that select such a pod, in a fixed order."""
-        known = self._selectors.get(profile)
-        if known is None:
+        selected = self._selectors.get(profile)
+        if selected is None:
             self.steps.check()
             found = dict.fromkeys(self.selecting(self._registered, profile))
             own = len(found)
@@ -119,8 +119,8 @@ class PodAffinityState:
                 found |= dict.fromkeys(self.selecting(index, profile))
                 self.steps.take_for_others(index.count_candidates(profile))
             self.steps.take_for_others(8 * (len(found) - own))
-            known = self._selectors[profile] = Selected(sorted(found, key=_order_of))
-        return known
+            selected = self._selectors[profile] = Selected(sorted(found, key=_order_of))
+        return selected
 
     def domains(self, key: str) -> LabelDomains:
         domains = self._domains.get(key)
@@ -203,8 +203,8 @@ class PodAffinityState:
             self._weigh(TermKind.ANTI_AFFINITY, term, row, count)
         for term in constraints.affinity:
             self._weigh(TermKind.PREFERRED, term, row, count * HARD_WEIGHT)
-        for one in constraints.preferred:
-            self._weigh(TermKind.PREFERRED, one.term, row, count * one.weight)
+        for weighted_term in constraints.preferred:
+            self._weigh(TermKind.PREFERRED, weighted_term.term, row, count * weighted_term.weight)
 
     def _weigh(self, kind: TermKind, term: AffinityTerm, row: int, weight: int) -> None:
         weights = self._weights.get((kind, term))
@@ -231,12 +231,12 @@ def _order_of(pods: PodSelector) -> str:
 
 def selected_by(shape: PodShape) -> tuple[PodSelector, ...]:
     """Return the registered selectors that select pods of a shape."""
-    found = shape.asked(INTER_POD)
-    return found if isinstance(found, Selected) else ()
+    selected = shape.asked(INTER_POD)
+    return selected if isinstance(selected, Selected) else ()
 
 
 def _is_selected_by(shape: PodShape, pods: tuple[PodSelector, ...]) -> bool:
-    return all(one in selected_by(shape) for one in pods)
+    return all(pod in selected_by(shape) for pod in pods)
 
 
 def _counts_of(terms: AffinityTerms, kind: TermKind) -> TermCounts:

@@ -120,9 +120,15 @@ def _sum_weights(shape: PodShape, state: PodAffinityState, rows: Ints) -> Ints |
     if len(others) > _MANY:  # an array for each would take too much memory
         found = list(state.total_weights(TermKind.PREFERRED, shape).items())
     else:
-        found = [(one.topology_key, state.weight(TermKind.PREFERRED, one)) for one in others]
+        found = [(other.topology_key, state.weight(TermKind.PREFERRED, other)) for other in others]
     own = () if shape.constraints is None else shape.constraints.preferred
-    found += [(one.term.topology_key, one.weight * state.count((one.term.pods,))) for one in own]
+    found += [
+        (
+            weighted_term.term.topology_key,
+            weighted_term.weight * state.count((weighted_term.term.pods,)),
+        )
+        for weighted_term in own
+    ]
     state.steps.take(rows.size, 4 * len(found))
     for key, per_row in found:
         domains = state.domains(key)

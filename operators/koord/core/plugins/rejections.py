@@ -71,9 +71,9 @@ class Rejections(Plugin):
             self._count(pod, now if since else min(now, max(pod.started, pod.created)))
         self._noted.clear()
         ends = [
-            (one.until, node)
+            (backoff.until, node)
             for backoffs in self._backoffs.values()
-            for (_, node), one in backoffs.items()
+            for (_, node), backoff in backoffs.items()
         ]
         self._due = min((until for until, _ in ends if until > now), default=None)
         return {node for until, node in ends if since < until <= now}
@@ -92,7 +92,7 @@ class Rejections(Plugin):
     @override
     def remove_node(self, row: int, name: str) -> None:
         self._backoffs = {
-            namespace: {key: one for key, one in backoffs.items() if key[1] != name}
+            namespace: {key: backoff for key, backoff in backoffs.items() if key[1] != name}
             for namespace, backoffs in self._backoffs.items()
         }
 
@@ -100,9 +100,9 @@ class Rejections(Plugin):
     def open(self, cycle: Cycle) -> "RejectionsSession | None":
         avoided: dict[Subject, list[int]] = {}
         for namespace, backoffs in self._backoffs.items():
-            for (shape, node), one in backoffs.items():
+            for (shape, node), backoff in backoffs.items():
                 row = cycle.table.row_of.get(node)
-                if one.until > self.now and row is not None:
+                if backoff.until > self.now and row is not None:
                     avoided.setdefault((namespace, shape), []).append(row)
         return RejectionsSession(self, cycle.table, avoided) if avoided else None
 
@@ -156,11 +156,11 @@ class RejectionsSession(Session):
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
         subject = _asked(shape)
-        found = subject and self._plugin.find(subject, self._table.node_at(row).name)
-        if not found:
+        backoff = subject and self._plugin.find(subject, self._table.node_at(row).name)
+        if not backoff:
             return ""
-        seconds = int(found.until - self._plugin.now) + 1
-        return f"{plural(found.count, 'time')}, tried again in {seconds} s"
+        seconds = int(backoff.until - self._plugin.now) + 1
+        return f"{plural(backoff.count, 'time')}, tried again in {seconds} s"
 
 
 def _asked(shape: PodShape) -> Subject | None:

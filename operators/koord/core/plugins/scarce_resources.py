@@ -101,10 +101,10 @@ def score_by_classes(
     wanted = set(asked)
     count = np.zeros(has.shape[1], dtype=np.int64)
     used = np.zeros_like(count)
-    for one in scarce:
-        is_there = has[np.equal(classes, one)].any(axis=0)
+    for name in scarce:
+        is_there = has[np.equal(classes, name)].any(axis=0)
         count += is_there
-        if one in wanted:
+        if name in wanted:
             used += is_there
     scores: Ints = used * MAX_SCORE // np.maximum(count, 1)
     return np.where(count, scores, MAX_SCORE)

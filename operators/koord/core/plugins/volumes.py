@@ -134,11 +134,13 @@ class VolumeCache:
         maker = volume.provisioner
         if not maker or self.made_by[maker] > 1:
             return frozenset()
-        classes = (name for name, one in self.classes.items() if one.provisioner == maker)
+        classes = (name for name, class_ in self.classes.items() if class_.provisioner == maker)
         return frozenset(key for name in classes for key in self._claims_of.get(("", name), ()))
 
     def claims_in(self, storage_class: str) -> frozenset[str]:
-        found = (one.key for one in self.claims.values() if one.storage_class == storage_class)
+        found = (
+            claim.key for claim in self.claims.values() if claim.storage_class == storage_class
+        )
         return frozenset(found)
 
     def use(self, claims: tuple[ClaimUse, ...], count: int) -> None:
@@ -348,8 +350,8 @@ class VolumesSession(Session):
 
 def constraints_of(shape: PodShape) -> VolumeConstraints | None:
     """Return the volume constraints that the session added to a shape."""
-    found = shape.asked(Volumes.name)
-    return found if isinstance(found, VolumeConstraints) else None
+    volume_constraints = shape.asked(Volumes.name)
+    return volume_constraints if isinstance(volume_constraints, VolumeConstraints) else None
 
 
 def is_in_zones(zones: tuple[tuple[str, tuple[str, ...]], ...], labels: LabelColumns) -> Mask:

@@ -108,8 +108,8 @@ def moment_of(state: ClusterState, gangs: Iterable[str], moment: Moment) -> Mome
     if not moment.min_runtime:
         return moment
     pod_groups = (state.gangs.pod_group(gang) for gang in gangs)
-    known = (one for one in pod_groups if one is not None)
-    losses = (count_losses(one.history, moment.now, one.key) for one in known)
+    known = (pod_group for pod_group in pod_groups if pod_group is not None)
+    losses = (count_losses(pod_group.history, moment.now, pod_group.key) for pod_group in known)
     return replace(moment, min_runtime=moment.min_runtime * 2 ** max(losses, default=0))
 
 
@@ -122,7 +122,7 @@ class _Finder:
     def __init__(self, state: ClusterState, unit: Unit, exempt: Exempt) -> None:
         self._state = state
         self._limit = min((pod.priority for pod in unit.pods), default=0)
-        self._own = frozenset(one.gang for one in unit.demands) | {unit.key}
+        self._own = frozenset(demand.gang for demand in unit.demands) | {unit.key}
         self._moment = exempt.moment
         self._patience = exempt.patience
         self._exempt = exempt
@@ -228,8 +228,13 @@ class _Finder:
         if not most or self._limit >= SYSTEM_CRITICAL:
             return None
         pod_groups = (gangs.pod_group(gang) for gang in group.gangs)
-        now, known = self._moment.now, (one for one in pod_groups if one is not None)
-        is_often = any(count_preemptions(one.history, now, one.key) >= most for one in known)
+        now, known = (
+            self._moment.now,
+            (pod_group for pod_group in pod_groups if pod_group is not None),
+        )
+        is_often = any(
+            count_preemptions(pod_group.history, now, pod_group.key) >= most for pod_group in known
+        )
         return Protection.OFTEN if is_often else None
 
     def _may_end(self, members: Sequence[Pod], whys: dict[str, Protection | None]) -> bool:

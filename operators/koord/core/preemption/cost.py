@@ -39,15 +39,15 @@ class Costs:
 
     def of(self, victims: Collection[VictimUnit]) -> Cost:
         """Return the cost of a set of victims."""
-        pods = {pod.uid: pod for one in victims for pod in one.pods}.values()
+        pods = {pod.uid: pod for victim in victims for pod in victim.pods}.values()
         return Cost(
             violations=self.count_violations(pods),
-            gangs=sum(one.gangs for one in victims),
-            priority=max((one.priority for one in victims), default=0),
-            doubts=sum(one.doubts for one in victims),
-            work=sum(one.work for one in victims),
+            gangs=sum(victim.gangs for victim in victims),
+            priority=max((victim.priority for victim in victims), default=0),
+            doubts=sum(victim.doubts for victim in victims),
+            work=sum(victim.work for victim in victims),
             pods=len(pods),
-            jobs=len({one.group or one.key for one in victims}),
+            jobs=len({victim.group or victim.key for victim in victims}),
             nodes=len({pod.planned_node for pod in pods}),
         )
 
@@ -56,7 +56,7 @@ class Costs:
         violations = cost.violations
         if self._budgets:
             violations = self.count_violations(
-                [pod for one in (*victims, more) for pod in one.pods]
+                [pod for victim_unit in (*victims, more) for pod in victim_unit.pods]
             )
         job = more.group or more.key
         return Cost(
@@ -66,7 +66,7 @@ class Costs:
             cost.doubts + more.doubts,
             cost.work + more.work,
             cost.pods + len(more.pods),
-            cost.jobs + all((one.group or one.key) != job for one in victims),
+            cost.jobs + all((victim.group or victim.key) != job for victim in victims),
             nodes=0,
         )
 

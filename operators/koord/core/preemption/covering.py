@@ -44,9 +44,9 @@ def find_cover(problem: Problem, pool: Sequence[int], rows: Mask | None = None) 
         chosen = choose_cover(problem, pool, rows, extra)
         if chosen is None or chosen == before:
             return None
-        found = problem.solve_with([problem.units[at] for at in chosen])
-        if found is not None or problem.trials.is_over:
-            return found
+        solution = problem.solve_with([problem.units[at] for at in chosen])
+        if solution is not None or problem.trials.is_over:
+            return solution
         extra, before = 2 * extra + 1, chosen  # bounds were too high: make more room
 
 
@@ -83,7 +83,7 @@ class _Cover:
         chosen: set[int] = set()
         freed = self._room.nothing()
         spent: Counter[Key] = Counter()
-        for want in sorted(self._room.wants, key=lambda one: one.amounts, reverse=True):
+        for want in sorted(self._room.wants, key=lambda want: want.amounts, reverse=True):
             need = want.count + extra - self._sum(want, freed)
             need = self._add_gangs(want, need, chosen, freed)
             if need > 0:
@@ -180,11 +180,11 @@ class _Cover:
     def _make(self, going: Sequence[int], gain: int) -> _Bundle:
         prices = [self._problem.prices[at] for at in going]
         price = (
-            sum(one.violations for one in prices),
-            sum(one.doubts for one in prices) * _SHARES // gain,
-            sum(one.work for one in prices) * _SHARES // gain,
+            sum(price.violations for price in prices),
+            sum(price.doubts for price in prices) * _SHARES // gain,
+            sum(price.work for price in prices) * _SHARES // gain,
             len(going) * _SHARES // gain,
-            max(one.priority for one in prices),
+            max(price.priority for price in prices),
         )
         return _Bundle(tuple(going), gain, price)
 

@@ -25,8 +25,8 @@ ANYWHERE: Final = Region()
 
 def find_regions(state: ClusterState, unit: Unit) -> list[Region]:
     """Return the domains of the lowest layer that all members must share, by path."""
-    constraints = {one.constraint for one in unit.demands}
-    if len(constraints) != 1 or any(one.sub_groups is not None for one in unit.demands):
+    constraints = {demand.constraint for demand in unit.demands}
+    if len(constraints) != 1 or any(demand.sub_groups is not None for demand in unit.demands):
         return [ANYWHERE]
     (constraint,) = constraints
     if constraint is None:
@@ -41,8 +41,10 @@ def find_regions(state: ClusterState, unit: Unit) -> list[Region]:
     found = _split(tree, layer, len(state.table.nodes))
     placed = _rows_of_members(state, unit)
     if placed:
-        found = [one for one in found if one.rows is not None and one.rows[placed].all()]
-    return sorted(found, key=lambda one: one.path) or [ANYWHERE]
+        found = [
+            region for region in found if region.rows is not None and region.rows[placed].all()
+        ]
+    return sorted(found, key=lambda region: region.path) or [ANYWHERE]
 
 
 def _split(tree: TopologyTree, layer: int, count: int) -> list[Region]:
@@ -56,7 +58,7 @@ def _split(tree: TopologyTree, layer: int, count: int) -> list[Region]:
 
 def _rows_of_members(state: ClusterState, unit: Unit) -> list[int]:
     """Return the rows of members on nodes, with which the others must share a domain."""
-    gangs = {gang for one in unit.demands for gang in one.placed_with}
+    gangs = {gang for demand in unit.demands for gang in demand.placed_with}
     nodes = {
         pod.planned_node
         for gang in gangs

@@ -34,14 +34,16 @@ def empty_rows(problem: Problem) -> Solution | None:
     if len(problem.room.wants) != 1:
         return None
     (want,) = problem.room.wants
-    offers = sorted(_empty_each(problem, want), key=lambda one: one.price)
+    offers = sorted(_empty_each(problem, want), key=lambda empty_row: empty_row.price)
     need, tried = want.count, 0
     while tried < len(offers) and not problem.trials.is_over:
         chosen = _take(offers, need)
         if len(chosen) > tried:
-            found = problem.solve_with([unit for one in chosen for unit in one.units])
-            if found is not None:
-                return found
+            solution = problem.solve_with(
+                [unit for empty_row in chosen for unit in empty_row.units]
+            )
+            if solution is not None:
+                return solution
         tried, need = max(tried, len(chosen)), 2 * need
     return None
 
@@ -53,13 +55,17 @@ def grow(problem: Problem) -> Solution | None:
     """
     shares = problem.guarantees.shares_quota
     units = problem.units
-    for order in (units, sorted(units, key=lambda one: not shares(one)), units[::-1]):
+    for order in (
+        units,
+        sorted(units, key=lambda victim_unit: not shares(victim_unit)),
+        units[::-1],
+    ):
         going = _find_legal(problem, order)
         count = 1
         while not problem.trials.is_over:
-            found = problem.solve_with(going[:count])
-            if found is not None:
-                return found
+            solution = problem.solve_with(going[:count])
+            if solution is not None:
+                return solution
             if count >= len(going):
                 break
             count = min(2 * count, len(going))
@@ -72,22 +78,22 @@ def _find_legal(problem: Problem, units: Sequence[VictimUnit]) -> list[VictimUni
     whole: set[str] = set()
     parts: set[str] = set()
     going: list[VictimUnit] = []
-    for one in units:
-        if one.group in whole or (one.gangs and one.group in parts):
+    for unit in units:
+        if unit.group in whole or (unit.gangs and unit.group in parts):
             continue
-        charges = problem.guarantees.charges_of(one)
+        charges = problem.guarantees.charges_of(unit)
         more = {key: spent[key] + amount for key, amount in charges.items()}
         if problem.guarantees.covers(more):
             spent.update(charges)
-            going.append(one)
-            if one.group:
-                (whole if one.gangs else parts).add(one.group)
+            going.append(unit)
+            if unit.group:
+                (whole if unit.gangs else parts).add(unit.group)
     return going
 
 
 def _take(offers: Sequence[_EmptyRow], need: int) -> Sequence[_EmptyRow]:
-    for at, one in enumerate(offers, start=1):
-        need -= one.gain
+    for at, offer in enumerate(offers, start=1):
+        need -= offer.gain
         if need <= 0:
             return offers[:at]
     return offers
@@ -114,10 +120,10 @@ def _empty_each(problem: Problem, want: Want) -> Iterator[_EmptyRow]:
         if gain > 0:
             prices = [problem.prices[at] for at in units]
             price = (
-                sum(one.violations for one in prices),
-                max(one.priority for one in prices),
-                sum(one.doubts for one in prices) * _SHARES // gain,
-                sum(one.work for one in prices) * _SHARES // gain,
+                sum(price.violations for price in prices),
+                max(price.priority for price in prices),
+                sum(price.doubts for price in prices) * _SHARES // gain,
+                sum(price.work for price in prices) * _SHARES // gain,
                 len(units) * _SHARES // gain,
             )
             yield _EmptyRow(victims, gain, price)

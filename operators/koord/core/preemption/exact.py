@@ -19,17 +19,17 @@ SET_STEPS: Final = 40
 """Array operations that take as long as one set."""
 
 
-def find_cheapest(problem: Problem, known: Solution | None) -> tuple[Solution | None, bool]:
+def find_cheapest(problem: Problem, solution: Solution | None) -> tuple[Solution | None, bool]:
     """Return the cheapest solution, ``known`` if none is cheaper, and whether that is proven."""
     if len(problem.units) > MOST_UNITS:
-        return known, False
-    return _Exact(problem, known).run()
+        return solution, False
+    return _Exact(problem, solution).run()
 
 
 class _Exact:
-    def __init__(self, problem: Problem, known: Solution | None) -> None:
+    def __init__(self, problem: Problem, solution: Solution | None) -> None:
         self._problem = problem
-        self._known = known
+        self._known = solution
         self._units = problem.units
         self._twins = _find_twins(problem)
         room = problem.room
@@ -51,9 +51,9 @@ class _Exact:
             victims = [self._units[at] for at in chosen]
             freed = self._freed(chosen)
             if chosen and problem.room.is_enough(freed) and problem.trials.fits(victims):
-                found = problem.solve_with(victims)
+                solution = problem.solve_with(victims)
                 # A part of it would cost less, and would have come before.
-                return None if found is None else replace(found, is_minimal=True), True
+                return None if solution is None else replace(solution, is_minimal=True), True
             for more, at in self._extend(cost, chosen, victims, freed):
                 heapq.heappush(heap, (more, (*chosen, at)))
         return self._known, True
@@ -88,8 +88,8 @@ def _find_twins(problem: Problem) -> list[int | None]:
     """Return, per unit, the one before it that is equal in everything that decides."""
     last: dict[Hashable, int] = {}
     twins: list[int | None] = []
-    for at, one in enumerate(problem.units):
-        kind = _kind_of(problem, one)
+    for at, unit in enumerate(problem.units):
+        kind = _kind_of(problem, unit)
         twins.append(None if kind is None else last.get(kind))
         if kind is not None:
             last[kind] = at

@@ -45,8 +45,8 @@ class Guarantees:
         if not self.is_on:
             return not self._spares_default or not any(map(self._is_default, units))
         lost: Counter[Key] = Counter()
-        for one in units:
-            lost.update(self.charges_of(one))
+        for unit in units:
+            lost.update(self.charges_of(unit))
         return self.covers(lost)
 
     def covers(self, lost: Charges) -> bool:
@@ -56,13 +56,13 @@ class Guarantees:
     def explain(self, units: Iterable[VictimUnit]) -> tuple[GuaranteeKept, ...]:
         """Return which quotas keep units that may not go even alone, those of most pods first."""
         kept: dict[Key, list[VictimUnit]] = {}
-        for one in units:
-            charges = sorted(self.charges_of(one).items())
+        for unit in units:
+            charges = sorted(self.charges_of(unit).items())
             short = (key for key, amount in charges if amount > self._spare_of(key))
             if (key := next(short, None)) is not None:
-                kept.setdefault(key, []).append(one)
+                kept.setdefault(key, []).append(unit)
         found = [self._make_kept(key, some) for key, some in sorted(kept.items())]
-        return tuple(sorted(found, key=lambda one: -one.pods)[:MOST_TOLD])
+        return tuple(sorted(found, key=lambda guarantee_kept: -guarantee_kept.pods)[:MOST_TOLD])
 
     def _make_kept(self, key: Key, units: Sequence[VictimUnit]) -> GuaranteeKept:
         (quota, resource), ledger = key, self._ledger
@@ -72,8 +72,8 @@ class Guarantees:
             resource=resource,
             used=used,
             guaranteed=used - self._spare_of(key),
-            least=min(self.charges_of(one)[key] for one in units),
-            pods=len({pod.uid for one in units for pod in one.pods}),
+            least=min(self.charges_of(unit)[key] for unit in units),
+            pods=len({pod.uid for unit in units for pod in unit.pods}),
         )
 
     def shares_quota(self, unit: VictimUnit) -> bool:

@@ -37,12 +37,12 @@ class Problem:
     """What each unit costs by itself."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prices", [self.costs.price_of(one) for one in self.units])
+        object.__setattr__(self, "prices", [self.costs.price_of(unit) for unit in self.units])
 
     def is_legal(self, victims: Collection[VictimUnit]) -> bool:
         """Whether the units may go together: guarantees are kept, and no unit is there twice."""
-        whole = {one.group for one in victims if one.gangs}
-        is_twice = whole and any(one.group in whole and not one.gangs for one in victims)
+        whole = {victim.group for victim in victims if victim.gangs}
+        is_twice = whole and any(victim.group in whole and not victim.gangs for victim in victims)
         return not is_twice and self.guarantees.allows(victims)
 
     def solve_with(self, victims: Sequence[VictimUnit]) -> Solution | None:

@@ -44,7 +44,7 @@ def fits(
         cycle.remove(gone)
         units = (*tuple(ahead)[:_MOST_AHEAD], unit)
         placed = plan(cycle, units, Scoring()).placements
-        return any(one.unit == unit.key for one in placed)
+        return any(placement.unit == unit.key for placement in placed)
 
 
 def breaks_gangs(gangs: GangCache, victims: Collection[Pod]) -> bool:
@@ -109,8 +109,8 @@ def find_nominations(state: ClusterState, now: float = 0.0) -> list[Nomination]:
             nominees.setdefault(key, []).append(Assignment(pod, pod.nominated.node))
 
     def begun(assignments: Iterable[Assignment]) -> float:
-        found = (one.pod.nominated for one in assignments)
-        return min((one.since for one in found if one is not None), default=0.0)
+        found = (assignment.pod.nominated for assignment in assignments)
+        return min((nominated.since for nominated in found if nominated is not None), default=0.0)
 
     victims: dict[str, list[Pod]] = {}
     for uid in sorted(state.preempted):
@@ -158,14 +158,14 @@ def write_considered(preemption: Preemption) -> str:
     if not preemption.alternatives:
         return ""
     first = preemption.alternatives[0]
-    names = named([one.name for one in first.victims])
+    names = named([victim.name for victim in first.victims])
     return f" Also considered: {names}, which would have cost more."
 
 
 def write_victims(victims: Iterable[VictimUnit]) -> str:
     """Return the names of victims, gangs first."""
-    units = sorted(victims, key=lambda one: (not one.gangs, one.name))
-    return named([one.name for one in units])
+    units = sorted(victims, key=lambda victim_unit: (not victim_unit.gangs, victim_unit.name))
+    return named([unit.name for unit in units])
 
 
 @dataclass(frozen=True, slots=True)

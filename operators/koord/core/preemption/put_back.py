@@ -23,12 +23,12 @@ def put_back(problem: Problem, solution: Solution) -> Solution:
 class _Minimizer:
     def __init__(self, problem: Problem, solution: Solution) -> None:
         self._problem = problem
-        self._position = {one.key: at for at, one in enumerate(problem.units)}
+        self._position = {unit.key: at for at, unit in enumerate(problem.units)}
         self._best = solution
 
     def run(self) -> Solution:
         bounds = self._bounds()
-        if not all(bounds.is_needed(self._position[one.key]) for one in self._best.victims):
+        if not all(bounds.is_needed(self._position[victim.key]) for victim in self._best.victims):
             self._try(self._fit_beside())
             bounds = self._bounds()
         is_changed, is_complete = True, True
@@ -38,28 +38,28 @@ class _Minimizer:
         return replace(self._best, is_minimal=is_complete)
 
     def _bounds(self) -> "_Needed":
-        return _Needed(self._problem, [self._position[one.key] for one in self._best.victims])
+        return _Needed(self._problem, [self._position[victim.key] for victim in self._best.victims])
 
     def _pass(self, bounds: "_Needed") -> tuple[bool, bool]:
         """Try to spare each unit; return whether one was, and whether all were tried."""
         is_changed = False
-        for one in self._dearest_first():
-            if bounds.is_needed(self._position[one.key]):
+        for victim_unit in self._dearest_first():
+            if bounds.is_needed(self._position[victim_unit.key]):
                 continue
             if self._problem.trials.is_over:
                 return is_changed, False
-            if self._try([other for other in self._best.victims if other is not one]):
-                bounds.spare(self._position[one.key])
+            if self._try([other for other in self._best.victims if other is not victim_unit]):
+                bounds.spare(self._position[victim_unit.key])
                 is_changed = True
         return is_changed, True
 
     def _try(self, victims: Sequence[VictimUnit]) -> bool:
         if len(victims) == len(self._best.victims):
             return False
-        found = self._problem.solve_with(victims)
-        if found is not None:
-            self._best = found
-        return found is not None
+        solution = self._problem.solve_with(victims)
+        if solution is not None:
+            self._best = solution
+        return solution is not None
 
     def _fit_beside(self) -> list[VictimUnit]:
         """Return the units that do not fit beside the pods that took their room."""
@@ -67,7 +67,7 @@ class _Minimizer:
         cycle, left = problem.trials.cycle, list[VictimUnit]()
         mark = cycle.checkpoint()
         unit = problem.trials.unit
-        removed = {one.key: cycle.remove(one.pods) for one in victims}
+        removed = {victim.key: cycle.remove(victim.pods) for victim in victims}
         placement = problem.trials.place(())
         if isinstance(placement, Placement):
             if unit.required == len(unit.pods):
@@ -75,11 +75,11 @@ class _Minimizer:
             else:
                 left = list(victims)
         cycle.rollback(mark)
-        keep = {one.key for one in left}
-        return [one for one in victims if one.key in keep]
+        keep = {victim_unit.key for victim_unit in left}
+        return [victim for victim in victims if victim.key in keep]
 
     def _dearest_first(self) -> list[VictimUnit]:
-        return sorted(self._best.victims, key=lambda one: -self._position[one.key])
+        return sorted(self._best.victims, key=lambda victim_unit: -self._position[victim_unit.key])
 
 
 class _Needed:
@@ -88,7 +88,7 @@ class _Needed:
     def __init__(self, problem: Problem, victims: Sequence[int]) -> None:
         self._room = problem.room
         self._freed = self._room.freed(victims)
-        self._totals = [self._room.sum(one, self._freed) for one in self._room.wants]
+        self._totals = [self._room.sum(want, self._freed) for want in self._room.wants]
         self._known: dict[tuple[Load, ...], tuple[int, ...]] = {}
 
     def is_needed(self, unit: int) -> bool:

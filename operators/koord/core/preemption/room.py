@@ -46,14 +46,16 @@ class Room:
     def __init__(self, cycle: Cycle, unit: Unit, units: Sequence[VictimUnit]) -> None:
         counts = _count_shapes(cycle, unit)
         vectors = {shape: cycle.vector(shape) for shape in counts}
-        columns: Final = sorted({one for vector in vectors.values() for one in vector.columns})
+        columns: Final = sorted(
+            {column for vector in vectors.values() for column in vector.columns}
+        )
         at = {column: position for position, column in enumerate(columns)}
         self.wants = [
             _make_want(cycle, shape, count, like, at) for shape, (count, like) in counts.items()
         ]
         self.free: Ints = (cycle.table.allocatable - cycle.used)[columns]
         known: dict[PodShape, tuple[int, ...]] = {}
-        self._take([tuple(_loads_of(cycle, one.pods, at, known)) for one in units])
+        self._take([tuple(_loads_of(cycle, unit.pods, at, known)) for unit in units])
 
     def only(self, units: Sequence[int]) -> "Room":
         """Return the room with some units alone, in this order."""
@@ -65,7 +67,7 @@ class Room:
 
     def _take(self, loads: Sequence[tuple[Load, ...]]) -> None:
         self.loads = loads
-        flat = [(n, row, amounts) for n, one in enumerate(loads) for row, amounts in one]
+        flat = [(n, row, amounts) for n, load in enumerate(loads) for row, amounts in load]
         self._unit_of = np.array([n for n, _, _ in flat], dtype=np.int64)
         self._row_of = np.array([row for _, row, _ in flat], dtype=np.int64)
         amounts = np.array([one for _, _, one in flat], dtype=np.int64)
@@ -102,7 +104,7 @@ class Room:
 
     def is_enough(self, freed: Ints, rows: Mask | None = None) -> bool:
         """Whether the unit may fit, on some rows only, if these amounts were freed."""
-        return all(self.sum(one, freed, rows) >= one.count for one in self.wants)
+        return all(self.sum(want, freed, rows) >= want.count for want in self.wants)
 
     def sum(self, want: Want, freed: Ints, rows: Mask | None = None) -> int:
         """Return at most how many such pods fit on some rows together."""
@@ -113,9 +115,9 @@ class Room:
         """Return the rows that may take more pods of the unit if these amounts were freed."""
         useful = np.zeros(self.free.shape[1], dtype=bool)
         nothing = self.nothing()
-        for one in self.wants:
-            least = self.copies(one, nothing) if one.is_plain else 0
-            useful |= self.copies(one, freed) > least
+        for want in self.wants:
+            least = self.copies(want, nothing) if want.is_plain else 0
+            useful |= self.copies(want, freed) > least
         return useful
 
 

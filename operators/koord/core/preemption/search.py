@@ -162,11 +162,11 @@ class _Search:
             return self._wait_for(without)
         if not without.is_capacity and not isinstance(without, MultipleNotMet):
             return NotAQuestionOfRoom(without)
-        found = self._find()
-        return self._explain_hanging(found) if isinstance(found, Reason) else found
+        reason = self._find()
+        return self._explain_hanging(reason) if isinstance(reason, Reason) else reason
 
     def _wait_for(self, placement: Placement) -> WaitsForTermination:
-        nodes = {one.node for one in placement.assignments}
+        nodes = {assignment.node for assignment in placement.assignments}
         every = self._candidates.terminating
         pods = [pod for pod in every if pod.planned_node in nodes] or every
         until = min(map(self._candidates.patience.leaves_by, pods))
@@ -175,14 +175,14 @@ class _Search:
     def _find(self) -> Preemption | Reason:
         """Choose victims, if possible without pods that hang as others did for this unit."""
         guarantees = self._make_guarantees()
-        allowed = [one for one in self._candidates.units if guarantees.allows((one,))]
+        allowed = [unit for unit in self._candidates.units if guarantees.allows((unit,))]
         if not allowed:
             return self._explain_nobody()
-        trusted = [one for one in allowed if not self._is_suspect(one)]
+        trusted = [victim_unit for victim_unit in allowed if not self._is_suspect(victim_unit)]
         if trusted and len(trusted) < len(allowed):
-            found = self._choose(trusted, guarantees)
-            if isinstance(found, Preemption):
-                return found
+            preemption = self._choose(trusted, guarantees)
+            if isinstance(preemption, Preemption):
+                return preemption
         return self._choose(allowed, guarantees)
 
     def _is_suspect(self, unit: VictimUnit) -> bool:
@@ -194,19 +194,19 @@ class _Search:
         if problem is None:
             return self._explain_not_helpful(allowed)
         solutions = self._find_quickly(problem)
-        best = min(solutions, key=lambda one: one.cost, default=None)
+        best = min(solutions, key=lambda solution: solution.cost, default=None)
         best, is_cheapest = find_cheapest(problem, best)
         if best is None:
             return self._explain_not_helpful(allowed)
-        others = [one for one in solutions if one.cost > best.cost]
-        others.sort(key=lambda one: one.cost)
+        others = [solution for solution in solutions if solution.cost > best.cost]
+        others.sort(key=lambda solution: solution.cost)
         return Preemption(
             self._unit.key,
             best.victims,
             best.placement,
             best.cost,
             Certificate(best.is_minimal, is_cheapest, self._trials.cycle.steps.taken),
-            tuple(Alternative(one.victims, one.cost) for one in others[:MOST_ALTERNATIVES]),
+            tuple(Alternative(other.victims, other.cost) for other in others[:MOST_ALTERNATIVES]),
         )
 
     def _make_problem(self, units: Sequence[VictimUnit], guarantees: Guarantees) -> Problem | None:
@@ -230,12 +230,12 @@ class _Search:
     def _find_quickly(self, problem: Problem) -> list[Solution]:
         """Return minimal solutions, one per region that is worth it."""
         found: list[Solution] = []
-        for one in _in_order(problem, find_regions(self._state, self._unit)):
-            best = min((known.cost for known in found), default=None)
-            if len(found) > 1 and best is not None and one.cost >= best:
+        for offer in _in_order(problem, find_regions(self._state, self._unit)):
+            best = min((solution.cost for solution in found), default=None)
+            if len(found) > 1 and best is not None and offer.cost >= best:
                 return found
-            for pool in one.pools:
-                solution = find_cover(problem, pool, one.region.rows)
+            for pool in offer.pools:
+                solution = find_cover(problem, pool, offer.region.rows)
                 if solution is not None:
                     found.append(put_back(problem, solution))
                     break
@@ -273,10 +273,10 @@ class _Search:
     def _explain_not_helpful(self, units: Sequence[VictimUnit]) -> Reason:
         if self._trials.is_over:
             return SearchTooExpensive(len(units), self._trials.cycle.steps.taken)
-        found = self._trials.plan(units)
-        if isinstance(found, Placement):
+        reason = self._trials.plan(units)
+        if isinstance(reason, Placement):
             return self._explain_nobody()  # not all of them may go together
-        return PreemptionNotHelpful(len(pods_of(units)), found, self._candidates.protected)
+        return PreemptionNotHelpful(len(pods_of(units)), reason, self._candidates.protected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,12 +303,12 @@ def _in_order(problem: Problem, regions: Sequence[Region]) -> list[_Offer]:
             cover = choose_cover(problem, pools[0], region.rows)
         if cover is not None:
             cost = problem.costs.of([problem.units[one] for one in cover])
-            size = sum(room.sum(one, emptied, region.rows) for one in room.wants)
+            size = sum(room.sum(want, emptied, region.rows) for want in room.wants)
             offers.append(_Offer(region, pools, cost, (size, at)))
-    return sorted(offers, key=lambda one: (one.cost, one.tie))
+    return sorted(offers, key=lambda offer: (offer.cost, offer.tie))
 
 
 def _depends_on_rows_alone(unit: Unit, units: Sequence[VictimUnit]) -> bool:
     """Whether evicting a pod makes room on its own node alone."""
-    pods = itertools.chain(unit.pods, *(one.pods for one in units))
+    pods = itertools.chain(unit.pods, *(unit.pods for unit in units))
     return all(pod.shape.constraints is None and not pod.claims for pod in pods)

@@ -22,7 +22,7 @@ REMOVAL_STEPS: Final = 10
 
 def pods_of(victims: Iterable[VictimUnit]) -> dict[str, Pod]:
     """Return all pods of some units by uid."""
-    return {pod.uid: pod for one in victims for pod in one.pods}
+    return {pod.uid: pod for victim in victims for pod in victim.pods}
 
 
 class Trials:
@@ -51,7 +51,7 @@ class Trials:
 
     def plan(self, victims: Collection[VictimUnit]) -> Placement | Reason:
         """Return where the pods go without these units, or why they do not fit."""
-        key = frozenset(one.key for one in victims)
+        key = frozenset(victim.key for victim in victims)
         known = self._known.get(key)
         if known is None:
             mark = self.cycle.checkpoint()

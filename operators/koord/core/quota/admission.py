@@ -124,10 +124,11 @@ def check_limit(
     beyond = Balance(most, account.used, request).excess()
     if any(account.capacity is None or account.capacity.get(key, 0) > 0 for key in beyond):
         named = (
-            replace(one, max=most[one.resource])
-            if one.resource in beyond and one.limit < most[one.resource]
-            else one
-            for one in numbers[0]
+            replace(quota_shortage, max=most[quota_shortage.resource])
+            if quota_shortage.resource in beyond
+            and quota_shortage.limit < most[quota_shortage.resource]
+            else quota_shortage
+            for quota_shortage in numbers[0]
         )
         return InsufficientMax(topo, tuple(named), *numbers[1:])
     return InsufficientEntitlement(topo, *numbers)
@@ -210,9 +211,10 @@ def has_more_room(refusal: QuotaExceeded, ledger: Ledger) -> bool:
     if isinstance(refusal, NonPreemptibleOverMin):
         limit, used = account.spec.min, account.non_preemptible_used
     return any(
-        one.resource not in limit
-        or limit[one.resource] - used.get(one.resource, 0) > one.limit - one.used
-        for one in refusal.shortages
+        shortage.resource not in limit
+        or limit[shortage.resource] - used.get(shortage.resource, 0)
+        > shortage.limit - shortage.used
+        for shortage in refusal.shortages
     )
 
 
@@ -235,7 +237,7 @@ def find_submission_refusals(
 ) -> dict[str, SubmissionExceeded]:
     refusals: dict[str, SubmissionExceeded] = {}
     taken: Mapping[str, int] = {}
-    for pod in sorted(pods, key=lambda one: one.order):
+    for pod in sorted(pods, key=lambda submitted: submitted.order):
         refusal = None if pod.is_used else check_submission(spec, taken, pod.request)
         if refusal is None:
             taken = add_up((taken, pod.request))

@@ -165,16 +165,16 @@ class QuotaCache:
         return self._find(self.claim_of(pod)).refusal
 
     def _find(self, claim: Claim) -> Binding:
-        found = self._found.get(claim)
-        if found is None:
-            found = self._found[claim] = self._resolve(claim)
-        return found
+        binding = self._found.get(claim)
+        if binding is None:
+            binding = self._found[claim] = self._resolve(claim)
+        return binding
 
     def _resolve(self, claim: Claim) -> Binding:
         book = self.catalog
-        found = find_quota(claim, book.registry, self.rules, book.inactive) or OUTSIDE
-        self.has_refusals |= found.refusal is not None
-        return found
+        binding = find_quota(claim, book.registry, self.rules, book.inactive) or OUTSIDE
+        self.has_refusals |= binding.refusal is not None
+        return binding
 
     def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
         """Return where pods may go, of each tree that is confined to some nodes."""
@@ -240,7 +240,7 @@ class QuotaCache:
         self, gangs: Iterable[str], book: "GangCache", is_complete: Callable[[str], bool]
     ) -> None:
         """Recount the pods of gangs; only complete gangs have demand."""
-        touched = sorted({one for gang in gangs for one in book.group(gang).gangs})
+        touched = sorted({name for gang in gangs for name in book.group(gang).gangs})
         for gang in touched:
             members = book.members(gang)
             for uid in self._members.pop(gang, set()) - members.keys():
@@ -283,8 +283,8 @@ class QuotaCache:
             use = self.usage.get(uid)
             if use is not None and use.quota in pods and self.refusal_of(pod) is None:
                 request = count_devices(dict(self.requests_of(pod)), self.rules)
-                one = Submitted(uid, request, pod.created, is_used=use.is_used)
-                pods[use.quota].append(one)
+                submitted = Submitted(uid, request, pod.created, is_used=use.is_used)
+                pods[use.quota].append(submitted)
         before, self.submission_refusals = self.submission_refusals, {}
         for name, (spec, _) in limited.items():
             self.submission_refusals |= find_submission_refusals(spec, pods[name])
@@ -357,7 +357,7 @@ class QuotaCache:
             return []
         for tree_id in trees:
             self._solve_tree(tree_id, totals.get(tree_id, {}), before.get(tree_id))
-        if any(before.get(tree_id) is not one for tree_id, one in self.solutions.items()):
+        if any(before.get(tree_id) is not solution for tree_id, solution in self.solutions.items()):
             self._solved += 1
         return list(self.solutions.values())
 
@@ -366,9 +366,9 @@ class QuotaCache:
         specs = self.catalog.registry.specs
         others = [one for name, one in self.usage.usage().items() if name not in specs]
         return Usage(
-            submitted=add_up(one.submitted for one in others),
-            demand=add_up(one.demand for one in others),
-            used=add_up(one.used for one in others),
+            submitted=add_up(other.submitted for other in others),
+            demand=add_up(other.demand for other in others),
+            used=add_up(other.used for other in others),
         )
 
     def failure_of(self, name: QuotaName) -> Exception | None:

@@ -179,7 +179,7 @@ class QuotaCatalog:
     def tree(self, tree_id: TreeId) -> QuotaTree:
         tree = self._trees.get(tree_id)
         if tree is None:
-            specs = [one for one in self.registry.specs.values() if one.tree_id == tree_id]
+            specs = [spec for spec in self.registry.specs.values() if spec.tree_id == tree_id]
             tree = self._trees[tree_id] = make_tree(specs)
         return tree
 

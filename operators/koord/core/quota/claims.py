@@ -151,7 +151,9 @@ class QuotaClaim(Remark):
         if self.used + self.asked > self.guaranteed:
             amount = self._write(self.entitled)
             own = f"Quota {self.quota} is entitled to {amount} {self.resource} and uses {uses}."
-        others = [one.text().format(self._write(one.over)) for one in self.borrowers[:3]]
+        others = [
+            borrower.text().format(self._write(borrower.over)) for borrower in self.borrowers[:3]
+        ]
         others += [f"{tell_hanging(self.hanging)}."] if self.hanging else []
         return cut(" ".join(filter(None, (own, *others, self._tell_reclaim()))), 512)
 
@@ -160,7 +162,7 @@ class QuotaClaim(Remark):
             return ("Wait until the evicted pods are gone.",)
         if self.protected:
             return ("Wait: then they are evicted whatever their budgets say.",)
-        users = [user for one in self.borrowers for user in one.users]
+        users = [user for borrower in self.borrowers for user in borrower.users]
         ends = f"ave {named(users, 2)} end or shrink." if users else ""
         if self._keeps_all():
             return (f"H{ends}",) if ends else ()
@@ -183,7 +185,7 @@ class QuotaClaim(Remark):
             return f"PodDisruptionBudgets protect {pods} from reclaim{until} ({names})."
         if self._keeps_all():
             largest = self.borrowers[0].reach
-            is_none = not any(one.reach.movable for one in self.borrowers)
+            is_none = not any(borrower.reach.movable for borrower in self.borrowers)
             return largest.text(self.resource) if is_none else _NO_ROOM
         return tell_reclaim(self.after, self.due_in) if self.is_known else ""
 
@@ -191,7 +193,9 @@ class QuotaClaim(Remark):
         """Whether reclaim, if it is on, is of no use to the unit."""
         if self.is_known and self.after is None:
             return False
-        return self.frees_room is False or not any(one.reach.movable for one in self.borrowers)
+        return self.frees_room is False or not any(
+            borrower.reach.movable for borrower in self.borrowers
+        )
 
     def _write(self, amount: int) -> str:
         return format_amount(self.resource, amount)

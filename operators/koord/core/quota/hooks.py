@@ -155,7 +155,7 @@ def _untimed(*_: str) -> AbstractContextManager[object]:
 
 def _augment(hook: QuotaHook, summary: Summary) -> list[HookCondition]:
     said = list(hook.augment_status(summary))
-    for one in said:
-        if "/" not in one.type:
-            raise ValueError(f"the condition {one.type} has no domain of its own")
+    for hook_condition in said:
+        if "/" not in hook_condition.type:
+            raise ValueError(f"the condition {hook_condition.type} has no domain of its own")
     return said

@@ -155,7 +155,7 @@ class _Leftovers:
         if check_non_preemptible(account, non_preemptible) or check_hooks(self._ledger, charge):
             return False
         accounts = [self._ledger.account(name) for name in account.path]
-        if any(Balance(one.spec.max, one.used, request).excess() for one in accounts):
+        if any(Balance(account.spec.max, account.used, request).excess() for account in accounts):
             return False
         return all(
             self._has_room(account, key, asked) for key, asked in request.items() if asked > 0
@@ -165,7 +165,7 @@ class _Leftovers:
         account = self._ledger.account(charge.quota)
         path = [self._ledger.account(name) for name in account.path]
         keys = mask(charge.request, account)
-        before = [(one, key, self._reserved(one, key)) for one in path for key in keys]
+        before = [(account, key, self._reserved(account, key)) for account in path for key in keys]
         self._ledger.charge(charge)
         for one, key, had in before:
             level = (one.spec.tree_id, one.spec.parent, key)
@@ -180,9 +180,9 @@ class _Leftovers:
         leftovers granted to others may have used up the shares.
         """
         accounts = [self._ledger.account(name) for name in account.path]
-        known = [one for one in accounts if key in one.share]
-        over = [at for at, one in enumerate(known) if self._exceeds(one, key, asked)]
-        return all(self._is_left(one, key, asked) for one in known[max(over, default=0) :])
+        known = [account for account in accounts if key in account.share]
+        over = [at for at, account in enumerate(known) if self._exceeds(account, key, asked)]
+        return all(self._is_left(account, key, asked) for account in known[max(over, default=0) :])
 
     def _exceeds(self, account: Account, key: str, asked: int) -> bool:
         return account.used.get(key, 0) + asked > account.share[key]
@@ -204,8 +204,8 @@ class _Leftovers:
             own = 0
             if child.parent != ROOT:
                 parent = self._ledger.account(child.parent)
-                own = self._has(parent, key) - sum(self._has(one, key) for one in children)
-            reserved = sum(self._reserved(one, key) for one in children)
+                own = self._has(parent, key) - sum(self._has(child, key) for child in children)
+            reserved = sum(self._reserved(child, key) for child in children)
             self._levels[level] = reserved + max(0, own)
         return self._levels[level]
 

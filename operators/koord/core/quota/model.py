@@ -203,7 +203,7 @@ class QuotaOptions:
     built_in_namespaces: tuple[str, ...] = BUILT_IN_NAMESPACES
 
     def choose_rules(self, *, compat: bool) -> QuotaRules:
-        chosen = {one.name: getattr(self, one.name) for one in fields(self)}
+        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(KOORDINATOR if compat else QuotaRules(), **chosen)
 
 
@@ -223,4 +223,4 @@ def with_parents(
     spec: QuotaSpec | None, specs: Mapping[QuotaName, QuotaSpec]
 ) -> Iterator[QuotaSpec]:
     """Yield a quota and those above it, nearest first; those in no set are left out."""
-    return walk_up(spec, lambda one: one.name, lambda one: specs.get(one.parent))
+    return walk_up(spec, lambda quota: quota.name, lambda quota: specs.get(quota.parent))

@@ -45,11 +45,13 @@ def choose_quotas(
     count that have all devices of the pod that any of the quotas has.
     """
     alternatives = wish.alternatives()
-    named = [one for one in quotas if _names(alternatives, pools.get(one.tree_id, ()))]
-    open_to = named or [one for one in quotas if _allows(alternatives, pools.get(one.tree_id, ()))]
-    asked = {key for key in wish.resources if any(key in one.max for one in open_to)}
-    fitting = [one for one in open_to if asked <= one.max.keys()]
-    return tuple(sorted(one.name for one in fitting))
+    named = [quota for quota in quotas if _names(alternatives, pools.get(quota.tree_id, ()))]
+    open_to = named or [
+        quota for quota in quotas if _allows(alternatives, pools.get(quota.tree_id, ()))
+    ]
+    asked = {key for key in wish.resources if any(key in quota.max for quota in open_to)}
+    fitting = [quota for quota in open_to if asked <= quota.max.keys()]
+    return tuple(sorted(quota.name for quota in fitting))
 
 
 def _names(
@@ -66,7 +68,7 @@ def _allows(
 ) -> bool:
     """Whether nothing keeps a pod from all nodes of a pool."""
     return any(
-        not any(_contradict(one, other) for one in mine for other in selector)
+        not any(_contradict(requirement, other) for requirement in mine for other in selector)
         for mine in alternatives
         for selector in selectors
         if selector
@@ -75,15 +77,15 @@ def _allows(
 
 def _implies(mine: Sequence[Requirement], selector: Sequence[Requirement]) -> bool:
     """Whether every requirement of a selector follows from one of the pod's."""
-    return all(any(_follows(one, wanted) for one in mine) for wanted in selector)
+    return all(any(_follows(requirement, wanted) for requirement in mine) for wanted in selector)
 
 
-def _follows(one: Requirement, wanted: Requirement) -> bool:
-    if one.key != wanted.key:
+def _follows(requirement: Requirement, wanted: Requirement) -> bool:
+    if requirement.key != wanted.key:
         return False
-    if one.operator is not Operator.IN:
-        return one == wanted
-    values = set(one.values)
+    if requirement.operator is not Operator.IN:
+        return requirement == wanted
+    values = set(requirement.values)
     match wanted.operator:
         case Operator.IN:
             return values <= set(wanted.values)
@@ -95,16 +97,16 @@ def _follows(one: Requirement, wanted: Requirement) -> bool:
             return False
 
 
-def _contradict(one: Requirement, other: Requirement) -> bool:
+def _contradict(requirement: Requirement, other: Requirement) -> bool:
     """Whether no label can meet both; bounds (``Gt``, ``Lt``) are not compared."""
-    if one.key != other.key:
+    if requirement.key != other.key:
         return False
-    kinds = {one.operator: one, other.operator: other}
+    kinds = {requirement.operator: requirement, other.operator: other}
     absent = kinds.get(Operator.DOES_NOT_EXIST)
     if absent is not None:
         return Operator.IN in kinds or Operator.EXISTS in kinds
-    if one.operator is other.operator is Operator.IN:
-        return not set(one.values) & set(other.values)
+    if requirement.operator is other.operator is Operator.IN:
+        return not set(requirement.values) & set(other.values)
     if kinds.keys() == {Operator.IN, Operator.NOT_IN}:
         return set(kinds[Operator.IN].values) <= set(kinds[Operator.NOT_IN].values)
     return False

@@ -110,11 +110,11 @@ def find_verdict(
     """
     if profile.problems:
         return ProfileVerdict.INVALID, ""
-    found = {one.namespace: one for one in quotas}
+    found = {quota.namespace: quota for quota in quotas}
     ours = found.get(profile.namespace)
     if ours is not None and ours.profile != profile.name:
         return ProfileVerdict.NOT_OURS, ours.profile
-    older = [one for one in rivals if _age(one) < _age(profile)]
+    older = [rival for rival in rivals if _age(rival) < _age(profile)]
     if ours is None and found:
         return ProfileVerdict.NAME_TAKEN, min(found)
     if ours is None and older:
@@ -257,11 +257,17 @@ class ProfileCache:
 
     def rivals(self, name: QuotaName, key: ProfileKey) -> list[QuotaProfile]:
         """Return the other profiles in force that generate a quota of a name."""
-        return [one for one in self._in_force.values() if one.quota_name == name and one.key != key]
+        return [
+            quota_profile
+            for quota_profile in self._in_force.values()
+            if quota_profile.quota_name == name and quota_profile.key != key
+        ]
 
     def _claim(self, node: Node) -> None:
         claims = frozenset(
-            key for key, one in self._in_force.items() if is_selected(node.labels, one.selector)
+            key
+            for key, quota_profile in self._in_force.items()
+            if is_selected(node.labels, quota_profile.selector)
         )
         self._set_claims(node.name, claims)
 
@@ -296,7 +302,7 @@ def restrict_terms(
     """
     if not all(selectors):
         return None if terms is None else tuple(terms)
-    written = (SelectorTerm(),) if terms is None else [one for one in terms if _is_any(one)]
+    written = (SelectorTerm(),) if terms is None else [term for term in terms if _is_any(term)]
     return tuple(
         SelectorTerm((*term.expressions, *(selector or ())), term.fields)
         for term in written

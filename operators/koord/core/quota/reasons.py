@@ -93,9 +93,9 @@ class QuotaExceeded(QuotaReason):
     def _offered(self) -> str:
         """That the capacity is too small for the unit; empty if it is not."""
         scarce = ", ".join(
-            f"{format_amount(one.resource, max(one.offered, 0))} {one.resource}"
-            for one in self.shortages
-            if one.offered is not None
+            f"{format_amount(shortage.resource, max(shortage.offered, 0))} {shortage.resource}"
+            for shortage in self.shortages
+            if shortage.offered is not None
         )
         return scarce and f"the nodes that quotas share have only {scarce}: {ASK} add nodes"
 
@@ -108,15 +108,16 @@ class QuotaExceeded(QuotaReason):
     def _simulate(self, setting: str) -> str:
         """Return whom to ask for the ``min`` or ``max`` that is needed, and how to try it."""
         edits = " ".join(
-            f"--{setting} {one.resource}={format_amount(one.resource, one.used + one.asked)}"
-            for one in self.shortages
+            f"--{setting} {shortage.resource}="
+            f"{format_amount(shortage.resource, shortage.used + shortage.asked)}"
+            for shortage in self.shortages
         )
         command = f"koord quota what-if {self.quota} {edits}"
         return f"{ASK} raise the {setting} of {self.quota}: {command} shows what that would do."
 
     @property
     def _keys(self) -> str:
-        return " ".join(one.resource for one in self.shortages)
+        return " ".join(shortage.resource for shortage in self.shortages)
 
     @property
     def _details(self) -> str:
@@ -174,8 +175,9 @@ class InsufficientMax(QuotaExceeded):
     def _exceeds_limit_alone(self) -> bool:
         """Whether the unit would not fit even if nothing of the quota was used."""
         return any(
-            one.asked > one.named_limit or (one.offered is not None and one.asked > one.offered)
-            for one in self.shortages
+            shortage.asked > shortage.named_limit
+            or (shortage.offered is not None and shortage.asked > shortage.offered)
+            for shortage in self.shortages
         )
 
 
@@ -249,9 +251,11 @@ class SubmissionExceeded(QuotaReason):
         )
 
     def upstream(self) -> str:
-        requested = _amounts((one.resource, one.asked) for one in self.shortages)
-        used = _amounts((one.resource, one.used) for one in self.shortages if one.used)
-        limited = _amounts((one.resource, one.limit) for one in self.shortages)
+        requested = _amounts((shortage.resource, shortage.asked) for shortage in self.shortages)
+        used = _amounts(
+            (shortage.resource, shortage.used) for shortage in self.shortages if shortage.used
+        )
+        limited = _amounts((shortage.resource, shortage.limit) for shortage in self.shortages)
         return (
             f"exceeded quota: {self.quota}, requested: {requested}, used: {used}, "
             f"limited: {limited}"
@@ -323,7 +327,7 @@ class QuotaNotAllowed(QuotaReason):
         """What its owner can do."""
         if not self.home:
             return f"{ASK} add {self.namespace} to their setting elasticQuota.builtInNamespaces"
-        namespaces = ",".join(f'"{one}"' for one in (*self.shared_with, self.namespace))
+        namespaces = ",".join(f'"{name}"' for name in (*self.shared_with, self.namespace))
         if len(namespaces) > MAX_QUOTED:
             return f'ask its owner to add "{self.namespace}" to its annotation {_SHARED_WITH}'
         return (
@@ -420,7 +424,7 @@ def write_amounts(amounts: tuple[tuple[str, int], ...]) -> str:
 
 
 def _shortages(shortages: tuple[QuotaShortage, ...]) -> str:
-    return "; ".join(one.text() for one in shortages)
+    return "; ".join(shortage.text() for shortage in shortages)
 
 
 def _amounts(amounts: Iterable[tuple[str, int]]) -> str:

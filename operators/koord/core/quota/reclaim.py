@@ -130,7 +130,7 @@ def choose_victims(
     cut: list[RunningUnit] = []
     spared: list[RunningUnit] = []
     for unit in sorted(
-        (one for one in units if not one.is_non_preemptible), key=least_important_first
+        (unit for unit in units if not unit.is_non_preemptible), key=least_important_first
     ):
         short = _short(left, limit)
         if not short:
@@ -181,15 +181,15 @@ def _subtract(left: dict[str, int], amounts: Amounts) -> None:
 def write_overuse(over: Sequence[Overuse], *, compat: bool) -> str:
     """Write how much one quota uses and is entitled to; ``compat`` adds Koordinator's words."""
     uses = "; ".join(
-        f"{format_amount(one.resource, one.used)} {one.resource} but is entitled to "
-        f"{format_amount(one.resource, one.entitled)}"
-        for one in over
+        f"{format_amount(overuse.resource, overuse.used)} {overuse.resource} but is entitled to "
+        f"{format_amount(overuse.resource, overuse.entitled)}"
+        for overuse in over
     )
     text = f"quota {over[0].quota} uses {uses}"
     if not compat:
         return text
-    used = write_amounts(tuple((one.resource, one.used) for one in over))
-    runtime = write_amounts(tuple((one.resource, one.entitled) for one in over))
+    used = write_amounts(tuple((overuse.resource, overuse.used) for overuse in over))
+    runtime = write_amounts(tuple((overuse.resource, overuse.entitled) for overuse in over))
     return f"{text} (runtime: {runtime}, used: {used})"
 
 

@@ -133,9 +133,9 @@ class ActiveQuotas:
     def find_priority_limit(self, name: QuotaName) -> tuple[QuotaName, int] | None:
         """Return the lowest ``max_priority`` of a quota and those above it, and whose it is."""
         limits = (
-            (one.max_priority, one.name)
-            for one in with_parents(self.specs.get(name), self.specs)
-            if one.max_priority is not None
+            (with_parent.max_priority, with_parent.name)
+            for with_parent in with_parents(self.specs.get(name), self.specs)
+            if with_parent.max_priority is not None
         )
         found = min(limits, key=lambda limit: limit[0], default=None)  # the nearest, of equal ones
         return None if found is None else (found[1], found[0])

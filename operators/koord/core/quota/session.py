@@ -265,21 +265,21 @@ class QuotaSession(Session):
         return [
             QuotaCharge(
                 name,
-                add_up(one.request for one in some),
-                add_up(one.non_preemptible for one in some),
+                add_up(quota_charge.request for quota_charge in some),
+                add_up(quota_charge.non_preemptible for quota_charge in some),
             )
             for name, some in sorted(charges.items())
         ]
 
     def _charge_of(self, kind: _Kind) -> QuotaCharge:
-        known = self._charges.get(kind)
-        if known is None:
+        quota_charge = self._charges.get(kind)
+        if quota_charge is None:
             quota, requests, is_non_preemptible = kind
             request = count_devices(dict(requests), self._cache.rules)
-            known = self._charges[kind] = QuotaCharge(
+            quota_charge = self._charges[kind] = QuotaCharge(
                 quota, request, request if is_non_preemptible else {}
             )
-        return known
+        return quota_charge
 
 
 def _times(charge: QuotaCharge, count: int) -> QuotaCharge:

@@ -63,7 +63,7 @@ def find_terms(solution: Solution, spec: QuotaSpec) -> tuple[Terms, ...]:
     """Return the terms of every resource that is divided among a quota and its siblings."""
     row = solution.inputs.tree.layout.row_of[spec.name]
     made = (_find_terms(solution, key, row) for key in solution.inputs.tree.keys)
-    return tuple(one for one in made if one is not None and one.resource in spec.max)
+    return tuple(terms for terms in made if terms is not None and terms.resource in spec.max)
 
 
 def _find_terms(solution: Solution, key: str, row: int) -> Terms | None:

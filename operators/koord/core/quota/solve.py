@@ -237,12 +237,12 @@ class _Problem:
         minimum, share = self._minimum.copy(), np.zeros_like(self._demand)
         is_shared = np.zeros(share.shape, dtype=np.bool_)
         share[:, 0], is_shared[:, 0] = self._total, self._is_known
-        found = Results(
+        results = Results(
             child_request, request, limited, allocated, guaranteed, minimum, share, is_shared
         )
         for depth in self._layout.depths:
-            self._divide(depth, found)
-        return found
+            self._divide(depth, results)
+        return results
 
     def _add_up_requests(self) -> tuple[Ints, Ints, Ints]:
         child_request, request, limited = (self._demand.copy() for _ in range(3))
@@ -271,33 +271,33 @@ class _Problem:
         guaranteed[:, 0] = allocated[:, 0]
         return allocated, guaranteed
 
-    def _divide(self, depth: TreeDepth, found: Results) -> None:
+    def _divide(self, depth: TreeDepth, results: Results) -> None:
         rules, rows, count = self._rules, slice(depth.first, depth.end), len(self._total)
         levels = make_levels(depth.starts, depth.end - depth.first, count)
-        is_known = found.is_shared[:, depth.parents]
+        is_known = results.is_shared[:, depth.parents]
         own = self._demand[:, depth.parents]
         claims = Claims(
             minimum=self._minimum[:, rows].ravel(),
-            guaranteed=found.guaranteed[:, rows].ravel() if rules.guarantees_usage else None,
-            wants=found.limited[:, rows].ravel(),
+            guaranteed=results.guaranteed[:, rows].ravel() if rules.guarantees_usage else None,
+            wants=results.limited[:, rows].ravel(),
             weights=self._weight[:, rows].ravel(),
             lends=np.tile(self._lends[rows], count),
             own=(own if rules.serves_own_pods_first else np.zeros_like(own)).ravel(),
         )
-        total = found.share[:, depth.parents].ravel()
+        total = results.share[:, depth.parents].ravel()
         minimum, share = divide_levels(levels, total, claims, is_known.ravel() & rules.scales_min)
         # Of what the whole tree does not have, guarantees are given all the same.
         is_shared = is_known | (depth.parents == 0)
         if rules.shares_named_only:
             is_shared &= self._named[:, depth.parents]
         is_given = is_shared.ravel()[levels.of].reshape(count, -1)
-        found.is_shared[:, rows] = is_given
+        results.is_shared[:, rows] = is_given
         if is_given.all():
-            found.minimum[:, rows] = minimum.reshape(count, -1)
-            found.share[:, rows] = share.reshape(count, -1)
+            results.minimum[:, rows] = minimum.reshape(count, -1)
+            results.share[:, rows] = share.reshape(count, -1)
         else:
-            found.minimum[:, rows][is_given] = minimum.reshape(count, -1)[is_given]
-            found.share[:, rows][is_given] = share.reshape(count, -1)[is_given]
+            results.minimum[:, rows][is_given] = minimum.reshape(count, -1)[is_given]
+            results.share[:, rows][is_given] = share.reshape(count, -1)[is_given]
 
 
 def _make_results(shape: tuple[int, ...]) -> Results:
@@ -305,10 +305,10 @@ def _make_results(shape: tuple[int, ...]) -> Results:
     return Results(zeros, zeros, zeros, zeros, zeros, zeros, zeros, zeros.astype(np.bool_))
 
 
-def _merge(found: Results, rows: Rows, others: Results) -> Results:
+def _merge(results: Results, rows: Rows, others: Results) -> Results:
     merged = []
-    for one in fields(Results):
-        some, amounts = getattr(found, one.name), getattr(others, one.name)
+    for field in fields(Results):
+        some, amounts = getattr(results, field.name), getattr(others, field.name)
         amounts = amounts.astype(np.result_type(amounts, some))
         amounts[rows] = some
         merged.append(amounts)
@@ -337,14 +337,14 @@ def _find_changed(inputs: ShareInput, demand: Ints, used: Ints, before: Solution
     pairs = [(demand, before.demand)]
     if inputs.rules.guarantees_usage:
         pairs.append((used, before.used))
-    known = before.inputs.tree
-    if known is not tree:
+    quota_tree = before.inputs.tree
+    if quota_tree is not tree:
         pairs += [
-            (tree.minimum, known.minimum),
-            (tree.maximum, known.maximum),
-            (tree.weight, known.weight),
-            (tree.named, known.named),
-            (np.tile(tree.lends, (len(tree.keys), 1)), known.lends),
+            (tree.minimum, quota_tree.minimum),
+            (tree.maximum, quota_tree.maximum),
+            (tree.weight, quota_tree.weight),
+            (tree.named, quota_tree.named),
+            (np.tile(tree.lends, (len(tree.keys), 1)), quota_tree.lends),
         ]
     for one, other in pairs:
         if one is not other:

@@ -238,7 +238,7 @@ def find_conditions(
     summary: Summary | None, over: Iterable[Overuse], problem: InvalidQuota | None, *, lends: bool
 ) -> tuple[Finding, ...]:
     """Return every condition of a quota; ``summary`` is None if it is not in force."""
-    excess = tuple(one for one in over if one.quota == summary.name) if summary else ()
+    excess = tuple(overuse for overuse in over if overuse.quota == summary.name) if summary else ()
     invalid = Finding(QuotaCondition.CONFIG_INVALID, problem is not None, problem=problem)
     if summary is None:
         return (Finding(QuotaCondition.READY, holds=False, problem=problem), invalid)
@@ -253,7 +253,10 @@ def find_conditions(
         ),
         _find(QuotaCondition.LENDING, lent),
         replace(
-            _find(QuotaCondition.OVER_ENTITLEMENT, {one.resource: one.over for one in excess}),
+            _find(
+                QuotaCondition.OVER_ENTITLEMENT,
+                {overuse.resource: overuse.over for overuse in excess},
+            ),
             over=excess,
         ),
         _find(

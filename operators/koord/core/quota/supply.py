@@ -64,7 +64,7 @@ class _Layout:
     def find_moved(self, before: "_Layout") -> set[QuotaName]:
         """Return the quotas whose use counts otherwise than before."""
         names = () if self is before else self.counted.keys() | before.counted.keys()
-        return {one for one in names if self.counted.get(one) != before.counted.get(one)}
+        return {name for name in names if self.counted.get(name) != before.counted.get(name)}
 
     def is_in(self, node: Node, tree: TreeId) -> bool:
         return any(is_selected(node.labels, one) for one in self.selectors[tree])
@@ -209,5 +209,5 @@ class Supply:
 
 def _most(*amounts: Amounts) -> dict[str, int]:
     """Return the largest amount of each resource, and at least nothing."""
-    keys = {key for one in amounts for key in one}
-    return {key: max(0, *(one.get(key, 0) for one in amounts)) for key in sorted(keys)}
+    keys = {key for amount in amounts for key in amount}
+    return {key: max(0, *(amount.get(key, 0) for amount in amounts)) for key in sorted(keys)}

@@ -132,7 +132,7 @@ def make_tree(specs: Iterable[QuotaSpec]) -> QuotaTree:
 def replace_spec(tree: QuotaTree, spec: QuotaSpec) -> QuotaTree:
     row = tree.layout.row_of[spec.name]
     before = tree.specs[row]
-    specs = [one for one in (*tree.specs[:row], spec, *tree.specs[row + 1 :]) if one]
+    specs = [quota for quota in (*tree.specs[:row], spec, *tree.specs[row + 1 :]) if quota]
     if before is None or (before.parent, before.tree_id) != (spec.parent, spec.tree_id):
         return make_tree(specs)
     if before.max.keys() != spec.max.keys():
@@ -178,7 +178,7 @@ def _fill(layout: Layout, specs: Sequence[QuotaSpec]) -> QuotaTree:
 
     def columns(pick: Callable[[QuotaSpec], Mapping[str, int]]) -> Ints:
         amounts = [pick(spec) for spec in specs]
-        rows = [[0, *(one.get(key, 0) for one in amounts)] for key in keys]
+        rows = [[0, *(amount.get(key, 0) for amount in amounts)] for key in keys]
         return make_ints(rows).reshape(len(keys), len(specs) + 1)
 
     named = np.ones((len(keys), len(specs) + 1), dtype=np.bool_)

@@ -42,7 +42,7 @@ class QuotaEdit:
     @property
     def siblings(self) -> list[QuotaSpec]:
         name = self.spec.name
-        return [one for one in self.registry.children(self.spec.parent) if one.name != name]
+        return [child for child in self.registry.children(self.spec.parent) if child.name != name]
 
     def fault(self, fault: QuotaFault, **details: str | int) -> InvalidQuota:
         return InvalidQuota(fault, self.spec.name, **details)  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def check_min_sum(edit: QuotaEdit) -> InvalidQuota | None:
     if spec.is_forced or spec.is_tree_root:
         return None
     if parent is not None:
-        together = add_up([spec.min, *(one.min for one in edit.siblings)])
+        together = add_up([spec.min, *(sibling.min for sibling in edit.siblings)])
         key = _first_above(together, parent.min)
         if key is not None:
             return edit.fault(
@@ -227,8 +227,8 @@ def check_guarantee(edit: QuotaEdit) -> InvalidQuota | None:
                 fault = QuotaFault.GUARANTEE_UNSATISFIABLE
             limit = known.get(key, 0)
             return edit.fault(fault, other=below.name, key=key, value=raised[key], limit=limit)
-        others = [one for one in edit.registry.children(above.name) if one.name != below.name]
-        together = add_up([raised, *(_guaranteed(edit, one.name) for one in others)])
+        others = [child for child in edit.registry.children(above.name) if child.name != below.name]
+        together = add_up([raised, *(_guaranteed(edit, other.name) for other in others)])
         raised, below = _larger(together, above.min), above
     return None
 
@@ -238,7 +238,7 @@ def _guaranteed(edit: QuotaEdit, name: QuotaName) -> Amounts:
     facts, spec = edit.facts, edit.registry.get(name)
     if spec is None or name in facts.guaranteed:
         return facts.guaranteed.get(name, NOTHING)
-    below = (_guaranteed(edit, one.name) for one in edit.registry.children(name))
+    below = (_guaranteed(edit, child.name) for child in edit.registry.children(name))
     return _larger(add_up([facts.used.get(name, NOTHING), *below]), spec.min)
 
 

@@ -47,7 +47,7 @@ def find_drift(state: "ClusterState") -> list[ReservationDrift]:
         name = reservation.name
         found += _compare(name, kept.used, used) + _compare(name, held, counted.held())
         exact = pod.allocations if pod is not None else ()
-        given = (one for user in sorted(mine) for one in mine[user][1])
+        given = (allocation for user in sorted(mine) for allocation in mine[user][1])
         if uid in plugin.exact and exact != plugin.left_of(uid, given):
             found.append(ReservationDrift(name, EXACT, len(exact), len(mine)))
     return found

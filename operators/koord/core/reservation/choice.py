@@ -49,11 +49,14 @@ def score_nodes(
     requests: Amounts, nominated: Mapping[K, ReservationAccount | None]
 ) -> dict[K, int]:
     """Return the raw points of each node with its nominated reservation (None: none)."""
-    points = {node: score(requests, one) if one else 0 for node, one in nominated.items()}
+    points = {
+        node: score(requests, reservation_account) if reservation_account else 0
+        for node, reservation_account in nominated.items()
+    }
     ordered = [
-        (one.reservation.order, one.reservation.name, node)
-        for node, one in nominated.items()
-        if one is not None and one.reservation.order
+        (reservation_account.reservation.order, reservation_account.reservation.name, node)
+        for node, reservation_account in nominated.items()
+        if reservation_account is not None and reservation_account.reservation.order
     ]
     if ordered:
         points[min(ordered)[2]] = PREFERRED

@@ -109,17 +109,17 @@ class ReservationClaims:
         pods = self._cycle.saying(pods)
         resources = () if self._plugin.compat else self._table.columns
         for pod in pods:
-            said = _said(pod)
-            if isinstance(said, Reserving):
+            wishes = _said(pod)
+            if isinstance(wishes, Reserving):
                 problems = self._plugin.known[pod.uid].find_problems()
                 if problems:
                     found[pod.uid] = InvalidReservation(pod.key, problems)
-            elif isinstance(said, Wishes) and (problems := problems_of(said, pod, resources)):
+            elif isinstance(wishes, Wishes) and (problems := problems_of(wishes, pod, resources)):
                 found[pod.uid] = InvalidReservationAnnotation(pod.key, problems)
-            elif isinstance(said, Wishes) and said.has_affinity:
-                asked = self.of(pod)
-                if isinstance(asked, Claim) and not asked.matched:
-                    found[pod.uid] = self._explain_none(pod, said)
+            elif isinstance(wishes, Wishes) and wishes.has_affinity:
+                claim = self.of(pod)
+                if isinstance(claim, Claim) and not claim.matched:
+                    found[pod.uid] = self._explain_none(pod, wishes)
         return found
 
     def _explain_none(self, pod: Pod, wishes: Wishes) -> NoReservationFits:
@@ -128,7 +128,7 @@ class ReservationClaims:
         uids = {*index.by_identity(pod), *index.by_labels(pod)}
         verdicts = Counter(self._judge(pod, wishes, uid) for uid in uids)
         del verdicts[Verdict.OWNERS]
-        problems = ((f"Reservation(s) {one.value}", n) for one, n in verdicts.items())
+        problems = ((f"Reservation(s) {verdict.value}", n) for verdict, n in verdicts.items())
         return NoReservationFits(
             pod.key,
             verdicts.total(),
@@ -143,11 +143,14 @@ class ReservationClaims:
         if wishes.name:  # a name says more than labels, which thousands may share
             uids = [uid for uid in uids if plugin.known[uid].name == wishes.name]
         found = [plugin.known[uid] for uid in uids[:MOST_JUDGED]]
-        rows = {one.status.node: self._table.row_of.get(one.status.node) for one in found}
+        rows = {
+            reservation.status.node: self._table.row_of.get(reservation.status.node)
+            for reservation in found
+        }
         return find_closed(
             pod,
             wishes,
-            [(one, plugin.count_users(one.uid)) for one in found],
+            [(reservation, plugin.count_users(reservation.uid)) for reservation in found],
             {
                 node: self._table.node_at(row).labels
                 for node, row in rows.items()
@@ -159,8 +162,8 @@ class ReservationClaims:
 
 def needs_reservation(pod: Pod) -> bool:
     """Whether a pod may be placed nowhere but in a reservation."""
-    said = _said(pod)
-    return isinstance(said, Wishes) and said.has_affinity
+    wishes = _said(pod)
+    return isinstance(wishes, Wishes) and wishes.has_affinity
 
 
 def _said(pod: Pod) -> object:

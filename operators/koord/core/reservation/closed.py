@@ -92,4 +92,4 @@ def find_closed(
         closed = find_cause(reservation, pods) if verdict in _MATCHING else None
         if closed is not None:
             found.append(closed)
-    return tuple(sorted(found, key=lambda one: one.name))
+    return tuple(sorted(found, key=lambda closed_reservation: closed_reservation.name))

@@ -99,7 +99,7 @@ def _check_amounts(state: "ClusterState", account: ReservationAccount, pod: Pod)
         yield Check("limit of the node", not lacking, _write(requests, free))
     lacks = lacks_inside(requests, account)
     left = account.left()
-    text = "; ".join(describe_lack(one, is_detailed=True) for one in lacks)
+    text = "; ".join(describe_lack(lack, is_detailed=True) for lack in lacks)
     yield Check("limit inside", not lacks, text or f"left: {_write(left, left)}")
 
 

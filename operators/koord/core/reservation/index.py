@@ -55,8 +55,8 @@ class OwnerIndex:
     def by_identity(self, pod: Pod) -> Iterator[str]:
         """Yield what names the pod itself or its controllers."""
         keys = [("pod", pod.name), ("pod-uid", pod.uid)]
-        keys += [("owner", one.name) for one in pod.owners]
-        keys += [("owner-uid", one.uid) for one in pod.owners]
+        keys += [("owner", owner.name) for owner in pod.owners]
+        keys += [("owner-uid", owner.uid) for owner in pod.owners]
         for key in keys:
             yield from self._found.get(key, ())
 
@@ -71,7 +71,7 @@ def _key_of(owner: Owner) -> Key:
     for key in named:
         if key[1]:
             return key
-    for one in owner.selector or ():
-        if one.operator is Operator.IN and len(one.values) == 1:
-            return ("label", one.key, one.values[0])
+    for requirement in owner.selector or ():
+        if requirement.operator is Operator.IN and len(requirement.values) == 1:
+            return ("label", requirement.key, requirement.values[0])
     return _ANY

@@ -41,7 +41,7 @@ class ReservationAccount:
         if not moved or pod is None:
             return self.ports
         held = set(self.ports) - moved if is_in else moved.union(self.ports)
-        return tuple(one for one in pod.shape.host_ports if one in held)
+        return tuple(host_port for host_port in pod.shape.host_ports if host_port in held)
 
     def allocated(self) -> dict[str, int]:
         """Return what its pods use of the reserved resources."""
@@ -84,7 +84,9 @@ def add_up(parts: Iterable[Amounts]) -> dict[str, int]:
 
 def taken_by(plain: Amounts, accounts: Iterable[ReservationAccount]) -> dict[str, int]:
     """Return what outsiders find taken on a node: P + sum(max(C, U + I))."""
-    return add_up((plain, *(part for one in accounts for part in (one.allocated(), one.held()))))
+    return add_up(
+        (plain, *(part for account in accounts for part in (account.allocated(), account.held())))
+    )
 
 
 def free_through(

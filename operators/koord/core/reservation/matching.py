@@ -146,7 +146,7 @@ def _is_object(pod: Pod, owner: ObjectOwner) -> bool:
         (owner.namespace, pod.namespace),
         (owner.api_version, _POD_VERSION),
     )
-    return all(wanted in {"", found} for wanted, found in pairs)
+    return all(wanted in {"", name} for wanted, name in pairs)
 
 
 def _is_controlled(pod: Pod, owner: ControllerOwner) -> bool:
@@ -164,4 +164,4 @@ def _is_reference(reference: OwnerReference, owner: ControllerOwner) -> bool:
         (owner.kind, reference.kind),
         (owner.api_version, reference.api_version),
     )
-    return all(wanted in {"", found} for wanted, found in pairs)
+    return all(wanted in {"", name} for wanted, name in pairs)

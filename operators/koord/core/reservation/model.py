@@ -159,7 +159,7 @@ class Status:
         return self.phase == Phase.FAILED and is_marked
 
     def condition(self, kind: str) -> Condition | None:
-        return next((one for one in self.conditions if one.type == kind), None)
+        return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 _NOT_RESTRICTED: Final = (
@@ -253,8 +253,8 @@ class PreAllocated:
 
     def writes(self) -> Iterable[AnnotationWrite]:
         for uid, key in self.pods:
-            for one in ReservationUse(uid, self.name, self.uid).writes():
-                yield replace(one, of=key)
+            for write in ReservationUse(uid, self.name, self.uid).writes():
+                yield replace(write, of=key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ def account_of(
     account = plugin.accounts.get(uid)
     if account is None:
         return None
-    users: list[PodCharge] = [one for one in plugin.users_of(uid) if is_in(one.uid)]
-    used = add_up(dict(one.load.requests) for one in users)
+    users: list[PodCharge] = [user for user in plugin.users_of(uid) if is_in(user.uid)]
+    used = add_up(dict(user.load.requests) for user in users)
     return replace(account, used=used, pods=len(users))
 
 
@@ -66,7 +66,7 @@ def find_overfull(state: "ClusterState", account: ReservationAccount) -> dict[st
 
 def missing(amounts: Amounts, there: Iterable[Placeholder]) -> dict[str, int]:
     """Return what placeholders request too little of (negative: too much)."""
-    total = add_up(one.requests for one in there if one.holds)
+    total = add_up(placeholder.requests for placeholder in there if placeholder.holds)
     names = amounts.keys() | total.keys()
     lacking = {name: amounts.get(name, 0) - total.get(name, 0) for name in names}
     return {name: n for name, n in lacking.items() if n}

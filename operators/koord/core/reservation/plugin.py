@@ -221,23 +221,23 @@ class Reservations(Plugin):
         reservation = self.known.get(uid)
         node = "" if reservation is None else reservation.status.node
         users = self._users.get(uid, {})
-        return [users[one] for one in sorted(users) if users[one].load.node == node]
+        return [users[user] for user in sorted(users) if users[user].load.node == node]
 
     def count_users(self, uid: str) -> int:
         account = self.accounts.get(uid)
         return 0 if account is None else account.pods
 
-    def note_placeholder(self, one: Placeholder, *, is_gone: bool = False) -> None:
+    def note_placeholder(self, placeholder: Placeholder, *, is_gone: bool = False) -> None:
         """Apply an observed placeholder."""
-        of_one = self._holding.setdefault(one.reservation, {})
+        of_one = self._holding.setdefault(placeholder.reservation, {})
         for kept in (self.placeholders, of_one):
             if is_gone:
-                kept.pop(one.uid, None)
+                kept.pop(placeholder.uid, None)
             else:
-                kept[one.uid] = one
+                kept[placeholder.uid] = placeholder
         if not of_one:
-            del self._holding[one.reservation]
-        self.changes.note(one.reservation)
+            del self._holding[placeholder.reservation]
+        self.changes.note(placeholder.reservation)
 
     def placeholders_of(self, uid: str) -> list[Placeholder]:
         """Return those of a reservation; of "" the guards."""
@@ -287,13 +287,16 @@ class Reservations(Plugin):
         return replace(pod, node=status.node, phase=phase, said=(), allocations=())
 
     def _left_now(self, uid: str) -> tuple[Allocation, ...]:
-        return self.left_of(uid, (one for user in self.users_of(uid) for one in user.allocations))
+        return self.left_of(
+            uid, (allocation for user in self.users_of(uid) for allocation in user.allocations)
+        )
 
     def left_of(self, uid: str, users: Iterable[Allocation]) -> tuple[Allocation, ...]:
         """Return what a reservation holds besides amounts, with what its pods use of it."""
         used = list(users)
         return tuple(
-            one.shared_with(used) if isinstance(one, Shareable) else one for one in self.exact[uid]
+            allocation.shared_with(used) if isinstance(allocation, Shareable) else allocation
+            for allocation in self.exact[uid]
         )
 
     def _settle(self, uid: str) -> None:
@@ -333,11 +336,11 @@ class Reservations(Plugin):
         if reservation is None or not reservation.status.is_active:
             return None
         users = self.users_of(uid)
-        used = add_up(dict(one.load.requests) for one in users)
+        used = add_up(dict(user.load.requests) for user in users)
         used.pop(PODS, None)
-        taken = {port for one in users for port in one.load.host_ports}
+        taken = {port for user in users for port in user.load.host_ports}
         own = reservation.pod.shape.host_ports if reservation.pod is not None else ()
-        ports = tuple(one for one in own if one not in taken)
+        ports = tuple(host_port for host_port in own if host_port not in taken)
         return ReservationAccount(reservation, used, len(users), self.ignored, ports)
 
     @override
@@ -346,7 +349,9 @@ class Reservations(Plugin):
 
 
 def find_use(allocations: Iterable[object]) -> ReservationUse | None:
-    return next((one for one in allocations if isinstance(one, ReservationUse)), None)
+    return next(
+        (allocation for allocation in allocations if isinstance(allocation, ReservationUse)), None
+    )
 
 
 def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
@@ -356,7 +361,7 @@ def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
     takes_in = reservation.uid if reservation.pre_allocation is not None else ""
     said = (*said, (NAME, Reserving(reservation.policy, reservation.pinned_to, takes_in)))
     # Claims of ephemeral volumes are made for a pod, and there is none.
-    claims = tuple(one for one in pod.claims if not one.is_own)
+    claims = tuple(claim for claim in pod.claims if not claim.is_own)
     return replace(pod, shape=replace(pod.shape, requests=requests), said=said, claims=claims)
 
 
@@ -379,17 +384,17 @@ def upsert_reservation(state: "ClusterState", reservation: Reservation) -> None:
     state.note_freed({reservation.status.node} - {""})
 
 
-def upsert_priority_class(state: "ClusterState", one: PriorityClass) -> None:
+def upsert_priority_class(state: "ClusterState", priority_class: PriorityClass) -> None:
     plugin = state.plugin(Reservations)
-    if plugin.classes.get(one.name) != one:
-        plugin.classes[one.name] = one
-        _show_all(state, plugin, one.name)
+    if plugin.classes.get(priority_class.name) != priority_class:
+        plugin.classes[priority_class.name] = priority_class
+        _show_all(state, plugin, priority_class.name)
 
 
-def remove_priority_class(state: "ClusterState", one: PriorityClass) -> None:
+def remove_priority_class(state: "ClusterState", priority_class: PriorityClass) -> None:
     plugin = state.plugin(Reservations)
-    plugin.classes.pop(one.name, None)
-    _show_all(state, plugin, one.name)
+    plugin.classes.pop(priority_class.name, None)
+    _show_all(state, plugin, priority_class.name)
 
 
 def _show_all(state: "ClusterState", plugin: Reservations, priority_class: str) -> None:

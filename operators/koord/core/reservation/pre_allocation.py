@@ -73,25 +73,27 @@ def _choose_one(
     wish: PreAllocation, account: ReservationAccount, free: Amounts, candidates: list[RunningPod]
 ) -> Chosen:
     fitting, on_node, inside = list[RunningPod](), set[str](), list[Lack]()
-    for one in candidates:
-        missing = lacks_on_node(account.reserved, add_up((free, one.requests)))
-        lacks = lacks_inside(one.requests, account)
+    for candidate in candidates:
+        missing = lacks_on_node(account.reserved, add_up((free, candidate.requests)))
+        lacks = lacks_inside(candidate.requests, account)
         on_node.update(missing)
         inside += lacks
         if not missing and not lacks:
-            fitting.append(one)
+            fitting.append(candidate)
     ordered = _in_order(wish, account, fitting)
     if not ordered:
         return Chosen(on_node=frozenset(on_node), inside=tuple(inside))
-    return Chosen([(one,) for one in ordered], score(ordered[0].requests, account))
+    return Chosen([(running_pod,) for running_pod in ordered], score(ordered[0].requests, account))
 
 
 def _in_order(
     wish: PreAllocation, account: ReservationAccount, candidates: Iterable[RunningPod]
 ) -> list[RunningPod]:
-    def rank(one: RunningPod) -> tuple[int, str]:
-        first = one.priority if wish.is_clusterwide else score(one.requests, account)
-        return -first, one.uid
+    def rank(running_pod: RunningPod) -> tuple[int, str]:
+        first = (
+            running_pod.priority if wish.is_clusterwide else score(running_pod.requests, account)
+        )
+        return -first, running_pod.uid
 
     return sorted(candidates, key=rank)
 
@@ -102,11 +104,11 @@ def _choose_many(
     """Take pods in until the reservation fits; those that do not fit in it are left out."""
     chosen: list[RunningPod] = []
     total: dict[str, int] = {}
-    for one in _in_order(wish, account, candidates):
-        after = add_up((total, one.requests))
+    for running_pod in _in_order(wish, account, candidates):
+        after = add_up((total, running_pod.requests))
         if any(n > account.reserved[name] for name, n in after.items() if name in account.reserved):
             continue
-        chosen.append(one)
+        chosen.append(running_pod)
         total = after
         if not lacks_on_node(account.reserved, add_up((free, total))):
             return Chosen((tuple(chosen),), MAX_SCORE // (1 + len(chosen)))

@@ -42,7 +42,9 @@ class RunningPods:
         )
         found = self._candidates(reservation, wish)
         there = {
-            row: [one for one in found[row] if self._cycle.is_charged(one.uid)]
+            row: [
+                running_pod for running_pod in found[row] if self._cycle.is_charged(running_pod.uid)
+            ]
             for row in rows
             if row in found
         }
@@ -74,7 +76,7 @@ class RunningPods:
         use = self._plugin.given_to(pod.uid)
         if use is not None and use.uid != reservation.uid:
             return False
-        owners = tuple(one for one in reservation.owners if one.selector is not None)
+        owners = tuple(owner for owner in reservation.owners if owner.selector is not None)
         if wish.is_clusterwide:
             if pod.profile.labels.get(PRE_ALLOCATABLE) != "true":
                 return False
@@ -87,5 +89,5 @@ class RunningPods:
 
 
 def _wishes(pod: Pod) -> Wishes:
-    said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
-    return said if isinstance(said, Wishes) else NO_WISHES
+    wishes = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    return wishes if isinstance(wishes, Wishes) else NO_WISHES

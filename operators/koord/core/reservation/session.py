@@ -110,33 +110,34 @@ class ReservationSession(Session):
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        asked = shape.asked(NAME)
-        if isinstance(asked, Reserving):
-            yield from self._filter_nodes(asked, rows)
-        elif isinstance(asked, Claim) and asked.is_required and not self._is_probing:
+        reserving = shape.asked(NAME)
+        if isinstance(reserving, Reserving):
+            yield from self._filter_nodes(reserving, rows)
+        elif isinstance(reserving, Claim) and reserving.is_required and not self._is_probing:
             yield NO_RESERVATION, np.zeros(len(self._cycle.table.nodes), dtype=np.int64)[rows]
 
-    def _filter_nodes(self, asked: Reserving, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+    def _filter_nodes(self, reserving: Reserving, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
         count, row_of = len(self._cycle.table.nodes), self._cycle.table.row_of
-        if asked.pinned_to:
+        if reserving.pinned_to:
             limits = np.zeros(count, dtype=np.int64)
-            if asked.pinned_to in row_of:
-                limits[row_of[asked.pinned_to]] = NO_LIMIT
+            if reserving.pinned_to in row_of:
+                limits[row_of[reserving.pinned_to]] = NO_LIMIT
             yield PINNED, limits[rows]
         taken = [
             row
             for node in self._plugin.on_node
-            if (row := row_of.get(node)) is not None and conflicts(asked.policy, self._there(row))
+            if (row := row_of.get(node)) is not None
+            and conflicts(reserving.policy, self._there(row))
         ]
         if taken:
             limits = np.full(count, NO_LIMIT)
             limits[taken] = 0
             yield POLICY_CONFLICT, limits[rows]
-        if self._must_take_in(asked) and not self._is_probing:
+        if self._must_take_in(reserving) and not self._is_probing:
             yield NO_NODE_WITH_CANDIDATES, np.zeros(count, dtype=np.int64)[rows]
 
-    def _must_take_in(self, asked: Reserving) -> bool:
-        reservation = self._plugin.known.get(asked.takes_in)
+    def _must_take_in(self, reserving: Reserving) -> bool:
+        reservation = self._plugin.known.get(reserving.takes_in)
         wish = reservation.pre_allocation if reservation is not None else None
         return wish is not None and wish.is_required
 
@@ -144,40 +145,43 @@ class ReservationSession(Session):
         """Return the policies of the reservations on a row that pods may use."""
         uids = self._plugin.on_node.get(self._cycle.table.node_at(row).name, ())
         accounts = (self._account(uid) for uid in uids)
-        there = [one.reservation.policy for one in accounts if one.is_matchable]
+        there = [account.reservation.policy for account in accounts if account.is_matchable]
         return there + self._policies.get(row, [])
 
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int | None:
-        asked = shape.asked(NAME)
-        return None if isinstance(asked, Claim) and asked.is_required else NO_LIMIT
+        claim = shape.asked(NAME)
+        return None if isinstance(claim, Claim) and claim.is_required else NO_LIMIT
 
     @override
     def holders(self, shape: PodShape, rows: Ints) -> Mapping[int, Sequence[tuple[Holder, ...]]]:
-        asked = shape.asked(NAME)
-        if isinstance(asked, Reserving):
-            return self._sets_to_take_in(asked, shape, rows)
+        reserving = shape.asked(NAME)
+        if isinstance(reserving, Reserving):
+            return self._sets_to_take_in(reserving, shape, rows)
         found = self._find_held(shape, rows)
         if not found:
             return {}
         most = self._room_with(shape, found)
         return {
-            row: [(self._as_holder(one, room),) for one in held.accounts]
+            row: [(self._as_holder(account, room),) for account in held.accounts]
             for (row, held), room in zip(found.items(), most, strict=True)
             if room > 0
         }
 
     def _sets_to_take_in(
-        self, asked: Reserving, shape: PodShape, rows: Ints
+        self, reserving: Reserving, shape: PodShape, rows: Ints
     ) -> dict[int, list[tuple[Holder, ...]]]:
         """Return, per row, the sets of running pods that a reservation may take in."""
-        reservation = self._plugin.known.get(asked.takes_in)
+        reservation = self._plugin.known.get(reserving.takes_in)
         if reservation is None:
             return {}
         found = {
-            row: [tuple(Holder(one.uid, 1, is_user=True) for one in some) for some in one.sets]
-            for row, one in self._running.options(reservation, rows.tolist()).items()
-            if one.sets
+            row: [
+                tuple(Holder(running_pod.uid, 1, is_user=True) for running_pod in some)
+                for some in option.sets
+            ]
+            for row, option in self._running.options(reservation, rows.tolist()).items()
+            if option.sets
         }
         for row, sets in list(found.items()):
             if not self._has_room_around(shape, row, sets[0]):
@@ -199,15 +203,15 @@ class ReservationSession(Session):
 
     def _find_held(self, shape: PodShape, rows: Ints) -> Mapping[int, _Held]:
         """Return, per row, the reservations that take a pod; rows that changed are read again."""
-        asked, cycle = shape.asked(NAME), self._cycle
-        if not isinstance(asked, Claim) or not asked.matched:
+        claim, cycle = shape.asked(NAME), self._cycle
+        if not isinstance(claim, Claim) or not claim.matched:
             return {}
-        by_row = self._rows_for(asked)
+        by_row = self._rows_for(claim)
         since, known = self._known.get(shape, (-1, {}))
         if since != cycle.version:
             changed = by_row if since < 0 else by_row.keys() & set(cycle.touched(since).tolist())
             for row in changed:
-                self._read(known, shape, row, by_row[row], is_required=asked.is_required)
+                self._read(known, shape, row, by_row[row], is_required=claim.is_required)
             self._known[shape] = (cycle.version, known)
         if rows.size >= len(cycle.table.nodes):
             return known
@@ -226,17 +230,21 @@ class ReservationSession(Session):
         requests = _requests(shape)
         accounts = [self._account(uid) for uid in uids if uid not in self._gone]
         fitting = [
-            one for one in accounts if self._once.takes(one, requests, is_required=is_required)
+            account
+            for account in accounts
+            if self._once.takes(account, requests, is_required=is_required)
         ]
         if fitting:
             ordered = nominate(requests, fitting) if len(fitting) > 1 else fitting
-            known[row] = _Held(ordered, add_up(one.held() for one in fitting))
+            known[row] = _Held(
+                ordered, add_up(reservation_account.held() for reservation_account in fitting)
+            )
 
-    def _rows_for(self, asked: Claim) -> dict[int, list[str]]:
-        found = self._rows_of.get(asked)
+    def _rows_for(self, claim: Claim) -> dict[int, list[str]]:
+        found = self._rows_of.get(claim)
         if found is None:
-            found = self._rows_of[asked] = {}
-            for uid in asked.matched:
+            found = self._rows_of[claim] = {}
+            for uid in claim.matched:
                 node = self._plugin.accounts[uid].reservation.status.node
                 found.setdefault(self._cycle.table.row_of[node], []).append(uid)
         return found
@@ -267,7 +275,7 @@ class ReservationSession(Session):
     def _ports_on(self, found: Mapping[int, _Held]) -> dict[int, PodShape]:
         """Return, per row, the host ports that are held there for a pod."""
         held = (
-            (row, tuple(port for one in held.accounts for port in one.ports))
+            (row, tuple(port for account in held.accounts for port in account.ports))
             for row, held in found.items()
         )
         return {row: PodShape((), host_ports=ports) for row, ports in held if ports}
@@ -278,10 +286,14 @@ class ReservationSession(Session):
         if not exact:
             return {}
         every = (
-            (row, [one for one in held.accounts if one.reservation.uid in exact])
+            (row, [account for account in held.accounts if account.reservation.uid in exact])
             for row, held in found.items()
         )
-        return {row: tuple(self._as_holder(one, 0) for one in some) for row, some in every if some}
+        return {
+            row: tuple(self._as_holder(reservation_account, 0) for reservation_account in some)
+            for row, some in every
+            if some
+        }
 
     def _as_holder(self, account: ReservationAccount, most: int) -> Holder:
         is_strict = account.reservation.policy is AllocatePolicy.RESTRICTED
@@ -290,10 +302,10 @@ class ReservationSession(Session):
     @override
     def may_fit_later(self, shape: PodShape) -> bool:
         """Whether another pod of the unit may begin to use what this one cannot be the first of."""
-        asked = shape.asked(NAME)
-        if not self._once.is_shared or not isinstance(asked, Claim):
+        claim = shape.asked(NAME)
+        if not self._once.is_shared or not isinstance(claim, Claim):
             return False
-        return any(self._plugin.accounts[uid].reservation.is_once for uid in asked.matched)
+        return any(self._plugin.accounts[uid].reservation.is_once for uid in claim.matched)
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
@@ -302,15 +314,15 @@ class ReservationSession(Session):
             return
         firsts = {row: held.accounts[0] for row, held in found.items()}
         points = score_nodes(_requests(shape), firsts)
-        is_ordered = any(one.reservation.order for one in firsts.values())
+        is_ordered = any(first.reservation.order for first in firsts.values())
         values = np.zeros(len(self._cycle.table.nodes), dtype=np.int64)
         values[list(points)] = list(points.values())
         yield Score(values[rows], WEIGHT, Scale.BY_MAX if is_ordered else Scale.ABSOLUTE)
 
     @override
     def signature(self, shape: PodShape, rows: Ints) -> Ints:
-        asked = shape.asked(NAME)
-        if isinstance(asked, Reserving) and asked.takes_in:
+        reserving = shape.asked(NAME)
+        if isinstance(reserving, Reserving) and reserving.takes_in:
             return rows
         return np.where(np.isin(rows, list(self._find_held(shape, rows))), rows, -1)
 
@@ -318,13 +330,13 @@ class ReservationSession(Session):
 
     @override
     def reserve(self, draft: Draft) -> Allocation | Short | None:
-        asked = draft.shape.asked(NAME)
-        if isinstance(asked, Reserving):
-            return self._place(asked, draft)
-        if not isinstance(asked, Claim):
+        claim = draft.shape.asked(NAME)
+        if isinstance(claim, Reserving):
+            return self._place(claim, draft)
+        if not isinstance(claim, Claim):
             return None
         if not draft.holders:
-            is_free = not asked.is_required and self._payments.pay(draft.pod, "", {})
+            is_free = not claim.is_required and self._payments.pay(draft.pod, "", {})
             return None if is_free else Short(NO_RESERVATION)
         account = self._account(draft.holders[0].uid)
         reservation, requests = account.reservation, _requests(draft.shape)
@@ -358,7 +370,10 @@ class ReservationSession(Session):
         if pod.uid in self._gone:
             self._gone.discard(pod.uid)
             self._cycle.undo.push(self._gone.add, pod.uid)
-        use = next((one for one in allocations if isinstance(one, ReservationUse)), None)
+        use = next(
+            (allocation for allocation in allocations if isinstance(allocation, ReservationUse)),
+            None,
+        )
         if use is None:
             return None
         account = self._find(use.uid, row)
@@ -402,28 +417,28 @@ class ReservationSession(Session):
         self._changed[uid] = after
         return less
 
-    def _place(self, asked: Reserving, draft: Draft) -> PreAllocated | Short | None:
+    def _place(self, reserving: Reserving, draft: Draft) -> PreAllocated | Short | None:
         row = draft.row
-        if conflicts(asked.policy, self._there(row)):
+        if conflicts(reserving.policy, self._there(row)):
             return Short(POLICY_CONFLICT)
         there = self._policies.setdefault(row, [])
-        there.append(asked.policy)
+        there.append(reserving.policy)
         self._cycle.undo.push(there.pop)
         if not draft.holders:
-            return Short(NO_NODE_WITH_CANDIDATES) if self._must_take_in(asked) else None
-        users = [self._plugin.pods[one.uid] for one in draft.holders]
-        if any(uid in self._taken_in for uid in (one.uid for one in users)):
+            return Short(NO_NODE_WITH_CANDIDATES) if self._must_take_in(reserving) else None
+        users = [self._plugin.pods[holder.uid] for holder in draft.holders]
+        if any(uid in self._taken_in for uid in (user.uid for user in users)):
             return Short(NO_CANDIDATE, is_optional=True)
         requests, columns = _requests(draft.shape), self._cycle.table.columns
-        for name, amount in add_up(_requests(one.shape) for one in users).items():
+        for name, amount in add_up(_requests(user.shape) for user in users).items():
             # What they use already is held no second time.
             if name in columns and (less := min(amount, requests.get(name, 0))):
                 self._cycle.charge(row, columns[name], -less)
-        for one in users:
-            self._taken_in.add(one.uid)
-            self._cycle.undo.push(self._taken_in.discard, one.uid)
+        for user in users:
+            self._taken_in.add(user.uid)
+            self._cycle.undo.push(self._taken_in.discard, user.uid)
         name = self._plugin.known[draft.pod.uid].name
-        return PreAllocated(name, draft.pod.uid, tuple((one.uid, one.key) for one in users))
+        return PreAllocated(name, draft.pod.uid, tuple((user.uid, user.key) for user in users))
 
     def _account(self, uid: str) -> ReservationAccount:
         return self._changed.get(uid) or self._plugin.accounts[uid]
@@ -458,9 +473,9 @@ class PayingSession(ReservationSession):
             return Admission(unit)
         left: dict[str, dict[str, int]] = {}
         for pod in unit.pods:
-            asked = self._claims.of(pod)
-            if isinstance(asked, Claim) and (pod.recorded is None or pod.is_gated):
-                accounts = map(self._account, asked.matched)
+            claim = self._claims.of(pod)
+            if isinstance(claim, Claim) and (pod.recorded is None or pod.is_gated):
+                accounts = map(self._account, claim.matched)
                 self._payments.leave(pod, _requests(pod.shape), accounts, left)
         return Admission(unit)
 

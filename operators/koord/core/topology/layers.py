@@ -97,7 +97,9 @@ def _find_fault(layers: Sequence[Layer]) -> InvalidLayers | None:
         return InvalidLayers(LayerFault.UNKNOWN_PARENT, tuple(unknown))
     if NODE_LAYER not in names:
         return InvalidLayers(LayerFault.NO_NODE_LAYER, (NODE_LAYER,))
-    bare = tuple(one.name for one in layers if one.name != NODE_LAYER and not any(one.label_keys))
+    bare = tuple(
+        layer.name for layer in layers if layer.name != NODE_LAYER and not any(layer.label_keys)
+    )
     return InvalidLayers(LayerFault.NO_LABEL, bare) if bare else None
 
 

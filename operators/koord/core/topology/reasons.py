@@ -65,7 +65,10 @@ class _NoCandidate(Reason):
             yield f"{cut(domain)}: {offer.offer}"
 
     def upstream(self) -> str:
-        texts = sorted(f"topology topologyNode {self.layer}/{one}" for one in self._write_offers())
+        texts = sorted(
+            f"topology topologyNode {self.layer}/{write_offer}"
+            for write_offer in self._write_offers()
+        )
         nodes = self.shortage.nodes
         fit = f"0/{nodes} nodes are available: {nodes} not in the topology."
         fit = self.shortage.fit_error() if texts else fit
@@ -101,7 +104,7 @@ class NoDomainFits(_NoCandidate):
         return f"{text}."
 
     def _advice(self) -> Iterable[str]:
-        best = max(self.offers, key=lambda one: one.offer, default=None)
+        best = max(self.offers, key=lambda domain_offer: domain_offer.offer, default=None)
         if best is None or self.layer == ROOT_LAYER:
             yield f"Request less, or {ASK} add nodes that have the labels of the topology."
             return

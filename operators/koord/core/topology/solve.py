@@ -79,7 +79,7 @@ def explain_offers(tree: TopologyTree, request: SplitRequest) -> NoSplit:
     free = measure_capacities(tree, request).free(layer)
     is_node = layer == tree.depth
     domains = [one for one in range(tree.size(layer)) if is_node or tree.nodes_in(layer, one)]
-    return NoSplit(layer, tuple((one, max(int(free[one]), 0)) for one in domains))
+    return NoSplit(layer, tuple((domain, max(int(free[domain]), 0)) for domain in domains))
 
 
 class _Search:
@@ -179,15 +179,15 @@ class _Search:
 
     def _domain_costs(self, layer: int) -> DomainCosts:
         """Return costs that count the domains opened below a layer."""
-        known = self._costs_below.get(layer)
-        if known is None:
+        domain_costs = self._costs_below.get(layer)
+        if domain_costs is None:
             most = self.last - self.capacities.total_fixed
             order = self._order_below(layer)
             values = [("opening", one, min(most, self.tree.size(one))) for one in order]
             weights = make_weights(values, self.tree.depth)
-            known = DomainCosts(self.tree, self.capacities, self.goal.units, weights)
-            self._costs_below[layer] = known
-        return known
+            domain_costs = DomainCosts(self.tree, self.capacities, self.goal.units, weights)
+            self._costs_below[layer] = domain_costs
+        return domain_costs
 
     def _opened(self, layer: int, cost: int) -> dict[int, int]:
         """Decode from a cost how many domains of each layer below ``layer`` are opened."""
@@ -388,7 +388,7 @@ def _insertion_keys(
     for layer in goal.order:
         yield is_new[layer].astype(np.int64)
     for of in domains.values():
-        yield np.sum([of != of[one] for one in neighbours], axis=0)
+        yield np.sum([of != of[neighbour] for neighbour in neighbours], axis=0)
     for layer in domains:
         yield np.where(is_new[layer], free[layer], 0)
     for layer, of in domains.items():

@@ -192,14 +192,18 @@ def _terms_of(raw: bytes) -> tuple[SelectorTerm, ...] | None:
 
 
 def _owner_of(meta: ObjectMeta) -> str:
-    controllers = (one.uid for one in meta.owner_references or () if one.controller)
+    controllers = (
+        owner_reference.uid
+        for owner_reference in meta.owner_references or ()
+        if owner_reference.controller
+    )
     return next(controllers, "")
 
 
 def _is_zone(value: str | None) -> bool:
     """Whether a label is valid; kube-scheduler ignores one with an empty zone in it."""
-    return value is not None and all(one.strip() for one in value.split(_BETWEEN_ZONES))
+    return value is not None and all(name.strip() for name in value.split(_BETWEEN_ZONES))
 
 
 def _zones(key: str, value: str) -> tuple[str, tuple[str, ...]]:
-    return key, tuple(sorted({one.strip() for one in value.split(_BETWEEN_ZONES)}))
+    return key, tuple(sorted({name.strip() for name in value.split(_BETWEEN_ZONES)}))

@@ -127,9 +127,9 @@ def _read_unhealthy(status: bytes, names: Mapping[DeviceKey, DeviceName]) -> fro
         return frozenset()
     named = NamedDevices(names)
     found = (
-        (one.type, named.locate(one.type, one.minor, DeviceName(one.id)))
-        for one in shown.devices
-        if not one.health
+        (device.type, named.locate(device.type, device.minor, DeviceName(device.id)))
+        for device in shown.devices
+        if not device.health
     )
     return frozenset((kind, minor) for kind, minor in found if minor is not None)
 
@@ -172,11 +172,13 @@ def _read_functions(
 ) -> tuple[list[tuple[str, int]], str]:
     """Return the virtual functions, address and minor; and one that another device has."""
     twice, functions = "", {}
-    for one in (one for group in entry.vf_groups or () for one in group.vfs or ()):
-        if one.bus_id and _is_taken(owners, entry, one.bus_id, index):
-            twice = one.bus_id
+    for device_function in (
+        device_function for group in entry.vf_groups or () for device_function in group.vfs or ()
+    ):
+        if device_function.bus_id and _is_taken(owners, entry, device_function.bus_id, index):
+            twice = device_function.bus_id
         else:
-            functions[one.bus_id] = one.minor
+            functions[device_function.bus_id] = device_function.minor
     return sorted(functions.items())[:MOST_FUNCTIONS], twice
 
 
@@ -191,7 +193,11 @@ def _read_device(
         FunctionGroup(
             _labels(group.labels),
             tuple(
-                sorted(number_of[one.bus_id] for one in group.vfs or () if one.bus_id in number_of)
+                sorted(
+                    number_of[device_function.bus_id]
+                    for device_function in group.vfs or ()
+                    if device_function.bus_id in number_of
+                )
             ),
         )
         for group in entry.vf_groups or ()
@@ -214,11 +220,21 @@ def _read_partitions(
     annotations: Mapping[str, str], problems: list[tuple[str, str]]
 ) -> tuple[tuple[int, tuple[Partition, ...]], ...] | None:
     found = parse_partitions(annotations)
-    problems.extend((one.field, one.message) for one in found.problems)
+    problems.extend((problem.field, problem.message) for problem in found.problems)
     if found.partitions is None:
         return None
     return tuple(
-        (size, tuple(Partition(minors_of(one.minors), one.score, one.bandwidth) for one in listed))
+        (
+            size,
+            tuple(
+                Partition(
+                    minors_of(partition_entry.minors),
+                    partition_entry.score,
+                    partition_entry.bandwidth,
+                )
+                for partition_entry in listed
+            ),
+        )
         for size, listed in found.partitions.items()
     )
 
@@ -234,7 +250,7 @@ def translate_resource_claim(wire: WireResourceClaim) -> DeviceClaim:
     if allocation is None or _EXTENDED_RESOURCE in (meta.annotations or {}):
         return DeviceClaim(key)
     results = allocation.devices.results or ()
-    gpus = sum(one.driver in GPU_DRIVERS and not one.admin_access for one in results)
+    gpus = sum(result.driver in GPU_DRIVERS and not result.admin_access for result in results)
     selector = bytes(allocation.node_selector)
     terms = parse_node_selector(selector) if gpus and selector else None
     return DeviceClaim(key, pinned_to(terms or ()), gpus)
@@ -271,7 +287,7 @@ def read_allocated(pod: str, text: str, wishes: Wishes = NO_WISHES) -> DeviceAll
     entries = [
         (kind, entry)
         for kind, listed in sorted(_allocated_decoder.decode(text).items())
-        for entry in sorted(listed, key=lambda one: one.minor)
+        for entry in sorted(listed, key=lambda share: share.minor)
     ]
     if len({(kind, entry.minor) for kind, entry in entries}) != len(entries):
         raise ValueError("a device is listed twice")
@@ -328,13 +344,14 @@ def _make_partition_wish(spec: GpuPartitionSpec) -> PartitionWish:
 def _read(
     annotation: JsonAnnotation[T], annotations: Mapping[str, str], problems: list[tuple[str, str]]
 ) -> T | None:
-    found = annotation.read(annotations)
-    if isinstance(found, InvalidObject):
+    invalid = annotation.read(annotations)
+    if isinstance(invalid, InvalidObject):
         problems.extend(
-            (one.field, ": ".join(filter(None, (one.value, one.message)))) for one in found.problems
+            (problem.field, ": ".join(filter(None, (problem.value, problem.message))))
+            for problem in invalid.problems
         )
         return None
-    return found
+    return invalid
 
 
 def _make_hint(hint: DeviceHint) -> Hint:

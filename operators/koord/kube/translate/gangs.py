@@ -150,8 +150,10 @@ def make_sub_groups(settings: GangSettings) -> SubGroupTree | None:
         SubGroupTree(
             root=SubGroup(ROOT, min_sub_groups=found.min_sub_groups),
             groups=tuple(
-                SubGroup(one.name, one.min_member, one.layer, one.parent, one.min_sub_groups)
-                for one in found.groups
+                SubGroup(
+                    group.name, group.min_member, group.layer, group.parent, group.min_sub_groups
+                )
+                for group in found.groups
             ),
         )
     )
@@ -162,9 +164,9 @@ _trees: WeakValueDictionary[int, SubGroupTree] = WeakValueDictionary()
 
 def _share(tree: SubGroupTree) -> SubGroupTree:
     """Return the tree that others have already, if it is equal: members repeat those of gangs."""
-    known = _trees.get(hash(tree))
-    if known == tree:
-        return known
+    sub_group_tree = _trees.get(hash(tree))
+    if sub_group_tree == tree:
+        return sub_group_tree
     _trees[hash(tree)] = tree
     return tree
 
@@ -267,18 +269,21 @@ class PodGroupTranslator(SeenStatuses):
             is_settled=is_settled(
                 wire.spec.min_member, (status.scheduled or 0, status.running or 0), waited
             ),
-            runs=tuple(_make_record(one) for one in (status.runs or ())[:MAX_RECORDED]),
+            runs=tuple(_make_record(run) for run in (status.runs or ())[:MAX_RECORDED]),
             history=tuple(
                 sorted(
-                    Episode(int(one.time.timestamp()), one.what, one.why, one.by)
-                    for one in status.history or ()
+                    Episode(int(episode.time.timestamp()), episode.what, episode.why, episode.by)
+                    for episode in status.history or ()
                 )
             ),
         )
 
 
 def _make_record(run: _Run) -> BondRecord:
-    named = tuple((one.name, one.succeeded) for one in (run.sub_groups or ())[:MAX_SUB_GROUPS])
+    named = tuple(
+        (sub_group.name, sub_group.succeeded)
+        for sub_group in (run.sub_groups or ())[:MAX_SUB_GROUPS]
+    )
     return BondRecord(Bond(run.controller, run.start, run.size), run.succeeded, named)
 
 

@@ -16,8 +16,12 @@ def translate_selector(selector: NodeSelector | LabelSelector) -> tuple[Requirem
     return (
         *(Requirement(intern(key), Operator.IN, (value,)) for key, value in sorted(labels)),
         *(
-            Requirement(intern(one.key), Operator(one.operator), tuple(one.values or ()))
-            for one in selector.match_expressions or ()
+            Requirement(
+                intern(match_expression.key),
+                Operator(match_expression.operator),
+                tuple(match_expression.values or ()),
+            )
+            for match_expression in selector.match_expressions or ()
         ),
     )
 
@@ -29,7 +33,7 @@ def encode_selector(selector: tuple[Requirement, ...]) -> str:
 
 def make_selector(selector: tuple[Requirement, ...]) -> dict[str, Any]:
     """Return a selector in the form of the API."""
-    return {"matchExpressions": [_make(one) for one in selector]}
+    return {"matchExpressions": [_make(requirement) for requirement in selector]}
 
 
 def _make(requirement: Requirement) -> dict[str, Any]:

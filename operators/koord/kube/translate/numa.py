@@ -140,25 +140,25 @@ def _read_zones(zones: Sequence[Zone], problems: Problems) -> Iterator[tuple[int
 
 
 def _read_resources(resources: Iterable[ZoneResource]) -> Iterator[tuple[str, int]]:
-    for one in resources:
-        given = one.capacity if one.allocatable is None else one.allocatable
-        yield one.name, parse_amount(one.name, given)
+    for resource in resources:
+        given = resource.capacity if resource.allocatable is None else resource.allocatable
+        yield resource.name, parse_amount(resource.name, given)
 
 
 def _read_policy(text: str) -> NumaPolicy | None:
     """Return a policy of the kubelet; whether it is about pods or containers is not told apart."""
     name = text.removesuffix("PodLevel").removesuffix("ContainerLevel")
-    return next((one for one in NumaPolicy if one == name), None)
+    return next((numa_policy for numa_policy in NumaPolicy if numa_policy == name), None)
 
 
 @cached_by_text()
 def _read_topology(text: str) -> CpuTopology | None:
     """Read the places of CPUs, one value for all equal nodes. Raises ValueError."""
     listed = _cpus_decoder.decode(text).detail
-    found = make_topology(CpuPlace(one.id, one.core, one.socket, one.node) for one in listed)
-    if found is None:
+    cpu_topology = make_topology(CpuPlace(cpu.id, cpu.core, cpu.socket, cpu.node) for cpu in listed)
+    if cpu_topology is None:
         raise ValueError("CPUs are missing, there twice, or their places contradict each other")
-    return found
+    return cpu_topology
 
 
 def _read_manager(text: str) -> tuple[CpuBind | None, Cpus]:
@@ -168,15 +168,17 @@ def _read_manager(text: str) -> tuple[CpuBind | None, Cpus]:
 
 
 def _read_pods(text: str) -> tuple[tuple[str, Cpus], ...]:
-    return tuple((one.uid, _read_cpuset(one.cpuset)) for one in _pods_decoder.decode(text))
+    return tuple(
+        (pod_cpus.uid, _read_cpuset(pod_cpus.cpuset)) for pod_cpus in _pods_decoder.decode(text)
+    )
 
 
 def _read_cpuset(text: str) -> Cpus:
     """Read a set of CPUs. Raises ValueError."""
-    found = parse_cpuset(text)
-    if not isinstance(found, int):
-        raise ValueError(found.describe())  # noqa: TRY004 - its text is wrong, not its type
-    return found
+    invalid_cpuset = parse_cpuset(text)
+    if not isinstance(invalid_cpuset, int):
+        raise ValueError(invalid_cpuset.describe())  # noqa: TRY004 - its text is wrong, not its type
+    return invalid_cpuset
 
 
 def read_reserved(annotations: Mapping[str, str]) -> Cpus:
@@ -206,9 +208,11 @@ def read_numa_wishes(
     if not says_more and qos not in PINNED_QOS:
         return NO_WISHES
     numa, cpus = NUMA_TOPOLOGY_SPEC.read(annotations), RESOURCE_SPEC.read(annotations)
-    invalid = [one for one in (numa, cpus) if isinstance(one, InvalidObject)]
+    invalid = [invalid for invalid in (numa, cpus) if isinstance(invalid, InvalidObject)]
     if invalid:
-        problems = tuple((one.field, one.message) for found in invalid for one in found.problems)
+        problems = tuple(
+            (problem.field, problem.message) for found in invalid for problem in found.problems
+        )
         return NumaWishes(problems=problems)
     is_prod = labels.get(PRIORITY_CLASS) not in _LOWER_BANDS and priority not in _LOWER_PRIORITIES
     wishes: dict[str, Any] = {"is_pinned": wants_pinned(qos, is_prod=is_prod)}
@@ -233,10 +237,10 @@ def read_status(pod: str, text: str, wishes: NumaWishes) -> NumaAllocation:
     status = _status_decoder.decode(text)
     shares = tuple(
         NumaShare(
-            one.node,
-            tuple(sorted((key, parse_amount(key, n)) for key, n in one.resources.items())),
+            share.node,
+            tuple(sorted((key, parse_amount(key, n)) for key, n in share.resources.items())),
         )
-        for one in sorted(status.shares, key=lambda one: one.node)
+        for share in sorted(status.shares, key=lambda share: share.node)
     )
     cpus = _read_cpuset(status.cpuset)
     return NumaAllocation(pod, cpus, shares, wishes.cpu_exclusive if cpus else None)

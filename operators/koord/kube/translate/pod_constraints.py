@@ -98,24 +98,24 @@ def parse_constraints(
     wire = (_affinity_decoder.decode(affinity) if affinity else None) or _Affinity()
     near, apart = wire.pod_affinity or _Sort(), wire.pod_anti_affinity or _Sort()
     spreads = (_spread_decoder.decode(spread) if spread else None) or []
-    found = PodConstraints(
+    pod_constraints = PodConstraints(
         affinity=_terms(near, namespace),
         anti_affinity=_terms(apart, namespace),
         preferred=_weighted(near, namespace, 1) + _weighted(apart, namespace, -1),
         spread=_spreads([s for s in spreads if s.when_unsatisfiable == _HARD], namespace, labels),
         even=_spreads([s for s in spreads if s.when_unsatisfiable != _HARD], namespace, labels),
     )
-    return None if found == PodConstraints() else found
+    return None if pod_constraints == PodConstraints() else pod_constraints
 
 
 def _terms(sort: _Sort, namespace: str) -> tuple[AffinityTerm, ...]:
-    return tuple(_term(one, namespace) for one in sort.required or ())
+    return tuple(_term(term, namespace) for term in sort.required or ())
 
 
 def _weighted(sort: _Sort, namespace: str, sign: int) -> tuple[WeightedTerm, ...]:
     return tuple(
-        WeightedTerm(_term(one.pod_affinity_term, namespace), sign * one.weight)
-        for one in sort.preferred or ()
+        WeightedTerm(_term(weighted.pod_affinity_term, namespace), sign * weighted.weight)
+        for weighted in sort.preferred or ()
     )
 
 
@@ -131,14 +131,14 @@ def _term(wire: _Term, namespace: str) -> AffinityTerm:
 def _spreads(wire: list[_Spread], namespace: str, labels: Labels) -> tuple[SpreadConstraint, ...]:
     return tuple(
         SpreadConstraint(
-            PodSelector(_merged(one, labels), (namespace,)),
-            one.topology_key,
-            one.max_skew,
-            1 if one.min_domains is None else one.min_domains,
-            (one.node_affinity_policy or _HONOR) == _HONOR,
-            one.node_taints_policy == _HONOR,
+            PodSelector(_merged(spread, labels), (namespace,)),
+            spread.topology_key,
+            spread.max_skew,
+            1 if spread.min_domains is None else spread.min_domains,
+            (spread.node_affinity_policy or _HONOR) == _HONOR,
+            spread.node_taints_policy == _HONOR,
         )
-        for one in wire
+        for spread in wire
     )
 
 
@@ -159,7 +159,11 @@ def parse_selector(wire: WireSelector | None) -> LabelSelector:
     return (
         *(Requirement(key, Operator.IN, (value,)) for key, value in pairs),
         *(
-            Requirement(one.key, Operator(one.operator), tuple(one.values or ()))
-            for one in wire.match_expressions or ()
+            Requirement(
+                match_expression.key,
+                Operator(match_expression.operator),
+                tuple(match_expression.values or ()),
+            )
+            for match_expression in wire.match_expressions or ()
         ),
     )

@@ -282,8 +282,14 @@ class PodTranslator:
         if not meta.owner_references:
             return ()
         key = tuple(
-            (one.name, one.kind, one.api_version, one.uid, bool(one.controller))
-            for one in meta.owner_references[:MAX_PARTS]
+            (
+                owner_reference.name,
+                owner_reference.kind,
+                owner_reference.api_version,
+                owner_reference.uid,
+                bool(owner_reference.controller),
+            )
+            for owner_reference in meta.owner_references[:MAX_PARTS]
         )
         known = self._owned.get(key)
         if known is None:
@@ -295,19 +301,25 @@ class PodTranslator:
         """Return the finalizers of which nobody knows when they are taken off."""
         if not meta.finalizers:
             return ()
-        is_tracked = any(one.kind == "Job" for one in meta.owner_references or ())
-        found = {one for one in meta.finalizers if one != _JOB_TRACKING or not is_tracked}
-        return tuple(self._intern(cut(one, MAX_FINALIZER)) for one in sorted(found)[:MAX_PARTS])
+        is_tracked = any(
+            owner_reference.kind == "Job" for owner_reference in meta.owner_references or ()
+        )
+        found = {
+            finalizer
+            for finalizer in meta.finalizers
+            if finalizer != _JOB_TRACKING or not is_tracked
+        }
+        return tuple(self._intern(cut(name, MAX_FINALIZER)) for name in sorted(found)[:MAX_PARTS])
 
     def _profile(self, namespace: str, labels: Mapping[str, str]) -> PodLabels:
         """Intern a namespace and labels, which many pods share."""
         seen = (namespace, *labels.items())  # servers send labels in one order
-        known = self._profiles.get(seen)
-        if known is None:
+        pod_labels = self._profiles.get(seen)
+        if pod_labels is None:
             own = {self._intern(key): self._intern(value) for key, value in labels.items()}
-            known = PodLabels(self._intern(namespace), own)
-            self._profiles.keep(seen, known, size_of(own) + size_of(seen))
-        return known
+            pod_labels = PodLabels(self._intern(namespace), own)
+            self._profiles.keep(seen, pod_labels, size_of(own) + size_of(seen))
+        return pod_labels
 
     def _intern(self, text: str) -> str:
         known = self._texts.get(text)
@@ -414,7 +426,7 @@ def _is_awaited_daemon(wire: WirePod) -> bool:
     spec, owners = wire.spec, wire.metadata.owner_references or ()
     if spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
         return False
-    if not any(_is_daemon_set(one) for one in owners):
+    if not any(_is_daemon_set(owner) for owner in owners):
         return False
     return (spec.priority or 0) >= SYSTEM_CRITICAL or _find_unschedulable(wire) is None
 
@@ -460,12 +472,15 @@ def _index(meta: ObjectMeta) -> int:
 
 def _find_unschedulable(wire: WirePod) -> Condition | None:
     conditions = () if wire.spec.node_name else wire.status.conditions or ()
-    found = (one for one in conditions if one.type == POD_SCHEDULED)
-    return next((one for one in found if one.reason == UNSCHEDULABLE), None)
+    found = (condition for condition in conditions if condition.type == POD_SCHEDULED)
+    return next((condition for condition in found if condition.reason == UNSCHEDULABLE), None)
 
 
 def _has_condition(wire: WirePod, kind: str) -> bool:
-    return any(one.type == kind and one.status == "True" for one in wire.status.conditions or ())
+    return any(
+        condition.type == kind and condition.status == "True"
+        for condition in wire.status.conditions or ()
+    )
 
 
 def _preempted_by(wire: WirePod) -> PreemptedBy | None:
@@ -480,7 +495,7 @@ def _marked(wire: WirePod, is_eviction_pending: bool, by: PreemptedBy | None) ->
         return 0.0
     kind = operators.PREEMPTED if by is not None else operators.OVER_ENTITLEMENT
     conditions = wire.status.conditions or ()
-    times = (one.last_transition_time for one in conditions if one.type == kind)
+    times = (condition.last_transition_time for condition in conditions if condition.type == kind)
     return _time(next(times, None) or "")
 
 
@@ -488,8 +503,8 @@ def _find_protected(wire: WirePod) -> float:
     """Return since when disruption budgets protect a pod from reclaim: only operators write it."""
     wanted = operators.OVER_ENTITLEMENT, operators.PROTECTED_BY_BUDGET
     conditions = wire.status.conditions or ()
-    found = (one for one in conditions if (one.type, one.reason) == wanted)
-    return next((_time(one.last_transition_time or "") for one in found), 0.0)
+    found = (condition for condition in conditions if (condition.type, condition.reason) == wanted)
+    return next((_time(condition.last_transition_time or "") for condition in found), 0.0)
 
 
 def _seconds(text: str) -> float:

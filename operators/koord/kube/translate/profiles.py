@@ -54,8 +54,8 @@ def translate_profile(meta: ObjectMeta, raw: bytes) -> QuotaProfile:
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     spec = _parse(raw)
     written = RESOURCE_KEYS.read(annotations)
-    wrong = [one for one in (spec, written) if isinstance(one, InvalidObject)]
-    problems = [str(problem) for one in wrong for problem in one.problems]
+    wrong = [invalid for invalid in (spec, written) if isinstance(invalid, InvalidObject)]
+    problems = [str(problem) for invalid in wrong for problem in invalid.problems]
     problems += map(str, find_policy_problems(annotations))
     found = None if isinstance(spec, InvalidObject) else spec
     return QuotaProfile(

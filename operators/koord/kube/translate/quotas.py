@@ -79,7 +79,11 @@ class QuotaTranslator(SeenStatuses):
         meta = self._metas.get(uid)
         if meta is None:
             return None
-        return {"finalizers": [one for one in meta.finalizers or () if one == operators.IN_USE]}
+        return {
+            "finalizers": [
+                finalizer for finalizer in meta.finalizers or () if finalizer == operators.IN_USE
+            ]
+        }
 
     @override
     def forget(self, value: HasUid) -> None:
@@ -96,7 +100,9 @@ class QuotaTranslator(SeenStatuses):
 
 def make_recorded(amounts: Mapping[str, Amounts]) -> dict[str, str]:
     """Return results, given by name without prefix, as annotations."""
-    return {f"{keys.PREFIX}{name}": encode_amounts(one) for name, one in amounts.items() if one}
+    return {
+        f"{keys.PREFIX}{name}": encode_amounts(amount) for name, amount in amounts.items() if amount
+    }
 
 
 def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
@@ -196,11 +202,11 @@ def _read_weight(
 def _read_selector(
     annotations: Mapping[str, str], unreadable: list[tuple[str, str]]
 ) -> LabelSelector:
-    found = NODE_SELECTOR.read(annotations)
-    if isinstance(found, InvalidObject):
+    node_selector = NODE_SELECTOR.read(annotations)
+    if isinstance(node_selector, InvalidObject):
         unreadable.append(_name(NODE_SELECTOR.key, annotations))
         return None
-    return None if found is None else translate_selector(found)
+    return None if node_selector is None else translate_selector(node_selector)
 
 
 def _read_priority(annotations: Mapping[str, str], unreadable: list[tuple[str, str]]) -> int | None:

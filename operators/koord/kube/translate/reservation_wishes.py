@@ -38,9 +38,11 @@ def read_reservation_wishes(annotations: Mapping[str, str], labels: Mapping[str,
         is_silent = not is_ignoring and not rank
         return NO_WISHES if is_silent else Wishes(is_ignoring=is_ignoring, rank=rank)
     affinity, exact = RESERVATION_AFFINITY.read(annotations), EXACT_MATCH.read(annotations)
-    invalid = [one for one in (affinity, exact) if isinstance(one, InvalidObject)]
+    invalid = [invalid for invalid in (affinity, exact) if isinstance(invalid, InvalidObject)]
     if invalid:
-        problems = tuple((one.field, one.message) for found in invalid for one in found.problems)
+        problems = tuple(
+            (problem.field, problem.message) for found in invalid for problem in found.problems
+        )
         return Wishes(has_affinity=True, problems=problems)
     names = tuple(exact.resource_names) if exact and not isinstance(exact, InvalidObject) else ()
     if affinity is None or isinstance(affinity, InvalidObject):
@@ -51,8 +53,10 @@ def read_reservation_wishes(annotations: Mapping[str, str], labels: Mapping[str,
         selector=tuple(sorted(affinity.reservation_selector.items())),
         terms=_read_terms(affinity),
         tolerations=tuple(
-            Toleration(one.key, one.operator or "Equal", one.value, one.effect)
-            for one in affinity.tolerations
+            Toleration(
+                toleration.key, toleration.operator or "Equal", toleration.value, toleration.effect
+            )
+            for toleration in affinity.tolerations
         ),
         exact=names,
         is_ignoring=is_ignoring,
@@ -81,11 +85,15 @@ def _read_terms(affinity: ReservationAffinity) -> tuple[SelectorTerm, ...] | Non
     )
 
 
-def _read_requirement(one: SelectorRequirement) -> Requirement:
-    return Requirement(one.key, Operator(one.operator), tuple(one.values))
+def _read_requirement(selector_requirement: SelectorRequirement) -> Requirement:
+    return Requirement(
+        selector_requirement.key,
+        Operator(selector_requirement.operator),
+        tuple(selector_requirement.values),
+    )
 
 
 def read_use(pod: str, text: str) -> ReservationUse:
     """Return what the annotation of a pod (uid) records. Raises ValueError."""
-    found = _allocated_decoder.decode(text)
-    return ReservationUse(pod, found.name, found.uid)
+    allocated = _allocated_decoder.decode(text)
+    return ReservationUse(pod, allocated.name, allocated.uid)

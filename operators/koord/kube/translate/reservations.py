@@ -116,7 +116,7 @@ class ReservationTranslator(SeenStatuses):
         pod = self._make_pod(meta, template, status.node) if template is not None else None
         spec = _parse_spec(bytes(wire.spec))
         annotations, labels = meta.annotations or {}, meta.labels or {}
-        found = Reservation(
+        reservation = Reservation(
             name=meta.name,
             uid=meta.uid,
             pod=pod,
@@ -135,9 +135,9 @@ class ReservationTranslator(SeenStatuses):
             generation=meta.generation,
         )
         if isinstance(spec, InvalidObject):
-            problems += [(f"spec.{one.field}", one.message) for one in spec.problems]
-            return replace(found, problems=tuple(problems))
-        return _with_spec(found, spec, problems)
+            problems += [(f"spec.{problem.field}", problem.message) for problem in spec.problems]
+            return replace(reservation, problems=tuple(problems))
+        return _with_spec(reservation, spec, problems)
 
     def _make_pod(self, meta: ObjectMeta, template: _Template, node: str) -> Pod:
         """Return the pod that is planned for a reservation: its template, with its labels.
@@ -182,40 +182,45 @@ class ReservationTranslator(SeenStatuses):
             self.outdated[pod.uid] = outdated._replace(path=path)
 
 
-def _with_spec(found: Reservation, spec: ReservationSpec, problems: Problems) -> Reservation:
+def _with_spec(reservation: Reservation, spec: ReservationSpec, problems: Problems) -> Reservation:
     seconds = parse_duration_seconds(spec.ttl)
     return replace(
-        found,
+        reservation,
         owners=tuple(map(_translate_owner, spec.owners)),
         policy=AllocatePolicy(spec.allocate_policy or ""),
-        taints=tuple(Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()),
+        taints=tuple(
+            Taint(taint.key, taint.value or "", taint.effect) for taint in spec.taints or ()
+        ),
         is_once=spec.allocate_once,
-        pre_allocation=_read_pre_allocation(found, spec),
-        is_unschedulable=found.is_unschedulable or bool(spec.unschedulable),
+        pre_allocation=_read_pre_allocation(reservation, spec),
+        is_unschedulable=reservation.is_unschedulable or bool(spec.unschedulable),
         ttl=float(seconds) if seconds else None,
         expires=spec.expires.timestamp() if spec.expires is not None else None,
         problems=tuple(problems + list(_find_bad_selectors(spec))),
     )
 
 
-def _read_pre_allocation(found: Reservation, spec: ReservationSpec) -> PreAllocation | None:
+def _read_pre_allocation(reservation: Reservation, spec: ReservationSpec) -> PreAllocation | None:
     if not spec.pre_allocation:
         return None
     policy = spec.pre_allocation_policy
     return PreAllocation(
         is_clusterwide=policy is not None and policy.mode == "Cluster",
         takes_many=policy is not None and policy.enable_multiple,
-        is_required=found.labels.get(PRE_ALLOCATION_REQUIRED) == "true",
+        is_required=reservation.labels.get(PRE_ALLOCATION_REQUIRED) == "true",
     )
 
 
 def _find_bad_selectors(spec: ReservationSpec) -> Iterator[tuple[str, str]]:
     for at, owner in enumerate(spec.owners):
         selector = owner.label_selector
-        for number, one in enumerate(selector.match_expressions or () if selector else ()):
-            if (one.operator in {"In", "NotIn"}) != bool(one.values):
+        for number, match_expression in enumerate(
+            selector.match_expressions or () if selector else ()
+        ):
+            if (match_expression.operator in {"In", "NotIn"}) != bool(match_expression.values):
                 field = f"spec.owners[{at}].labelSelector.matchExpressions[{number}].values"
-                yield field, f"must have values for In and NotIn, and only then: {one.operator}"
+                operator = match_expression.operator
+                yield field, f"must have values for In and NotIn, and only then: {operator}"
 
 
 @cached_by_text()
@@ -250,10 +255,10 @@ def _read_order(text: str) -> int:
 
 
 def _read_options(annotations: Mapping[str, str], problems: Problems) -> tuple[str, ...]:
-    found = RESTRICTED_OPTIONS.read(annotations)
-    if isinstance(found, InvalidObject):
-        problems += [(one.field, one.message) for one in found.problems]
-    return tuple(found.resources) if found and not isinstance(found, InvalidObject) else ()
+    invalid = RESTRICTED_OPTIONS.read(annotations)
+    if isinstance(invalid, InvalidObject):
+        problems += [(problem.field, problem.message) for problem in invalid.problems]
+    return tuple(invalid.resources) if invalid and not isinstance(invalid, InvalidObject) else ()
 
 
 def _read_protection(annotations: Mapping[str, str], problems: Problems) -> Protection:
@@ -269,11 +274,11 @@ def _read_protection(annotations: Mapping[str, str], problems: Problems) -> Prot
 def _read_held(
     key: JsonAnnotation[HeldResources], annotations: Mapping[str, str], problems: Problems
 ) -> Amounts:
-    found = key.read(annotations)
-    if isinstance(found, InvalidObject):
-        problems += [(one.field, one.message) for one in found.problems]
+    invalid = key.read(annotations)
+    if isinstance(invalid, InvalidObject):
+        problems += [(problem.field, problem.message) for problem in invalid.problems]
         return {}
-    amounts = (found.resources if found else None) or {}
+    amounts = (invalid.resources if invalid else None) or {}
     return {name: parse_amount(name, str(amount)) for name, amount in amounts.items()}
 
 
@@ -285,13 +290,23 @@ def _translate_owner(owner: ReservationOwner) -> Owner:
     )
 
 
-def _translate_object(one: ObjectReference) -> ObjectOwner:
-    return ObjectOwner(one.name or "", one.namespace or "", one.uid or "", one.api_version or "")
+def _translate_object(object_reference: ObjectReference) -> ObjectOwner:
+    return ObjectOwner(
+        object_reference.name or "",
+        object_reference.namespace or "",
+        object_reference.uid or "",
+        object_reference.api_version or "",
+    )
 
 
-def _translate_controller(one: ControllerReference) -> ControllerOwner:
+def _translate_controller(controller_reference: ControllerReference) -> ControllerOwner:
     return ControllerOwner(
-        one.name, one.namespace or "", one.uid, one.kind, one.api_version, one.controller
+        controller_reference.name,
+        controller_reference.namespace or "",
+        controller_reference.uid,
+        controller_reference.kind,
+        controller_reference.api_version,
+        controller_reference.controller,
     )
 
 
@@ -307,13 +322,15 @@ def read_status(raw: bytes) -> Status:
         allocatable=parse_amounts(bytes(wire.allocatable)),
         conditions=tuple(
             Condition(
-                one.type,
-                one.status,
-                one.reason,
-                one.message,
-                one.last_probe_time.timestamp() if one.last_probe_time else 0.0,
-                one.last_transition_time.timestamp() if one.last_transition_time else 0.0,
+                condition.type,
+                condition.status,
+                condition.reason,
+                condition.message,
+                condition.last_probe_time.timestamp() if condition.last_probe_time else 0.0,
+                condition.last_transition_time.timestamp()
+                if condition.last_transition_time
+                else 0.0,
             )
-            for one in wire.conditions or ()
+            for condition in wire.conditions or ()
         ),
     )

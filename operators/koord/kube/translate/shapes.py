@@ -71,12 +71,12 @@ class ShapeCache:
 
     def look_up(self, pod: WirePod) -> ShapedSpec:
         key = _key_of(pod)
-        known = self._known.get(key)
-        if known is None:
+        shaped_spec = self._known.get(key)
+        if shaped_spec is None:
             size = size_of(key)
-            known = self._make(pod, size, _count_text(key))
-            self._known.keep(key, known, EXPANSION * size)
-        return known
+            shaped_spec = self._make(pod, size, _count_text(key))
+            self._known.keep(key, shaped_spec, EXPANSION * size)
+        return shaped_spec
 
     def _make(self, pod: WirePod, size: int, text: int) -> ShapedSpec:
         if text > MAX_TEXT:
@@ -88,8 +88,10 @@ class ShapeCache:
         excess = _find_excess(shape, pod.spec)
         if excess is not None:
             shape = PodShape(requests=shape.requests[:MAX_RESOURCES])
-        known = self._shapes.get(shape)
-        shape = self._shapes.keep(shape, shape, EXPANSION * size) if known is None else known
+        pod_shape = self._shapes.get(shape)
+        shape = (
+            self._shapes.keep(shape, shape, EXPANSION * size) if pod_shape is None else pod_shape
+        )
         return ShapedSpec(shape, affinity.form, affinity.pinned_to, _has_devices(shape), excess)
 
 
@@ -110,7 +112,9 @@ def _find_excess(shape: PodShape, spec: PodSpec) -> Excess | None:
     spread = len(rules.spread) + len(rules.even)
     node_terms = [*(shape.terms or ()), *(term for _, term in shape.preferences)]
     requirements = len(shape.node_selector)
-    requirements += sum(len(one.expressions) + len(one.fields) for one in node_terms)
+    requirements += sum(
+        len(node_term.expressions) + len(node_term.fields) for node_term in node_terms
+    )
     for pods in rules.selectors:
         requirements += len(pods.selector or ()) + len(pods.namespace_selector or ())
     containers = len(spec.containers or ()) + len(spec.init_containers or ())

@@ -34,6 +34,6 @@ class TopologyTranslator(SeenStatuses):
 def _translate_layers(spec: TopologySpec | None) -> tuple[Layer, ...]:
     layers = (spec.network_topology_spec or ()) if spec is not None else ()
     return tuple(
-        Layer(one.topology_layer, one.parent_topology_layer or "", tuple(one.label_key or ()))
-        for one in layers[:MAX_LAYERS]
+        Layer(layer.topology_layer, layer.parent_topology_layer or "", tuple(layer.label_key or ()))
+        for layer in layers[:MAX_LAYERS]
     )

@@ -80,12 +80,12 @@ class DomainPlacer:
     def _divide(self, members: Iterable[PlacedMember]) -> tuple[list[PlacedMember], list[str]]:
         """Return the members in the tree, and the nodes of the others."""
         inside, outside = [], []
-        for one in members:
-            row = self.cycle.table.row_of.get(one.node)
+        for member in members:
+            row = self.cycle.table.row_of.get(member.node)
             if row in self.tree:
-                inside.append(one)
+                inside.append(member)
             elif row is not None:
-                outside.append(one.node)
+                outside.append(member.node)
         return inside, outside
 
     def _remove_last(self, members: Sequence[PlacedMember], outside: int) -> None:
@@ -98,7 +98,7 @@ class DomainPlacer:
 
     def _positions_of(self, members: Iterable[PlacedMember]) -> Ints:
         row_of = self.cycle.table.row_of
-        return self.tree.positions_of([row_of[one.node] for one in members])
+        return self.tree.positions_of([row_of[member.node] for member in members])
 
     def assign(self, pods: Sequence[Pod], shares: Shares) -> list[Assignment]:
         """Give pods, which the cycle has placed, the nodes of shares in order."""
@@ -107,14 +107,16 @@ class DomainPlacer:
             node = self.cycle.table.node_at(row).name
             taken = pods[len(assignments) : len(assignments) + count]
             assignments += [Assignment(pod, node) for pod in taken]
-        self.add([as_member(one) for one in assignments])
+        self.add([as_member(assignment) for assignment in assignments])
         return assignments
 
     def place_again(self, assignments: Sequence[Assignment]) -> None:
         """Repeat assignments that were rolled back."""
-        for one in assignments:
-            self.cycle.place(self.cycle.shape_of(one.pod), self.cycle.table.row_of[one.node])
-        self.add([as_member(one) for one in assignments])
+        for assignment in assignments:
+            self.cycle.place(
+                self.cycle.shape_of(assignment.pod), self.cycle.table.row_of[assignment.node]
+            )
+        self.add([as_member(assignment) for assignment in assignments])
 
     def offers(self, shape: PodShape, within: Mask | None = None) -> Ints:
         """Return how many pods of a shape fit now, per position in the tree."""
@@ -161,12 +163,12 @@ class DomainPlacer:
         request = self.request(pods, least, self.offers(shape, within), goal or self.goal)
         if self.cycle.is_reactive(shape):
             return self._place_dependent(shape, pods, request, self.reach(shape, within))
-        found = self._find_insertion(pods, request) or split(self.tree, request)
-        if isinstance(found, NoSplit):
-            return found
-        for row, count in found.shares:
+        no_split = self._find_insertion(pods, request) or split(self.tree, request)
+        if isinstance(no_split, NoSplit):
+            return no_split
+        for row, count in no_split.shares:
             self.cycle.place(shape, row, count)
-        return self.assign(self._order(pods, found.shares), found.shares)
+        return self.assign(self._order(pods, no_split.shares), no_split.shares)
 
     def _find_insertion(self, pods: Sequence[Pod], request: SplitRequest) -> Split | None:
         """Return the node of a single member between the members next to it, if it has an index."""
@@ -222,13 +224,17 @@ class DomainPlacer:
         """Return the positions of the members right before and right after an index."""
         if index < 0:
             return []
-        before = [one for one in self.members if 0 <= one.index <= index]
-        after = [one for one in self.members if one.index > index]
+        before = [member for member in self.members if 0 <= member.index <= index]
+        after = [member for member in self.members if member.index > index]
         nearest = []
         if before:
-            nearest.append(max(before, key=lambda one: (one.index, one.node)))
+            nearest.append(
+                max(before, key=lambda placed_member: (placed_member.index, placed_member.node))
+            )
         if after:
-            nearest.append(min(after, key=lambda one: (one.index, one.node)))
+            nearest.append(
+                min(after, key=lambda placed_member: (placed_member.index, placed_member.node))
+            )
         return list(map(int, self._positions_of(nearest)))
 
     def _order(self, pods: Sequence[Pod], shares: Shares) -> list[Pod]:
@@ -237,7 +243,7 @@ class DomainPlacer:
         The latter if members with an index are placed already.
         """
         ordered = sort_members(pods)
-        ranked = any(one.index >= 0 for one in self.members)
+        ranked = any(member.index >= 0 for member in self.members)
         if not ranked or len(shares) == 1 or len(pods) > MAX_MATCHED:
             return ordered
         left = dict(shares)
@@ -256,7 +262,10 @@ class DomainPlacer:
     def _breaks(self, row: int, neighbours: Sequence[int]) -> tuple[int, ...]:
         """Count, per layer from the top, the neighbours that are in another domain."""
         tree = self.tree
-        path, near = tree.path_of_row(row), [tree.path_of(tree.depth, one) for one in neighbours]
+        path, near = (
+            tree.path_of_row(row),
+            [tree.path_of(tree.depth, neighbour) for neighbour in neighbours],
+        )
         return tuple(
             sum(other[: at + 1] != path[: at + 1] for other in near) for at in range(len(path))
         )
@@ -276,9 +285,9 @@ class DomainPlacer:
         return describe_rows(self.tree, topology, rows, gap) if rows else None
 
 
-def as_member(one: Assignment) -> PlacedMember:
-    pod = one.pod
-    return PlacedMember(one.node, pod.index, pod.name, pod.sub_group)
+def as_member(assignment: Assignment) -> PlacedMember:
+    pod = assignment.pod
+    return PlacedMember(assignment.node, pod.index, pod.name, pod.sub_group)
 
 
 def sort_members(pods: Sequence[Pod]) -> list[Pod]:

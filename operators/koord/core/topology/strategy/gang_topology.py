@@ -63,7 +63,10 @@ class TopologyShare:
     @property
     def is_required(self) -> bool:
         """Pods that are only attracted by others may be placed anywhere."""
-        return any(one.layers or one.gang for one in self.by_constraint)
+        return any(
+            topology_constraint.layers or topology_constraint.gang
+            for topology_constraint in self.by_constraint
+        )
 
     def place(self) -> StrategyResult | Reason:
         return self.strategy.place(self.by_constraint)
@@ -104,7 +107,7 @@ class TopologyStrategy:
         must_share = False
         if sub_groups is not None:
             constraint = replace(constraint or ATTRACTED, gang=gang)
-            must_share = any(one.layer for one in sub_groups.groups)
+            must_share = any(group.layer for group in sub_groups.groups)
         if constraint is None or must_share or constraint.layers_with(GatherStrategy.MUST):
             return constraint
         has_tree = self._view.topologies.tree(constraint.topology) is not None
@@ -137,17 +140,19 @@ class TopologyStrategy:
         members = list(self._view.placed_members_of(gang))
         if self._placed:
             # The started gangs of a group are another unit than those that wait.
-            for one in self._view.placed_with(gang):
-                members += self._placed.get(one, ())
+            for name in self._view.placed_with(gang):
+                members += self._placed.get(name, ())
         return members
 
     def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
         """Remember where members went, for units of the same group that are decided later."""
-        gangs = {one.gang for one in unit.demands if self._constraint_of(one.gang) is not None}
-        for one in placed:
-            if one.pod.gang is not None and one.pod.gang.key in gangs:
-                members = self._placed.setdefault(one.pod.gang.key, [])
-                members.append(as_member(one))
+        gangs = {
+            demand.gang for demand in unit.demands if self._constraint_of(demand.gang) is not None
+        }
+        for assignment in placed:
+            if assignment.pod.gang is not None and assignment.pod.gang.key in gangs:
+                members = self._placed.setdefault(assignment.pod.gang.key, [])
+                members.append(as_member(assignment))
                 self._cycle.undo.push(members.pop)
 
     def _place_together(
@@ -175,7 +180,7 @@ class TopologyStrategy:
         sub_groups, tree = view.sub_groups_of(constraint.gang), view.topologies.tree(topology)
         if sub_groups is None or tree is None:
             return MissingTopology(topology, exists=topology in view.topologies)
-        layers = {one.layer for one in sub_groups.groups if one.layer}
+        layers = {group.layer for group in sub_groups.groups if group.layer}
         layers |= constraint.layers_with(GatherStrategy.MUST)
         if unknown := layers - set(tree.layers):
             return UnknownLayer(topology, tuple(sorted(unknown)), tree.layers[1:])
@@ -186,15 +191,15 @@ class TopologyStrategy:
         of_gang = SubGroupPlacer(
             self._cycle, tree, sub_groups, constraint, placed, self._place_sub_group
         )
-        found = of_gang.place(demands)
-        if not isinstance(found, list):
-            return found
-        placer.add(map(as_member, found))
+        reason = of_gang.place(demands)
+        if not isinstance(reason, list):
+            return reason
+        placer.add(map(as_member, reason))
         least = (1,) * tree.depth if isinstance(bound, NoSplit) or not bound else bound
         used = placer.used()
         gap = find_gap(placer, tuple(used[layer] for layer in goal.order), least)
         where = placer.observe(topology, gap)
-        return StrategyResult(found, (where,) if where else (), of_gang.left_over)
+        return StrategyResult(reason, (where,) if where else (), of_gang.left_over)
 
     def _place_sub_group(self, request: SubGroupRequest) -> list[Assignment] | Reason:
         """Place the members of one sub-group in some nodes."""
@@ -244,10 +249,10 @@ class _ConstraintAttempt:
 
     def _place_released(self, demand: Demand, keep: Keep) -> Demand:
         """Place released members on their recorded nodes; return what is left of a demand."""
-        kept = [one for pod in demand.pods if (one := keep(pod)) is not None]
+        kept = [assignment for pod in demand.pods if (assignment := keep(pod)) is not None]
         self.assignments += kept
         self._placer.add(map(as_member, kept))
-        uids = {one.pod.uid for one in kept}
+        uids = {assignment.pod.uid for assignment in kept}
         rest = tuple(pod for pod in demand.pods if pod.uid not in uids)
         return replace(demand, pods=rest, required=max(demand.required - len(kept), 0))
 
@@ -305,22 +310,22 @@ class _ConstraintAttempt:
         return reasons
 
     def _unplaced(self, pods: Sequence[Pod]) -> list[Pod]:
-        placed = {one.pod.uid for one in self.assignments}
+        placed = {assignment.pod.uid for assignment in self.assignments}
         return [pod for pod in pods if pod.uid not in placed]
 
     def _place(self, pods: Sequence[Pod], least: int) -> Reason | None:
         by_shape = _by_shape(self._placer.cycle, pods)
-        found = (
+        no_split = (
             self._placer.place(pods, least)
             if len(by_shape) == 1
             else place_heterogeneous(self._placer, by_shape)
         )
-        if isinstance(found, NoSplit):
-            return self._explain(found, pods, least)
-        if isinstance(found, HeterogeneousPlacement):
-            self._gap = self._gap or found.gap
-            found = found.assignments
-        self.assignments += found
+        if isinstance(no_split, NoSplit):
+            return self._explain(no_split, pods, least)
+        if isinstance(no_split, HeterogeneousPlacement):
+            self._gap = self._gap or no_split.gap
+            no_split = no_split.assignments
+        self.assignments += no_split
         return None
 
     def _explain(self, refused: NoSplit, pods: Sequence[Pod], want: int) -> Reason:
@@ -362,7 +367,9 @@ def _explain_full_nodes(
 
 def _preferred_goal(constraint: TopologyConstraint, tree: TopologyTree) -> Goal:
     """Return the preferences of a gang with sub-groups, taken as a whole."""
-    preferred = tuple(one for one in constraint.layers if one.strategy is GatherStrategy.PREFER)
+    preferred = tuple(
+        layer for layer in constraint.layers if layer.strategy is GatherStrategy.PREFER
+    )
     goal = make_goal(TopologyConstraint(preferred), tree.layers)
     if isinstance(goal, frozenset):
         raise TypeError("preferred layers need not exist")

@@ -63,10 +63,10 @@ def find_bound(placer: DomainPlacer, pods: ByShape) -> Used | NoSplit:
     bound: Used = ()
     for same in (*pods, _make_smallest(pods)):
         offers = placer.reach(placer.cycle.shape_of(same[0]))
-        found = split(placer.tree, placer.request(same, len(same), offers, goal))
-        if isinstance(found, NoSplit):
-            return found
-        used = placer.used_with(found.shares)
+        no_split = split(placer.tree, placer.request(same, len(same), offers, goal))
+        if isinstance(no_split, NoSplit):
+            return no_split
+        used = placer.used_with(no_split.shares)
         bound = max(bound, tuple(used[layer] for layer in goal.order))
     return max(bound, _count_needed(placer, pods))
 
@@ -103,8 +103,8 @@ def _count_needed(placer: DomainPlacer, pods: ByShape) -> Used:
 def _make_smallest(pods: ByShape) -> Sequence[Pod]:
     """Return as many equal pods, with the least of all requests and all tolerations."""
     amounts = [dict(same[0].shape.requests) for same in pods]
-    shared = set.intersection(*(set(one) for one in amounts))
-    requests = tuple(sorted((name, min(one[name] for one in amounts)) for name in shared))
+    shared = set.intersection(*(set(amount) for amount in amounts))
+    requests = tuple(sorted((name, min(amount[name] for amount in amounts)) for name in shared))
     first = pods[0][0]
     tolerations = tuple(dict.fromkeys(t for same in pods for t in same[0].shape.tolerations))
     shape = type(first.shape)(requests, tolerations=tolerations)

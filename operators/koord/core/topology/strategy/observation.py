@@ -41,9 +41,9 @@ def observe_gang_topology(
         return None
     members = [
         pod
-        for one in gangs.group(gang).gangs
-        if (other := gangs.spec(one)) is not None and other.topology == constraint
-        for pod in gangs.members(one).values()
+        for name in gangs.group(gang).gangs
+        if (other := gangs.spec(name)) is not None and other.topology == constraint
+        for pod in gangs.members(name).values()
         if pod.is_alive and pod.planned_node
     ]
     found = {row_of.get(pod.planned_node) for pod in members}
@@ -118,7 +118,11 @@ def _shared_in(
     name = sub_groups.find(sub_group)
     while name != ROOT:
         group = sub_groups.by_name[name]
-        members = [one for one in placed if sub_groups.is_in(one.sub_group, name)]
+        members = [
+            placed_member
+            for placed_member in placed
+            if sub_groups.is_in(placed_member.sub_group, name)
+        ]
         if group.layer and members:
             yield group.layer, members
         name = group.parent
@@ -128,7 +132,7 @@ def _find_common_domain(
     cycle: Cycle, tree: TopologyTree, layer: int, members: Iterable[PlacedMember]
 ) -> Mask:
     """Return the rows of the domain that all members are in, none without such a domain."""
-    counts = count_by_position(cycle, tree, Counter(one.node for one in members))
+    counts = count_by_position(cycle, tree, Counter(member.node for member in members))
     of_position = tree.domains_of(layer)
     domains = np.unique(of_position[counts > 0])
     found = np.zeros(len(cycle.table.nodes), dtype=np.bool_)
@@ -180,7 +184,7 @@ def domain_capacities(
     held = sum_up(tree, count_by_position(cycle, tree, Counter(members)))
     amounts = list(_sum_amounts(cycle, tree))
     layers = range(tree.depth)
-    numbers = {tree.path_of(at, one): one for at in layers for one in _domains(tree, at)}
+    numbers = {tree.path_of(at, domain): domain for at in layers for domain in _domains(tree, at)}
     for domain in describe_domains(tree):
         layer, number = len(domain.path), numbers[domain.path]
         yield DomainCapacity(

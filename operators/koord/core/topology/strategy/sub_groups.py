@@ -75,7 +75,7 @@ class SubGroupPlacer:
             if demand.required > len(demand.pods):
                 return _missing_members(demand)
         everywhere = np.ones(len(self.tree.rows), dtype=np.bool_)
-        required = {one.sub_group: one for one in demands if one.required}
+        required = {demand.sub_group: demand for demand in demands if demand.required}
         placed = self._place_group(ROOT, everywhere, required)
         if not isinstance(placed, list):
             return placed
@@ -83,7 +83,9 @@ class SubGroupPlacer:
         before = self.placed
         for demand in demands:
             self.placed = [*before, *map(as_member, placed)]
-            placed += self._place_surplus(demand, everywhere, {one.pod.uid for one in placed})
+            placed += self._place_surplus(
+                demand, everywhere, {assignment.pod.uid for assignment in placed}
+            )
         return placed
 
     def _place_surplus(
@@ -95,11 +97,11 @@ class SubGroupPlacer:
             return []
         wanted = replace(demand, pods=rest, required=1)
         mark = self.cycle.checkpoint()
-        found = self._place_group(ROOT, everywhere, {demand.sub_group: wanted})
-        if isinstance(found, list):
-            return found
+        reason = self._place_group(ROOT, everywhere, {demand.sub_group: wanted})
+        if isinstance(reason, list):
+            return reason
         self.cycle.rollback(mark)
-        self.left_over |= {pod.uid: found for pod in rest}
+        self.left_over |= {pod.uid: reason for pod in rest}
         return []
 
     def _place_group(
@@ -125,7 +127,7 @@ class SubGroupPlacer:
         if refusal is None:
             # No domain has room for all: report what they offer to the members together.
             inside = self._demands_in(name, demands)
-            pods = tuple(pod for one in inside for pod in one.pods[: one.required])
+            pods = tuple(pod for demand in inside for pod in demand.pods[: demand.required])
             whole = replace(inside[0], pods=pods, required=len(pods))
             refused = self._place_own(name, layer, within, whole)
             if not isinstance(refused, list):
@@ -140,14 +142,14 @@ class SubGroupPlacer:
     ) -> list[Assignment] | Reason:
         placed: list[Assignment] = []
         for part in parts:
-            found = (
+            reason = (
                 self._place_own(part, 0, domain, demands[part])
                 if part == name
                 else self._place_group(part, domain, demands)
             )
-            if not isinstance(found, list):
-                return found
-            placed += found
+            if not isinstance(reason, list):
+                return reason
+            placed += reason
         return placed
 
     def _place_own(
@@ -158,7 +160,9 @@ class SubGroupPlacer:
         if layer:
             shared = self.tree.layers[layer]
             multiple = self.constraint.multiples.get(shared, 1)
-            others = (one for one in layers if one.layer != shared)
+            others = (
+                layer_constraint for layer_constraint in layers if layer_constraint.layer != shared
+            )
             layers = (*others, LayerConstraint(shared, GatherStrategy.MUST, multiple))
         constraint = TopologyConstraint(layers, self.constraint.topology)
         placed = self._placed_in(name)
@@ -171,13 +175,15 @@ class SubGroupPlacer:
         if name != ROOT:
             return self.tree.index_of(self.sub_groups.by_name[name].layer) or 0
         must = self.constraint.layers_with(GatherStrategy.MUST)
-        return max((self.tree.index_of(one) or 0 for one in must), default=0)
+        return max((self.tree.index_of(name) or 0 for name in must), default=0)
 
     def _order_parts(self, name: str, demands: Mapping[str, Demand]) -> list[str]:
         """Return the parts of a sub-group with demands, the largest first, then itself."""
         sizes = {
-            one.name: sum(len(demand.pods) for demand in self._demands_in(one.name, demands))
-            for one in self.sub_groups.below[name]
+            sub_group.name: sum(
+                len(demand.pods) for demand in self._demands_in(sub_group.name, demands)
+            )
+            for sub_group in self.sub_groups.below[name]
         }
         parts = sorted(
             (part for part, size in sizes.items() if size), key=lambda part: -sizes[part]
@@ -186,12 +192,18 @@ class SubGroupPlacer:
 
     def _demands_in(self, name: str, demands: Mapping[str, Demand]) -> list[Demand]:
         own = [demands[name]] if name in demands else []
-        parts = (self._demands_in(one.name, demands) for one in self.sub_groups.below[name])
+        parts = (
+            self._demands_in(sub_group.name, demands) for sub_group in self.sub_groups.below[name]
+        )
         return own + [demand for part in parts for demand in part]
 
     def _placed_in(self, name: str) -> list[PlacedMember]:
         """Return the placed members of a sub-group and of those below it."""
-        return [one for one in self.placed if self.sub_groups.is_in(one.sub_group, name)]
+        return [
+            placed_member
+            for placed_member in self.placed
+            if self.sub_groups.is_in(placed_member.sub_group, name)
+        ]
 
     def _choose_domains(
         self, name: str, layer: int, within: Mask, demands: Mapping[str, Demand]
@@ -216,7 +228,11 @@ class SubGroupPlacer:
         """Return the domain of the placed members, none if they share none; all without any."""
         allowed = np.ones(self.tree.size(layer), dtype=np.bool_)
         row_of = self.cycle.table.row_of
-        rows = {row_of[one.node] for one in self._placed_in(name) if one.node in row_of}
+        rows = {
+            row_of[placed_member.node]
+            for placed_member in self._placed_in(name)
+            if placed_member.node in row_of
+        }
         if not rows:
             return allowed
         inside = [row for row in rows if row in self.tree]

@@ -74,10 +74,10 @@ class TopologyView:
         """
         constraint = self.constraint_of(gang)
         has_sub_groups = self.sub_groups_of(gang) is not None
-        for one in self._gangs.group(gang).gangs:
-            is_apart = one != gang and (has_sub_groups or self.sub_groups_of(one) is not None)
-            if self.constraint_of(one) == constraint and not is_apart:
-                yield one
+        for name in self._gangs.group(gang).gangs:
+            is_apart = name != gang and (has_sub_groups or self.sub_groups_of(name) is not None)
+            if self.constraint_of(name) == constraint and not is_apart:
+                yield name
 
     def placed_members_of(self, gang: GangKey) -> Iterator[PlacedMember]:
         """Yield the members with a node of all gangs that are placed with a gang."""
