@@ -17,11 +17,11 @@ from tests.cluster import SCORING, FakeCluster
 
 from koord.controllers.error_isolation import plan_keeping
 from koord.controllers.placement import MOST_PODS_PER_CYCLE
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.steps import MOST_PER_CALL, budget_of
-from koord.core.holds import Holds
-from koord.core.plan import Plan, Unit
-from koord.core.reasons import TooExpensive
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.holds import Holds
+from koord.core.engine.steps import MOST_PER_CALL, budget_of
+from koord.core.model.plan import Plan, Unit
+from koord.core.model.reasons import TooExpensive
 from koord.kube.decode import Decoder
 from koord.kube.kinds import (
     DEVICES,

@@ -14,10 +14,10 @@ from functools import partial
 
 from tests.cluster import make_cluster, plan_once
 
-from koord.core.nodes import Node
-from koord.core.plan import Demand, Plan, Unit
-from koord.core.pods import Handling, Pod, PodShape
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model.nodes import Node
+from koord.core.model.plan import Demand, Plan, Unit
+from koord.core.model.pods import Handling, Pod, PodShape
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30

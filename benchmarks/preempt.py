@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.search import Context, plan_preemption
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.search import Context, plan_preemption
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from koord.core.plan import Unit
+    from koord.core.model.plan import Unit
 
 NOW = 100_000.0
 GPUS = 8

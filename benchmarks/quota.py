@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 
-from koord.core.pods import PodShape
+from koord.core.model.pods import PodShape
 from koord.core.quota.model import QuotaRules, QuotaSpec, Usage
 from koord.core.quota.solve import ShareInput, solve
 from koord.core.quota.tree import make_tree, replace_spec

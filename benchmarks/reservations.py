@@ -16,14 +16,14 @@ from typing import Final
 
 from tests.cluster import make_cluster, plan_once
 
-from koord.core.constraints import PodLabels
-from koord.core.nodes import Node
-from koord.core.plan import Demand, Unit
-from koord.core.pods import Handling, Pod, PodShape
+from koord.core.engine.state import ClusterState
+from koord.core.model.constraints import PodLabels
+from koord.core.model.nodes import Node
+from koord.core.model.plan import Demand, Unit
+from koord.core.model.pods import Handling, Pod, PodShape
+from koord.core.model.selectors import Operator, Requirement
 from koord.core.reservation.model import Owner, Phase, Reservation, Status
 from koord.core.reservation.plugin import upsert_reservation
-from koord.core.selectors import Operator, Requirement
-from koord.core.state import ClusterState
 
 GIB: Final = 1 << 30
 APPS: Final = 100

@@ -16,19 +16,19 @@ from functools import partial
 from tests.cluster import make_cluster, plan_once
 
 from benchmarks.plan import ask, measure
-from koord.core.gang_model import GangClaim, GangSource, GangSpec, PodGroup
-from koord.core.nodes import Node
-from koord.core.plan import Demand, Unit
-from koord.core.pods import Handling, Pod, PodShape
-from koord.core.state import ClusterState
-from koord.core.topology.cache import Topology
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.engine.state import ClusterState
+from koord.core.model.gangs import GangClaim, GangSource, GangSpec, PodGroup
+from koord.core.model.nodes import Node
+from koord.core.model.plan import Demand, Unit
+from koord.core.model.pods import Handling, Pod, PodShape
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.cache import Topology
+from koord.core.topology.layers import Layer
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30

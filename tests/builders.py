@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from koord.core.constraints import (
+from koord.core.model.constraints import (
     AffinityTerm,
     ClaimUse,
     PodConstraints,
@@ -18,7 +18,7 @@ from koord.core.constraints import (
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.gang_model import (
+from koord.core.model.gangs import (
     DEFAULT_WAIT_SECONDS,
     GangClaim,
     GangKey,
@@ -31,8 +31,8 @@ from koord.core.gang_model import (
     Phase,
     PodGroup,
 )
-from koord.core.nodes import Node, Taint
-from koord.core.pods import (
+from koord.core.model.nodes import Node, Taint
+from koord.core.model.pods import (
     Handling,
     HostPort,
     OwnerReference,
@@ -42,13 +42,13 @@ from koord.core.pods import (
     RecordedPlan,
     Toleration,
 )
+from koord.core.model.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 from koord.core.quota.model import EVERYONE, QuotaSpec
-from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from koord.core.topology_constraint import TopologyConstraint
+    from koord.core.model.topology_constraint import TopologyConstraint
 
 GPU = "nvidia.com/gpu"
 

@@ -17,22 +17,22 @@ from tests.builders import (
     make_pod_group,
 )
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
-from koord.core.plan import Demand, Plan, Unit
-from koord.core.queue import Queue
-from koord.core.state import ClusterState
+from koord.core.engine.planner import plan
+from koord.core.engine.queue import Queue
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.model.plan import Demand, Plan, Unit
 from koord.core.topology.cache import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from koord.core.changes import Feed
-    from koord.core.framework.cycle import Cycle
-    from koord.core.nodes import Node
-    from koord.core.pods import Pod
+    from koord.core.engine.cycle import Cycle
+    from koord.core.model.changes import Feed
+    from koord.core.model.nodes import Node
+    from koord.core.model.pods import Pod
+    from koord.core.model.reasons import Reason
     from koord.core.quota.model import QuotaSpec
-    from koord.core.reasons import Reason
     from koord.core.topology.layers import Layer
 
 SCORING = Scoring()

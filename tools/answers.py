@@ -18,6 +18,8 @@ from tests.cluster import make_cluster, open_cycle
 from tests.device.test_plugin import gpu_cluster, part, settle, whole
 from tests.topology.test_gang_topology import GANG, make_members, make_network, must, run
 
+from koord.answers.queue_view import view_queue
+from koord.answers.quota_view import view_quotas
 from koord.cli.answer import Reported, make_answer
 from koord.cli.cluster import Target, TargetKind
 from koord.cli.device_view import draw_node
@@ -29,12 +31,10 @@ from koord.cli.watch_view import draw as draw_screen
 from koord.cli.watch_view import make_picture
 from koord.core.device.plugin import Devices
 from koord.core.device.status import observe_devices
-from koord.core.framework.scoring import Scoring
-from koord.core.queue_view import view_queue
-from koord.core.quota_view import view_quotas
+from koord.core.engine.scoring import Scoring
+from koord.core.model.topology_constraint import NODE_LAYER, TopologyConstraint
 from koord.core.topology.layers import Layer
 from koord.core.topology.strategy.observation import domain_capacities
-from koord.core.topology_constraint import NODE_LAYER, TopologyConstraint
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 

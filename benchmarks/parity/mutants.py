@@ -14,10 +14,11 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.parity.ours import Feasible, Sight, find_feasible
-from koord.core.constraints import PodSelector
-from koord.core.framework import labels, node_table
-from koord.core.framework.arrays import NO_LIMIT
-from koord.core.framework.cause import Cause
+from koord.core.engine import labels, node_table
+from koord.core.engine.arrays import NO_LIMIT
+from koord.core.engine.cause import Cause
+from koord.core.model.constraints import PodSelector
+from koord.core.model.selectors import Operator
 from koord.core.plugins import (
     inter_pod,
     node_rules,
@@ -28,7 +29,6 @@ from koord.core.plugins import (
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.host_ports import PortsInUse
 from koord.core.plugins.pod_affinity import PodAffinityState
-from koord.core.selectors import Operator
 from koord.kube.translate import pod_constraints, shapes
 
 

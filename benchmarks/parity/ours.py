@@ -7,7 +7,7 @@ import msgspec
 from tests.cluster import make_cluster, open_cycle
 
 from benchmarks.parity.cases import SCHEDULER, Object
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
 from koord.kube.translate.cluster_objects import (
     translate_claim,
     translate_namespace,

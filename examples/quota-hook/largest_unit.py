@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from koord.core.model.units import Amounts, format_amount
 from koord.core.quota.hooks import HookCondition, QuotaHook
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import Summary
-from koord.core.units import Amounts, format_amount
 
 CONDITION = "example.com/LargestUnit"
 

@@ -20,7 +20,7 @@ from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 GPU = {"minor": 0, "resources": {"koordinator.sh/gpu-core": "100"}}
 NIC = {"minor": 0, "id": "0000:09:00.0", "resources": {"koordinator.sh/rdma": "100"}}

@@ -26,11 +26,11 @@ from tests.support.plan_keys import make_keys
 
 from koord.core.device.allocation import record
 from koord.core.device.model import DeviceName, Share, make_part
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.gang.start import make_start_id
-from koord.core.gang_model import GangClaim, GangSource
-from koord.core.plan import Assignment, Placement
-from koord.core.pods import Handling, Pod, PodShape
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.model.gangs import GangClaim, GangSource
+from koord.core.model.plan import Assignment, Placement
+from koord.core.model.pods import Handling, Pod, PodShape
 from koord.kube.release import PodForm, Written, encode_metadata, make_release_patch
 from koord.kube.translate.node_affinity import AffinityForm
 

@@ -10,9 +10,9 @@ from koord.cli.answer import Explanation, make_answer
 from koord.cli.cluster import Extent, Gap, Reading, Sighting, Target, TargetKind
 from koord.cli.leases import Leader
 from koord.cli.reported import Reported
-from koord.core.gang_model import PodGroup
-from koord.core.nodes import Node
-from koord.core.pods import Pod
+from koord.core.model.gangs import PodGroup
+from koord.core.model.nodes import Node
+from koord.core.model.pods import Pod
 from koord.kube.kinds import AnyKind
 from koord.kube.wire import Condition
 

@@ -6,16 +6,16 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_pods
 from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
 
+from koord.answers.explain import PlacementState
 from koord.api.keys import operators
 from koord.cli.answer import TargetNotFoundError
 from koord.cli.cluster import Extent
-from koord.core.explain import PlacementState
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
 from koord.core.gang.status import ConditionType
-from koord.core.gang_model import Phase
-from koord.core.pods import OwnerReference, Pod, PodPhase
-from koord.core.reasons import RefusedByScheduler
+from koord.core.model.gangs import Phase
+from koord.core.model.pods import OwnerReference, Pod, PodPhase
+from koord.core.model.reasons import RefusedByScheduler
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
 
 A, B = "default/a", "default/b"

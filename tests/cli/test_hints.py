@@ -6,12 +6,12 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import ask_gang, ask_pod, make_reading
 
+from koord.answers.explain import PlacementState
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
-from koord.core.explain import PlacementState
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
-from koord.core.pods import OwnerReference
+from koord.core.model.pods import OwnerReference
 
 TRAIN, TRIAN = "team/train", "team/trian"
 GROUP = make_pod_group(TRAIN, 3).build()

@@ -24,7 +24,7 @@ from koord.cli.topology_view import (
     make_document,
     write_topology_graph,
 )
-from koord.core.plan import ObservedTopology
+from koord.core.model.plan import ObservedTopology
 from koord.core.topology.strategy.observation import domain_capacities
 
 SIZES = {"s0": {"a": [8, 8], "b": [8]}, "s1": {"c": [16]}}

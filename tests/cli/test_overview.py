@@ -11,19 +11,19 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
+from koord.answers.queue_view import view_queue
 from koord.api.keys import operators
 from koord.cli import queue_view, quota_view, status_view, top_view
 from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.common import suggest
 from koord.cli.main import COMMANDS, app
 from koord.cli.status_view import make_leader
-from koord.core.framework.scoring import Scoring
-from koord.core.queue_view import view_queue
+from koord.core.engine.scoring import Scoring
 from koord.kube.election import Election, Lease, LeaseSpec
 from koord.kube.leader_report import LeaderReport, encode_report
 
 if TYPE_CHECKING:
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 

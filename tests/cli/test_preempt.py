@@ -13,6 +13,8 @@ from tests.cli.readings import ask_pod, make_condition
 from tests.cluster import FakeCluster, make_cluster
 from typer.testing import CliRunner
 
+from koord.answers.explain import explain_gang
+from koord.answers.queue_view import view_queue
 from koord.api.keys.operators import OVER_ENTITLEMENT
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
@@ -20,20 +22,18 @@ from koord.cli.main import app
 from koord.cli.output import to_json
 from koord.cli.preempt_view import make_document, make_parts
 from koord.cli.preemption_hints import find_plan, find_unit, hint_at_preemption
-from koord.core.explain import explain_gang
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.framework.scoring import Scoring
-from koord.core.gang_history import Episode
-from koord.core.pods import PreemptedBy
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.progress import WaitingForPreemption, find_preempting, nominate
-from koord.core.preemption.reasons import VictimsProtected
-from koord.core.queue_view import view_queue
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.scoring import Scoring
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.progress import WaitingForPreemption, find_preempting, nominate
+from koord.core.eviction.reasons import VictimsProtected
+from koord.core.model.gang_history import Episode
+from koord.core.model.pods import PreemptedBy
 from koord.kube.leader_report import PreemptionReport
 
 if TYPE_CHECKING:
-    from koord.core.plan import Unit
-    from koord.core.reasons import Reason
+    from koord.core.model.plan import Unit
+    from koord.core.model.reasons import Reason
 
 WHY = InsufficientNodes(want=1, fit=0, nodes=1, refused=(), first="")
 GANG = Target(TargetKind.POD_GROUP, "default", "high")

@@ -15,6 +15,8 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
+from koord.answers.quota_simulation import simulate_gang
+from koord.answers.quota_view import view_quota, view_quotas
 from koord.cli import json_output, quota_view
 from koord.cli.cluster import Extent, Gap, Reading, Target, TargetKind
 from koord.cli.common import TreeOutput
@@ -28,11 +30,9 @@ from koord.cli.quota_text import (
     make_tree_lines,
 )
 from koord.cli.top_view import draw_quotas
-from koord.core.framework.scoring import Scoring
+from koord.core.engine.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.profile import GENERATED_MAX
-from koord.core.quota_simulation import simulate_gang
-from koord.core.quota_view import view_quota, view_quotas
 from koord.kube.kinds import QUOTAS
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
+    from koord.answers.quota_view import QuotaOverview
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.units import Amounts
     from koord.core.quota.model import QuotaSpec
-    from koord.core.quota_view import QuotaOverview
-    from koord.core.state import ClusterState
-    from koord.core.units import Amounts
 
 
 def team(name: str, parent: str = "", minimum: int = 0, most: int = 16, **more: bool) -> QuotaSpec:

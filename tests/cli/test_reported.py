@@ -17,6 +17,8 @@ from tests.cli.readings import (
 )
 from tests.cli.test_text import show
 
+from koord.answers.explain import PlacementState
+from koord.answers.queue_view import QueuePlace
 from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.cli.answer import TargetNotFoundError
@@ -27,10 +29,8 @@ from koord.cli.missing_rights import list_warnings
 from koord.cli.queue_view import find_waiting, make_document
 from koord.cli.reported import make_report
 from koord.cli.reported_quotas import ReportedQuota, list_remarks, make_reported
-from koord.core.explain import PlacementState
 from koord.core.gang.status import ConditionType
-from koord.core.gang_model import Phase
-from koord.core.queue_view import QueuePlace
+from koord.core.model.gangs import Phase
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
 from koord.kube.wire import WireElasticQuota
 from koord.reference.helps import _helps, find_help

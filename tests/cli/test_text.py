@@ -14,7 +14,7 @@ from koord.cli.explain_view import BEST_NODES, make_parts
 from koord.cli.leases import NOBODY
 from koord.cli.output import make_console, print_parts
 from koord.core.gang.reasons import MissingMembers
-from koord.core.gang_model import BadValue
+from koord.core.model.gangs import BadValue
 
 A = "default/a"
 

@@ -6,9 +6,9 @@ from rich.console import Console
 from tests.builders import make_node, make_pod
 from tests.cli.test_overview import NOW, make_state
 
+from koord.answers.queue_view import view_queue
 from koord.cli.watch_view import Picture, draw, make_picture
-from koord.core.framework.scoring import Scoring
-from koord.core.queue_view import view_queue
+from koord.core.engine.scoring import Scoring
 
 
 def take(nodes: int = 0) -> Picture:

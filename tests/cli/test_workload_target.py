@@ -13,18 +13,18 @@ from rich.console import Console
 from tests.builders import make_pod_group
 from tests.cli.readings import NOW, make_reading
 
+from koord.answers.explain import PlacementState
 from koord.cli.answer import TargetNotFoundError
 from koord.cli.cluster import Target, TargetKind
 from koord.cli.explain_view import _answer, _refuse_evicted, make_parts
 from koord.cli.workload_target import Found, find_target
-from koord.core.explain import PlacementState
-from koord.core.gang_history import Episode
+from koord.core.model.gang_history import Episode
 from koord.kube.errors import Forbidden, KubeError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from koord.core.gang_model import PodGroup
+    from koord.core.model.gangs import PodGroup
 
 GANG = "pod-group.scheduling.sigs.k8s.io"
 PODS, JOBS, EVENTS = "/api/v1/pods", "/apis/batch/v1/jobs", "/api/v1/events"

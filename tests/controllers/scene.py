@@ -14,12 +14,12 @@ from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.core.device.device_plugins import Locked
-from koord.core.framework.scoring import Scoring
-from koord.core.gang_model import GangKey, PodGroup
-from koord.core.plan import Assignment, Placement, Unit
-from koord.core.pods import Pod, RecordedPlan
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.plan import Assignment, Placement, Unit
+from koord.core.model.pods import Pod, RecordedPlan
+from koord.core.model.reasons import Reason
 from koord.kube.binder import Done, Outcome
 from koord.kube.evictor import Eviction
 

@@ -4,7 +4,7 @@ from tests.builders import make_pod, make_pod_group
 
 from koord.controllers.attempts import AttemptCounter, Attempts
 from koord.core.gang.cache import GangCache
-from koord.core.plan import Demand, Unit
+from koord.core.model.plan import Demand, Unit
 
 G, A = "default/g", "default/annotated"
 

@@ -12,8 +12,8 @@ from koord.core.device.allocation import record
 from koord.core.device.device_plugins import Locked
 from koord.core.device.plugin import Devices
 from koord.core.device.vendors import VENDOR_LABEL
-from koord.core.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from koord.core.pods import PodPhase
+from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.model.pods import PodPhase
 
 SERVED_BY = {"cambricon": "cambricon.com/mlu.smlu.vcore", "metax": "metax-tech.com/sgpu"}
 ROOM = dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO, *SERVED_BY.values()), 800) | {

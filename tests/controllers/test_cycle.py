@@ -7,7 +7,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
 from koord.controllers import placement
-from koord.core.pods import Handling, RecordedPlan
+from koord.core.model.pods import Handling, RecordedPlan
 from koord.kube.binder import Done, PodGone, Refused
 
 

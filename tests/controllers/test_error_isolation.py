@@ -7,13 +7,13 @@ from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import SCORING, make_cluster, open_cycle
 
 from koord.controllers import error_isolation
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
-from koord.core.holds import Holds
-from koord.core.plan import Plan, Unit
-from koord.core.queue import unit_of
-from koord.core.reasons import InternalError
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.holds import Holds
+from koord.core.engine.planner import plan
+from koord.core.engine.queue import unit_of
+from koord.core.engine.scoring import Scoring
+from koord.core.model.plan import Plan, Unit
+from koord.core.model.reasons import InternalError
 
 
 @pytest.mark.isolates

@@ -11,7 +11,7 @@ from tests.controllers.scene import Observer, Scene
 if TYPE_CHECKING:
     import pytest
 
-    from koord.core.plan import Unit
+    from koord.core.model.plan import Unit
 
 
 class CountingObserver(Observer):

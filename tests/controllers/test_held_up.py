@@ -7,10 +7,10 @@ from tests.controllers.scene import Scene
 from koord.controllers import commit, placement
 from koord.controllers.commit import CommitFailure
 from koord.controllers.writes_in_flight import Flight, WritesInFlight
-from koord.core.plan import Assignment, Placement
-from koord.core.pods import Pod
-from koord.core.queue import unit_of
-from koord.core.reasons import BindFailed
+from koord.core.engine.queue import unit_of
+from koord.core.model.plan import Assignment, Placement
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import BindFailed
 from koord.kube.binder import Done, PodGone, Unknown
 
 G = "default/g"

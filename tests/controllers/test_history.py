@@ -10,7 +10,7 @@ from tests.cluster import make_cluster
 
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.status_publishing import PreemptionAnnouncer
-from koord.core.gang_history import (
+from koord.core.model.gang_history import (
     MAX_EPISODES,
     OF_PLACEMENT,
     OF_POD_GROUPS,

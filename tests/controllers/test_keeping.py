@@ -5,11 +5,11 @@ from dataclasses import replace
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
-from koord.core.gang_model import GangMode
-from koord.core.pods import Pod, PodPhase
+from koord.core.model.gangs import GangMode
+from koord.core.model.pods import Pod, PodPhase
+from koord.core.model.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
 
 A, B = "default/a", "default/b"
 

@@ -9,9 +9,9 @@ from tests.cluster import make_cluster
 
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.status_controller import StatusController
+from koord.core.model.topology_constraint import NODE_LAYER
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import NODE_LAYER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,12 +12,12 @@ from tests.device.nodes import report
 from koord.controllers.node_resources import RETRY_SECONDS, NodeResourcesPolicy
 from koord.core.device.model import Device, Inventory, make_part
 from koord.core.device.plugin import Devices
-from koord.core.device_names import GPU, GPU_MEMORY_RATIO, NPU_CORE, NPU_CPU
+from koord.core.model.device_names import GPU, GPU_MEMORY_RATIO, NPU_CORE, NPU_CPU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from koord.core.nodes import Node
+    from koord.core.model.nodes import Node
 
 LABELS = {"node.koordinator.sh/gpu-vendor": "nvidia", "other": "stays"}
 

@@ -12,19 +12,19 @@ from tests.cluster import FakeCluster
 from tests.reservation.make import make_reservation
 
 from koord.controllers.placeholders import AGAIN_SECONDS, Placeholders
-from koord.core.plan import Assignment
+from koord.core.model.plan import Assignment
+from koord.core.model.units import CPU
 from koord.core.reservation.lifecycle import expire
 from koord.core.reservation.model import Placeholder, Protection, Reservation, ReservationUse
 from koord.core.reservation.placeholders import Held, assess
 from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
-from koord.core.units import CPU
 from koord.kube.binder import Done, Outcome
 from koord.kube.errors import Forbidden
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from koord.core.units import Amounts
+    from koord.core.model.units import Amounts
 
 UID = "uid-r"
 

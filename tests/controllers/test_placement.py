@@ -10,7 +10,7 @@ from koord.controllers import placement
 from koord.controllers.bind_turns import BindTurns
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
-from koord.core.framework.scoring import Scoring
+from koord.core.engine.scoring import Scoring
 from koord.kube.binder import Done
 
 

@@ -20,17 +20,17 @@ from koord.controllers.pod_group import (
 )
 from koord.controllers.status_controller import StatusController
 from koord.controllers.validation import ValidationController
-from koord.core.gang_history import Episode
-from koord.core.gang_model import ROOT, BadValue, Phase, PodGroup, SubGroup, SubGroupTree
-from koord.core.text import format_time
-from koord.core.topology.cache import Topology
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.model.gang_history import Episode
+from koord.core.model.gangs import ROOT, BadValue, Phase, PodGroup, SubGroup, SubGroupTree
+from koord.core.model.text import format_time
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.cache import Topology
+from koord.core.topology.layers import Layer
 from koord.kube.status import ConditionPatch
 
 A, B = "default/a", "default/b"

@@ -15,16 +15,16 @@ from tests.controllers.scene import Scene
 from koord.controllers.preemption import PreemptionController
 from koord.controllers.preemption_parts import Outcome, PreemptionRules
 from koord.controllers.preemption_search import PreemptionSearch
-from koord.core.gang_history import Episode
-from koord.core.preemption.search import PreemptionOptions
+from koord.core.eviction.search import PreemptionOptions
+from koord.core.model.gang_history import Episode
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
-    from koord.core.budgets import Budget
-    from koord.core.pods import Nominated, Pod, PreemptedBy
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.budgets import Budget
+    from koord.core.model.pods import Nominated, Pod, PreemptedBy
 
 
 class Server:

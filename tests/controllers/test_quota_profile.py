@@ -11,15 +11,15 @@ from tests.cluster import make_cluster
 
 from koord.controllers.quota_profile import ProfileStatusPolicy
 from koord.controllers.status_controller import StatusController
+from koord.core.model.selectors import Operator, Requirement
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
-from koord.core.selectors import Operator, Requirement
 from koord.kube.errors import Forbidden, KubeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
     from koord.kube.status import ConditionPatch
 
 

@@ -12,15 +12,15 @@ from tests.builders import GPU, make_pod, make_quota
 from tests.core.test_reclaim import Scene
 
 from koord.controllers.reclaim import RevokeController, RevokeOptions
-from koord.core import reclaim
-from koord.core.patience import Patience
-from koord.core.pods import Handling
+from koord.core.eviction import reclaim
+from koord.core.model.patience import Patience
+from koord.core.model.pods import Handling
 from koord.core.reservation.model import Phase, Status
 from koord.core.reservation.plugin import Reservations
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 
 class FakeEvictor:

@@ -10,15 +10,15 @@ from tests.controllers.scene import Scene
 
 from koord.controllers import restart
 from koord.core.gang.group import make_group_id
-from koord.core.gang_model import OnBindFailure, OnMemberFailure
-from koord.core.pods import RecordedPlan
+from koord.core.model.gangs import OnBindFailure, OnMemberFailure
+from koord.core.model.pods import RecordedPlan
 from koord.kube.binder import Refused
 
 if TYPE_CHECKING:
     import pytest
 
     from koord.core.gang.failure import Restart
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 A, B = "default/a", "default/b"
 PLAN = RecordedPlan("n", "p", A, 3, 3)

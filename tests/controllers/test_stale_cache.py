@@ -10,8 +10,8 @@ from tests.cluster import make_cluster
 from koord.controllers.bind_turns import BindTurns
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
-from koord.core.framework.scoring import Scoring
-from koord.core.plan import Assignment, Placement
+from koord.core.engine.scoring import Scoring
+from koord.core.model.plan import Assignment, Placement
 from koord.kube.binder import BoundElsewhere, Done, Outcome, PodGone
 
 

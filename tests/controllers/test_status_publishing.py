@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.builders import make_pod, make_pod_group
 
+from koord.answers.queue_view import QueuePlace
 from koord.api.misspelled_keys import MisspelledKey
 from koord.controllers.attempts import Attempts
 from koord.controllers.status_publishing import IgnoredKeys, PlacementAnnouncer, StatusPublisher
-from koord.core.queue_view import QueuePlace
+from koord.core.model.reasons import BindFailed, Reason
 from koord.core.quota.reasons import InsufficientMax, SubmissionExceeded
-from koord.core.reasons import BindFailed, Reason
 from koord.core.topology.reasons import MissingTopology
 from koord.kube.objects import ref_of_pod_group
 from koord.kube.status import ConditionPatch

@@ -9,6 +9,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 from tests.model.clock import virtual_time
 
+from koord.answers.queue_view import QueuePlace
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
 from koord.controllers.wait_events import EVENT_SECONDS, MOST_PER_SECOND
@@ -19,13 +20,12 @@ from koord.controllers.wait_reports import (
     QUIET_SECONDS,
     WaitReports,
 )
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
-from koord.core.gang_model import GangKey, PodGroup
-from koord.core.plan import Demand, Unit
-from koord.core.pods import Pod
-from koord.core.queue_view import QueuePlace
-from koord.core.reasons import BindFailed, Reason, TooLarge
+from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.plan import Demand, Unit
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import BindFailed, Reason, TooLarge
 
 G = "default/g"
 

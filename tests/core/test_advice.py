@@ -6,8 +6,8 @@ import pytest
 from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster
 
-from koord.core.explain import find_closed
-from koord.core.framework.reasons import Closed, InsufficientNodes, RefusedNodes
+from koord.answers.explain import find_closed
+from koord.core.engine.reasons import Closed, InsufficientNodes, RefusedNodes
 from koord.core.gang.reasons import (
     AllBound,
     BelowMin,
@@ -19,9 +19,8 @@ from koord.core.gang.reasons import (
     MissingPodGroup,
     WithinTime,
 )
-from koord.core.gang_model import BadValue
-from koord.core.plugins.causes import NodeRefusal
-from koord.core.reasons import (
+from koord.core.model.gangs import BadValue
+from koord.core.model.reasons import (
     MAX_SENTENCES,
     BindFailed,
     LateClaim,
@@ -32,7 +31,8 @@ from koord.core.reasons import (
     Reason,
     WaitingForForeignGate,
 )
-from koord.core.selectors import Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorTerm
+from koord.core.plugins.causes import NodeRefusal
 
 A, B = "default/a", "default/b"
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from tests.builders import make_node, make_pod, make_pod_group, make_pods
 from tests.cluster import SCORING, make_cluster, placed_on, plan_in
 
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.holds import Holds
+from koord.core.engine.queue import unit_of
+from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.reasons import KeptForReplacements
-from koord.core.gang_model import GangMode, MatchPolicy, OnMemberFailure
-from koord.core.holds import Holds
-from koord.core.queue import unit_of
+from koord.core.model.gangs import GangMode, MatchPolicy, OnMemberFailure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from koord.core.gang_model import PodGroup
-    from koord.core.plan import Plan, Unit
-    from koord.core.pods import Pod
+    from koord.core.model.gangs import PodGroup
+    from koord.core.model.plan import Plan, Unit
+    from koord.core.model.pods import Pod
 
 A, B = "default/a", "default/b"
 

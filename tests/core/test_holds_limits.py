@@ -8,10 +8,10 @@ from tests.cluster import SCORING, placed_on, plan_in
 from tests.core.test_holds import A, B, Scene, make_non_strict
 from tests.placement.test_quotas import team
 
+from koord.core.engine.holds import Holds
+from koord.core.engine.queue import unit_of
 from koord.core.gang.reasons import KeptForReplacements
-from koord.core.holds import Holds
-from koord.core.pods import Pod, PodPhase
-from koord.core.queue import unit_of
+from koord.core.model.pods import Pod, PodPhase
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.session import QuotaSession
 

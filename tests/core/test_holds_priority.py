@@ -12,20 +12,20 @@ from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, placed_on, plan_in
 from tests.core.test_holds import A, B, Scene, started
 
+from koord.core.engine.holds import assume_holds
+from koord.core.engine.queue import unit_of
+from koord.core.eviction.label_protection import ALLOWED_IN
+from koord.core.eviction.model import Preemption, VictimKind
+from koord.core.eviction.search import Context, plan_preemption
 from koord.core.gang.reasons import KeptForReplacements
-from koord.core.gang_history import Episode, Happened
-from koord.core.holds import assume_holds
-from koord.core.preemption.label_protection import ALLOWED_IN
-from koord.core.preemption.model import Preemption, VictimKind
-from koord.core.preemption.search import Context, plan_preemption
-from koord.core.queue import unit_of
+from koord.core.model.gang_history import Episode, Happened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from koord.core.framework.cycle import Cycle
-    from koord.core.plan import Plan, Unit
-    from koord.core.reasons import Reason
+    from koord.core.engine.cycle import Cycle
+    from koord.core.model.plan import Plan, Unit
+    from koord.core.model.reasons import Reason
 
 LOW, HIGH = 10, 1000
 

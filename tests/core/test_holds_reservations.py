@@ -15,14 +15,14 @@ from tests.cluster import placed_on
 from tests.core.test_holds import A, Scene
 from tests.reservation.make import labelled, make_reservation
 
-from koord.core.queue import unit_of
+from koord.core.engine.queue import unit_of
 from koord.core.reservation.lifecycle import succeed
 from koord.core.reservation.model import NAME, ReservationUse, Wishes
 from koord.core.reservation.plugin import upsert_reservation
 
 if TYPE_CHECKING:
-    from koord.core.plan import Unit
-    from koord.core.pods import Pod
+    from koord.core.model.plan import Unit
+    from koord.core.model.pods import Pod
     from koord.core.reservation.model import Reservation
 
 WITHIN = {GPU: 8}

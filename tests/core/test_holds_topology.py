@@ -9,15 +9,15 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import placed_on
 from tests.core.test_holds import A, Scene, started, waiting
 
-from koord.core.gang_model import ROOT, SubGroup, SubGroupTree
-from koord.core.queue import unit_of
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.engine.queue import unit_of
+from koord.core.model.gangs import ROOT, SubGroup, SubGroupTree
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.layers import Layer
 
 LAYERS = (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Rack"))
 

@@ -10,11 +10,11 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
+from koord.answers.quota_audit import QuotaDrift, find_drift
 from koord.controllers.quota_audit import QuotaAudit
-from koord.core.quota_audit import QuotaDrift, find_drift
 
 if TYPE_CHECKING:
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
 
 
 def make_state() -> ClusterState:

@@ -10,16 +10,16 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster, make_unit
 
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.gang_history import Episode
-from koord.core.preemption.model import Exempt, Moment
-from koord.core.queue import Blocked, unit_of
-from koord.core.reclaim import can_keep_running, plan_reclaim
+from koord.core.engine.queue import Blocked, unit_of
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.eviction.model import Exempt, Moment
+from koord.core.eviction.reclaim import can_keep_running, plan_reclaim
+from koord.core.model.gang_history import Episode
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
 
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 WHY = InsufficientNodes(want=1, fit=0, nodes=2, refused=(), first="")
 NO_EXEMPTION = Exempt()

@@ -11,17 +11,17 @@ import pytest
 from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
-from koord.core import reclaim
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
-from koord.core.pods import RecordedPlan
-from koord.core.reclaim import Reclaim, plan_reclaim
-from koord.core.reclaim_need import Need
+from koord.core.engine.planner import plan
+from koord.core.engine.scoring import Scoring
+from koord.core.eviction import reclaim
+from koord.core.eviction.reclaim import Reclaim, plan_reclaim
+from koord.core.eviction.reclaim_need import Need
+from koord.core.model.pods import RecordedPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 NODES, PER_NODE = 3, 8
 NAMES = ("a", "b", "c")

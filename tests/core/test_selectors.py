@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.framework.columns import Columns
-from koord.core.selectors import LabelSelector, Operator, Requirement, is_selected
+from koord.core.engine.columns import Columns
+from koord.core.model.selectors import LabelSelector, Operator, Requirement, is_selected
 
 LABELS = {"app": "web", "size": "10", "odd": "1_0", "huge": "9223372036854775808"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 
-from koord.core.quota_claims import QuotaClaims
+from koord.answers.quota_claims import QuotaClaims
 
 
 def test_nodes_of_pods_that_fit_are_not_counted_as_refusing() -> None:

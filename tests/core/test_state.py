@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cluster import make_cluster, open_cycle
 
-from koord.core.pods import Pod, PodPhase, RecordedPlan
-from koord.core.state import ClusterState
-from koord.core.units import AMOUNT_LIMIT
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import Pod, PodPhase, RecordedPlan
+from koord.core.model.units import AMOUNT_LIMIT
 
 NODES = ("n0", "n1", "n2")
 NAMES = ("a", "b", "c", "d")

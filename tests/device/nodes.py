@@ -23,7 +23,7 @@ from koord.core.device.model import (
     make_part,
 )
 from koord.core.device.request import Wishes, read_request
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
     GPU_MEMORY,

@@ -52,7 +52,7 @@ from koord.core.device.model import (
     minors_of,
 )
 from koord.core.device.scoring import DEFAULT_WEIGHTS
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
     GPU_MEMORY,

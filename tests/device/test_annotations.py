@@ -12,7 +12,7 @@ from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, Devic
 from koord.core.device.device_plugins import BIND_TIMESTAMP
 from koord.core.device.identity import NamedDevices
 from koord.core.device.model import DeviceName, Exclusive, Hint, Scope, Share, make_part
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes
 from koord.kube.wire import WireDevice
 

@@ -9,7 +9,7 @@ from koord.core.device.allocation import DeviceAllocation
 from koord.core.device.charge import count_given, count_possible
 from koord.core.device.model import Exclusive, Hint, Share, make_part
 from koord.core.device.request import NO_WISHES, Wishes
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
     GPU_MEMORY,

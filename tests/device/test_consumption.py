@@ -17,14 +17,14 @@ from koord.core.device.reasons import InvalidDeviceRequest, IsolationAbsent
 from koord.core.device.request import Wishes
 from koord.core.device.session import NAME
 from koord.core.device.vendors import HAMI_CORE
-from koord.core.device_names import (
+from koord.core.engine.state import ClusterState
+from koord.core.model.device_names import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
     NVIDIA_GPU,
 )
-from koord.core.state import ClusterState
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceRequest, Exclusive, Hint, Scope
 from koord.core.device.plugin import Devices
 from koord.core.device.states import Asked, LedgerStates
-from koord.core.device_names import (
+from koord.core.engine.arrays import NO_LIMIT
+from koord.core.model.device_names import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
     RDMA_SHARE,
 )
-from koord.core.framework.arrays import NO_LIMIT
 
 TINY = {
     "bytes": {GPU_MEMORY: 150},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.device.nodes import a100x8, report
 
 from koord.core.device.health import Recoveries
-from koord.core.device_names import GPU
+from koord.core.model.device_names import GPU
 
 
 def used(recoveries: Recoveries, sick: set[int]) -> set[int]:

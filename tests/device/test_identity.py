@@ -22,7 +22,7 @@ from koord.core.device.plugin import Devices
 from koord.core.device.request import Wishes
 from koord.core.device.session import NAME
 from koord.core.device.status import DeviceStatus, Records, observe_devices
-from koord.core.device_names import GPU, GPU_CORE, RDMA, RDMA_SHARE
+from koord.core.model.device_names import GPU, GPU_CORE, RDMA, RDMA_SHARE
 from koord.kube.translate.devices import read_allocated
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.cluster import FakeCluster
 
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 GPUS = ("A", "B", "C", "D")
 NICS = ("X", "Y")

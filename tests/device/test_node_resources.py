@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from koord.core.device.node_resources import LABELS, PUBLISHED, Publishing, publish
 from koord.core.device.vendors import DRIVER_LABEL, MODEL_LABEL, VENDOR_LABEL
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     FPGA,
     FPGA_SHARE,
     GPU,

@@ -13,9 +13,9 @@ from koord.core.device.causes import INSUFFICIENT_GPUS, Lacking
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceRequest, Place, Share, Terms
 from koord.core.device.numa_hints import find_hints
-from koord.core.device_names import NVIDIA_GPU, RDMA_SHARE
+from koord.core.model.device_names import NVIDIA_GPU, RDMA_SHARE
+from koord.core.model.zone_hints import NumaHint, list_sets, make_hints
 from koord.core.numa.policy import NumaPolicy, align
-from koord.core.zone_hints import NumaHint, list_sets, make_hints
 
 ONE_GPU = wish({NVIDIA_GPU: 1})
 

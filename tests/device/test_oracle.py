@@ -18,7 +18,7 @@ from koord.core.device.causes import Lacking
 from koord.core.device.inventory import HOPPER_PARTITIONS
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import Hint, PartitionTable, Place, Scope, Share, make_part
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
     GPU_MEMORY_RATIO,

@@ -17,7 +17,7 @@ from koord.api.keys.device import GPU_PARTITIONS
 from koord.api.parse import InvalidObject
 from koord.core.device.inventory import HOPPER_PARTITIONS
 from koord.core.device.vendors import TEMPLATES
-from koord.core.device_names import GPU_MEMORY, NPU_CORE, NPU_CPU, NPU_DVPP
+from koord.core.model.device_names import GPU_MEMORY, NPU_CORE, NPU_CPU, NPU_DVPP
 
 ROOT = f"metadata.annotations[{GPU_PARTITIONS}]"
 GI = 1 << 30

@@ -13,6 +13,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import a100x8, report
 
+from koord.answers.explain import explain_pod
 from koord.core.device.allocation import DeviceAllocation
 from koord.core.device.health import RECOVERY_SECONDS
 from koord.core.device.model import Hint, Joint, JointScope, Scope
@@ -20,18 +21,17 @@ from koord.core.device.plugin import Devices
 from koord.core.device.reasons import InvalidDeviceRequest
 from koord.core.device.request import Wishes
 from koord.core.device.session import NAME, DeviceSession
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, RDMA_SHARE
-from koord.core.explain import explain_pod
-from koord.core.framework.cycle import Place
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.cycle import Place
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, RDMA_SHARE
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
     from tests.cluster import FakeCluster
 
     from koord.core.device.model import Inventory
-    from koord.core.plan import Assignment, Plan
-    from koord.core.pods import Pod
+    from koord.core.model.plan import Assignment, Plan
+    from koord.core.model.pods import Pod
 
 ROOMY = {GPU_CORE: 800, GPU_MEMORY_RATIO: 800, RDMA_SHARE: 400}
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.core.device.pod_rules import describe_faults, find_faults, normalise
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,

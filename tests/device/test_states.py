@@ -7,7 +7,7 @@ from tests.device.nodes import Place, a100x8, gpu, make_node, wish
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.plugin import PACKED
 from koord.core.device.states import Asked, LedgerStates
-from koord.core.device_names import GPU_CORE, GPU_MEMORY_RATIO
+from koord.core.model.device_names import GPU_CORE, GPU_MEMORY_RATIO
 
 
 def test_answers_about_states_that_are_renumbered_are_forgotten() -> None:

@@ -13,14 +13,14 @@ from koord.controllers.device_status import DeviceStatusPolicy, make_fields
 from koord.core.device.model import DeviceClaim, DeviceName
 from koord.core.device.plugin import Devices
 from koord.core.device.status import Counts, Readiness, observe_devices
-from koord.core.device_names import GPU, RDMA
+from koord.core.model.device_names import GPU, RDMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from koord.core.device.model import DeviceReport
-    from koord.core.gang_model import PodGroup
-    from koord.core.pods import Pod
+    from koord.core.model.gangs import PodGroup
+    from koord.core.model.pods import Pod
     from koord.kube.status import ConditionPatch
 
 

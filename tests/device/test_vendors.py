@@ -40,7 +40,7 @@ from koord.core.device.vendors import (
     is_same_model,
     normalise_model,
 )
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
     GPU_MEMORY,

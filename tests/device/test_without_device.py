@@ -17,8 +17,10 @@ from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import report
 from tests.device.test_plugin import gpu_cluster, part, placed, settle, whole
 
+from koord.answers.explain import explain_pod
 from koord.core.device.plugin import Devices
-from koord.core.device_names import (
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.device_names import (
     FPGA_SHARE,
     GPU_CORE,
     GPU_MEMORY,
@@ -26,14 +28,12 @@ from koord.core.device_names import (
     KOORD_GPU,
     RDMA_SHARE,
 )
-from koord.core.explain import explain_pod
-from koord.core.framework.reasons import InsufficientNodes
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
     from tests.cluster import FakeCluster
 
-    from koord.core.plan import Plan
+    from koord.core.model.plan import Plan
 
 ABSENT = "had no Device: unknown which devices are free"
 

@@ -13,10 +13,10 @@ from koord.cli.main import COMMANDS, app
 from koord.cli.reference import list_commands
 from koord.core import explain  # noqa: F401 - registers every reason
 from koord.core.gang.status import ConditionType
-from koord.core.gang_history import Happened
+from koord.core.model.gang_history import Happened
+from koord.core.model.reasons import REASONS
 from koord.core.quota.spec_errors import QuotaFault
 from koord.core.quota.status import QuotaCondition
-from koord.core.reasons import REASONS
 from koord.reference.entries import EntryKind, list_entries
 
 ENTRIES = list_entries()

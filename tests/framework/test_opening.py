@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_quota
 
+from koord.core.engine.state import ClusterState
 from koord.core.quota.hooks import Hooks, QuotaHook
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from koord.core.quota.model import QuotaSpec

@@ -11,20 +11,20 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 from typing_extensions import override
 
-from koord.core.framework.plugin import Plugin, Session, Short
-from koord.core.pods import AnnotationWrite
-from koord.core.zone_hints import NumaHint
+from koord.core.engine.plugin import Plugin, Session, Short
+from koord.core.model.pods import AnnotationWrite
+from koord.core.model.zone_hints import NumaHint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tests.builders import PodBuilder
 
-    from koord.core.framework.arrays import Ints
-    from koord.core.framework.cycle import Cycle
-    from koord.core.framework.plugin import Draft
-    from koord.core.pods import Pod, PodShape
-    from koord.core.zone_hints import Hints
+    from koord.core.engine.arrays import Ints
+    from koord.core.engine.cycle import Cycle
+    from koord.core.engine.plugin import Draft
+    from koord.core.model.pods import Pod, PodShape
+    from koord.core.model.zone_hints import Hints
 
 
 class Seat(AnnotationWrite):

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from koord.core.framework.cause import Cause
-from koord.core.framework.plugin import Holder, Plugin, Reach, Scale, Score, Session, Short
-from koord.core.pods import AnnotationWrite
+from koord.core.engine.cause import Cause
+from koord.core.engine.plugin import Holder, Plugin, Reach, Scale, Score, Session, Short
+from koord.core.model.pods import AnnotationWrite
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from koord.core.framework.arrays import Ints, Rows
-    from koord.core.framework.cycle import Cycle
-    from koord.core.framework.plugin import Draft
-    from koord.core.pods import Allocation, Pod, PodShape
+    from koord.core.engine.arrays import Ints, Rows
+    from koord.core.engine.cycle import Cycle
+    from koord.core.engine.plugin import Draft
+    from koord.core.model.pods import Allocation, Pod, PodShape
 
 NO_LANE = Cause("NoLane", 80, "node(s) had no free lane", "Add lanes to {nodes}.")
 

@@ -14,8 +14,8 @@ from tests.builders import make_node, make_pod, make_quota, select_pods
 from tests.cluster import FakeCluster, make_cluster
 from tests.framework.toys import Booking, BookingSession, Lanes, LanesSession
 
-from koord.core.framework.cycle import Cycle, Place
-from koord.core.plan import Demand, Refusal, Unit
+from koord.core.engine.cycle import Cycle, Place
+from koord.core.model.plan import Demand, Refusal, Unit
 from koord.core.plugins.host_ports import HostPortsSession
 from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.plugins.volumes import Volume, VolumeClaim, VolumesSession
@@ -24,8 +24,8 @@ from koord.core.quota.session import QuotaSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from koord.core.framework.cycle import Removed
-    from koord.core.pods import Pod
+    from koord.core.engine.cycle import Removed
+    from koord.core.model.pods import Pod
 
 NODES = 6
 WEB, DB = select_pods(app="web"), select_pods(app="db")

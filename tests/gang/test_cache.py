@@ -10,8 +10,8 @@ from tests.builders import make_pod, make_pod_group
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import Ready, completed_at, count_quorum, demands
-from koord.core.gang_model import MatchPolicy, PodGroup
-from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
+from koord.core.model.gangs import MatchPolicy, PodGroup
+from koord.core.model.pods import Handling, Pod, PodPhase, RecordedPlan
 
 A, B, C = "default/a", "default/b", "default/c"
 GANGS = [A, B, C]

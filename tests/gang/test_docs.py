@@ -7,7 +7,7 @@ from pathlib import Path
 
 from koord.api.keys import gang as keys
 from koord.core.gang.phase import TABLE
-from koord.core.gang_model import Phase
+from koord.core.model.gangs import Phase
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "".join((DOCS / f"{one}.md").read_text("utf-8") for one in ("gangs", "gang-lifecycle"))

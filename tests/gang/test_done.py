@@ -38,7 +38,7 @@ from koord.core.gang.reasons import GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, observe
 from koord.core.gang.sub_group_members import SubGroupCount, count_sub_groups
 from koord.core.gang.tally import bond_of
-from koord.core.gang_model import (
+from koord.core.model.gangs import (
     ROOT,
     BondRecord,
     FilledTree,
@@ -48,7 +48,7 @@ from koord.core.gang_model import (
     SubGroup,
     SubGroupTree,
 )
-from koord.core.pods import OwnerReference, Pod, PodPhase
+from koord.core.model.pods import OwnerReference, Pod, PodPhase
 
 if TYPE_CHECKING:
     from random import Random

@@ -10,11 +10,11 @@ from tests.builders import make_pod, make_pod_group
 from koord.core.gang.cache import GangCache
 from koord.core.gang.failure import find_restart
 from koord.core.gang.quorum import Ready, demands
-from koord.core.gang_model import MatchPolicy, OnBindFailure, OnMemberFailure
-from koord.core.pods import PodPhase
+from koord.core.model.gangs import MatchPolicy, OnBindFailure, OnMemberFailure
+from koord.core.model.pods import PodPhase
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 A, B = "default/a", "default/b"
 RESTART, REPLACE = OnMemberFailure.RESTART_GANG, OnMemberFailure.REPLACE

@@ -14,9 +14,9 @@ from tests.gang.test_sub_group_members import A, make_gang
 from koord.api.gang import UPSTREAM_DEFAULTS, parse_pod_gang
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
-from koord.core import gang_model
 from koord.core.gang.sub_group_members import find_missing
-from koord.core.gang_model import ROOT, FilledTree, SubGroup, SubGroupTree, fill
+from koord.core.model import gangs as gang_model
+from koord.core.model.gangs import ROOT, FilledTree, SubGroup, SubGroupTree, fill
 from koord.kube.translate.gangs import make_sub_groups
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from koord.core.gang_model import TreeIndex
+    from koord.core.model.gangs import TreeIndex
 
 NAMES = "abcdef"
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.core.gang.group import close_group
-from koord.core.gang_model import GangKey
+from koord.core.model.gangs import GangKey
 
 NAMES = [f"ns/{name}" for name in "abcdef"]
 names = st.sampled_from(NAMES)

@@ -9,12 +9,12 @@ from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, FakeCluster, plan_in
 from tests.gang.test_sub_group_members import PAIRS, REPLICAS, A, add, make_gang, run
 
+from koord.core.engine.holds import Holds
 from koord.core.gang.failure import find_restart
 from koord.core.gang.quorum import Ready, count_to_replace, demands, find_to_replace
 from koord.core.gang.reasons import BelowMin
 from koord.core.gang.status import ConditionType, observe
-from koord.core.gang_model import ROOT, OnMemberFailure, SubGroup, SubGroupTree
-from koord.core.holds import Holds
+from koord.core.model.gangs import ROOT, OnMemberFailure, SubGroup, SubGroupTree
 
 
 def lost(cluster: FakeCluster) -> dict[str, int]:

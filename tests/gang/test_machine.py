@@ -20,19 +20,19 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, open_cycle, plan_in, plan_once
 from tests.support.machines import check_100_000_steps
 
-from koord.core.changes import Changes
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.holds import Holds
+from koord.core.engine.queue import Queue
+from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import KeptForReplacements
-from koord.core.gang_model import GangMode, MatchPolicy, PodGroup
-from koord.core.holds import Holds
-from koord.core.pods import Pod, PodPhase, RecordedPlan
-from koord.core.queue import Queue
+from koord.core.model.changes import Changes
+from koord.core.model.gangs import GangMode, MatchPolicy, PodGroup
+from koord.core.model.pods import Pod, PodPhase, RecordedPlan
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 
 if TYPE_CHECKING:
-    from koord.core.nodes import Node
-    from koord.core.plan import Placement, Plan, Unit
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.nodes import Node
+    from koord.core.model.plan import Placement, Plan, Unit
 
 GANGS = ("default/a", "default/b", "default/c")
 GPUS = 4

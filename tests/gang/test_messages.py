@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koord.core import reasons
-from koord.core.framework import reasons as framework_reasons
-from koord.core.framework.reasons import Elsewhere, InsufficientNodes, RefusedNodes
+from koord.core.engine import reasons as framework_reasons
+from koord.core.engine.reasons import Elsewhere, InsufficientNodes, RefusedNodes
 from koord.core.gang import reasons as gang_reasons
 from koord.core.gang.reasons import (
     AllBound,
@@ -22,12 +21,13 @@ from koord.core.gang.reasons import (
     ScheduleTimeout,
     describe_settings,
 )
-from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangSource
+from koord.core.model import reasons
+from koord.core.model.gangs import BadValue, DeprecatedKey, GangClaim, GangSource
+from koord.core.model.reasons import REASONS, BindFailed, Planned, Reason, WaitingForForeignGate
+from koord.core.model.text import MAX_TEXT
 from koord.core.plugins import reasons as plugin_reasons
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.quota import reasons as quota_reasons
-from koord.core.reasons import REASONS, BindFailed, Planned, Reason, WaitingForForeignGate
-from koord.core.text import MAX_TEXT
 from koord.core.topology import reasons as topology_reasons
 
 A, B = "default/a", "default/b"

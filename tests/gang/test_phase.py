@@ -16,8 +16,8 @@ from koord.core.gang.phase import (
     step_phase,
 )
 from koord.core.gang.tally import Tally
-from koord.core.gang_model import Phase
-from koord.core.pods import PodPhase
+from koord.core.model.gangs import Phase
+from koord.core.model.pods import PodPhase
 
 LETTERS = {
     "p": PodPhase.PENDING,

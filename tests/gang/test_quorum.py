@@ -22,10 +22,10 @@ from koord.core.gang.reasons import (
     Reached,
 )
 from koord.core.gang.start import Permit, PermitState, make_start_id, permit_member
-from koord.core.gang_model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
-from koord.core.pods import Pod, PodPhase
-from koord.core.reasons import TooLarge, WaitingForForeignGate
-from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
+from koord.core.model.gangs import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
+from koord.core.model.pods import Pod, PodPhase
+from koord.core.model.reasons import TooLarge, WaitingForForeignGate
+from koord.core.model.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -26,13 +26,13 @@ from koord.core.gang.reasons import (
 )
 from koord.core.gang.start import BindRecord, make_bind_record, make_start_id
 from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
-from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
-from koord.core.pods import PodPhase
-from koord.core.reasons import Planned, RefusedByScheduler
+from koord.core.model.gangs import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
+from koord.core.model.pods import PodPhase
+from koord.core.model.reasons import Planned, RefusedByScheduler
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
-    from koord.core.reasons import Reason
+    from koord.core.model.pods import Pod
+    from koord.core.model.reasons import Reason
 
 A, B = "default/a", "default/b"
 

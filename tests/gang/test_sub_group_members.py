@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, FakeCluster, make_cluster
 
-from koord.core.explain import PlacementState, explain_gang
+from koord.answers.explain import PlacementState, explain_gang
+from koord.answers.queue_view import view_queue
 from koord.core.gang.quorum import Ready, demands, report_quorum
 from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers, Reached
 from koord.core.gang.status import MAX_SUB_GROUPS, observe
-from koord.core.gang_model import ROOT, MatchPolicy, SubGroup, SubGroupTree
-from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
-from koord.core.queue_view import view_queue
-from koord.core.reasons import WaitingForForeignGate
+from koord.core.model.gangs import ROOT, MatchPolicy, SubGroup, SubGroupTree
+from koord.core.model.pods import Handling, Pod, PodPhase, RecordedPlan
+from koord.core.model.reasons import WaitingForForeignGate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from koord.core.plan import Placement, Unit
-    from koord.core.reasons import Reason
+    from koord.core.model.plan import Placement, Unit
+    from koord.core.model.reasons import Reason
 
 A = "default/a"
 PAIRS = (SubGroup("x", 2), SubGroup("y", 2))

@@ -19,16 +19,16 @@ from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import IgnoredKeys
 from koord.controllers.wait_events import EVENT_SECONDS, WaitEvents
 from koord.controllers.wait_reports import WaitReports
-from koord.core.changes import Changes
-from koord.core.holds import Holds
+from koord.core.engine.holds import Holds
+from koord.core.engine.queue import Queue, unit_of
+from koord.core.engine.state import ClusterState
+from koord.core.model.changes import Changes
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import InternalError, Reason
 from koord.core.numa.plugin import Numa
 from koord.core.numa.states import UNKNOWN
-from koord.core.pods import Pod
-from koord.core.queue import Queue, unit_of
 from koord.core.quota import coverage
-from koord.core.reasons import InternalError, Reason
 from koord.core.reservation.plugin import Reservations
-from koord.core.state import ClusterState
 
 
 class Planner:

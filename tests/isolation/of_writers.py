@@ -17,7 +17,7 @@ from koord.controllers.preemption_run import Phase
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.controllers.status_controller import ChangedInputs, StatusController
 from koord.controllers.validation import Judge, ValidationController, Verdict
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
 from koord.kube import plan_keys
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.kinds import PODS

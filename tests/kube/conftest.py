@@ -12,8 +12,8 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from tests.support.plan_keys import make_keys
 
 from koord.api.keys import operators
-from koord.core.plan import Assignment, Demand, Placement, Unit
-from koord.core.pods import Pod
+from koord.core.model.plan import Assignment, Demand, Placement, Unit
+from koord.core.model.pods import Pod
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.translate.pods import PodTranslator

@@ -12,8 +12,8 @@ from tests.support.plan_keys import make_keys
 
 from koord.api.keys import gang, operators
 from koord.core.gang.start import make_start_id
-from koord.core.plan import Placement
-from koord.core.pods import Handling, Pod, RecordedPlan
+from koord.core.model.plan import Placement
+from koord.core.model.pods import Handling, Pod, RecordedPlan
 from koord.kube.binder import Binder, BoundElsewhere, Done, PodGone, Refused, StillGated, Unknown
 from koord.kube.client import Client
 from koord.kube.errors import ConnectionLost, Forbidden, ServerUnavailable, TooManyRequests

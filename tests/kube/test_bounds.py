@@ -9,9 +9,9 @@ from tests.support.plan_keys import make_keys
 
 from koord.api.keys import operators
 from koord.caches import BoundedCache, cached_by_text
-from koord.core.plan import Assignment, Placement
-from koord.core.pods import Pod
-from koord.core.reasons import TooLarge
+from koord.core.model.plan import Assignment, Placement
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import TooLarge
 from koord.kube.release import decode_plan, encode_metadata
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod

@@ -11,8 +11,8 @@ from tests.kube.conftest import Pods, until
 from tests.support.fault_proxy import Do, FaultProxy, is_method
 
 from koord.api.keys import operators
-from koord.core.pods import Pod
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import Pod
 from koord.kube.catchup import MOST_FAILURES, catch_up
 from koord.kube.client import Client
 from koord.kube.config import find_credentials

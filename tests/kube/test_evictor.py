@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.kube.conftest import Pods
 
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
 from koord.kube.client import Client, Media
 from koord.kube.evictor import Eviction, Evictor
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from koord.core.nodes import Node
+from koord.core.model.nodes import Node
 from koord.core.quota.profile import QuotaProfile, make_root_quota
 from koord.kube.client import Media
 from koord.kube.errors import Conflict

@@ -12,7 +12,7 @@ from tests.reservation.make import make_reservation
 
 from koord.api.keys import operators
 from koord.core.device.allocation import ALLOCATED, record
-from koord.core.plan import Assignment, Placement
+from koord.core.model.plan import Assignment, Placement
 from koord.kube.plan_keys import PlanKeys
 from koord.kube.release import encode_held
 from koord.kube.translate.pods import PodTranslator

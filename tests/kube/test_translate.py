@@ -10,11 +10,11 @@ from tests.support.plan_keys import make_keys, sign_plan
 from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.keys import gang, operators
 from koord.core.gang.cache import GangCache
-from koord.core.gang_model import Bond, BondRecord, GangMode, GangSource, Phase
-from koord.core.nodes import Taint
-from koord.core.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
-from koord.core.selectors import Operator, Requirement, SelectorTerm
-from koord.core.units import AMOUNT_LIMIT
+from koord.core.model.gangs import Bond, BondRecord, GangMode, GangSource, Phase
+from koord.core.model.nodes import Taint
+from koord.core.model.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.units import AMOUNT_LIMIT
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.cluster_objects import translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from koord.api.keys import operators
-from koord.core.constraints import (
+from koord.core.device.model import DeviceClaim
+from koord.core.model.constraints import (
     AffinityTerm,
     ClaimUse,
     PodConstraints,
@@ -14,11 +15,10 @@ from koord.core.constraints import (
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.device.model import DeviceClaim
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
 from koord.core.plugins.late_volumes import Offer, StorageClass, Wanted
 from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.pods import Handling, Pod
-from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.kube.plan_keys import AnySignature
 from koord.kube.translate.cluster_objects import (
     translate_claim,

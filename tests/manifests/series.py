@@ -8,12 +8,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.reservation.make import make_reservation
 
 from koord.controllers.quota_audit import QuotaAudit
+from koord.core.engine.state import ClusterState
+from koord.core.model.reasons import REASONS
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
-from koord.core.reasons import REASONS
 from koord.core.reservation.plugin import upsert_reservation
-from koord.core.state import ClusterState
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats

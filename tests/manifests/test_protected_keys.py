@@ -10,7 +10,7 @@ from tools.policies import Result, fill_in, list_results, make_lists, make_polic
 from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS
 from koord.core.device.device_plugins import AllocatedGpu, HandOff, hand_off
 from koord.core.device.vendors import ASCEND_DUO, CAMBRICON, HAMI_CORE, HUAWEI, METAX
-from koord.core.device_names import GPU_CORE, GPU_MEMORY
+from koord.core.model.device_names import GPU_CORE, GPU_MEMORY
 from koord.core.numa.model import STATUS
 from koord.core.reservation.model import ALLOCATED as RESERVED
 from koord.reference.entries import Entry, EntryKind

@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 import koord.controllers.commit as commit_module
 import koord.controllers.placement as placement_module
+import koord.core.engine.state as state_module
 import koord.core.gang.start as permit_module
-import koord.core.pod_charge as charges_module
-import koord.core.state as state_module
+import koord.core.model.pod_charge as charges_module
 import koord.kube.binder as binder_module
 import koord.kube.release as release_module
 import koord.kube.store as store_module

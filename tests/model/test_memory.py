@@ -15,7 +15,7 @@ from tests.model.quotas import PATH, make_quota
 from tests.model.world import World, open_world
 
 from koord.caches import BoundedCache
-from koord.core.framework.cycle import Cycle
+from koord.core.engine.cycle import Cycle
 
 _ROUNDS: Final = 8
 _BOUNDED: Final = {"Column.numbers", "Column.values"}

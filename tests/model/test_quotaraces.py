@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.model.quotaraces import make_race, run_race
 
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.session import QuotaSession
 

@@ -10,8 +10,8 @@ from tests.model.steps import Step, Story, play, quiet, rest
 from tests.model.world import open_world
 
 import koord.controllers.reclaim as controller
-from koord.core import reclaim
-from koord.core.plan import Refusal, Unit
+from koord.core.eviction import reclaim
+from koord.core.model.plan import Refusal, Unit
 from koord.core.quota.reasons import QuotaIsParent
 from koord.core.quota.session import QuotaSession
 

@@ -36,8 +36,8 @@ from tests.model.server import Answer, Request, Server
 from tests.model.store import NODES, PODS, Obj, decode
 from tests.support.plan_keys import make_keys
 
+from koord.answers.quota_audit import find_drift
 from koord.api.keys import gang, operators
-from koord.core.quota_audit import find_drift
 from koord.kube.client import Media
 from koord.kube.kinds import PLACEMENT, POD_GROUP, RESERVATION
 from koord.runtime.settings import Settings

@@ -11,13 +11,13 @@ from tests.cluster import make_unit
 from tests.numa.test_plugin import PINNED, SINGLE, given, numa_cluster, pod
 
 from koord.api.keys import device
-from koord.core.framework.scoring import ScoringStrategy
-from koord.core.nodes import Node
+from koord.core.engine.scoring import ScoringStrategy
+from koord.core.model.nodes import Node
+from koord.core.model.units import CPU, MEMORY
 from koord.core.numa.cpu_topology import CpuExclusive
 from koord.core.numa.cpus import CpuBind
 from koord.core.numa.model import NumaAllocation, NumaWishes, make_layout
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
-from koord.core.units import CPU, MEMORY
 from koord.kube.translate.numa import (
     read_amplification,
     read_numa_wishes,

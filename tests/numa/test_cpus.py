@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.framework.scoring import ScoringStrategy
+from koord.core.engine.scoring import ScoringStrategy
 from koord.core.numa.cpu_topology import (
     MAX_CPUS,
     CpuExclusive,

@@ -18,14 +18,14 @@ from tests.numa.test_plugin import (
     pod,
 )
 
-from koord.core.framework.cycle import Place
+from koord.core.engine.cycle import Place
 from koord.core.numa.model import NumaWishes
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster
 
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 CPUS = st.sampled_from([1000, 2000, 3000, 4000, 6000, 8000, 10000])
 GPUS = st.integers(0, 5)

@@ -16,13 +16,20 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import a100x8, report
 
+from koord.answers.explain import explain_pod
 from koord.core.device.allocation import DeviceAllocation
 from koord.core.device.plugin import Devices
-from koord.core.device_names import GPU
-from koord.core.explain import explain_pod
-from koord.core.framework.cycle import Place
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.gang_model import GangClaim, GangSource
+from koord.core.engine.cycle import Place
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.device_names import GPU
+from koord.core.model.gangs import GangClaim, GangSource
+from koord.core.model.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
+from koord.core.model.units import CPU, MEMORY
 from koord.core.numa.cpu_topology import CpuExclusive, CpuPlace, format_cpuset, make_topology
 from koord.core.numa.cpus import CpuBind
 from koord.core.numa.model import NAME, NumaAllocation, NumaReport, NumaWishes
@@ -31,21 +38,14 @@ from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.core.numa.reasons import InvalidNumaAnnotation
 from koord.core.numa.session import NumaSession
 from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
-    NODE_LAYER,
-    GatherStrategy,
-    LayerConstraint,
-    TopologyConstraint,
-)
-from koord.core.units import CPU, MEMORY
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
     from tests.cluster import FakeCluster
 
-    from koord.core.framework.cycle import Cycle
-    from koord.core.plan import Assignment, Plan
-    from koord.core.pods import Allocation, Pod
+    from koord.core.engine.cycle import Cycle
+    from koord.core.model.plan import Assignment, Plan
+    from koord.core.model.pods import Allocation, Pod
 
 GIB = 1 << 30
 SINGLE = NumaWishes(policy=NumaPolicy.SINGLE_NUMA_NODE)

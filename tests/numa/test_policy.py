@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.core.model.zone_hints import MAX_SETS, NumaHint, list_sets, make_hints
 from koord.core.numa.policy import (
     NO_NUMA_NODES,
     POLICY_MISMATCH,
@@ -22,7 +23,6 @@ from koord.core.numa.policy import (
     find_occupancy,
     merge_hints,
 )
-from koord.core.zone_hints import MAX_SETS, NumaHint, list_sets, make_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.framework.scoring import ScoringStrategy
+from koord.core.engine.scoring import ScoringStrategy
+from koord.core.model.zone_hints import NumaHint
 from koord.core.numa.policy import NumaPolicy, align
 from koord.core.numa.zones import (
     InsufficientNuma,
@@ -15,7 +16,6 @@ from koord.core.numa.zones import (
     distribute,
     make_zone_hints,
 )
-from koord.core.zone_hints import NumaHint
 
 BEST_EFFORT, RESTRICTED, SINGLE = NumaPolicy
 GIB = 1 << 30

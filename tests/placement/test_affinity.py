@@ -4,11 +4,11 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.plan import Demand, Plan, Unit
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.plan import Demand, Plan, Unit
+from koord.core.model.pods import Pod
+from koord.core.model.selectors import Operator, Requirement
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.pods import Pod
-from koord.core.selectors import Operator, Requirement
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c1": "c"}
 WEB = select_pods(app="web")

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import SCORING, FakeCluster, make_cluster
 
-from koord.core.framework.allocator import Allocator, score_terms
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.scoring import Scoring, score_of
-from koord.core.pods import PodShape
+from koord.core.engine.allocator import Allocator, score_terms
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.scoring import Scoring, score_of
+from koord.core.model.pods import PodShape
 
 nodes_drawn = st.lists(
     st.tuples(

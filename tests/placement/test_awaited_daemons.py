@@ -11,7 +11,7 @@ from tests.cluster import FakeCluster, make_cluster
 from koord.core.plugins.awaited_daemons import KEPT_SECONDS
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 ASKING = make_pod("p").requests(cpu=2000).build()
 URGENT = make_pod("urgent").requests(cpu=2000).priority(10).build()

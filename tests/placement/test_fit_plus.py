@@ -8,8 +8,8 @@ from tests.builders import GPU, make_pod
 from tests.cluster import FakeCluster, make_cluster
 from tests.placement.test_allocator import make_nodes, nodes_drawn, place_one_by_one
 
-from koord.core.framework.allocator import Allocator
-from koord.core.framework.scoring import (
+from koord.core.engine.allocator import Allocator
+from koord.core.engine.scoring import (
     MAX_SCORE,
     Scoring,
     ScoringStrategy,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.builders import intern_shape, make_node
 from tests.cluster import SCORING, FakeCluster, make_cluster
 
-from koord.core.constraints import (
+from koord.core.engine.allocator import Allocator
+from koord.core.model.constraints import (
     AffinityTerm,
     PodConstraints,
     PodLabels,
@@ -21,9 +22,8 @@ from koord.core.constraints import (
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.framework.allocator import Allocator
-from koord.core.pods import Handling, Pod, PodPhase, PodShape
-from koord.core.selectors import Operator, Requirement, SelectorTerm, is_selected
+from koord.core.model.pods import Handling, Pod, PodPhase, PodShape
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm, is_selected
 
 NAMESPACES = {"one": {"team": "x"}, "two": {"team": "y"}}
 KEYS = ("zone", "rack")

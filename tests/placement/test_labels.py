@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster
 
+from koord.core.model.pods import HostPort, Pod
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
 from koord.core.plugins.host_ports import PortsInUse
-from koord.core.pods import HostPort, Pod
-from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 ANY_ADDRESS = HostPort(1).ip
 ROWS = st.integers(0, 3)

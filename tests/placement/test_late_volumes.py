@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of
 
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.pods import Handling
+from koord.core.model.reasons import LateClaim, PlacementUnknown
+from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.late_volumes import Offer, StorageClass, Wanted
 from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.pods import Handling
-from koord.core.reasons import LateClaim, PlacementUnknown
-from koord.core.selectors import SelectorTerm
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder

@@ -4,10 +4,10 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
 from tests.cluster import SCORING, FakeCluster, make_cluster
 
-from koord.core.constraints import PodSelector
-from koord.core.explain import explain_pod
+from koord.answers.explain import explain_pod
+from koord.core.model.constraints import PodSelector
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
 from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 ZONE = "topology.kubernetes.io/zone"
 WEB, DB = select_pods(app="web"), select_pods(app="db")

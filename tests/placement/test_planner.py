@@ -3,11 +3,11 @@
 from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster, make_unit, nodes_of
 
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.plan import Demand, Unit
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.plan import Demand, Unit
+from koord.core.model.pods import Handling
+from koord.core.model.reasons import NeedsKubeScheduler, PinnedNodeUnfit
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.pods import Handling
-from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit
 
 
 def make_gang(name: str, count: int, gpus: int, required: int | None = None) -> Unit:

@@ -6,9 +6,9 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster, placed_on
 
-from koord.core.queue import find_pending
+from koord.core.engine.queue import find_pending
+from koord.core.model.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 from koord.core.quota.profile import restrict_terms
-from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
 
 def requires(key: str, *values: str) -> Requirement:

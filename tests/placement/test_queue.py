@@ -10,23 +10,23 @@ from tests.builders import (
 )
 from tests.cluster import make_cluster
 
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.queue import LONGEST_BACKOFF_SECONDS, News
+from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
-from koord.core.plan import Demand, Refusal, Unit
-from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.pods import Pod, PodPhase
-from koord.core.queue import LONGEST_BACKOFF_SECONDS, News
-from koord.core.quota.reasons import QuotaIsParent
-from koord.core.reasons import PinnedNodeUnfit, Reason
-from koord.core.topology.cache import Topology
-from koord.core.topology.layers import Layer
-from koord.core.topology.reasons import MissingTopology, NoDomainFits
-from koord.core.topology_constraint import (
+from koord.core.model.plan import Demand, Refusal, Unit
+from koord.core.model.pods import Pod, PodPhase
+from koord.core.model.reasons import PinnedNodeUnfit, Reason
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.plugins.volumes import Volume, VolumeClaim
+from koord.core.quota.reasons import QuotaIsParent
+from koord.core.topology.cache import Topology
+from koord.core.topology.layers import Layer
+from koord.core.topology.reasons import MissingTopology, NoDomainFits
 
 
 class Scene:

@@ -9,10 +9,10 @@ from tests.builders import GPU
 from tests.placement.test_quotas import make_teams, team, worker
 
 from koord.controllers.quota_status import QuotaStatusPolicy
+from koord.core.model.reasons import InternalError
 from koord.core.quota import cache, catalog, supply
 from koord.core.quota.reasons import QuotaNotInForce
 from koord.core.quota.spec_errors import QuotaFault
-from koord.core.reasons import InternalError
 from koord.isolation import FAILURES
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from koord.core.quota.reasons import InsufficientEntitlement, InsufficientMax
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster
 
+    from koord.core.model.reasons import Reason
     from koord.core.quota.model import QuotaSpec
-    from koord.core.reasons import Reason
 
 
 def run_short(*quotas: QuotaSpec, lost: int = 1, others: int = 8) -> FakeCluster:

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
-from koord.core.pods import Handling, PodPhase
+from koord.core.model.pods import Handling, PodPhase
 
 if TYPE_CHECKING:
-    from koord.core.nodes import Node
-    from koord.core.pods import Pod
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.nodes import Node
+    from koord.core.model.pods import Pod
     from koord.core.quota.model import QuotaSpec
-    from koord.core.state import ClusterState
 
 QUOTAS = ["a", "b", "c", ""]
 GANGS = ["default/g", "default/h"]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import SCORING, FakeCluster, make_cluster, plan_in
 
-from koord.core.explain import PlacementState, explain_pod
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.queue import unit_of
+from koord.answers.explain import PlacementState, explain_pod
+from koord.answers.quota_view import view_quotas
+from koord.core.engine.queue import unit_of
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.reasons import InternalError
 from koord.core.quota import cache, session
 from koord.core.quota.reasons import (
     AncestorInsufficient,
@@ -25,13 +27,11 @@ from koord.core.quota.reasons import (
 from koord.core.quota.session import QuotaSession
 from koord.core.quota.solve import solve
 from koord.core.quota.spec_errors import QuotaFault
-from koord.core.quota_view import view_quotas
-from koord.core.reasons import InternalError
 
 if TYPE_CHECKING:
     import pytest
 
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
     from koord.core.quota.leftovers import Leftovers
     from koord.core.quota.model import QuotaSpec
     from koord.core.quota.solve import ShareInput, Solution

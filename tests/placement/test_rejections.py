@@ -10,10 +10,10 @@ from tests.cluster import FakeCluster, make_cluster
 from tests.core.test_holds import A, Scene, started
 from tests.core.test_holds import waiting as make_waiting
 
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.queue import unit_of
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.pods import Pod, PodPhase
 from koord.core.plugins import rejections
-from koord.core.pods import Pod, PodPhase
-from koord.core.queue import unit_of
 
 if TYPE_CHECKING:
     import pytest

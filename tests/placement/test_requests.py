@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.pod_requests import (
+from koord.core.model.pod_requests import (
     InitContainer,
     effective_requests,
     resized_requests,
     simple_requests,
 )
-from koord.core.units import AMOUNT_LIMIT
+from koord.core.model.units import AMOUNT_LIMIT
 
 
 def side(**amounts: int) -> InitContainer:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.constraints import PodLabels, PodSelector
+from koord.core.model.constraints import PodLabels, PodSelector
+from koord.core.model.selectors import Operator, Requirement, is_selected
 from koord.core.plugins.affinity_terms import MOST_PLACES, SelectorIndex
-from koord.core.selectors import Operator, Requirement, is_selected
 
 NAMESPACES = {"a": {"team": "x"}, "b": {"team": "y"}, "c": {}}
 KEYS, VALUES = st.sampled_from(["app", "job"]), st.sampled_from(["1", "2"])

@@ -4,11 +4,11 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_pods
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
-from koord.core.constraints import PodSelector
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.plan import Plan
-from koord.core.pods import Pod
-from koord.core.selectors import Operator, Requirement, SelectorTerm
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.constraints import PodSelector
+from koord.core.model.plan import Plan
+from koord.core.model.pods import Pod
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c1": "c"}
 WEB = select_pods(app="web")

@@ -4,12 +4,12 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of, plan_in
 
-from koord.core.constraints import PodSelector
-from koord.core.framework import steps
-from koord.core.framework.steps import Steps, TooManySteps, budget_of
-from koord.core.plan import Refusal
-from koord.core.reasons import TooExpensive
-from koord.core.selectors import Operator, Requirement
+from koord.core.engine import steps
+from koord.core.engine.steps import Steps, TooManySteps, budget_of
+from koord.core.model.constraints import PodSelector
+from koord.core.model.plan import Refusal
+from koord.core.model.reasons import TooExpensive
+from koord.core.model.selectors import Operator, Requirement
 
 
 def make_hostile(count: int, terms: int) -> list[PodBuilder]:

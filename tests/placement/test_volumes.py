@@ -4,15 +4,15 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.plan import Plan
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.plan import Plan
+from koord.core.model.pods import Handling
+from koord.core.model.reasons import LateClaim, NeedsKubeScheduler
+from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.pods import Handling
-from koord.core.reasons import LateClaim, NeedsKubeScheduler
-from koord.core.selectors import SelectorTerm
 
 ZONE = "topology.kubernetes.io/zone"
 BETA = "failure-domain.beta.kubernetes.io/zone"

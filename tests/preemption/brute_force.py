@@ -18,28 +18,28 @@ from tests.builders import (
 )
 from tests.cluster import SCORING, FakeCluster, make_cluster, make_unit
 
-from koord.core.budgets import Budget, split_by_budgets
-from koord.core.framework.planner import plan
-from koord.core.pods import OwnerReference
-from koord.core.preemption.candidates import find_candidates
-from koord.core.preemption.label_protection import ALLOWED_IN
-from koord.core.preemption.model import Exempt, Moment, VictimKind
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.engine.planner import plan
+from koord.core.eviction.candidates import find_candidates
+from koord.core.eviction.label_protection import ALLOWED_IN
+from koord.core.eviction.model import Exempt, Moment, VictimKind
+from koord.core.model.budgets import Budget, split_by_budgets
+from koord.core.model.pods import OwnerReference
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.builders import PodBuilder
 
-    from koord.core.plan import Unit
-    from koord.core.pods import Pod as CorePod
-    from koord.core.preemption.model import VictimUnit
+    from koord.core.eviction.model import VictimUnit
+    from koord.core.model.plan import Unit
+    from koord.core.model.pods import Pod as CorePod
 
 NOW = 10_000.0
 LAYERS = (Layer("Block", "", ("block",)), Layer(NODE_LAYER, "Block"))

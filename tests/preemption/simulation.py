@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.search import PreemptionOptions, plan_preemption
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.search import PreemptionOptions, plan_preemption
 
 if TYPE_CHECKING:
     import random
 
-    from koord.core.plan import Assignment, Unit
-    from koord.core.pods import Pod
+    from koord.core.model.plan import Assignment, Unit
+    from koord.core.model.pods import Pod
 
 MOST_ROUNDS = 200
 MOST_PRIORITY = 2**31

@@ -13,8 +13,8 @@ from collections import Counter
 from tests.preemption.brute_force import NOW, find_best, fits_without, levels_of, make_scene
 from tests.preemption.simulation import Simulation
 
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.search import Context, plan_preemption
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.search import Context, plan_preemption
 
 TELL_STATES = 5000
 """How often the simulation says how far it is."""

@@ -11,18 +11,18 @@ from tests.device.test_plugin import gpu_cluster, minors, part, settle, whole
 from tests.preemption.test_search import places_of, running, search, victims_of, waiting
 from tests.reservation.make import make_reservation
 
-from koord.core.budgets import Budget
-from koord.core.pods import Handling, Pod
-from koord.core.preemption.label_protection import ALLOWED_IN
-from koord.core.preemption.model import Exempt, Preemption, VictimKind
-from koord.core.preemption.reasons import (
+from koord.core.eviction.label_protection import ALLOWED_IN
+from koord.core.eviction.model import Exempt, Preemption, VictimKind
+from koord.core.eviction.reasons import (
     OnlySurplus,
     PreemptionNever,
     Protection,
     VictimsProtected,
     WaitsForTermination,
 )
-from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
+from koord.core.eviction.search import Context, PreemptionOptions, plan_preemption
+from koord.core.model.budgets import Budget
+from koord.core.model.pods import Handling, Pod
 from koord.core.reservation.model import ReservationUse
 from koord.core.reservation.plugin import upsert_priority_class, upsert_reservation
 from koord.core.reservation.priority import PriorityClass

@@ -8,18 +8,18 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 from tests.preemption.test_search import places_of, running, search, victims_of, waiting
 
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster
 
-    from koord.core.plan import Unit
+    from koord.core.model.plan import Unit
 
 SPINES = (Layer("Spine", "", ("spine",)), Layer("Block", "Spine", ("block",)))
 

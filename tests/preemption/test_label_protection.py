@@ -12,11 +12,11 @@ from tests.cluster import FakeCluster, make_cluster, make_unit
 from tests.support.plan_keys import make_keys, sign_plan
 
 from koord.api.keys.preemption import ALLOW_DISABLE_PREEMPTIBLE
-from koord.core.hold_slots import priority_of
-from koord.core.pods import Handling, OwnerReference, Pod
-from koord.core.preemption.label_protection import ALLOWED_IN
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.search import plan_preemption
+from koord.core.engine.hold_slots import priority_of
+from koord.core.eviction.label_protection import ALLOWED_IN
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.search import plan_preemption
+from koord.core.model.pods import Handling, OwnerReference, Pod
 from koord.core.quota.model import SYSTEM
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod

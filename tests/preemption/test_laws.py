@@ -19,8 +19,8 @@ from tests.preemption.brute_force import (
 )
 from tests.preemption.simulation import Simulation
 
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.search import Context, plan_preemption
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.search import Context, plan_preemption
 
 SEEDS = st.integers(0, 1 << 32)
 

@@ -10,8 +10,8 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 from tests.preemption.soak import check
 
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.search import Context, plan_preemption
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.search import Context, plan_preemption
 
 CLUSTERS = 400
 SLICES = 8

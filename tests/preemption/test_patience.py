@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
 
-from koord.core.patience import Hanging, Patience
-from koord.core.pods import Pod, PreemptedBy
-from koord.core.preemption.model import Exempt, Preemption
-from koord.core.preemption.reasons import TerminationStuck, WaitsForTermination
-from koord.core.preemption.search import Context, plan_preemption
+from koord.answers.quota_claims import QuotaClaims
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import Exempt, Preemption
+from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
+from koord.core.eviction.search import Context, plan_preemption
+from koord.core.model.patience import Hanging, Patience
+from koord.core.model.pods import Pod, PreemptedBy
+from koord.core.model.reasons import Reason
 from koord.core.quota.claims import ReclaimSetting
-from koord.core.quota_claims import QuotaClaims
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
 
 NOW = 10_000.0
 PATIENCE = Patience(stuck_after=60, grace_limit=300, ask_limit=100)

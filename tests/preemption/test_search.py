@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.reasons import NobodyLower, PreemptionNotHelpful
-from koord.core.preemption.search import plan_preemption
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.reasons import NobodyLower, PreemptionNotHelpful
+from koord.core.eviction.search import plan_preemption
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
     from tests.cluster import FakeCluster
 
-    from koord.core.plan import Unit
-    from koord.core.reasons import Reason
+    from koord.core.model.plan import Unit
+    from koord.core.model.reasons import Reason
 
 
 def running(name: str, node: str, cpu: int, priority: int = 0) -> PodBuilder:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.search import MOST_STEPS, Context, PreemptionOptions, plan_preemption
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.search import MOST_STEPS, Context, PreemptionOptions, plan_preemption
 
 
 def test_many_different_victims_take_no_more_steps_than_allowed() -> None:

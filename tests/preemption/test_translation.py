@@ -11,7 +11,7 @@ from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 POLICY = "scheduling.koordinator.sh/preemption-policy"
 PROTECTED = "scheduling.koordinator.sh/disable-preemptible"

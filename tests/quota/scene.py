@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.builders import make_quota
 
-from koord.core.pods import PodShape
+from koord.core.model.pods import PodShape
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, ROOT, QuotaCharge, QuotaRules, QuotaSpec, Usage
 from koord.core.quota.solve import ShareInput, Solution, solve

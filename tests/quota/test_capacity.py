@@ -8,8 +8,8 @@ import pytest
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.quota_audit import find_drift
-from koord.core.selectors import Operator, Requirement
+from koord.answers.quota_audit import find_drift
+from koord.core.model.selectors import Operator, Requirement
 
 IN_POOL = (Requirement("pool", Operator.IN, ("a",)),)
 ROOT = make_quota(

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
-from koord.core.pods import RecordedPlan
+from koord.answers.quota_audit import find_drift
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import RecordedPlan
 from koord.core.quota import cache
 from koord.core.quota.model import DEFAULT, ROOT, SYSTEM
-from koord.core.quota_audit import find_drift
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 MINE = make_quota("mine", "q", namespaces=("default",), max={GPU: 64}, shared_with=())
 SPARE = make_quota("spare", "q", max={GPU: 64}, shared_with=("default",))

@@ -10,14 +10,14 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
-from koord.core.explain import explain_gang
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.framework.scoring import Scoring
-from koord.core.queue import find_pending
+from koord.answers.explain import explain_gang
+from koord.answers.quota_claims import QuotaClaims
+from koord.answers.quota_simulation import simulate_gang
+from koord.core.engine.queue import find_pending
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
-from koord.core.quota_claims import QuotaClaims
-from koord.core.quota_simulation import simulate_gang
-from koord.core.state import ClusterState
 
 OFF = ReclaimSetting(is_known=True)
 ON = ReclaimSetting(is_known=True, after=30.0)

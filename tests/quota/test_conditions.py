@@ -11,7 +11,7 @@ from tests.cluster import make_cluster
 from tests.quota.scene import make_ledger, quota, wants
 
 from koord.controllers.quota_status import QuotaStatusPolicy
-from koord.core.pods import Handling
+from koord.core.model.pods import Handling
 from koord.core.quota.reclaim import Overuse, find_overuse, write_overuse
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_conditions, summarise
@@ -19,8 +19,8 @@ from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_condit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from koord.core.model.units import Amounts
     from koord.core.quota.model import QuotaSpec
-    from koord.core.units import Amounts
     from koord.kube.status import ConditionPatch
 
 

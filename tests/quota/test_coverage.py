@@ -9,9 +9,9 @@ from tests.builders import GPU, make_quota
 from tests.cluster import make_cluster
 
 from koord.controllers.enforcement import Enforcement
+from koord.core.engine.state import ClusterState
+from koord.core.model.units import UNLIMITED_FROM
 from koord.core.quota.coverage import find_covered
-from koord.core.state import ClusterState
-from koord.core.units import UNLIMITED_FROM
 from koord.kube.enforcement import MAX_BYTES, encode
 
 

@@ -13,7 +13,7 @@ from tests.preemption.test_search import running, search
 from tests.quota.scene import KOORDINATOR, OURS, make_ledger, quota, settle, wants
 from tests.quota.trees import KEY, forests, usages
 
-from koord.core.preemption.model import Preemption
+from koord.core.eviction.model import Preemption
 from koord.core.quota.leftovers import PendingUnit, grant_leftovers
 from koord.core.quota.model import QuotaCharge, QuotaOptions, QuotaRules
 from koord.core.quota.reclaim import find_overuse

@@ -9,7 +9,7 @@ from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster
 from tests.quota.scene import charge, make_ledger, quota, wants
 
-from koord.core.queue import find_pending
+from koord.core.engine.queue import find_pending
 from koord.core.quota.admission import try_charge
 from koord.core.quota.hooks import HookCondition, Hooks, QuotaHook
 from koord.core.quota.leftovers import PendingUnit, grant_leftovers

@@ -9,9 +9,9 @@ import pytest
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_unit, plan_in
 
+from koord.answers.quota_audit import recount, repair
 from koord.core.quota.model import DEFAULT, QuotaOptions, TerminatingUse
 from koord.core.quota.reasons import InsufficientMax, QuotaIsParent, QuotaUnknown
-from koord.core.quota_audit import recount, repair
 
 SMALL = make_quota(
     "small", "default", namespaces=("default",), min={"cpu": 4_000}, max={"cpu": 4_000}

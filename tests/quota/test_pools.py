@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_unit
 
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm, is_selected
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
 from koord.core.quota.pools import PoolWish, choose_quotas
 from koord.core.quota.reasons import QuotaAmbiguous
 from koord.core.quota.spec_errors import QuotaFault
-from koord.core.selectors import Operator, Requirement, SelectorTerm, is_selected
 
 GPU = "nvidia.com/gpu"
 MODEL = "nvidia.com/gpu.product"

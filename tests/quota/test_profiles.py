@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from koord.core.nodes import Node, Taint
+from koord.core.model.nodes import Node, Taint
+from koord.core.model.selectors import Operator, Requirement
 from koord.core.quota.capacity import tree_totals
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
 from koord.core.quota.profile import (
@@ -20,7 +21,6 @@ from koord.core.quota.profile import (
     make_tree_id,
     write_verdict,
 )
-from koord.core.selectors import Operator, Requirement
 
 ZONE = "topology.kubernetes.io/zone"
 

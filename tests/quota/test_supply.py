@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.device_names import GPU_CORE
+from koord.answers.quota_audit import find_drift
+from koord.core.model.device_names import GPU_CORE
+from koord.core.model.selectors import Operator, Requirement, is_selected
 from koord.core.quota.capacity import is_closed
-from koord.core.quota_audit import find_drift
-from koord.core.selectors import Operator, Requirement, is_selected
 
 if TYPE_CHECKING:
-    from koord.core.nodes import Node
-    from koord.core.pods import Pod
+    from koord.core.model.nodes import Node
+    from koord.core.model.pods import Pod
     from koord.core.quota.model import QuotaSpec
 
 IN_POOL = (Requirement("pool", Operator.IN, ("a",)),)

@@ -22,7 +22,7 @@ from koord.core.quota.reasons import (
 from koord.core.quota.spec_errors import _FAULTS, InvalidQuota, QuotaFault
 
 if TYPE_CHECKING:
-    from koord.core.reasons import Reason
+    from koord.core.model.reasons import Reason
 
 GPU = "nvidia.com/gpu"
 NUMBERS = (

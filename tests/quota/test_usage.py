@@ -8,7 +8,8 @@ from fractions import Fraction
 import pytest
 from tests.quota.scene import GI, GPU, KOORDINATOR, OURS, quota, settle, shape, shares
 
-from koord.core.nodes import Node, Taint
+from koord.core.model.nodes import Node, Taint
+from koord.core.model.selectors import Operator, Requirement
 from koord.core.quota.capacity import is_counted, shared_out, tree_totals
 from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaSpec, Usage
 from koord.core.quota.profile import QuotaProfile, make_root_quota, make_tree_id
@@ -20,7 +21,6 @@ from koord.core.quota.registry import (
     takes_pods,
 )
 from koord.core.quota.usage import PodUse, UsageTracker, count_devices, sum_pods
-from koord.core.selectors import Operator, Requirement
 
 ONE = shape(cpu=1)
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tests.recorded.scenarios import Fate, Scenario
 
-from koord.core.framework.planner import plan
+from koord.core.engine.holds import Holds
+from koord.core.engine.planner import plan
+from koord.core.engine.queue import Queue
+from koord.core.engine.state import ClusterState
 from koord.core.gang.start import make_start_id
-from koord.core.holds import Holds
-from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
-from koord.core.queue import Queue
+from koord.core.model.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.quota.model import QuotaOptions
-from koord.core.state import ClusterState
 from koord.core.topology.reasons import UnknownLayer
 
 if TYPE_CHECKING:
     from tests.recorded.changes import Change, Step
 
-    from koord.core.plan import Assignment, Placement, Plan, Refusal, Unit
+    from koord.core.model.plan import Assignment, Placement, Plan, Refusal, Unit
 
 Plain: TypeAlias = Any
 """What JSON can say."""

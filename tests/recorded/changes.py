@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.builders import make_quota
 from tests.recorded.world import make_a_node
 
-from koord.core.nodes import Node, Taint
+from koord.core.model.nodes import Node, Taint
 
 if TYPE_CHECKING:
     from random import Random

@@ -10,7 +10,7 @@ from tests.builders import GPU, PodBuilder, make_pod, make_pod_group
 from tests.recorded.traits import choose_traits
 from tests.recorded.world import APPS, GIB, NAMESPACES, World
 
-from koord.core.gang_model import (
+from koord.core.model.gangs import (
     ROOT,
     GangMode,
     MatchPolicy,
@@ -18,14 +18,14 @@ from koord.core.gang_model import (
     SubGroup,
     SubGroupTree,
 )
-from koord.core.plugins.volumes import VolumeClaim
-from koord.core.pods import Handling
-from koord.core.topology_constraint import (
+from koord.core.model.pods import Handling
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.plugins.volumes import VolumeClaim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tests.recorded.quotas import Quotas
     from tests.recorded.traits import Trait
 
-    from koord.core.gang_model import PodGroup
-    from koord.core.pods import Pod
+    from koord.core.model.gangs import PodGroup
+    from koord.core.model.pods import Pod
 
 WAIT_SECONDS = (20, 60, 600)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
-    from koord.core.nodes import Node
-    from koord.core.units import Amounts
+    from koord.core.model.nodes import Node
+    from koord.core.model.units import Amounts
 
 KEYS = ("cpu", GPU)
 

@@ -14,7 +14,7 @@ from tests.recorded.jobs import Job, JobMaker
 from tests.recorded.quotas import Quotas, capacity_of, make_quotas
 from tests.recorded.world import NAMESPACES, World, make_world
 
-from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
+from koord.core.engine.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 
 if TYPE_CHECKING:
     from random import Random

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from tests.builders import PodBuilder, select_labels, select_pods
 from tests.recorded.world import APPS, HOST, World
 
-from koord.core.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from koord.core.constraints import PodSelector
+    from koord.core.model.constraints import PodSelector
 
     Trait: TypeAlias = Callable[[PodBuilder], PodBuilder]
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, select_labels, select_pods
 
+from koord.core.model.selectors import SelectorTerm
+from koord.core.model.topology_constraint import NODE_LAYER
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.selectors import SelectorTerm
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import NODE_LAYER
 
 if TYPE_CHECKING:
     from random import Random
 
     from tests.builders import PodBuilder
 
-    from koord.core.nodes import Node
-    from koord.core.pods import Pod
+    from koord.core.model.nodes import Node
+    from koord.core.model.pods import Pod
 
 GIB = 1 << 30
 ZONE = "topology.kubernetes.io/zone"

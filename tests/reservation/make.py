@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.builders import make_pod
 
-from koord.core.pods import Handling
+from koord.core.model.pods import Handling
+from koord.core.model.selectors import LabelSelector, Operator, Requirement
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.model import (
     AllocatePolicy,
@@ -17,7 +18,6 @@ from koord.core.reservation.model import (
     Reservation,
     Status,
 )
-from koord.core.selectors import LabelSelector, Operator, Requirement
 
 RESTRICTED = AllocatePolicy.RESTRICTED
 ALIGNED = AllocatePolicy.ALIGNED

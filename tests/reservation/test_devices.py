@@ -13,6 +13,7 @@ from tests.device.nodes import a100x8, gpu, report, whole, wish
 from tests.device.nodes import make_node as make_inventory
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
+from koord.answers.explain import explain_pod
 from koord.core.device.allocation import DeviceAllocation
 from koord.core.device.held import HeldTerms
 from koord.core.device.inventory import HOPPER_PARTITIONS
@@ -21,18 +22,24 @@ from koord.core.device.model import PartitionTable
 from koord.core.device.plugin import PACKED, Devices
 from koord.core.device.session import DeviceSession
 from koord.core.device.states import Asked, LedgerStates, Move
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, NVIDIA_GPU, RDMA, RDMA_SHARE
-from koord.core.explain import explain_pod
-from koord.core.framework.cycle import Place
-from koord.core.pods import Handling
+from koord.core.engine.cycle import Place
+from koord.core.model.device_names import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY_RATIO,
+    NVIDIA_GPU,
+    RDMA,
+    RDMA_SHARE,
+)
+from koord.core.model.pods import Handling
+from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available, succeed
 from koord.core.reservation.model import NAME, ReservationUse, Status, Wishes
 from koord.core.reservation.plugin import remove_reservation, upsert_reservation
-from koord.core.units import PODS
 
 if TYPE_CHECKING:
-    from koord.core.plan import Assignment
-    from koord.core.pods import Pod
+    from koord.core.model.plan import Assignment
+    from koord.core.model.pods import Pod
     from koord.core.reservation.model import Reservation
 
 ROOMY = {GPU_CORE: 800, GPU_MEMORY_RATIO: 800, RDMA_SHARE: 400}

@@ -21,7 +21,7 @@ from tests.reservation.test_planning import (
     web,
 )
 
-from koord.core.pods import Handling, HostPort, OwnerReference, PodPhase
+from koord.core.model.pods import Handling, HostPort, OwnerReference, PodPhase
 from koord.core.reservation.lifecycle import deadline_of, expire, must_fail, succeed
 from koord.core.reservation.matching import Verdict, is_owner, judge
 from koord.core.reservation.model import DAY, ReservationUse

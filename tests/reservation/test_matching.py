@@ -8,11 +8,11 @@ import pytest
 from tests.builders import make_pod
 from tests.reservation.make import make_reservation, named
 
-from koord.core.nodes import Taint
-from koord.core.pods import OwnerReference, Toleration
+from koord.core.model.nodes import Taint
+from koord.core.model.pods import OwnerReference, Toleration
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
 from koord.core.reservation.matching import Verdict, is_owner, judge
 from koord.core.reservation.model import NO_WISHES, ControllerOwner, Owner, Wishes
-from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 WEB = make_pod("a").requests(cpu=1000).labels(app="web").build()
 POOL = Taint("pool", "train")

@@ -15,21 +15,21 @@ from tests.numa.test_plugin import GIB, PINNED, SINGLE, given, numa_cluster
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
 from koord.core.device.plugin import Devices
-from koord.core.device_names import NVIDIA_GPU
+from koord.core.model.device_names import NVIDIA_GPU
+from koord.core.model.pods import Handling
+from koord.core.model.units import PODS
 from koord.core.numa.model import NAME as NUMA
 from koord.core.numa.plugin import Numa
 from koord.core.numa.session import NumaSession
-from koord.core.pods import Handling
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import NAME, ReservationUse, Status, Wishes
 from koord.core.reservation.plugin import remove_reservation, upsert_reservation
-from koord.core.units import PODS
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster
 
+    from koord.core.model.pods import Pod
     from koord.core.numa.model import NumaWishes
-    from koord.core.pods import Pod
     from koord.core.reservation.model import Reservation
 
 MUST = (NAME, Wishes(has_affinity=True))

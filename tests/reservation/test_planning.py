@@ -11,7 +11,8 @@ from tests.builders import PodBuilder, make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_unit
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
-from koord.core.nodes import Taint
+from koord.core.model.nodes import Taint
+from koord.core.model.units import CPU
 from koord.core.reservation.explain import explain
 from koord.core.reservation.ignored import IgnoredResources
 from koord.core.reservation.lifecycle import succeed
@@ -21,10 +22,9 @@ from koord.core.reservation.plugin import (
     remove_reservation,
     upsert_reservation,
 )
-from koord.core.units import CPU
 
 if TYPE_CHECKING:
-    from koord.core.plan import Plan
+    from koord.core.model.plan import Plan
     from koord.core.reservation.model import Reservation
 
 

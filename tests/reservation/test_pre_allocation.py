@@ -12,8 +12,8 @@ from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservati
 from tests.reservation.test_devices import GpuCluster, describe
 
 from koord.core.device.allocation import DeviceAllocation
-from koord.core.device_names import NVIDIA_GPU
-from koord.core.pods import Handling, RecordedPlan
+from koord.core.model.device_names import NVIDIA_GPU
+from koord.core.model.pods import Handling, RecordedPlan
 from koord.core.reservation.audit import find_drift
 from koord.core.reservation.model import (
     NAME,

@@ -10,9 +10,9 @@ from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster
 from tests.reservation.make import make_reservation
 
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.reasons import NobodyLower, PreemptionNever
-from koord.core.preemption.search import plan_preemption
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.reasons import NobodyLower, PreemptionNever
+from koord.core.eviction.search import plan_preemption
 from koord.core.reservation.model import PreAllocation
 from koord.core.reservation.plugin import (
     remove_priority_class,
@@ -28,7 +28,7 @@ from koord.core.reservation.priority import (
 )
 
 if TYPE_CHECKING:
-    from koord.core.reasons import Reason
+    from koord.core.model.reasons import Reason
     from koord.core.reservation.model import Reservation
 
 CLASSES = {

@@ -16,7 +16,8 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 
-from koord.core.pods import Handling, PodPhase
+from koord.core.model.pods import Handling, PodPhase
+from koord.core.model.units import CPU, PODS
 from koord.core.reservation.audit import find_drift
 from koord.core.reservation.lifecycle import expire, set_available, succeed
 from koord.core.reservation.model import AllocatePolicy, Reservation, ReservationUse, Status
@@ -26,12 +27,11 @@ from koord.core.reservation.plugin import (
     remove_reservation,
     upsert_reservation,
 )
-from koord.core.units import CPU, PODS
 
 if TYPE_CHECKING:
-    from koord.core.gang_model import PodGroup
-    from koord.core.plan import Assignment
-    from koord.core.pods import Pod
+    from koord.core.model.gangs import PodGroup
+    from koord.core.model.plan import Assignment
+    from koord.core.model.pods import Pod
 
 NODES = ("n1", "n2", "n3")
 SIZE = 16

@@ -17,7 +17,7 @@ from tests.reservation.test_devices import HALF, GpuCluster
 
 from koord.core.device.audit import find_drift as find_device_drift
 from koord.core.device.session import DeviceSession
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
     GPU_MEMORY_RATIO,
@@ -25,7 +25,7 @@ from koord.core.device_names import (
     RDMA,
     RDMA_SHARE,
 )
-from koord.core.pods import Handling, PodPhase
+from koord.core.model.pods import Handling, PodPhase
 from koord.core.reservation.audit import find_drift
 from koord.core.reservation.lifecycle import expire
 from koord.core.reservation.model import AllocatePolicy
@@ -33,7 +33,7 @@ from koord.core.reservation.plugin import Reservations, remove_reservation, upse
 
 if TYPE_CHECKING:
     from koord.core.device.model import DeviceReport
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
     from koord.core.reservation.model import Reservation
 
 NODES = 2

@@ -9,8 +9,8 @@ from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 from tests.reservation.make import make_reservation
 
-from koord.core.framework.scoring import Scoring
-from koord.core.quota_view import view_quota, view_quotas
+from koord.answers.quota_view import view_quota, view_quotas
+from koord.core.engine.scoring import Scoring
 from koord.core.reservation.model import ReservationUse
 from koord.core.reservation.plugin import Reservations
 

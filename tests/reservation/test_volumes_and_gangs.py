@@ -9,15 +9,15 @@ from tests.cluster import FakeCluster
 from tests.reservation.make import make_reservation
 from tests.reservation.test_planning import cluster, plan, plan_queue, reasons, web
 
-from koord.core.constraints import ClaimUse
 from koord.core.gang.status import ConditionType, GangStatus, observe
-from koord.core.gang_model import Phase
+from koord.core.model.constraints import ClaimUse
+from koord.core.model.gangs import Phase
+from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.reservation.lifecycle import expire, set_available, succeed
 from koord.core.reservation.model import Reservation, Status
 from koord.core.reservation.plugin import remove_reservation, upsert_reservation
-from koord.core.selectors import SelectorTerm
 
 NO_CLAIM = ClaimUse("default/none", 0)
 IN_B = (SelectorTerm(select_labels(zone="b")),)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from koord.cli.cluster import _find_quota_options
-from koord.core.queue import Queue
+from koord.core.engine.queue import Queue
 from koord.core.quota.model import QuotaOptions, TerminatingUse
 from koord.kube.leader_report import LeaderReport, decode_report, encode_report
 from koord.runtime.descriptions import report_queue

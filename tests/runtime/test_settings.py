@@ -2,8 +2,8 @@
 
 import pytest
 
-from koord.core.framework.scoring import Scoring, ScoringStrategy, Weighed
-from koord.core.gang_model import MatchPolicy
+from koord.core.engine.scoring import Scoring, ScoringStrategy, Weighed
+from koord.core.model.gangs import MatchPolicy
 from koord.runtime.logs import LogFormat
 from koord.runtime.settings import (
     Address,

@@ -15,7 +15,7 @@ from koord.api.json_text import load_json
 from koord.api.lint import UnreadableError, read_documents
 from koord.api.parse import InvalidObject
 from koord.api.parse import cut as cut_value
-from koord.core.text import cut
+from koord.core.model.text import cut
 from koord.kube.events import MAX_NOTE, _cut
 from koord.kube.status import ConditionPatch, StatusPatch, render
 from koord.plain_text import escape, escape_line

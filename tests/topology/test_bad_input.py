@@ -6,16 +6,16 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.plan import Demand, Unit
-from koord.core.queue import unit_of
-from koord.core.topology.cache import Topology
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.engine.queue import unit_of
+from koord.core.model.plan import Demand, Unit
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.cache import Topology
+from koord.core.topology.layers import Layer
 
 A = "default/a"
 NODES = 10_000

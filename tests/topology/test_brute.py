@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from tests.topology.brute import Problem, find_best, room_of, worth
 
+from koord.core.model.topology_constraint import NODE_LAYER
 from koord.core.topology.capacity import Goal, SplitRequest
 from koord.core.topology.layers import InvalidLayers, Layer, order_layers
 from koord.core.topology.solve import NoSplit, count_used, split
 from koord.core.topology.tree import TopologyTree
-from koord.core.topology_constraint import NODE_LAYER
 
 EVERY_CHECK = range(400)
 SLOW = range(400, 24_400)

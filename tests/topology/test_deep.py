@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from koord.core.model.topology_constraint import NODE_LAYER
 from koord.core.topology.capacity import Goal, SplitRequest
 from koord.core.topology.knapsack import make_weights
 from koord.core.topology.layers import InvalidLayers, Layer, order_layers
 from koord.core.topology.solve import NoSplit, split
 from koord.core.topology.tree import TopologyTree
-from koord.core.topology_constraint import NODE_LAYER
 
 DEPTH = 15
 

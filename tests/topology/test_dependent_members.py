@@ -17,11 +17,11 @@ from tests.topology.test_gang_topology import (
 )
 
 from koord.core.gang.quorum import Ready, demands
-from koord.core.gang_model import ROOT, SubGroup, SubGroupTree
-from koord.core.topology_constraint import TopologyConstraint
+from koord.core.model.gangs import ROOT, SubGroup, SubGroupTree
+from koord.core.model.topology_constraint import TopologyConstraint
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 HOST = "kubernetes.io/hostname"
 

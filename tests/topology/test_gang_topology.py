@@ -8,10 +8,16 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cluster import SCORING, FakeCluster, make_cluster, nodes_of, placed_on, plan_in
 
-from koord.core.gang_model import GangMode
-from koord.core.holds import Holds
-from koord.core.plan import Demand, Plan, Unit
-from koord.core.queue import unit_of
+from koord.core.engine.holds import Holds
+from koord.core.engine.queue import unit_of
+from koord.core.model.gangs import GangMode
+from koord.core.model.plan import Demand, Plan, Unit
+from koord.core.model.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology.reasons import (
@@ -21,15 +27,9 @@ from koord.core.topology.reasons import (
     NoDomainFits,
     UnknownLayer,
 )
-from koord.core.topology_constraint import (
-    NODE_LAYER,
-    GatherStrategy,
-    LayerConstraint,
-    TopologyConstraint,
-)
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 LAYERS = (
     Layer("Spine", "", ("spine",)),

@@ -13,11 +13,11 @@ from tests.builders import make_pod
 from tests.cluster import nodes_of
 from tests.topology.test_gang_topology import GANG, ask, make_network, must, prefer, run
 
-from koord.core.topology_constraint import NODE_LAYER
+from koord.core.model.topology_constraint import NODE_LAYER
 
 if TYPE_CHECKING:
-    from koord.core.plan import Plan
-    from koord.core.pods import Pod
+    from koord.core.model.plan import Plan
+    from koord.core.model.pods import Pod
 
 EVERY_CHECK = range(150)
 SLOW = range(150, 3000)

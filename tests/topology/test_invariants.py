@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 
-from koord.core.plan import Demand, Plan, Unit
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.model.plan import Demand, Plan, Unit
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
-    from koord.core.nodes import Node
+    from koord.core.model.nodes import Node
 
 LAYERS = (
     Layer("Spine", "", ("spine",)),

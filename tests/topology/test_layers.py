@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from koord.core.model.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
-from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 
 SPINE = Layer("Spine", "", ("spine",))
 BLOCK = Layer("Block", "Spine", ("block",))

@@ -15,20 +15,20 @@ from tests.builders import make_node, make_pod
 from tests.gang.test_machine import Gangs, gangs
 from tests.support.machines import check_100_000_steps
 
-from koord.core.gang_model import ROOT, SubGroup, SubGroupTree
-from koord.core.topology.cache import Topology
-from koord.core.topology.layers import Layer
-from koord.core.topology_constraint import (
+from koord.core.model.gangs import ROOT, SubGroup, SubGroupTree
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.cache import Topology
+from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
-    from koord.core.nodes import Node
-    from koord.core.plan import Placement
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.nodes import Node
+    from koord.core.model.plan import Placement
 
 LAYERS = (
     Layer("Spine", "", ("spine",)),

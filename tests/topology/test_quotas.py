@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.plan import Demand, Plan, Unit
-from koord.core.quota.reasons import InsufficientMax
-from koord.core.topology.layers import Layer
-from koord.core.topology.reasons import NoDomainFits
-from koord.core.topology_constraint import (
+from koord.core.model.plan import Demand, Plan, Unit
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.quota.reasons import InsufficientMax
+from koord.core.topology.layers import Layer
+from koord.core.topology.reasons import NoDomainFits
 
 if TYPE_CHECKING:
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
 
 LAYERS = (Layer("Block", "", ("block",)), Layer(NODE_LAYER, "Block"))
 ONE_BLOCK = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))

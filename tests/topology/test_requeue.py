@@ -6,15 +6,15 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.pods import PodPhase
-from koord.core.topology.layers import Layer
-from koord.core.topology.reasons import MissingTopology, MultipleNotMet, NoDomainFits, UnknownLayer
-from koord.core.topology_constraint import (
+from koord.core.model.pods import PodPhase
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.layers import Layer
+from koord.core.topology.reasons import MissingTopology, MultipleNotMet, NoDomainFits, UnknownLayer
 
 A, B = "default/a", "default/b"
 LAYERS = (Layer("Rack", "", ("r",)), Layer(NODE_LAYER, "Rack"))

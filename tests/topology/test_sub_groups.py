@@ -11,23 +11,23 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, placed_on, plan_in
 
+from koord.core.engine.holds import Holds
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.reasons import GangCount, MissingMembers
-from koord.core.gang_model import ROOT, GangMode, SubGroup, SubGroupTree
-from koord.core.holds import Holds
-from koord.core.topology.layers import Layer
-from koord.core.topology.plugin import TopologySession
-from koord.core.topology.reasons import MultipleNotMet, NoDomainFits, UnknownLayer
-from koord.core.topology_constraint import (
+from koord.core.model.gangs import ROOT, GangMode, SubGroup, SubGroupTree
+from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.topology.layers import Layer
+from koord.core.topology.plugin import TopologySession
+from koord.core.topology.reasons import MultipleNotMet, NoDomainFits, UnknownLayer
 
 if TYPE_CHECKING:
-    from koord.core.plan import Plan
-    from koord.core.pods import Pod
+    from koord.core.model.plan import Plan
+    from koord.core.model.pods import Pod
 
 A, B = "default/a", "default/b"
 LAYERS = (Layer("Spine", "", ("s",)), Layer("Rack", "Spine", ("r",)), Layer(NODE_LAYER, "Rack"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.core.model.topology_constraint import NODE_LAYER
 from koord.core.topology.cache import Topology, TopologyCache
 from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
 from koord.core.topology.tree import TopologyTree, describe_domains
-from koord.core.topology_constraint import NODE_LAYER
 
 LAYERS = (
     Layer("Spine", "", ("spine", "old/spine")),

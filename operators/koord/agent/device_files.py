@@ -18,7 +18,7 @@ from koord.agent.sysfs import Sysfs, normalise_address
 from koord.api.quantity import parse_quantity
 from koord.core.device.inventory import POLICY
 from koord.core.device.vendors import MODEL_LABEL, VENDOR_LABEL, normalise_model
-from koord.core.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO, PREFIX, WHOLE
+from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO, PREFIX, WHOLE
 
 _INVALID: Final = "InvalidDeviceFile"
 _UNIT: Final = re.compile(r"[^A-Za-z0-9_]+")

@@ -22,7 +22,7 @@ from koord.core.device.vendors import (
     VENDORS,
     normalise_model,
 )
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
 
 IGNORED_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of applications, not of the GPU (source: Koordinator)."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from koord.agent.findings import Fault, Findings, Found
 from koord.agent.partitions import propose
 from koord.api.keys.device import GPU_PARTITIONS
-from koord.core.device_names import GPU
+from koord.core.model.device_names import GPU
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 HEALTHY: Final = "Healthy"

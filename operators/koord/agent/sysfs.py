@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from koord.agent.findings import Fault, Findings, Found, Place
-from koord.core.device_names import RDMA, RDMA_SHARE, WHOLE
+from koord.core.model.device_names import RDMA, RDMA_SHARE, WHOLE
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ACTIVE: Final = "4: ACTIVE"

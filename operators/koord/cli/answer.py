@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from koord.answers.explain import (
+    PlacementState,
+    ShapeOffers,
+    TopologyExplanation,
+    explain_gang,
+    explain_pod,
+    find_closed,
+)
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.hints import find_gate_hints, find_hints, find_owner_hints, hint_at_gates
@@ -26,26 +34,18 @@ from koord.cli.reported import (
     find_standing,
     make_report,
 )
-from koord.core.explain import (
-    PlacementState,
-    ShapeOffers,
-    TopologyExplanation,
-    explain_gang,
-    explain_pod,
-    find_closed,
-)
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.framework.scoring import Scoring
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import count_members
 from koord.core.gang.reasons import BelowMin, GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, MemberCounts, observe
 from koord.core.gang.sub_group_members import count_sub_groups, first_incomplete
-from koord.core.gang_history import Episode, find_eviction
-from koord.core.gang_model import BadValue, GangKey
-from koord.core.pods import Handling, Pod
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
-from koord.core.text import format_time
+from koord.core.model.gang_history import Episode, find_eviction
+from koord.core.model.gangs import BadValue, GangKey
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.reasons import Reason
+from koord.core.model.text import format_time
 from koord.kube.kinds import NODES, POD_GROUPS, PODS
 from koord.reference.helps import find_help
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from koord.answers.queue_view import QueuePlace
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.cli.common import ExitCode, fail, suggest, warn
@@ -22,17 +23,16 @@ from koord.cli.leases import Leader, parse_time, read_leader
 from koord.cli.reported import Reported, make_report, read_place
 from koord.cli.reported_quotas import ReportedQuota, read_reported
 from koord.core.device.plugin import Devices
-from koord.core.gang_model import GangKey
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.progress import find_nominations
+from koord.core.model.gangs import GangKey
+from koord.core.model.pods import Pod
 from koord.core.plugins.inter_pod import InterPod
-from koord.core.pods import Pod
-from koord.core.preemption.progress import find_nominations
-from koord.core.queue_view import QueuePlace
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import QuotaOptions
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition
 from koord.core.reservation.lifecycle import SCHEDULED
 from koord.core.reservation.model import POD_PREFIX, Reservation
-from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED, Decoder, Poison
 from koord.kube.errors import (

@@ -17,8 +17,8 @@ from koord.controllers.device_status import make_fields
 from koord.core.device.model import Device, DeviceReport, Place
 from koord.core.device.plugin import Devices
 from koord.core.device.status import DeviceState, DeviceStatus, observe_devices
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from koord.core.units import format_amount
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.model.units import format_amount
 from koord.kube.kinds import DEVICES, NODES
 
 _SHORT: Final = {GPU_CORE: "core", GPU_MEMORY_RATIO: "memory", GPU_MEMORY: ""}

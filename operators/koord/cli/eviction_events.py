@@ -14,7 +14,7 @@ import msgspec
 
 from koord.cli.connection import path_in
 from koord.cli.output import format_age
-from koord.core.text import cut
+from koord.core.model.text import cut
 from koord.kube.client import Client
 from koord.kube.errors import ApiError
 from koord.kube.wire import ObjectList, ObjectMeta

@@ -20,6 +20,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from koord.answers.explain import PlacementState, ShapeOffers
 from koord.api import Compat
 from koord.cli.answer import (
     Explained,
@@ -45,17 +46,16 @@ from koord.cli.output import approximate, count_of, format_age, make_table, prin
 from koord.cli.reported import Reported, ReportedReason
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.cli.workload_target import Found, find_target
-from koord.core import units
-from koord.core.explain import PlacementState, ShapeOffers
-from koord.core.framework.cause import Cause
-from koord.core.framework.reasons import RefusedNodes
+from koord.core.engine.cause import Cause
+from koord.core.engine.reasons import RefusedNodes
 from koord.core.gang.reasons import InvalidAnnotation
-from koord.core.gang_history import Episode, find_eviction
+from koord.core.model import units
+from koord.core.model.gang_history import Episode, find_eviction
+from koord.core.model.reasons import RefusedByScheduler
+from koord.core.model.text import named
+from koord.core.model.units import format_amount
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.node_diagnosis import NodeOffer
-from koord.core.reasons import RefusedByScheduler
-from koord.core.text import named
-from koord.core.units import format_amount
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
 

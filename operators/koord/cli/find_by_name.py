@@ -16,7 +16,7 @@ from koord.cli.cluster import Target, TargetKind
 from koord.cli.common import ExitCode, fail, find_similar, suggest
 from koord.cli.connection import open_client, path_in
 from koord.cli.workload_target import find_target
-from koord.core.text import listed
+from koord.core.model.text import listed
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, Garbled, KubeError, NotFound
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS, RESERVATIONS

@@ -14,7 +14,8 @@ from koord.api.misspelled_keys import MisspelledKey
 from koord.api.resource_names import find_nearest_resource
 from koord.cli.quota_hints import hint_at_quota
 from koord.cli.reported import ReportedReason
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import count_to_replace
 from koord.core.gang.reasons import (
     BelowMin,
@@ -23,14 +24,13 @@ from koord.core.gang.reasons import (
     MissingMembers,
     MissingPodGroup,
 )
-from koord.core.gang_model import GangKey
-from koord.core.nodes import Node
-from koord.core.pods import Pod, PodShape
+from koord.core.model.gangs import GangKey
+from koord.core.model.nodes import Node
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.reasons import Reason, WaitingForForeignGate
+from koord.core.model.text import named, plural
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.reasons import QuotaExceeded
-from koord.core.reasons import Reason, WaitingForForeignGate
-from koord.core.state import ClusterState
-from koord.core.text import named, plural
 
 MAX_HINTS: Final = 2
 MAX_NAMES: Final = 4

@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 
+from koord.answers.explain import PlacementState
 from koord.cli.answer import TargetNotFoundError
 from koord.cli.cluster import Target
 from koord.cli.common import suggest
 from koord.cli.connection import path_in
 from koord.cli.eviction_events import EvictionEvent, find_of_pods
 from koord.cli.output import format_age
-from koord.core.explain import PlacementState
-from koord.core.text import cut, plural
+from koord.core.model.text import cut, plural
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError, NotFound
 from koord.kube.wire import Condition, Identified, ObjectList, ObjectMeta

@@ -8,20 +8,20 @@ import dataclasses
 from collections.abc import Container
 from typing import Any
 
+from koord.answers.explain import ShapeOffers, TopologyExplanation
+from koord.answers.quota_simulation import EditResult, GangResult, hide_names
+from koord.answers.quota_view import QuotaView
+from koord.answers.quota_waits import WaitingUnit
 from koord.cli.answer import Explained, Explanation
 from koord.cli.reported import ReportedReason
-from koord.core.explain import ShapeOffers, TopologyExplanation
-from koord.core.gang_history import Episode
-from koord.core.plan import ObservedTopology
+from koord.core.model.gang_history import Episode
+from koord.core.model.plan import ObservedTopology
+from koord.core.model.text import format_time
+from koord.core.model.units import Amounts, format_amount, format_limit
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.quota_simulation import EditResult, GangResult, hide_names
-from koord.core.quota_view import QuotaView
-from koord.core.quota_waits import WaitingUnit
-from koord.core.text import format_time
 from koord.core.topology.strategy.observation import DomainCapacity
-from koord.core.units import Amounts, format_amount, format_limit
 
 
 def make_document(answer: Explanation) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from koord.cli.cluster import (
 from koord.cli.common import MAX_SUGGESTIONS, find_similar
 from koord.cli.leases import describe_absence
 from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
-from koord.core.gang_model import GangKey
-from koord.core.pods import Pod
-from koord.core.reasons import Reason
+from koord.core.model.gangs import GangKey
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason
 from koord.kube.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, TOPOLOGIES
 
 _ROLE: Final = "the ClusterRole koord-user has it"

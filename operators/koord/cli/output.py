@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from koord.cli.common import Output, TreeOutput
 from koord.cli.line_table import LineTable
 from koord.cli.safe_console import SafeConsole
-from koord.core.units import format_amount, is_in_bytes
+from koord.core.model.units import format_amount, is_in_bytes
 from koord.plain_text import escape, escape_line, is_plain
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from koord.cli.missing_rights import describe_missing
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.preemption_hints import find_plan, find_unit, write_whether_on
 from koord.cli.workload_target import find_target
-from koord.core.budgets import Budget
-from koord.core.plan import Unit
-from koord.core.preemption.model import Cost, Preemption, VictimUnit
-from koord.core.preemption.progress import WaitingForPreemption, name_of
-from koord.core.reasons import Reason
+from koord.core.eviction.model import Cost, Preemption, VictimUnit
+from koord.core.eviction.progress import WaitingForPreemption, name_of
+from koord.core.model.budgets import Budget
+from koord.core.model.plan import Unit
+from koord.core.model.reasons import Reason
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.evictor import list_budgets

@@ -10,20 +10,20 @@ from typing import Final
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.output import format_age
-from koord.core.budgets import Budget
-from koord.core.framework.scoring import Scoring
-from koord.core.holds import assume_holds
-from koord.core.plan import Unit
-from koord.core.pods import Pod
-from koord.core.preemption.model import Exempt, Preemption
-from koord.core.preemption.progress import find_left, find_preempting, write_victims
-from koord.core.preemption.reasons import NobodyLower
-from koord.core.preemption.search import Context, PreemptionOptions, plan_preemption
-from koord.core.queue import find_pending
+from koord.core.engine.holds import assume_holds
+from koord.core.engine.queue import find_pending
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import Exempt, Preemption
+from koord.core.eviction.progress import find_left, find_preempting, write_victims
+from koord.core.eviction.reasons import NobodyLower
+from koord.core.eviction.search import Context, PreemptionOptions, plan_preemption
+from koord.core.model.budgets import Budget
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason
+from koord.core.model.text import named, plural
 from koord.core.quota.claims import QuotaClaim
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
-from koord.core.text import named, plural
 from koord.kube.leader_report import PreemptionReport
 
 _MOST_LEAVING: Final = 3

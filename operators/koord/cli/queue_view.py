@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from koord.answers.queue_view import QueuePlace, Waiting, view_queue
 from koord.cli.cluster import (
     Reading,
     Target,
@@ -21,9 +22,8 @@ from koord.cli.missing_rights import is_unknown, keep_known, list_warnings
 from koord.cli.output import format_age, make_table, print_in
 from koord.cli.reported import Reports
 from koord.cli.suspended_jobs import HeldJob, list_held, view_held
-from koord.core.framework.scoring import Scoring
-from koord.core.queue_view import QueuePlace, Waiting, view_queue
-from koord.core.text import format_time, named
+from koord.core.engine.scoring import Scoring
+from koord.core.model.text import format_time, named
 from koord.kube.errors import KubeError
 from koord.kube.kinds import POD_GROUPS, PODS
 

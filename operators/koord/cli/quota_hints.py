@@ -6,6 +6,11 @@ Names only gangs, pods and quotas that exist. What would help is advice of the r
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from koord.answers.quota_users import find_users, largest_first
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.reclaim import find_reach
+from koord.core.model.text import named
+from koord.core.model.units import format_amount
 from koord.core.quota.claims import ReclaimSetting, tell_reclaim
 from koord.core.quota.ledger import Account, Ledger
 from koord.core.quota.model import ROOT, QuotaName
@@ -16,11 +21,6 @@ from koord.core.quota.reasons import (
     QuotaExceeded,
 )
 from koord.core.quota.reclaim import Overuse, find_entitlement, find_overuse
-from koord.core.quota_users import find_users, largest_first
-from koord.core.reclaim import find_reach
-from koord.core.state import ClusterState
-from koord.core.text import named
-from koord.core.units import format_amount
 
 MOST_QUOTAS: Final = 3
 _ENTITLED: Final = "They are entitled to it, so it comes only when they end or request less."

@@ -7,13 +7,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from koord.answers.explain import PlacementState
+from koord.answers.quota_view import QuotaOverview, QuotaView
 from koord.cli.output import Fitting, approximate, count_of, format_age, make_table
-from koord.core.explain import PlacementState
+from koord.core.model.units import UNLIMITED, Amounts, format_amount, is_unlimited
 from koord.core.quota.model import TreeId
 from koord.core.quota.share_terms import Loan, Terms, explain_scaling
 from koord.core.quota.status import Summary
-from koord.core.quota_view import QuotaOverview, QuotaView
-from koord.core.units import UNLIMITED, Amounts, format_amount, is_unlimited
 
 BAR_WIDTH: Final = 20
 MOST_UNITS: Final = 10

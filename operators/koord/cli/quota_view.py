@@ -8,6 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from koord.answers.quota_view import (
+    QuotaOverview,
+    QuotaView,
+    view_quota,
+    view_quotas,
+)
 from koord.cli.cluster import (
     Reading,
     read_without_target,
@@ -33,15 +39,9 @@ from koord.cli.quota_text import (
     make_tree_lines,
 )
 from koord.cli.reported_quotas import ReportedQuota, list_remarks, make_overview
-from koord.core.framework.scoring import Scoring
-from koord.core.quota_view import (
-    QuotaOverview,
-    QuotaView,
-    view_quota,
-    view_quotas,
-)
-from koord.core.state import ClusterState
-from koord.core.units import format_limit
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.model.units import format_limit
 from koord.kube.kinds import QUOTAS, AnyKind
 
 

@@ -11,16 +11,16 @@ from typing import Final
 
 import msgspec
 
+from koord.answers.explain import PlacementState
+from koord.answers.queue_view import QueuePlace, Waiting
 from koord.cli.leases import Leader
 from koord.core.device.reasons import NodeLocked
-from koord.core.explain import PlacementState
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
 from koord.core.gang.reasons import KeptForReplacements, RestartingGang, RestartProtected
-from koord.core.gang_model import GangKey
-from koord.core.preemption.reasons import TerminationStuck, WaitsForTermination
-from koord.core.queue_view import QueuePlace, Waiting
+from koord.core.model.gangs import GangKey
+from koord.core.model.reasons import BindFailed, InternalError, Reason, TooExpensive
 from koord.core.quota.reasons import QuotaCheckFailed
-from koord.core.reasons import BindFailed, InternalError, Reason, TooExpensive
-from koord.core.state import ClusterState
 from koord.kube.decode import MALFORMED
 from koord.kube.wire import Condition
 

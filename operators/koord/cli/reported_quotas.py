@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import msgspec
 from rich.console import RenderableType
 
+from koord.answers.quota_view import QuotaOverview, QuotaView
 from koord.api.keys import quota as keys
 from koord.cli.connection import path_in
+from koord.core.model.units import Amounts
 from koord.core.quota.coverage import covers
 from koord.core.quota.model import NO_USAGE, ROOT
 from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import QuotaCondition, Summary
-from koord.core.quota_view import QuotaOverview, QuotaView
-from koord.core.units import Amounts
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED
 from koord.kube.errors import Forbidden

@@ -12,13 +12,13 @@ from rich.console import RenderableType
 from koord.cli.cluster import Reading, read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, suggest
 from koord.cli.output import format_age, make_table, print_in
+from koord.core.model.text import named
+from koord.core.model.units import Amounts, format_amount
 from koord.core.reservation.explain import explain
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.lifecycle import deadline_of
 from koord.core.reservation.model import Reservation
 from koord.core.reservation.plugin import Reservations
-from koord.core.text import named
-from koord.core.units import Amounts, format_amount
 from koord.kube.kinds import RESERVATIONS
 
 

@@ -19,7 +19,7 @@ from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.leases import NAMES, Leader, age_of, get_lease, make_leader
 from koord.cli.output import format_age, make_table, print_in
-from koord.core.text import MAX_NAMES, named, plural
+from koord.core.model.text import MAX_NAMES, named, plural
 from koord.kube.election import Lease
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.leader_report import LeaderReport

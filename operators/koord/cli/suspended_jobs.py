@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Final
 import msgspec
 from typing_extensions import override
 
+from koord.answers.queue_view import Waiting, count_gpus
 from koord.api.keys import operators
 from koord.cli.connection import list_all, path_in
 from koord.cli.leases import parse_time
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.reasons import Reason
 from koord.core.plugins.inter_pod import InterPod
-from koord.core.pods import Handling, Pod
-from koord.core.queue_view import Waiting, count_gpus
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED
 from koord.kube.errors import Forbidden

@@ -9,6 +9,9 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
+from koord.answers.queue_view import count_gpus
+from koord.answers.quota_view import QuotaView, view_quotas
+from koord.answers.usage_view import NodeUsage, view_nodes
 from koord.cli.cluster import (
     Reading,
     read_without_target,
@@ -22,13 +25,10 @@ from koord.cli.leases import describe_absence
 from koord.cli.missing_rights import list_warnings
 from koord.cli.output import approximate, make_table, print_in
 from koord.cli.reported_quotas import make_overview
-from koord.core.device_names import CARDS
-from koord.core.pods import Pod
-from koord.core.queue_view import count_gpus
-from koord.core.quota_view import QuotaView, view_quotas
-from koord.core.text import named
-from koord.core.units import CPU, MEMORY, Amounts
-from koord.core.usage_view import NodeUsage, view_nodes
+from koord.core.model.device_names import CARDS
+from koord.core.model.pods import Pod
+from koord.core.model.text import named
+from koord.core.model.units import CPU, MEMORY, Amounts
 from koord.kube.kinds import NODES, QUOTAS, AnyKind
 
 _MOST_PODS: Final = 20

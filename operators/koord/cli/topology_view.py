@@ -11,18 +11,18 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from koord.answers.explain import TopologyExplanation
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, TreeOutput, fail, suggest, warn
 from koord.cli.json_output import make_domain
 from koord.cli.output import GraphNode, count_of, make_console, make_table, print_in, write_graph
-from koord.core import units
-from koord.core.explain import TopologyExplanation
-from koord.core.plan import ObservedTopology
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model import units
+from koord.core.model.plan import ObservedTopology
+from koord.core.model.units import MEMORY, format_amount, is_in_bytes
 from koord.core.topology.status import observe_topology
 from koord.core.topology.strategy.observation import DomainCapacity, domain_capacities
 from koord.core.topology.tree import TopologyTree
-from koord.core.units import MEMORY, format_amount, is_in_bytes
 from koord.kube.kinds import NODES, TOPOLOGIES
 
 MOST_DOMAINS: Final = 60

@@ -17,6 +17,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from koord.answers.queue_view import Waiting, count_gpus
+from koord.answers.quota_view import QuotaView, view_quotas
+from koord.answers.usage_view import NodeUsage, view_nodes
 from koord.cli.cluster import (
     Target,
     TargetKind,
@@ -30,12 +33,9 @@ from koord.cli.missing_rights import list_warnings
 from koord.cli.output import count_of, format_age, make_console, make_table
 from koord.cli.queue_view import find_waiting
 from koord.cli.top_view import draw_quotas
-from koord.core.device_names import CARDS
+from koord.core.engine.state import ClusterState
 from koord.core.gang.done import count_needed
-from koord.core.queue_view import Waiting, count_gpus
-from koord.core.quota_view import QuotaView, view_quotas
-from koord.core.state import ClusterState
-from koord.core.usage_view import NodeUsage, view_nodes
+from koord.core.model.device_names import CARDS
 from koord.kube.errors import KubeError
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_black")

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
+from koord.answers.quota_simulation import (
+    EditResult,
+    GangResult,
+    hide_names,
+    simulate_edit,
+    simulate_gang,
+)
+from koord.answers.quota_waits import WaitingUnit
 from koord.api.quantity import InvalidQuantityError
 from koord.api.resource_names import find_nearest_resource
 from koord.cli import quota_view
@@ -18,19 +26,11 @@ from koord.cli.hints import find_hints
 from koord.cli.json_output import make_edit, make_gang_result
 from koord.cli.output import approximate, count_of, print_in
 from koord.cli.quota_text import list_amounts
-from koord.core.device_names import CARDS
+from koord.core.engine.state import ClusterState
+from koord.core.model.device_names import CARDS
+from koord.core.model.text import named
+from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota_simulation import (
-    EditResult,
-    GangResult,
-    hide_names,
-    simulate_edit,
-    simulate_gang,
-)
-from koord.core.quota_waits import WaitingUnit
-from koord.core.state import ClusterState
-from koord.core.text import named
-from koord.core.units import format_amount
 from koord.kube.kinds import QUOTAS
 from koord.kube.translate.amounts import parse_amount
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from koord.core.plan import UnitKey
-from koord.core.pods import Pod
-from koord.core.preemption.progress import find_deadline, grant_time
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.progress import find_deadline, grant_time
+from koord.core.eviction.reclaim import Reclaim
+from koord.core.model.plan import UnitKey
+from koord.core.model.pods import Pod
 from koord.core.quota.model import QuotaName
-from koord.core.reclaim import Reclaim
-from koord.core.state import ClusterState
 
 WANTED_SECONDS: Final = 5.0
 """A unit that is being planned or committed does not wait for as long."""

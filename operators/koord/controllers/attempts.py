@@ -6,10 +6,10 @@ The count continues over restarts, because it starts from the status.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from koord.answers.queue_view import QueuePlace
 from koord.core.gang.cache import GangCache
-from koord.core.gang_model import GangKey
-from koord.core.plan import Unit
-from koord.core.queue_view import QueuePlace
+from koord.core.model.gangs import GangKey
+from koord.core.model.plan import Unit
 
 
 @dataclass(frozen=True, slots=True)

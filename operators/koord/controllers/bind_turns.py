@@ -17,10 +17,10 @@ from koord.core.device.consumption import plugin_for
 from koord.core.device.device_plugins import DevicePlugin, Locked
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import NodeLocked
-from koord.core.plan import Assignment
-from koord.core.pods import PodPhase
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model.plan import Assignment
+from koord.core.model.pods import PodPhase
+from koord.core.model.reasons import Reason
 from koord.kube.binder import Done, Outcome
 
 TURN_SECONDS: Final = 30.0

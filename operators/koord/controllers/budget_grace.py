@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from koord.core.pods import Handling, Pod
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.reclaim import Reclaim
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.text import format_time
 from koord.core.quota.model import QuotaName
-from koord.core.reclaim import Reclaim
-from koord.core.state import ClusterState
-from koord.core.text import format_time
 
 CANCELLED: Final = "not evicted: nobody needs its room any more"
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from koord.core.plan import Assignment, Placement, Unit
-from koord.core.pods import Handling
+from koord.core.model.plan import Assignment, Placement, Unit
+from koord.core.model.pods import Handling
 from koord.kube.binder import (
     Binder,
     BoundElsewhere,

@@ -18,11 +18,11 @@ from koord.core.device.status import (
     Records,
     observe_devices,
 )
-from koord.core.gang_model import PodGroup
-from koord.core.pods import Pod
-from koord.core.state import ClusterState
-from koord.core.text import MAX_TEXT, cut, listed
-from koord.core.units import format_amount
+from koord.core.engine.state import ClusterState
+from koord.core.model.gangs import PodGroup
+from koord.core.model.pods import Pod
+from koord.core.model.text import MAX_TEXT, cut, listed
+from koord.core.model.units import format_amount
 from koord.kube.status import ConditionPatch
 
 READY: Final = "Ready"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, Protocol
 
+from koord.core.engine.state import ClusterState
+from koord.core.model.text import named, plural
 from koord.core.quota.coverage import covers, find_covered
 from koord.core.quota.model import QuotaSpec
-from koord.core.state import ClusterState
-from koord.core.text import named, plural
 from koord.kube.errors import KubeError
 from koord.kube.status import ConditionPatch
 

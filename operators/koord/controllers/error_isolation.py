@@ -7,12 +7,12 @@ placed. Here such a unit is refused with ``InternalError``.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
-from koord.core.holds import Holds
-from koord.core.plan import Placement, Plan, Refusal, Unit
-from koord.core.reasons import InternalError
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.holds import Holds
+from koord.core.engine.planner import plan
+from koord.core.engine.scoring import Scoring
+from koord.core.model.plan import Placement, Plan, Refusal, Unit
+from koord.core.model.reasons import InternalError
 from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koord.core.gang_history import MAX_BY, MAX_WHY, Episode, Happened, merge
-from koord.core.gang_model import PodGroup
-from koord.core.text import cut, format_time
+from koord.core.model.gang_history import MAX_BY, MAX_WHY, Episode, Happened, merge
+from koord.core.model.gangs import PodGroup
+from koord.core.model.text import cut, format_time
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ref_of_pod_group
 from koord.kube.status import StatusPatch, StatusWriter

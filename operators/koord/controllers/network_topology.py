@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import ChangedInputs, StatusSink
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology.status import Readiness, TopologyStatus, observe_topology
 from koord.core.topology.tree import Domain
-from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.kube.status import ConditionPatch
 
 READY: Final = "Ready"

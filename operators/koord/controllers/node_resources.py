@@ -11,9 +11,9 @@ from koord.api.keys import operators
 from koord.controllers.coalescing import Pause
 from koord.core.device.node_resources import NPU_NAMES, NodeResources, Publishing, publish
 from koord.core.device.plugin import Devices
-from koord.core.nodes import Node
-from koord.core.state import ClusterState
-from koord.core.units import format_amount
+from koord.core.engine.state import ClusterState
+from koord.core.model.nodes import Node
+from koord.core.model.units import format_amount
 from koord.kube.node_writer import NodeWriter
 
 RETRY_SECONDS: Final = 30.0

@@ -22,14 +22,14 @@ from weakref import WeakValueDictionary
 
 from koord.controllers.bind_turns import Turns, WaitObserver
 from koord.controllers.coalescing import Pause
-from koord.core.plan import Assignment
-from koord.core.pods import Handling
-from koord.core.reasons import BindFailed
+from koord.core.engine.state import ClusterState
+from koord.core.model.plan import Assignment
+from koord.core.model.pods import Handling
+from koord.core.model.reasons import BindFailed
+from koord.core.model.units import Amounts
 from koord.core.reservation.model import Placeholder, Protection, Reservation
 from koord.core.reservation.placeholders import account_of, missing, wanted
 from koord.core.reservation.plugin import Reservations, find_use
-from koord.core.state import ClusterState
-from koord.core.units import Amounts
 from koord.kube.binder import Done, Outcome, Unknown
 from koord.kube.errors import ApiError, KubeError
 from koord.kube.retry import is_transient

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from koord.answers.quota_claims import QuotaClaims
 from koord.controllers.attempts import AttemptCounter, Attempts
 from koord.controllers.bind_turns import Turns
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
@@ -18,30 +19,29 @@ from koord.controllers.error_isolation import FailureLog, plan_keeping
 from koord.controllers.queue_places import QueuePlaces
 from koord.controllers.restart import GangRestarts
 from koord.controllers.writes_in_flight import Flight, WritesInFlight
-from koord.core.changes import Changes
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.scoring import Scoring
-from koord.core.framework.steps import MOST_PER_CALL
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.holds import Holds
+from koord.core.engine.queue import News, Queue
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.engine.steps import MOST_PER_CALL
+from koord.core.eviction.progress import name_of
 from koord.core.gang.failure import Restart
 from koord.core.gang.reasons import KeptForReplacements
-from koord.core.gang_model import GangKey
-from koord.core.holds import Holds
-from koord.core.plan import Placement, Plan, Refusal, Unit
-from koord.core.pods import Handling, Pod
-from koord.core.preemption.progress import name_of
-from koord.core.queue import News, Queue
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
-from koord.core.quota.reasons import QuotaExceeded
-from koord.core.quota_claims import QuotaClaims
-from koord.core.reasons import (
+from koord.core.model.changes import Changes
+from koord.core.model.gangs import GangKey
+from koord.core.model.plan import Placement, Plan, Refusal, Unit
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.reasons import (
     BindFailed,
     InternalError,
     Reason,
     TooExpensive,
     WaitingForForeignGate,
 )
-from koord.core.state import ClusterState
-from koord.core.text import named
+from koord.core.model.text import named
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.reasons import QuotaExceeded
 from koord.isolation import Isolation
 from koord.kube.binder import Binder
 

@@ -16,7 +16,7 @@ from koord.api.parse import Problem, cut
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.controllers.validation import INVALID, Verdict
-from koord.core.changes import Feed
+from koord.core.engine.state import ClusterState
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.reasons import (
     InconsistentGroup,
@@ -25,14 +25,14 @@ from koord.core.gang.reasons import (
     MissingMembers,
 )
 from koord.core.gang.status import ConditionType, GangStatus, observe
-from koord.core.gang_history import Episode, Happened, find_eviction
-from koord.core.gang_model import BadValue, BondRecord, GangKey, Phase, PodGroup
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
-from koord.core.text import format_time
+from koord.core.model.changes import Feed
+from koord.core.model.gang_history import Episode, Happened, find_eviction
+from koord.core.model.gangs import BadValue, BondRecord, GangKey, Phase, PodGroup
+from koord.core.model.reasons import Reason
+from koord.core.model.text import format_time
+from koord.core.model.topology_constraint import TopologyConstraint
 from koord.core.topology.reasons import MissingTopology, UnknownLayer
 from koord.core.topology.strategy.observation import observe_gang_topology
-from koord.core.topology_constraint import TopologyConstraint
 from koord.kube.status import ConditionPatch, conditions_of
 
 PAUSE = Pause(0.8, 1.5)

@@ -30,11 +30,11 @@ from koord.controllers.preemption_parts import (
 from koord.controllers.preemption_run import Phase, Run, find_hanging_namespaces, find_next
 from koord.controllers.preemption_search import SEARCHES_PER_LOOK, PreemptionSearch
 from koord.controllers.unit_eviction import UnitEvictions, write_each
-from koord.core.holds import Holds
-from koord.core.plan import Unit, UnitKey
-from koord.core.pods import Pod, PreemptedBy
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.progress import (
+from koord.core.engine.holds import Holds
+from koord.core.engine.queue import Queue
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.progress import (
     WaitingForPreemption,
     breaks_gangs,
     find_deadline,
@@ -49,11 +49,11 @@ from koord.core.preemption.progress import (
     write_victim_text,
     write_victims,
 )
-from koord.core.queue import Queue
-from koord.core.reasons import Reason
-from koord.core.reclaim import can_keep_running
-from koord.core.state import ClusterState
-from koord.core.text import format_time, named, plural
+from koord.core.eviction.reclaim import can_keep_running
+from koord.core.model.plan import Unit, UnitKey
+from koord.core.model.pods import Pod, PreemptedBy
+from koord.core.model.reasons import Reason
+from koord.core.model.text import format_time, named, plural
 from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)

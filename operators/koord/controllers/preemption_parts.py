@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from koord.core.budgets import Budget
-from koord.core.patience import Patience
-from koord.core.pods import Nominated, Pod, PreemptedBy
-from koord.core.preemption.search import DEFAULT_OPTIONS, PreemptionOptions
+from koord.core.eviction.search import DEFAULT_OPTIONS, PreemptionOptions
+from koord.core.model.budgets import Budget
+from koord.core.model.patience import Patience
+from koord.core.model.pods import Nominated, Pod, PreemptedBy
 from koord.kube.evictor import Eviction
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from koord.core.patience import Patience
+from koord.core.engine.state import ClusterState
+from koord.core.model.patience import Patience
+from koord.core.model.pods import Pod
 from koord.core.plugins.nominations import Nomination
-from koord.core.pods import Pod
-from koord.core.state import ClusterState
 
 
 class Phase(StrEnum):

@@ -9,24 +9,24 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord.core.budgets import Budget
-from koord.core.framework.scoring import Scoring
-from koord.core.holds import Holds
-from koord.core.patience import FOREVER, Patience
-from koord.core.plan import Unit, UnitKey
-from koord.core.pods import Pod
-from koord.core.preemption.model import Exempt, Preemption
-from koord.core.preemption.progress import find_leaving, fits
-from koord.core.preemption.reasons import TerminationStuck, WaitsForTermination
-from koord.core.preemption.search import (
+from koord.core.engine.holds import Holds
+from koord.core.engine.queue import Blocked, Queue
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import Exempt, Preemption
+from koord.core.eviction.progress import find_leaving, fits
+from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
+from koord.core.eviction.search import (
     DEFAULT_OPTIONS,
     Context,
     PreemptionOptions,
     plan_preemption,
 )
-from koord.core.queue import Blocked, Queue
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
+from koord.core.model.budgets import Budget
+from koord.core.model.patience import FOREVER, Patience
+from koord.core.model.plan import Unit, UnitKey
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason
 from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)

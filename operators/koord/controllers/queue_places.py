@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord.core.gang_model import GangKey
-from koord.core.queue import Queue
-from koord.core.queue_view import QueuePlace, rank_units
+from koord.answers.queue_view import QueuePlace, rank_units
+from koord.core.engine.queue import Queue
+from koord.core.model.gangs import GangKey
 
 KEPT_SECONDS: Final = 2.0
 """Places are computed at most this often; statuses are written about as late."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord.core.quota_audit import AUDITED, find_drift, repair
-from koord.core.state import ClusterState
+from koord.answers.quota_audit import AUDITED, find_drift, repair
+from koord.core.engine.state import ClusterState
 from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)

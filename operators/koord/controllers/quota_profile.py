@@ -10,6 +10,8 @@ from typing import Any, Final, Protocol
 
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import ChangedInputs, StatusSink
+from koord.core.engine.state import ClusterState
+from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import (
     GeneratedQuota,
@@ -19,8 +21,6 @@ from koord.core.quota.profile import (
     find_verdict,
     write_verdict,
 )
-from koord.core.state import ClusterState
-from koord.core.units import format_amount
 from koord.kube.errors import KubeError
 from koord.kube.retry import Backoff
 from koord.kube.status import ConditionPatch

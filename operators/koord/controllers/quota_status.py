@@ -12,6 +12,8 @@ from typing import Any, Final, Protocol
 
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
+from koord.core.engine.state import ClusterState
+from koord.core.model.units import Amounts, format_amount, format_limit
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, find_overuse, write_revoke
@@ -27,8 +29,6 @@ from koord.core.quota.status import (
     recorded,
     summarise,
 )
-from koord.core.state import ClusterState
-from koord.core.units import Amounts, format_amount, format_limit
 from koord.isolation import Isolation
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.quotas import encode_last_valid

@@ -18,18 +18,18 @@ from typing import Final, Protocol
 from koord.controllers.asked_units import AskedUnits, Verdict
 from koord.controllers.budget_grace import CANCELLED, BudgetGrace
 from koord.controllers.unit_eviction import Evict, UnitEvictions
-from koord.core.gang_history import Happened
-from koord.core.gang_model import PodGroup
-from koord.core.patience import FOREVER, Patience
-from koord.core.plan import UnitKey
-from koord.core.pods import Handling, Pod
-from koord.core.preemption.model import Exempt, Moment
-from koord.core.queue import Blocked
+from koord.core.engine.queue import Blocked
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import Exempt, Moment
+from koord.core.eviction.reclaim import Reclaim, can_keep_running, plan_reclaim, write_plan
+from koord.core.model.gang_history import Happened
+from koord.core.model.gangs import PodGroup
+from koord.core.model.patience import FOREVER, Patience
+from koord.core.model.plan import UnitKey
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.text import named
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse, write_overuse
-from koord.core.reclaim import Reclaim, can_keep_running, plan_reclaim, write_plan
-from koord.core.state import ClusterState
-from koord.core.text import named
 from koord.isolation import Isolation
 from koord.kube.evictor import Eviction, Evictor
 

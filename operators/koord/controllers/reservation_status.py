@@ -11,7 +11,10 @@ from typing import Any, Final
 from koord.api.keys.operators import PROTECTION
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
-from koord.core.pods import Pod
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import Pod
+from koord.core.model.text import listed
+from koord.core.model.units import PODS, format_amount
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.lifecycle import (
     GC_SECONDS,
@@ -26,9 +29,6 @@ from koord.core.reservation.model import PLACEHOLDERS, Phase, Reservation, Statu
 from koord.core.reservation.placeholders import Held, assess, find_overfull
 from koord.core.reservation.plugin import Reservations, find_use
 from koord.core.reservation.priority import describe_ignored
-from koord.core.state import ClusterState
-from koord.core.text import listed
-from koord.core.units import PODS, format_amount
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.amounts import write_amounts
 

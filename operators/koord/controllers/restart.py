@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from koord.core.engine.state import ClusterState
 from koord.core.gang.failure import Restart, find_restart
 from koord.core.gang.reasons import RestartingGang, RestartProtected
-from koord.core.gang_history import Happened
-from koord.core.gang_model import GangKey, PodGroup
-from koord.core.pods import Pod
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
+from koord.core.model.gang_history import Happened
+from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason
 from koord.isolation import Isolation
 from koord.kube.evictor import Eviction
 

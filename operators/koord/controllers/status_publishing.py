@@ -16,6 +16,7 @@ from koord.api.misspelled_keys import MisspelledKey
 from koord.api.resource import Resource
 from koord.controllers.attempts import Attempts
 from koord.controllers.validation import ACCEPTED, Verdict
+from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import (
     InconsistentGroup,
     InvalidAnnotation,
@@ -23,16 +24,15 @@ from koord.core.gang.reasons import (
     describe_settings,
 )
 from koord.core.gang.status import ConditionType
-from koord.core.gang_history import Happened
-from koord.core.gang_model import PodGroup
-from koord.core.pods import Handling, Pod
+from koord.core.model.gang_history import Happened
+from koord.core.model.gangs import PodGroup
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.reasons import Reason
+from koord.core.model.text import cut, format_time
+from koord.core.model.units import Amounts
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same
-from koord.core.reasons import Reason
 from koord.core.reservation.model import Reservation
-from koord.core.state import ClusterState
-from koord.core.text import cut, format_time
-from koord.core.units import Amounts
 from koord.isolation import Isolation
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (

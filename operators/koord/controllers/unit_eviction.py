@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
-from koord.core.pods import Pod
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import Pod
 from koord.kube.evictor import Eviction
 
 T = TypeVar("T")

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from koord.controllers.coalescing import Agenda
-from koord.core.gang_model import PodGroup
-from koord.core.pods import Pod
-from koord.core.reasons import Reason
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model.gangs import PodGroup
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason
 from koord.isolation import Isolation
 
 EVENT_SECONDS: Final = 3.0

@@ -17,13 +17,13 @@ from koord.controllers.wait_events import WaitEvents
 from koord.core.device.consumption import remark_on
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
+from koord.core.engine.state import ClusterState
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.quorum import Ready, demands, has_minimum
-from koord.core.gang_model import GangKey, PodGroup
-from koord.core.plan import Unit
-from koord.core.pods import Handling, Pod
-from koord.core.reasons import InternalError, Planned, Reason
-from koord.core.state import ClusterState
+from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.reasons import InternalError, Planned, Reason
 from koord.isolation import Isolation
 
 QUIET_SECONDS = 0.7

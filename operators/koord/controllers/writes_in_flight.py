@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 from koord.controllers.bind_turns import Turns
 from koord.controllers.commit import CommitFailure
-from koord.core.plan import Assignment, Placement, Unit
-from koord.core.reasons import BindFailed, Reason
+from koord.core.model.plan import Assignment, Placement, Unit
+from koord.core.model.reasons import BindFailed, Reason
 from koord.kube.binder import Outcome
 
 RETRY_SLOTS = 4

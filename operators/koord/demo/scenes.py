@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
-from koord.core.framework.reasons import InsufficientNodes
+from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import AllBound, MissingMembers
 from koord.demo.observer import GPU, Cluster
 from koord.kube.wire import Condition

@@ -18,12 +18,12 @@ import msgspec
 from typing_extensions import override
 
 from koord.api.keys import operators
-from koord.core.plan import Assignment, Placement
-from koord.core.pods import AnnotationWrite, Handling
+from koord.core.model.plan import Assignment, Placement
+from koord.core.model.pods import AnnotationWrite, Handling
+from koord.core.model.text import format_time
+from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import Status
-from koord.core.text import format_time
-from koord.core.units import PODS
 from koord.kube.client import Client, Media
 from koord.kube.errors import (
     ApiError,

@@ -19,8 +19,8 @@ from typing import Final
 import msgspec
 
 from koord.api.keys import operators
-from koord.core.pods import Handling, Pod
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import Handling, Pod
 from koord.kube.client import Client, Media
 from koord.kube.errors import Garbled, KubeError
 from koord.kube.retry import Backoff

@@ -20,12 +20,12 @@ from msgspec import Struct
 
 from koord.api.keys import operators
 from koord.api.keys.preemption import SOFT_EVICTION
-from koord.core.budgets import Budget, split_by_budgets
-from koord.core.pods import Handling, Pod, PodPhase, PreemptedBy
+from koord.core.model.budgets import Budget, split_by_budgets
+from koord.core.model.pods import Handling, Pod, PodPhase, PreemptedBy
+from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.text import format_time
 from koord.core.reservation.lifecycle import READY, SCHEDULED
 from koord.core.reservation.model import Phase
-from koord.core.selectors import Operator, Requirement
-from koord.core.text import format_time
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Forbidden, Garbled, KubeError, NotFound, TooManyRequests
 from koord.kube.objects import ref_of_pod

@@ -16,13 +16,14 @@ from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import operators
 from koord.api.keys.gang import NATIVE_VERSION
 from koord.core.device.model import DeviceClaim, DeviceReport
-from koord.core.gang_model import PodGroup
-from koord.core.nodes import Namespace, Node
+from koord.core.engine.state import ClusterState
+from koord.core.model.gangs import PodGroup
+from koord.core.model.nodes import Namespace, Node
+from koord.core.model.pods import Pod
 from koord.core.numa.model import NumaReport
 from koord.core.numa.plugin import remove_numa, upsert_numa
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.pods import Pod
 from koord.core.quota.catalog import key_of
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
@@ -35,7 +36,6 @@ from koord.core.reservation.plugin import (
     upsert_reservation,
 )
 from koord.core.reservation.priority import PriorityClass
-from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.kube.errors import Forbidden, KubeError, NotFound
 from koord.kube.plan_keys import PlanVerifier

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from koord.core.patience import Patience
+from koord.core.model.patience import Patience
 from koord.core.quota.model import TerminatingUse
 from koord.kube.decode import MALFORMED
 

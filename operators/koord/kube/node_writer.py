@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koord.core.device.device_plugins import Locked, take_lock
-from koord.core.nodes import Node
+from koord.core.model.nodes import Node
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound
 from koord.kube.wire import WireNode

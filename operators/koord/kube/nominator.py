@@ -7,7 +7,7 @@ import logging
 from typing import Any, Final
 
 from koord.api.keys import operators
-from koord.core.pods import Handling, Nominated, Pod
+from koord.core.model.pods import Handling, Nominated, Pod
 from koord.kube.client import Client, Media
 from koord.kube.errors import Garbled, KubeError, NotFound
 from koord.kube.objects import ref_of_pod

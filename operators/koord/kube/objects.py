@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from koord.core.device.model import DeviceReport
-from koord.core.gang_model import PodGroup
-from koord.core.pods import Handling, Pod
+from koord.core.model.gangs import PodGroup
+from koord.core.model.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
 from koord.core.reservation.model import POD_PREFIX, Reservation

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from koord.core.model.units import Amounts
 from koord.core.reservation.model import PLACEHOLDERS, Placeholder, Reservation
-from koord.core.units import Amounts
 from koord.kube.client import Client
 from koord.kube.errors import Conflict, NotFound
 from koord.kube.translate.placeholders import make_guard, make_placeholder

@@ -12,8 +12,8 @@ import msgspec
 from koord.api.keys import operators
 from koord.api.keys.preemption import SOFT_EVICTION
 from koord.caches import cached_by_text
-from koord.core.pods import Nominated, PreemptedBy
-from koord.core.text import format_time
+from koord.core.model.pods import Nominated, PreemptedBy
+from koord.core.model.text import format_time
 from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import PlanKeys, PlanVerifier, Trust
 

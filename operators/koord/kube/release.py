@@ -17,8 +17,8 @@ from koord.api.gang import encode_bind_record
 from koord.api.keys import operators
 from koord.caches import cached_by_text
 from koord.core.gang.start import make_bind_record
-from koord.core.plan import Assignment, Placement
-from koord.core.pods import Handling, RecordedPlan
+from koord.core.model.plan import Assignment, Placement
+from koord.core.model.pods import Handling, RecordedPlan
 from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import PlanKeys, annotation_path, label_path
 from koord.kube.translate.node_affinity import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
-from koord.core.text import format_time
+from koord.core.model.text import format_time
 from koord.isolation import Isolation, must_end
 from koord.kube.client import Client, Media
 from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound

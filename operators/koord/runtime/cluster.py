@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from koord.core.pods import Handling, Pod
-from koord.core.state import ClusterState
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import Handling, Pod
 from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.kinds import PODS, AnyKind, Kind, Translator, TranslatorOptions

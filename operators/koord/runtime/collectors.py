@@ -17,13 +17,13 @@ from typing_extensions import override
 from koord.controllers.preemption_parts import Outcome
 from koord.controllers.quota_audit import QuotaAudit
 from koord.core.device.audit import find_drift as find_device_drift
+from koord.core.engine.state import ClusterState
+from koord.core.model.units import is_unlimited
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
 from koord.core.reservation.audit import find_drift
 from koord.core.reservation.metrics import phase_series, resource_series
 from koord.core.reservation.plugin import Reservations
-from koord.core.state import ClusterState
-from koord.core.units import is_unlimited
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Eviction
 from koord.kube.reflector import Reflector

@@ -8,11 +8,11 @@ from msgspec import convert
 
 from koord.api import Compat
 from koord.controllers.placement import PlacementController
+from koord.core.engine.state import ClusterState
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
-from koord.core.state import ClusterState
 from koord.kube.leader_report import PreemptionReport, QuotaReport
 
 if TYPE_CHECKING:

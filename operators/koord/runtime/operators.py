@@ -42,10 +42,10 @@ from koord.controllers.status_publishing import (
 )
 from koord.controllers.validation import VerdictSink
 from koord.controllers.wait_reports import WaitReports
-from koord.core.gang_history import OF_PLACEMENT, OF_POD_GROUPS, Happened
-from koord.core.holds import Holds
-from koord.core.pods import Pod
-from koord.core.preemption.search import PreemptionOptions
+from koord.core.engine.holds import Holds
+from koord.core.eviction.search import PreemptionOptions
+from koord.core.model.gang_history import OF_PLACEMENT, OF_POD_GROUPS, Happened
+from koord.core.model.pods import Pod
 from koord.core.quota.claims import ReclaimSetting
 from koord.kube.enforcement import EnforcementMap
 from koord.kube.events import EventRecorder

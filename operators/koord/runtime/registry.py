@@ -4,9 +4,9 @@ A domain is registered by one ``Domain`` in ``DOMAINS``: its operators, what it 
 operators run, and its part of the debug page. A custom resource that is only validated takes
 nothing but an ``Operator`` with that resource.
 
-Plugins of the planner stand in ``koord.core.registry``: the command line plans with them too. Kinds
-that are reflected stand in ``koord.kube.kinds``, which the command line reads without loading the
-operators; each kind says which operators read it. Commands are modules of ``koord.cli``, found by
+Plugins of the planner stand in ``koord.core.engine.registry``: the command line plans with them
+too. Kinds that are reflected stand in ``koord.kube.kinds``, which the command line reads without
+loading the operators; each kind says which operators read it. Commands are modules of ``koord.cli``, found by
 name for the same reason.
 """
 

@@ -31,11 +31,11 @@ from koord.api.quantity import parse_duration_seconds
 from koord.api.yaml_text import load_yaml
 from koord.core.device.health import RECOVERY_SECONDS
 from koord.core.device.vendors import CLASS_OF
-from koord.core.framework.plugin import Plugin
-from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
-from koord.core.gang_history import MAX_EPISODES
-from koord.core.gang_model import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
-from koord.core.patience import Patience
+from koord.core.engine.plugin import Plugin
+from koord.core.engine.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
+from koord.core.model.gang_history import MAX_EPISODES
+from koord.core.model.gangs import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
+from koord.core.model.patience import Patience
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES, QuotaOptions, TerminatingUse
 from koord.core.reservation.ignored import IgnoredResources

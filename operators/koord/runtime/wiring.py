@@ -17,8 +17,8 @@ from koord.controllers.status_controller import StatusController, StatusPolicy
 from koord.controllers.status_publishing import AcceptedPublisher
 from koord.controllers.validation import ValidationController
 from koord.core.device.model import DeviceOptions
+from koord.core.engine.state import ClusterState
 from koord.core.quota.hooks import Hooks
-from koord.core.state import ClusterState
 from koord.isolation import FAILURES, Isolation
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up

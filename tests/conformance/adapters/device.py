@@ -39,7 +39,7 @@ from koord.core.device.request import (
 )
 from koord.core.device.scoring import score, score_node
 from koord.core.device.states import NO_DEVICES, Asked, LedgerStates
-from koord.core.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from koord.core.framework.scoring import ScoringStrategy
+from koord.core.engine.scoring import ScoringStrategy
+from koord.core.model.zone_hints import NumaHint, NumaNodes
 from koord.core.numa.cpu_topology import (
     CpuExclusive,
     CpuPlace,
@@ -16,7 +17,6 @@ from koord.core.numa.cpu_topology import (
 )
 from koord.core.numa.cpus import CpuBind, CpuPool, CpuRequest, take_cpus
 from koord.core.numa.policy import NumaExclusive, NumaOccupancy, NumaPolicy, align
-from koord.core.zone_hints import NumaHint, NumaNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

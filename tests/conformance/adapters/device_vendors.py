@@ -42,12 +42,12 @@ from koord.core.device.node_resources import PUBLISHED, Publishing, publish
 from koord.core.device.pod_rules import describe_faults, find_faults, normalise
 from koord.core.device.request import Wishes, read_request
 from koord.core.device.vendors import ISOLATION_LABEL, MODEL_LABEL, VENDOR_LABEL, has_nvswitch
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO
-from koord.core.framework.allocator import score_terms
-from koord.core.framework.scoring import Scoring, ScoringStrategy, Weighed, score_of
-from koord.core.nodes import Node
+from koord.core.engine.allocator import score_terms
+from koord.core.engine.scoring import Scoring, ScoringStrategy, Weighed, score_of
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO
+from koord.core.model.nodes import Node
+from koord.core.model.pod_requests import InitContainer, simple_requests
 from koord.core.plugins.scarce_resources import ScarceRules, score_nodes
-from koord.core.pod_requests import InitContainer, simple_requests
 from koord.kube.translate.amounts import parse_amount
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
     from tests.cluster import FakeCluster
 
-    from koord.core.framework.cycle import Cycle
-    from koord.core.framework.scoring import Terms
-    from koord.core.pods import AnnotationWrite, Pod
+    from koord.core.engine.cycle import Cycle
+    from koord.core.engine.scoring import Terms
+    from koord.core.model.pods import AnnotationWrite, Pod
 
 Fields = dict[str, Any]
 

@@ -17,14 +17,16 @@ from tests.conformance.compare import IGNORED, Exact
 from tests.quota.trees import Level, scale_level, share_level
 
 from koord.api.keys import quota as keys
-from koord.core.budgets import Budget, split_by_budgets
-from koord.core.nodes import Node, Taint
-from koord.core.plan import Demand, Unit
-from koord.core.pod_requests import InitContainer, effective_requests
-from koord.core.pods import PodPhase, PodShape
-from koord.core.preemption.model import Preemption
-from koord.core.preemption.reasons import PreemptionNever, WaitsForTermination
-from koord.core.preemption.search import plan_preemption
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.reasons import PreemptionNever, WaitsForTermination
+from koord.core.eviction.search import plan_preemption
+from koord.core.model.budgets import Budget, split_by_budgets
+from koord.core.model.nodes import Node, Taint
+from koord.core.model.plan import Demand, Unit
+from koord.core.model.pod_requests import InitContainer, effective_requests
+from koord.core.model.pods import PodPhase, PodShape
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.units import format_amount
 from koord.core.quota import validation
 from koord.core.quota.admission import (
     Balance,
@@ -64,8 +66,6 @@ from koord.core.quota.status import Summary, is_current, measure, recorded, summ
 from koord.core.quota.tree import make_tree
 from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
 from koord.core.quota.validation import check_spec
-from koord.core.selectors import Operator, Requirement, SelectorTerm
-from koord.core.units import format_amount
 from koord.kube.root_quota import make_body
 from koord.kube.translate.quotas import translate_quota
 from koord.kube.wire import WireElasticQuota
@@ -75,8 +75,8 @@ if TYPE_CHECKING:
 
     from tests.builders import PodBuilder
 
-    from koord.core.reasons import Reason
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.reasons import Reason
 
 Fields = dict[str, Any]
 

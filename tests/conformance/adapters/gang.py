@@ -27,8 +27,8 @@ from koord.core.gang.quorum import is_satisfied
 from koord.core.gang.start import Permit, PermitState, make_bind_record, permit_member
 from koord.core.gang.status import observe
 from koord.core.gang.tally import Tally
-from koord.core.gang_model import GangSource, GangSpec, MatchPolicy, Phase, PodGroup
-from koord.core.pods import Pod, PodPhase, RecordedPlan
+from koord.core.model.gangs import GangSource, GangSpec, MatchPolicy, Phase, PodGroup
+from koord.core.model.pods import Pod, PodPhase, RecordedPlan
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod, WirePodGroup

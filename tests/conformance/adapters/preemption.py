@@ -12,14 +12,14 @@ from tests.conformance.compare import IGNORED
 from koord.api.keys import gang as gang_keys
 from koord.api.keys import operators
 from koord.api.preemption import is_protected, read_policy
-from koord.core.plan import Assignment, Demand, Unit
+from koord.core.engine.queue import Queue
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.candidates import find_candidates
+from koord.core.eviction.cost import Costs
+from koord.core.eviction.model import Exempt, Preemption
+from koord.core.eviction.search import plan_preemption
+from koord.core.model.plan import Assignment, Demand, Unit
 from koord.core.plugins.nominations import Nomination
-from koord.core.preemption.candidates import find_candidates
-from koord.core.preemption.cost import Costs
-from koord.core.preemption.model import Exempt, Preemption
-from koord.core.preemption.search import plan_preemption
-from koord.core.queue import Queue
-from koord.core.state import ClusterState
 from koord.kube.translate.cluster_objects import translate_node
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WireNode, WirePod
@@ -27,8 +27,8 @@ from koord.kube.wire import WireNode, WirePod
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from koord.core.framework.cycle import Cycle
-    from koord.core.pods import Pod
+    from koord.core.engine.cycle import Cycle
+    from koord.core.model.pods import Pod
 
 Fields = dict[str, Any]
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from tests.conformance.cases import UnsupportedCaseError
 
-from koord.core.framework.labels import is_tolerated
-from koord.core.framework.node_table import NodeTable
-from koord.core.nodes import Node
+from koord.core.engine.labels import is_tolerated
+from koord.core.engine.node_table import NodeTable
+from koord.core.model.nodes import Node
+from koord.core.model.units import PODS
 from koord.core.plugins.node_rules import check_node_rules
 from koord.core.reservation.causes import NO_CANDIDATE, find_conflict
 from koord.core.reservation.choice import nominate, score, score_nodes
@@ -44,7 +45,6 @@ from koord.core.reservation.metrics import phase_series, resource_series
 from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
 from koord.core.reservation.pre_allocation import Chosen, PreAllocation, RunningPod, choose
 from koord.core.reservation.reasons import NoReservationFits, describe_lack
-from koord.core.units import PODS
 from koord.kube.translate.amounts import parse_amount, write_amounts
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
@@ -55,7 +55,7 @@ from koord.runtime.settings import ReservationSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from koord.core.pods import Pod
+    from koord.core.model.pods import Pod
     from koord.core.reservation.model import Condition, Status, Wishes
 
 Fields = dict[str, Any]

@@ -15,14 +15,14 @@ from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.keys.gang import NETWORK_TOPOLOGY_SELECTOR
 from koord.api.parse import InvalidObject
-from koord.core.plan import Demand, Unit
+from koord.core.model.plan import Demand, Unit
+from koord.core.model.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.core.topology.capacity import make_goal
 from koord.core.topology.layers import InvalidLayers, order_layers
 from koord.core.topology.plugin import Topologies
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 from koord.core.topology.strategy.domain_placer import sort_members
 from koord.core.topology.tree import describe_domains
-from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.kube.translate.cluster_objects import translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_constraint
 from koord.kube.translate.pods import PodTranslator
@@ -32,10 +32,10 @@ from koord.kube.wire import WireNode, WirePod, WirePodGroup, WireTopology
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from koord.core.pods import Pod
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.pods import Pod
+    from koord.core.model.topology_constraint import TopologyConstraint
     from koord.core.topology.tree import TopologyTree
-    from koord.core.topology_constraint import TopologyConstraint
 
 Fields = dict[str, Any]
 

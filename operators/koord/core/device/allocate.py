@@ -51,8 +51,8 @@ from koord.core.device.model import (
 )
 from koord.core.device.partitions import choose_by_partition, must_honor
 from koord.core.device.scopes import choose_by_scope, parts_within
-from koord.core.device_names import GPU, NPU_CORE, DeviceType
-from koord.core.selectors import is_selected
+from koord.core.model.device_names import GPU, NPU_CORE, DeviceType
+from koord.core.model.selectors import is_selected
 
 Templates: TypeAlias = Mapping[str, Mapping[Part, str]]
 """``vendor-model`` -> amounts -> name of the template: how NPUs of a model can be sliced."""

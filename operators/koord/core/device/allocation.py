@@ -19,9 +19,9 @@ from koord.core.device.device_plugins import (
 )
 from koord.core.device.identity import NamedDevices, Strayed
 from koord.core.device.model import DeviceKey, DeviceName, Inventory, Share
-from koord.core.device_names import GPU
-from koord.core.pods import Allocation, AnnotationWrite
-from koord.core.units import format_amount
+from koord.core.model.device_names import GPU
+from koord.core.model.pods import Allocation, AnnotationWrite
+from koord.core.model.units import format_amount
 
 ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
 GPU_MINORS: Final = "scheduling.koordinator.sh/gpu-minors"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from koord.core.device.model import Share
 from koord.core.device.plugin import Devices
-from koord.core.device_names import DeviceType
-from koord.core.pod_charge import node_charged
-from koord.core.pods import Handling, Pod
+from koord.core.model.device_names import DeviceType
+from koord.core.model.pod_charge import node_charged
+from koord.core.model.pods import Handling, Pod
 
 if TYPE_CHECKING:
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
 
 Amount: TypeAlias = tuple[DeviceType, int, str]
 """Type, minor and resource of a device."""

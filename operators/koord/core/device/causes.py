@@ -6,8 +6,8 @@ What frees devices may help against the causes that are resolvable; against the 
 from dataclasses import dataclass
 from typing import Final
 
-from koord.core.device_names import DeviceType
-from koord.core.framework.cause import Cause
+from koord.core.engine.cause import Cause
+from koord.core.model.device_names import DeviceType
 
 _RANK: Final = 50
 """After all that kube-scheduler checks first."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from koord.core.device.allocation import DeviceAllocation
 from koord.core.device.model import OURS, DeviceRequest, Exclusive
 from koord.core.device.request import Wishes, read_request
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
-from koord.core.pods import Allocation
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
+from koord.core.model.pods import Allocation
 
 Counted = tuple[tuple[str, int], ...]
 

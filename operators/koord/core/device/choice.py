@@ -22,8 +22,8 @@ from koord.core.device.model import (
     TypeRequest,
 )
 from koord.core.device.scoring import score
-from koord.core.device_names import GPU
-from koord.core.selectors import is_selected
+from koord.core.model.device_names import GPU
+from koord.core.model.selectors import is_selected
 
 
 @dataclass(frozen=True, slots=True)

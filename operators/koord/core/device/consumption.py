@@ -11,7 +11,7 @@ from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
 from koord.core.device.states import Asked
 from koord.core.device.vendors import VENDORS
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
 
 
 class Consumption(StrEnum):

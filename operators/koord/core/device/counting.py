@@ -20,8 +20,8 @@ from koord.core.device.model import (
     make_part,
 )
 from koord.core.device.partitions import must_honor
-from koord.core.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
-from koord.core.framework.arrays import NO_LIMIT
+from koord.core.engine.arrays import NO_LIMIT
+from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 
 
 def count_most(

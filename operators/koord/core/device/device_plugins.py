@@ -20,8 +20,8 @@ from koord.core.device.vendors import (
     METAX,
     is_same_model,
 )
-from koord.core.device_names import GPU_CORE, GPU_MEMORY
-from koord.core.units import Amounts
+from koord.core.model.device_names import GPU_CORE, GPU_MEMORY
+from koord.core.model.units import Amounts
 
 BIND_TIMESTAMP: Final = "scheduling.koordinator.sh/bind-timestamp"
 HAMI_NODE: Final = "hami.io/vgpu-node"

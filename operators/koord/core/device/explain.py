@@ -7,8 +7,8 @@ from koord.core.device.allocate import allocate
 from koord.core.device.causes import Lacking
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import Device, DeviceRequest, TypeRequest, make_part
-from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, PREFIX, WHOLE
-from koord.core.units import format_amount
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, PREFIX, WHOLE
+from koord.core.model.units import format_amount
 
 _WHOLE_GPU: Final = make_part({GPU_CORE: WHOLE, GPU_MEMORY_RATIO: WHOLE})
 MOST_DEVICES: Final = 16

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from koord.core.device.identity import compared
 from koord.core.device.model import DEFAULT_OPTIONS, DeviceKey, DeviceReport
-from koord.core.device_names import DeviceType
+from koord.core.model.device_names import DeviceType
 
 RECOVERY_SECONDS: Final = DEFAULT_OPTIONS.recovery_seconds
 """The default."""

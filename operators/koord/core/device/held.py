@@ -11,7 +11,7 @@ from typing import Final
 
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceKey, DeviceRequest, Part, Share, Terms
-from koord.core.device_names import TYPE_OF, DeviceType
+from koord.core.model.device_names import TYPE_OF, DeviceType
 
 
 @dataclass(frozen=True)

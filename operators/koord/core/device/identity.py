@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koord.core.device.model import DeviceKey, DeviceName, Share
-from koord.core.device_names import DeviceType
+from koord.core.model.device_names import DeviceType
 
 _PCI_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 

@@ -17,7 +17,7 @@ from koord.core.device.vendors import (
     cannot_be_shared,
     has_nvswitch,
 )
-from koord.core.device_names import GPU
+from koord.core.model.device_names import GPU
 
 POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
 WELL_PLANNED: Final = "node.koordinator.sh/secondary-device-well-planned"

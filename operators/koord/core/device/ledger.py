@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from koord.core.device.model import DeviceKey, Inventory, Minors, Part, Share, make_part, minors_of
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     WHOLE,

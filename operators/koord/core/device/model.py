@@ -12,8 +12,8 @@ from enum import Enum, IntEnum
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from koord.core.device_names import GPU, DeviceType
-from koord.core.selectors import LabelSelector
+from koord.core.model.device_names import GPU, DeviceType
+from koord.core.model.selectors import LabelSelector
 
 Part: TypeAlias = tuple[tuple[str, int], ...]
 """Amounts of one device by resource, in the order of names."""

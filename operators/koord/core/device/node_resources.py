@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koord.core.device.vendors import DRIVER_LABEL, MODEL_LABEL, NVIDIA, VENDOR_LABEL
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     CURRENT_NAME,
     FPGA,
     FPGA_SHARE,
@@ -29,7 +29,7 @@ from koord.core.device_names import (
     DeviceType,
     rename,
 )
-from koord.core.units import Amounts
+from koord.core.model.units import Amounts
 
 NPU_NAMES: Final = (NPU_CORE, NPU_CPU, NPU_DVPP)
 """Device plugins of the vendor report these, too."""

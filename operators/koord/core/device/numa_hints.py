@@ -13,8 +13,8 @@ from koord.core.device.allocate import DEFAULTS, Settings, allocate
 from koord.core.device.causes import Lacking
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, Share, Terms
-from koord.core.device_names import GPU, DeviceType
-from koord.core.zone_hints import MAX_NUMBER, Hints, NumaNodes, list_sets, make_hints
+from koord.core.model.device_names import GPU, DeviceType
+from koord.core.model.zone_hints import MAX_NUMBER, Hints, NumaNodes, list_sets, make_hints
 
 BEST_GPUS: Final = 500
 MOST_LOOKS: Final = 16

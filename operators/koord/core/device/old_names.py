@@ -3,8 +3,8 @@
 A kubelet rejects a pod that requests ``kubernetes.io/gpu-core`` from a node that does not list it.
 """
 
-from koord.core.device_names import CURRENT_NAME
-from koord.core.pods import PodShape
+from koord.core.model.device_names import CURRENT_NAME
+from koord.core.model.pods import PodShape
 
 
 class OldNames:

@@ -25,7 +25,7 @@ from koord.core.device.model import (
     TypeRequest,
     minors_of,
 )
-from koord.core.device_names import GPU
+from koord.core.model.device_names import GPU
 
 _WEIGHT = 100
 """A larger partition that stays whole outweighs all smaller ones."""

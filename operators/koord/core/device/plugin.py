@@ -13,7 +13,6 @@ import numpy as np
 from typing_extensions import override
 
 from koord.caches import MIB, BoundedCache, cached_by_text, size_of
-from koord.core.changes import ChangeLog, Changes
 from koord.core.device.allocate import Settings
 from koord.core.device.allocation import DeviceAllocation, record
 from koord.core.device.health import Recoveries
@@ -47,7 +46,10 @@ from koord.core.device.states import (
     knows_devices,
 )
 from koord.core.device.vendors import index_templates
-from koord.core.device_names import (
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin
+from koord.core.model.changes import ChangeLog, Changes
+from koord.core.model.device_names import (
     CARDS,
     GPU,
     GPU_CORE,
@@ -61,15 +63,13 @@ from koord.core.device_names import (
     WHOLE,
     rename,
 )
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Plugin
-from koord.core.nodes import Node
-from koord.core.pod_charge import PodCharge
-from koord.core.pods import Allocation, Pod, PodShape, holder_of
+from koord.core.model.nodes import Node
+from koord.core.model.pod_charge import PodCharge
+from koord.core.model.pods import Allocation, Pod, PodShape, holder_of
 
 if TYPE_CHECKING:
-    from koord.core.framework.arrays import Ints
-    from koord.core.state import ClusterState
+    from koord.core.engine.arrays import Ints
+    from koord.core.engine.state import ClusterState
 
 PACKED: Final = Settings(OURS, index_templates(), Scoring(DEFAULT_WEIGHTS, packs=True))
 """Fuller devices and nodes first: whole devices stay free."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
@@ -18,7 +18,7 @@ from koord.core.device_names import (
     WHOLE,
     rename,
 )
-from koord.core.units import Amounts
+from koord.core.model.units import Amounts
 
 _FIELD: Final = "pod.spec.containers[*].resources.requests"
 _PARTS: Final = (GPU_CORE, GPU_MEMORY_RATIO)

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from koord.core.device.request import InvalidRequest
 from koord.core.device.vendors import ISOLATION_LABEL
-from koord.core.reasons import PodReason
-from koord.core.text import MAX_QUOTED, cut, listed
+from koord.core.model.reasons import PodReason
+from koord.core.model.text import MAX_QUOTED, cut, listed
 
 
 @dataclass(frozen=True, slots=True)

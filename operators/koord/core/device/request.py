@@ -23,7 +23,7 @@ from koord.core.device.model import (
     make_part,
 )
 from koord.core.device.pod_rules import find_faults, normalise
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     AMD_GPU,
     CARDS,
     DCU_GPU,
@@ -44,7 +44,7 @@ from koord.core.device_names import (
     group_by_type,
     needs_device_object,
 )
-from koord.core.units import Amounts
+from koord.core.model.units import Amounts
 
 _Rule: TypeAlias = Callable[[Amounts], bool]
 MOST_DEVICES: Final = 1024

@@ -30,7 +30,7 @@ from koord.core.device.model import (
     TypeRequest,
     minors_of,
 )
-from koord.core.device_names import GPU
+from koord.core.model.device_names import GPU
 
 MOST_TREES = 1024
 

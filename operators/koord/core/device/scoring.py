@@ -8,14 +8,14 @@ from typing import Final
 
 from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import DeviceRequest, DeviceRules, Scoring, TypeRequest
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     FPGA_SHARE,
     GPU,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     RDMA_SHARE,
 )
-from koord.core.units import Amounts
+from koord.core.model.units import Amounts
 
 MOST: Final = 100
 DEFAULT_WEIGHTS: Final[Mapping[str, int]] = {

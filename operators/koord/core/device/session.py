@@ -22,14 +22,14 @@ from koord.core.device.states import (
     StateId,
     knows_devices,
 )
-from koord.core.device_names import GPU
-from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Draft, Holder, Reach, Score, Session, Short
-from koord.core.pods import Allocation, Handling, Pod, PodShape, holder_of
-from koord.core.reasons import Reason
-from koord.core.zone_hints import Hints
+from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Draft, Holder, Reach, Score, Session, Short
+from koord.core.model.device_names import GPU
+from koord.core.model.pods import Allocation, Handling, Pod, PodShape, holder_of
+from koord.core.model.reasons import Reason
+from koord.core.model.zone_hints import Hints
 
 if TYPE_CHECKING:
     from koord.core.device.plugin import Devices

@@ -17,9 +17,9 @@ from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share, Terms
 from koord.core.device.numa_hints import count_looks, find_hints, limit_to
 from koord.core.device.scoring import score_node
-from koord.core.device_names import DeviceType
-from koord.core.framework.arrays import NO_LIMIT
-from koord.core.zone_hints import Hints, NumaNodes
+from koord.core.engine.arrays import NO_LIMIT
+from koord.core.model.device_names import DeviceType
+from koord.core.model.zone_hints import Hints, NumaNodes
 
 StateId: TypeAlias = int
 NO_DEVICES: Final[StateId] = 0

@@ -13,9 +13,9 @@ from koord.core.device.identity import Strayed
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceKey, DeviceName, DeviceReport, Part, Share, make_part
 from koord.core.device.plugin import Devices
-from koord.core.device_names import GPU, DeviceType
-from koord.core.pods import Pod
-from koord.core.text import MAX_TEXT, cut, listed, plural
+from koord.core.model.device_names import GPU, DeviceType
+from koord.core.model.pods import Pod
+from koord.core.model.text import MAX_TEXT, cut, listed, plural
 
 MAX_HOLDERS: Final = 256
 """Pods that a status lists: the API server limits the size of an object."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from koord.core.device.model import Part, make_part
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     AMD_GPU,
     CURRENT_NAME,
     DCU_GPU,
@@ -23,7 +23,7 @@ from koord.core.device_names import (
     TYPE_OF,
     DeviceType,
 )
-from koord.core.units import Amounts
+from koord.core.model.units import Amounts
 
 VENDOR_LABEL: Final = "node.koordinator.sh/gpu-vendor"
 MODEL_LABEL: Final = "node.koordinator.sh/gpu-model"

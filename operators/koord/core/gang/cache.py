@@ -15,8 +15,8 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
 from koord.core.gang.tally import Tally
-from koord.core.gang_model import GangKey, GangSource, GangSpec, PodGroup
-from koord.core.pods import Pod
+from koord.core.model.gangs import GangKey, GangSource, GangSpec, PodGroup
+from koord.core.model.pods import Pod
 
 Answer = TypeVar("Answer")
 MAX_DEPARTED: Final = 4096

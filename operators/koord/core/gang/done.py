@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.tally import bond_of
-from koord.core.gang_model import (
+from koord.core.model.gangs import (
     ROOT,
     Bond,
     BondRecord,
@@ -40,7 +40,7 @@ from koord.core.gang_model import (
     fill,
     tree_of,
 )
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
 
 _Mark: TypeAlias = tuple[str, str]
 """What all members of a run have in common: its kind and its id."""

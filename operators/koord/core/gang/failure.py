@@ -11,8 +11,8 @@ from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.quorum import count_lost, is_satisfied
 from koord.core.gang.start import find_unbound
 from koord.core.gang.sub_group_members import find_incomplete, find_started, is_placed_whole
-from koord.core.gang_model import GangKey, OnBindFailure, OnMemberFailure
-from koord.core.pods import Pod
+from koord.core.model.gangs import GangKey, OnBindFailure, OnMemberFailure
+from koord.core.model.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from koord.core.gang_model import GangKey
-from koord.core.pods import Excess
+from koord.core.model.gangs import GangKey
+from koord.core.model.pods import Excess
 
 GROUP_SEPARATOR: Final = ","
 """Not allowed in names of gangs."""

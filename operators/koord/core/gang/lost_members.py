@@ -13,8 +13,8 @@ from typing import Final
 from koord.core.gang.cache import GangCache
 from koord.core.gang.sub_group_members import count_placed
 from koord.core.gang.tally import is_placed
-from koord.core.gang_model import ROOT, FilledTree, GangKey, GangSpec, SubGroup, SubGroupTree, fill
-from koord.core.pods import Pod
+from koord.core.model.gangs import ROOT, FilledTree, GangKey, GangSpec, SubGroup, SubGroupTree, fill
+from koord.core.model.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

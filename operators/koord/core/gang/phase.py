@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koord.core.gang.tally import Tally
-from koord.core.gang_model import Phase
+from koord.core.model.gangs import Phase
 
 
 @dataclass(frozen=True, slots=True)

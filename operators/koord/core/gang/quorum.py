@@ -44,11 +44,11 @@ from koord.core.gang.sub_group_members import (
     is_placed_whole,
 )
 from koord.core.gang.tally import gangs_of, is_placed, is_planned, is_present
-from koord.core.gang_model import ROOT, GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
-from koord.core.plan import Demand, LeftOut, Unit
-from koord.core.pods import Pod
-from koord.core.reasons import Reason, TooLarge
-from koord.core.topology_constraint import TopologyConstraint
+from koord.core.model.gangs import ROOT, GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
+from koord.core.model.plan import Demand, LeftOut, Unit
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason, TooLarge
+from koord.core.model.topology_constraint import TopologyConstraint
 
 _NO_SETTINGS = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangKey, OnMemberFailure
-from koord.core.reasons import Reason, RefusedByScheduler
-from koord.core.text import MAX_LISTED, MAX_TEXT, cut, listed, named, plural
+from koord.core.model.gangs import BadValue, DeprecatedKey, GangClaim, GangKey, OnMemberFailure
+from koord.core.model.reasons import Reason, RefusedByScheduler
+from koord.core.model.text import MAX_LISTED, MAX_TEXT, cut, listed, named, plural
 
 _POD_GROUPS: Final = frozenset({"podgroups"})
 

@@ -31,8 +31,8 @@ from hashlib import blake2s
 
 from koord.core.gang.group import GroupId
 from koord.core.gang.tally import is_placed, is_present
-from koord.core.gang_model import MatchPolicy
-from koord.core.pods import Pod, RecordedPlan
+from koord.core.model.gangs import MatchPolicy
+from koord.core.model.pods import Pod, RecordedPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ from koord.core.gang.sub_group_members import (
     is_present_whole,
 )
 from koord.core.gang.tally import Tally, find_refused
-from koord.core.gang_model import GangKey, GangSpec, Phase, RunRecord
-from koord.core.reasons import Planned, Reason
+from koord.core.model.gangs import GangKey, GangSpec, Phase, RunRecord
+from koord.core.model.reasons import Planned, Reason
 
 
 class ConditionType(StrEnum):

@@ -14,7 +14,7 @@ from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.done import count_done_by_sub_group
 from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers
 from koord.core.gang.tally import is_placed, is_present
-from koord.core.gang_model import (
+from koord.core.model.gangs import (
     ROOT,
     FilledTree,
     GangKey,
@@ -25,9 +25,9 @@ from koord.core.gang_model import (
     fill,
     tree_of,
 )
-from koord.core.plan import Demand, LeftOut
-from koord.core.pods import Pod
-from koord.core.reasons import Reason, WaitingForForeignGate
+from koord.core.model.plan import Demand, LeftOut
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason, WaitingForForeignGate
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from koord.caches import cached_by_text
 from koord.core.gang.group import GROUP_SEPARATOR
-from koord.core.gang_model import Bond
-from koord.core.pods import Handling, Pod, PodPhase
-from koord.core.reasons import RefusedByScheduler
+from koord.core.model.gangs import Bond
+from koord.core.model.pods import Handling, Pod, PodPhase
+from koord.core.model.reasons import RefusedByScheduler
 
 
 def is_placed(pod: Pod) -> bool:

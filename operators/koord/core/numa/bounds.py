@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koord.core.framework.arrays import Ints
-from koord.core.framework.cause import Cause
+from koord.core.engine.arrays import Ints
+from koord.core.engine.cause import Cause
 
 
 class Bounds:

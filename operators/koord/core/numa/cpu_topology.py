@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
-from koord.core.text import cut
+from koord.core.model.text import cut
 
 Cpus: TypeAlias = int
 """A set of CPUs: bit n is CPU n."""

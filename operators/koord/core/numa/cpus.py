@@ -16,8 +16,8 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Final
 
-from koord.core.framework.cause import Cause
-from koord.core.framework.scoring import ScoringStrategy
+from koord.core.engine.cause import Cause
+from koord.core.engine.scoring import ScoringStrategy
 from koord.core.numa.cpu_topology import (
     CpuExclusive,
     CpuGroup,

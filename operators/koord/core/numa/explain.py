@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from koord.core.model.text import listed
+from koord.core.model.units import CPU, format_amount
 from koord.core.numa.cpus import CpuRefusal, CpuRequest, request_cpus
 from koord.core.numa.states import NumaAsked, NumaRefusal, NumaState
 from koord.core.numa.zones import InsufficientNuma, NumaZone
-from koord.core.text import listed
-from koord.core.units import CPU, format_amount
 
 MOST_ZONES: Final = 16
 """More are counted only."""

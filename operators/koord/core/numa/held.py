@@ -7,6 +7,7 @@ else.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from koord.core.model.units import CPU
 from koord.core.numa.cpu_topology import Cpus, lowest_cpus
 from koord.core.numa.cpus import MILLI
 from koord.core.numa.model import NumaAllocation, NumaLayout
@@ -19,7 +20,6 @@ from koord.core.numa.states import (
     choose,
 )
 from koord.core.numa.zones import NumaShare
-from koord.core.units import CPU
 
 
 def left_of(given: NumaAllocation, layout: NumaLayout) -> NumaAllocation:

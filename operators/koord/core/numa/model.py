@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from koord.core.framework.scoring import ScoringStrategy
-from koord.core.nodes import Node
+from koord.core.engine.scoring import ScoringStrategy
+from koord.core.model.nodes import Node
+from koord.core.model.pods import Allocation, AnnotationWrite, Pod
+from koord.core.model.units import CPU, format_amount
+from koord.core.model.zone_hints import NumaNodes
 from koord.core.numa.cpu_topology import CpuExclusive, Cpus, CpuTopology, format_cpuset
 from koord.core.numa.cpus import MILLI, CpuBind, CpuPool
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.core.numa.zones import NumaShare
-from koord.core.pods import Allocation, AnnotationWrite, Pod
-from koord.core.units import CPU, format_amount
-from koord.core.zone_hints import NumaNodes
 
 NAME: Final = "numa"
 """The name of the plugin, under which pods carry what they say to it."""

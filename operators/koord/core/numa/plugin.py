@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from koord.core.changes import Changes
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Plugin
-from koord.core.nodes import Node
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin
+from koord.core.model.changes import Changes
+from koord.core.model.nodes import Node
+from koord.core.model.pod_charge import PodCharge
+from koord.core.model.pods import Pod, holder_of
 from koord.core.numa.held import left_of
 from koord.core.numa.model import (
     NAME,
@@ -33,13 +35,11 @@ from koord.core.numa.states import (
     NumaStates,
     StateId,
 )
-from koord.core.pod_charge import PodCharge
-from koord.core.pods import Pod, holder_of
 from koord.isolation import Isolation
 
 if TYPE_CHECKING:
-    from koord.core.framework.arrays import Ints
-    from koord.core.state import ClusterState
+    from koord.core.engine.arrays import Ints
+    from koord.core.engine.state import ClusterState
 
 _MOST_REQUESTS: Final = 1 << 14
 _Key: TypeAlias = tuple[tuple[tuple[str, int], ...], NumaWishes]

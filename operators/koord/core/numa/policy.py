@@ -15,8 +15,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import ClassVar, Final
 
-from koord.core.framework.cause import Cause
-from koord.core.zone_hints import Hints, NumaHint, NumaNodes
+from koord.core.engine.cause import Cause
+from koord.core.model.zone_hints import Hints, NumaHint, NumaNodes
 
 _RANK: Final = 60
 """After the other requests of a pod, which may explain more."""

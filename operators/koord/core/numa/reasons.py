@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from koord.core.reasons import PodReason
-from koord.core.text import listed
+from koord.core.model.reasons import PodReason
+from koord.core.model.text import listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from koord.core.framework.arrays import NO_LIMIT, Ints, Rows, combine
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Draft, Reach, Session, Short
+from koord.core.engine.arrays import NO_LIMIT, Ints, Rows, combine
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Draft, Reach, Session, Short
+from koord.core.model.pods import Allocation, Handling, Pod, PodShape, holder_of
+from koord.core.model.reasons import Reason
+from koord.core.model.units import CPU
 from koord.core.numa.bounds import Bounds
 from koord.core.numa.cpus import AMPLIFIED, INSUFFICIENT
 from koord.core.numa.explain import describe_detail, explain_zones
@@ -30,9 +33,6 @@ from koord.core.numa.states import (
     NumaRefusal,
     StateId,
 )
-from koord.core.pods import Allocation, Handling, Pod, PodShape, holder_of
-from koord.core.reasons import Reason
-from koord.core.units import CPU
 
 if TYPE_CHECKING:
     from koord.core.numa.plugin import Numa

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
-from koord.core.framework.arrays import NO_LIMIT
+from koord.core.engine.arrays import NO_LIMIT
+from koord.core.model.units import CPU, Amounts
+from koord.core.model.zone_hints import Hints, NumaNodes
 from koord.core.numa.cpu_topology import Cpus, CpusInUse, lowest_cpus
 from koord.core.numa.cpus import (
     MILLI,
@@ -41,8 +43,6 @@ from koord.core.numa.zones import (
     distribute,
     make_zone_hints,
 )
-from koord.core.units import CPU, Amounts
-from koord.core.zone_hints import Hints, NumaNodes
 
 StateId: TypeAlias = int
 UNKNOWN: Final[StateId] = 0

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from koord.core.framework.cause import Cause
-from koord.core.framework.scoring import MAX_SCORE, ScoringStrategy
+from koord.core.engine.cause import Cause
+from koord.core.engine.scoring import MAX_SCORE, ScoringStrategy
+from koord.core.model.units import CPU, MEMORY, Amounts
+from koord.core.model.zone_hints import NumaHint, NumaNodes, list_sets, make_hints
 from koord.core.numa.policy import UNALIGNED, NumaPolicy
-from koord.core.units import CPU, MEMORY, Amounts
-from koord.core.zone_hints import NumaHint, NumaNodes, list_sets, make_hints
 
 INSUFFICIENT: Final = Cause(
     "InsufficientNUMA",

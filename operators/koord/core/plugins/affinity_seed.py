@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from koord.core.constraints import AffinityTerm
-from koord.core.framework.arrays import Ints, Mask
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.tightest_domain import choose_tightest
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.tightest_domain import choose_tightest
+from koord.core.model.constraints import AffinityTerm
+from koord.core.model.pods import PodShape
 from koord.core.plugins.pod_affinity import PodAffinityState, selected_by
-from koord.core.pods import PodShape
 
 
 def find_affinity_seeds(

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Final, TypeAlias
 
-from koord.core.constraints import AffinityTerm, PodConstraints, PodLabels, PodSelector
+from koord.core.model.constraints import AffinityTerm, PodConstraints, PodLabels, PodSelector
+from koord.core.model.selectors import Operator, is_selected
 from koord.core.plugins.pod_index import Namespaces
-from koord.core.selectors import Operator, is_selected
 
 HARD_WEIGHT: Final = 1
 """The weight of a required affinity term that selects the pod being placed (kube-scheduler)."""

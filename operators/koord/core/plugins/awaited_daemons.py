@@ -14,13 +14,13 @@ from typing import Final, cast
 import numpy as np
 from typing_extensions import override
 
-from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Plugin, Reach, Session
+from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin, Reach, Session
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.units import CPU, MEMORY, PODS
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.pods import Pod, PodShape
-from koord.core.units import CPU, MEMORY, PODS
 
 KEPT_SECONDS: Final = 30.0
 """How long after its creation kube-scheduler may take to bind such a pod."""

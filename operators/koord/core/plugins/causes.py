@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from koord.core.framework.cause import RESOURCE, Cause
-from koord.core.reasons import ASK
+from koord.core.engine.cause import RESOURCE, Cause
+from koord.core.model.reasons import ASK
 
 
 class NodeRefusal:

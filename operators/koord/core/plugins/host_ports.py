@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 from typing_extensions import override
 
-from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Plugin, Reach, Session
+from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin, Reach, Session
+from koord.core.model.pod_charge import PodCharge
+from koord.core.model.pods import HostPort, PodShape
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.pod_charge import PodCharge
-from koord.core.pods import HostPort, PodShape
 
 _ANY = "0.0.0.0"  # noqa: S104 - the API's word for "every address of the node"
 PER_PORT: Final = 2

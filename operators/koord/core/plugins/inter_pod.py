@@ -9,19 +9,19 @@ from typing import Final
 
 from typing_extensions import override
 
-from koord.core.constraints import PodConstraints, PodSelector
-from koord.core.framework.arrays import HOSTNAME, NO_LIMIT, Ints, Mask, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Plugin, Reach, Score, Session
+from koord.core.engine.arrays import HOSTNAME, NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin, Reach, Score, Session
+from koord.core.model.constraints import PodConstraints, PodSelector
+from koord.core.model.pod_charge import PodCharge
+from koord.core.model.pods import Pod, PodShape
 from koord.core.plugins.affinity_seed import find_affinity_seeds
 from koord.core.plugins.affinity_terms import AffinityTerms
 from koord.core.plugins.pod_affinity import INTER_POD, AffinityBase, PodAffinityState, selected_by
 from koord.core.plugins.pod_affinity_rules import affinity_limits, score_affinity
 from koord.core.plugins.pod_index import PodIndex
 from koord.core.plugins.topology_spread import score_spread, spread_limits
-from koord.core.pod_charge import PodCharge
-from koord.core.pods import Pod, PodShape
 
 _NO_CONSTRAINTS: Final = PodConstraints()
 

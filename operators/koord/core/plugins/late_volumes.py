@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm, is_selected
+from koord.core.model.selectors import (
+    LabelSelector,
+    Operator,
+    Requirement,
+    SelectorTerm,
+    is_selected,
+)
 
 Terms: TypeAlias = tuple[SelectorTerm, ...]
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord.core.constraints import AffinityTerm, PodConstraints, PodSelector, SpreadConstraint
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.model.constraints import AffinityTerm, PodConstraints, PodSelector, SpreadConstraint
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.selectors import Operator, Requirement
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.plugins.node_rules import untolerated_taints
 from koord.core.plugins.pod_affinity import PodAffinityState
 from koord.core.plugins.topology_spread import count_skew
 from koord.core.plugins.volumes import VolumeCache, VolumesSession, constraints_of, is_in_zones
-from koord.core.pods import Pod, PodShape
-from koord.core.selectors import Operator, Requirement
 
 
 @dataclass(slots=True)

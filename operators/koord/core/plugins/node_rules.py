@@ -11,15 +11,15 @@ import numpy as np
 from typing_extensions import override
 
 from koord.caches import EXPANSION, MIB, BoundedCache
-from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.labels import LabelColumns, is_tolerated
-from koord.core.framework.node_table import NodeTable
-from koord.core.framework.plugin import Plugin, Reach, Scale, Score, Session
-from koord.core.nodes import Node
+from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.labels import LabelColumns, is_tolerated
+from koord.core.engine.node_table import NodeTable
+from koord.core.engine.plugin import Plugin, Reach, Scale, Score, Session
+from koord.core.model.nodes import Node
+from koord.core.model.pods import PodShape
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.pods import PodShape
 
 TAINT_WEIGHT: Final = 3
 NODE_WEIGHT: Final = 2

@@ -13,13 +13,13 @@ from typing import TypeAlias, cast
 import numpy as np
 from typing_extensions import override
 
-from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Admission, Plugin, Reach, Session
-from koord.core.plan import Assignment, Unit, UnitKey
+from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Admission, Plugin, Reach, Session
+from koord.core.model.plan import Assignment, Unit, UnitKey
+from koord.core.model.pods import Pod, PodShape
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.pods import Pod, PodShape
 
 _Applied: TypeAlias = tuple[int, ...]
 """Positions of the nominations that count for a pod."""

@@ -15,14 +15,14 @@ import numpy as np
 from typing_extensions import override
 
 from koord.caches import MIB, cached_by_text
-from koord.core.constraints import AffinityTerm, PodConstraints, PodLabels, PodSelector
-from koord.core.framework.arrays import Ints, Mask
-from koord.core.framework.node_table import NodeTable
-from koord.core.framework.steps import Steps
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.node_table import NodeTable
+from koord.core.engine.steps import Steps
+from koord.core.model.constraints import AffinityTerm, PodConstraints, PodLabels, PodSelector
+from koord.core.model.pods import PodShape
+from koord.core.model.selectors import is_selected
 from koord.core.plugins.affinity_terms import HARD_WEIGHT, AffinityTerms, SelectorIndex, TermCounts
 from koord.core.plugins.pod_index import Namespaces, PodIndex
-from koord.core.pods import PodShape
-from koord.core.selectors import is_selected
 
 
 @dataclass(frozen=True, slots=True)

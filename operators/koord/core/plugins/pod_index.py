@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.constraints import PodLabels, PodSelector
-from koord.core.framework.arrays import Ids, Ints, Mask
-from koord.core.framework.columns import Column, Columns
+from koord.core.engine.arrays import Ids, Ints, Mask
+from koord.core.engine.columns import Column, Columns
+from koord.core.model.constraints import PodLabels, PodSelector
 
 NOWHERE: Final = -1
 _FIRST: Final = 64

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from koord.core.reasons import PodReason
+from koord.core.model.reasons import PodReason
 
 
 class VolumeProblem(StrEnum):

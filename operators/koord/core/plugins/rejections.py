@@ -14,15 +14,15 @@ from typing import Final, TypeAlias, cast
 import numpy as np
 from typing_extensions import override
 
-from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.node_table import NodeTable
-from koord.core.framework.plugin import Plugin, Reach, Session
-from koord.core.nodes import Node
+from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.node_table import NodeTable
+from koord.core.engine.plugin import Plugin, Reach, Session
+from koord.core.model.nodes import Node
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.text import plural
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.pods import Pod, PodShape
-from koord.core.text import plural
 
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 300.0

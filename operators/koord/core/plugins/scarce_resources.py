@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from koord.core.framework.arrays import Ints, Mask
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.node_table import NodeTable
-from koord.core.framework.plugin import Plugin, Score, Session
-from koord.core.framework.scoring import MAX_SCORE
-from koord.core.pods import PodShape
-from koord.core.units import PODS
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.node_table import NodeTable
+from koord.core.engine.plugin import Plugin, Score, Session
+from koord.core.engine.scoring import MAX_SCORE
+from koord.core.model.pods import PodShape
+from koord.core.model.units import PODS
 
 
 @dataclass(frozen=True, slots=True)

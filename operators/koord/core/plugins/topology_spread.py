@@ -19,14 +19,14 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.constraints import SpreadConstraint
-from koord.core.framework.arrays import HOSTNAME, NO_LIMIT, Ints, Mask
-from koord.core.framework.cause import Cause
-from koord.core.framework.plugin import Score
-from koord.core.framework.scoring import MAX_SCORE
+from koord.core.engine.arrays import HOSTNAME, NO_LIMIT, Ints, Mask
+from koord.core.engine.cause import Cause
+from koord.core.engine.plugin import Score
+from koord.core.engine.scoring import MAX_SCORE
+from koord.core.model.constraints import SpreadConstraint
+from koord.core.model.pods import PodShape
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.pod_affinity import LabelDomains, PodAffinityState, selected_by
-from koord.core.pods import PodShape
 
 SPREAD_WEIGHT: Final = 2
 """kube-scheduler's default weight; the score of resources weighs 1."""

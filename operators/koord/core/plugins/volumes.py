@@ -15,20 +15,20 @@ from typing import Final
 import numpy as np
 from typing_extensions import override
 
-from koord.core.constraints import ClaimUse, VolumeConstraints
-from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.columns import ABSENT
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.labels import LabelColumns
-from koord.core.framework.plugin import Plugin, Reach, Session
+from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.columns import ABSENT
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.labels import LabelColumns
+from koord.core.engine.plugin import Plugin, Reach, Session
+from koord.core.model.constraints import ClaimUse, VolumeConstraints
+from koord.core.model.pod_charge import PodCharge
+from koord.core.model.pods import Handling, Pod, PodShape
+from koord.core.model.reasons import LateClaim, NeedsKubeScheduler, PlacementUnknown, Reason
+from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.late_volumes import NOTHING_WANTED, FreeVolumes, Offer, StorageClass, Wanted
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
-from koord.core.pod_charge import PodCharge
-from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import LateClaim, NeedsKubeScheduler, PlacementUnknown, Reason
-from koord.core.selectors import SelectorTerm
 
 _BETA: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, QuotaRules, QuotaSpec
@@ -36,7 +37,6 @@ from koord.core.quota.reasons import (
     SubmissionExceeded,
 )
 from koord.core.quota.registry import takes_pods
-from koord.core.units import Amounts
 
 QuotaRefusal: TypeAlias = (
     InsufficientEntitlement

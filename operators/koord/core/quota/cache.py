@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from koord.core.nodes import Node
-from koord.core.pod_requests import subtract_overhead
-from koord.core.pods import Handling, Pod
+from koord.core.model.nodes import Node
+from koord.core.model.pod_requests import subtract_overhead
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.selectors import LabelSelector
+from koord.core.model.units import Amounts
 from koord.core.quota.admission import Submitted, find_submission_refusals
 from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
 from koord.core.quota.catalog import QuotaCatalog
@@ -33,13 +35,11 @@ from koord.core.quota.supply import Supply
 from koord.core.quota.terminating import TerminatingPods
 from koord.core.quota.usage import PodUse, UsageTracker, count_devices
 from koord.core.quota.validation import check_unused
-from koord.core.selectors import LabelSelector
-from koord.core.units import Amounts
 from koord.isolation import Isolation
 
 if TYPE_CHECKING:
     from koord.core.gang.cache import GangCache
-    from koord.core.plan import Unit, UnitKey
+    from koord.core.model.plan import Unit, UnitKey
     from koord.core.quota.leftovers import PendingUnit
     from koord.core.quota.reasons import SubmissionExceeded
 

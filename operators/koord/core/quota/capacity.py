@@ -6,9 +6,9 @@ of pods outside all quotas. Any other tree has what its root declares.
 
 from collections.abc import Iterable, Mapping
 
-from koord.core.nodes import Node
+from koord.core.model.nodes import Node
+from koord.core.model.units import Amounts
 from koord.core.quota.model import DEFAULT_TREE, QuotaRules, QuotaSpec, TreeId
-from koord.core.units import Amounts
 
 _OURS = QuotaRules()
 _NOT_READY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})

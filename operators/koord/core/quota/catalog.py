@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from koord.core.model.units import Amounts
 from koord.core.quota.model import (
     BUILT_IN,
     DEFAULT_TREE,
@@ -34,7 +35,6 @@ from koord.core.quota.validation import (
     check_return,
     check_update,
 )
-from koord.core.units import Amounts
 
 QuotaKey: TypeAlias = str
 """``namespace/name`` of an object; several objects may claim one name."""

@@ -1,17 +1,17 @@
 """What a unit is told whose quota is entitled to what it lacks: who uses it, and until when.
 
-A value with its texts; it is found in ``koord.core.quota_claims``, which knows gangs and nodes.
+A value with its texts; it is found in ``koord.answers.quota_claims``, which knows gangs and nodes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord.core.patience import FOREVER, Hanging, Patience, tell_hanging
+from koord.core.model.patience import FOREVER, Hanging, Patience, tell_hanging
+from koord.core.model.reasons import Remark
+from koord.core.model.text import cut, format_time, named, plural
+from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaName
-from koord.core.reasons import Remark
-from koord.core.text import cut, format_time, named, plural
-from koord.core.units import format_amount
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ force covers its namespaces, too: its pods wait. What parents limit counts as we
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from koord.core.device_names import CURRENT_NAME, GPU, TYPE_OF
+from koord.core.model.device_names import CURRENT_NAME, GPU, TYPE_OF
+from koord.core.model.units import is_unlimited
 from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import QuotaName, QuotaSpec, with_parents
-from koord.core.units import is_unlimited
 from koord.isolation import Isolation
 
 _GPU_NAMES: Final = frozenset(

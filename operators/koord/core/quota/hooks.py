@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeAlias, TypeVar
 
+from koord.core.model.text import MAX_TEXT
+from koord.core.model.units import Amounts
 from koord.core.quota.ledger import Check, Ledger
 from koord.core.quota.model import QuotaCharge, QuotaName, QuotaSpec
 from koord.core.quota.status import Summary
 from koord.core.quota.usage import PodUse
-from koord.core.text import MAX_TEXT
-from koord.core.units import Amounts
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from koord.core.framework.undo_log import Mark, UndoLog
+from koord.core.engine.undo_log import Mark, UndoLog
+from koord.core.model.units import Amounts
 from koord.core.quota.model import QuotaCharge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.solve import Solution
-from koord.core.units import Amounts
 
 Check: TypeAlias = Callable[[QuotaCharge], str]
 """A check of somebody else's: what it has against a charge, empty if nothing."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 
+from koord.core.model.units import Amounts
 from koord.core.quota.admission import (
     Balance,
     check_hooks,
@@ -27,7 +28,6 @@ from koord.core.quota.admission import (
 )
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import NOTHING, ROOT, QuotaCharge, QuotaName, QuotaSpec, TreeId
-from koord.core.units import Amounts
 
 
 @dataclass(frozen=True, slots=True)

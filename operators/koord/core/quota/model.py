@@ -10,8 +10,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from koord.core.selectors import LabelSelector
-from koord.core.units import Amounts
+from koord.core.model.selectors import LabelSelector
+from koord.core.model.units import Amounts
 from koord.parents import walk_up
 
 QuotaName: TypeAlias = str

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from koord.core.changes import Changes
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Plugin, QueueingHint, Session
-from koord.core.framework.undo_log import UndoLog
-from koord.core.nodes import Node
-from koord.core.plan import Plan, Unit
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin, QueueingHint, Session
+from koord.core.engine.undo_log import UndoLog
+from koord.core.model.changes import Changes
+from koord.core.model.nodes import Node
+from koord.core.model.plan import Plan, Unit
+from koord.core.model.reasons import Reason
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.session import QuotaSession
-from koord.core.reasons import Reason
 
 if TYPE_CHECKING:
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
 
 
 class Quotas(Plugin):

@@ -8,9 +8,9 @@ the answer does not change with them.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from koord.core.pods import PodShape
+from koord.core.model.pods import PodShape
+from koord.core.model.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 from koord.core.quota.model import QuotaName, QuotaSpec, TreeId
-from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final, TypeAlias
 
-from koord.core.nodes import Node
+from koord.core.model.nodes import Node
+from koord.core.model.selectors import LabelSelector, SelectorTerm, is_selected
+from koord.core.model.text import named
+from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up, is_closed
 from koord.core.quota.model import QuotaName, QuotaSpec, TreeId
-from koord.core.selectors import LabelSelector, SelectorTerm, is_selected
-from koord.core.text import named
-from koord.core.units import Amounts
 
 GENERATED_MAX: Final = 2**53
 """Max of generated quotas, in canonical units: unlimited, and exact even in floating point.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from koord.core.model.reasons import ASK, Reason, Remark, WakesOn
+from koord.core.model.text import MAX_QUOTED, listed
+from koord.core.model.units import format_amount
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.reasons import ASK, Reason, Remark, WakesOn
-from koord.core.text import MAX_QUOTED, listed
-from koord.core.units import format_amount
 
 _MAX_PRIORITY: Final = "operators.koordinator.sh/max-priority"
 _SHARED_WITH: Final = "operators.koordinator.sh/shared-with"

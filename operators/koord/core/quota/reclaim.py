@@ -22,11 +22,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from koord.core.model.units import Amounts, format_amount
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName, QuotaRules
 from koord.core.quota.reasons import write_amounts
 from koord.core.quota.solve import solve
-from koord.core.units import Amounts, format_amount
 
 MOST_ROUNDED: Final = 8
 """Maximum of units that rounding may cost a quota; at most two were ever found on a level."""

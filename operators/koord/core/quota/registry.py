@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from koord.core.model.selectors import LabelSelector
+from koord.core.model.units import Amounts
 from koord.core.quota.model import (
     BUILT_IN,
     DEFAULT,
@@ -31,8 +33,6 @@ from koord.core.quota.model import (
 )
 from koord.core.quota.pools import PoolWish, choose_quotas
 from koord.core.quota.reasons import QuotaAmbiguous, QuotaNotAllowed, QuotaReason, QuotaUnknown
-from koord.core.selectors import LabelSelector
-from koord.core.units import Amounts
 
 
 @dataclass(frozen=True, slots=True)

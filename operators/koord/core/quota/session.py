@@ -10,9 +10,10 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
-from koord.core.framework.plugin import Admission, Reach, Session
-from koord.core.plan import Refusal, Unit, UnitKey
-from koord.core.pods import Allocation, Pod, PodShape
+from koord.core.engine.plugin import Admission, Reach, Session
+from koord.core.model.plan import Refusal, Unit, UnitKey
+from koord.core.model.pods import Allocation, Pod, PodShape
+from koord.core.model.reasons import InternalError, Reason
 from koord.core.quota.admission import find_refusal, has_more_room, try_charge
 from koord.core.quota.cache import QuotaCache, is_used
 from koord.core.quota.capacity import add_up
@@ -28,7 +29,6 @@ from koord.core.quota.reasons import (
     QuotasNotServed,
 )
 from koord.core.quota.usage import count_devices
-from koord.core.reasons import InternalError, Reason
 
 MOST_REMEMBERED: Final = 1024
 """Units that are remembered beyond twice those that wait."""

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up
 from koord.core.quota.fair_share import (
     MAX_WEIGHT,
@@ -31,7 +32,6 @@ from koord.core.quota.fair_share import (
 )
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
 from koord.core.quota.tree import QuotaTree, TreeDepth, make_ints, set_amount
-from koord.core.units import Amounts
 
 Pick: TypeAlias = Callable[[Usage], Amounts]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaName
-from koord.core.units import format_amount
 
 
 class QuotaFault(StrEnum):

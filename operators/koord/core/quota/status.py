@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from koord.core.model.units import Amounts, format_amount
 from koord.core.quota.fair_share import effective_min
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, NOTHING, QuotaName, TreeId
 from koord.core.quota.reclaim import Overuse, write_overuse
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.units import Amounts, format_amount
 
 
 @dataclass(frozen=True, slots=True)

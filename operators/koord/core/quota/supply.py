@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from koord.core.nodes import Node
+from koord.core.model.nodes import Node
+from koord.core.model.selectors import LabelSelector, is_selected
+from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up, is_apart, is_closed, subtract
 from koord.core.quota.model import DEFAULT_TREE, NOTHING, QuotaName, QuotaSpec, TreeId
 from koord.core.quota.usage import UsageTracker
-from koord.core.selectors import LabelSelector, is_selected
-from koord.core.units import Amounts
 
 
 class _Sum(StrEnum):

@@ -4,7 +4,7 @@ Source of the rules: Koordinator's gates ElasticQuotaIgnoreTerminatingPod and
 ElasticQuotaImmediateIgnoreTerminatingPod. What a pod uses is not known here.
 """
 
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
 from koord.core.quota.model import TerminatingUse
 
 

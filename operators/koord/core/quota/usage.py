@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from koord.caches import MIB, BoundedCache, size_of
-from koord.core.device_names import (
+from koord.core.model.device_names import (
     CARDS,
     CURRENT_NAME,
     GPU_CORE,
@@ -24,10 +24,10 @@ from koord.core.device_names import (
     PREFIX,
     WHOLE,
 )
-from koord.core.pods import PodShape
+from koord.core.model.pods import PodShape
+from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
-from koord.core.units import Amounts
 
 
 class PodUse(NamedTuple):

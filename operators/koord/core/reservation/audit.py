@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from koord.core.pod_charge import node_charged
-from koord.core.pods import Allocation, Handling, Pod
+from koord.core.model.pod_charge import node_charged
+from koord.core.model.pods import Allocation, Handling, Pod
+from koord.core.model.units import PODS, Amounts
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.plugin import Reservations, find_use
-from koord.core.units import PODS, Amounts
 
 if TYPE_CHECKING:
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
 
 EXACT: Final = "devices and CPUs"
 """Stands for the resource where a reservation holds others than it should."""

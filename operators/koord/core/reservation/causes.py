@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from koord.core.framework.cause import Cause
+from koord.core.engine.cause import Cause
 from koord.core.reservation.model import AllocatePolicy, Reservation
 
 NO_RESERVATION: Final = Cause(

@@ -6,9 +6,9 @@ The order is total, so equal inputs always give the same choice.
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
+from koord.core.model.units import Amounts
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.lifecycle import deadline_of
-from koord.core.units import Amounts
 
 K = TypeVar("K", str, int)
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from koord.core.framework.view import CycleView
-from koord.core.pods import Pod
-from koord.core.reasons import Reason
+from koord.core.engine.view import CycleView
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason
 from koord.core.reservation.closed import MOST_JUDGED, ClosedReservation, find_closed
 from koord.core.reservation.matching import Verdict, judge, problems_of
 from koord.core.reservation.model import NAME, NO_WISHES, AllocatePolicy, Wishes

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
 from koord.core.reservation.matching import Verdict, judge
 from koord.core.reservation.model import Phase, Reservation, Wishes
 

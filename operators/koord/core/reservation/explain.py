@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from koord.core.framework.labels import is_tolerated
-from koord.core.pods import Pod
+from koord.core.engine.labels import is_tolerated
+from koord.core.model.pods import Pod
+from koord.core.model.units import PODS, Amounts, format_amount
 from koord.core.reservation.closed import find_cause
 from koord.core.reservation.ledger import ReservationAccount, lacks_inside, lacks_on_node
 from koord.core.reservation.matching import (
@@ -18,10 +19,9 @@ from koord.core.reservation.matching import (
 from koord.core.reservation.model import NAME, NO_WISHES, Reservation, Wishes
 from koord.core.reservation.plugin import Reservations
 from koord.core.reservation.reasons import describe_lack
-from koord.core.units import PODS, Amounts, format_amount
 
 if TYPE_CHECKING:
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ What is found is a superset; ``matching`` decides.
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
+from koord.core.model.selectors import Operator
 from koord.core.reservation.model import Owner, Reservation
-from koord.core.selectors import Operator
 
 Key: TypeAlias = tuple[str, ...]
 _ANY: Key = ("any",)

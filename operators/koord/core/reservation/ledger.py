@@ -9,11 +9,11 @@ Outsiders find ``A - P - sum(max(C, U + I))``; a pod of reservation r finds
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from koord.core.device_names import TYPE_OF
-from koord.core.pods import HostPort
+from koord.core.model.device_names import TYPE_OF
+from koord.core.model.pods import HostPort
+from koord.core.model.units import PODS, Amounts
 from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
-from koord.core.units import PODS, Amounts
 
 
 @dataclass(frozen=True, slots=True)

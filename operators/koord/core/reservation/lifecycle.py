@@ -8,8 +8,8 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import Final
 
+from koord.core.model.units import Amounts
 from koord.core.reservation.model import Condition, Phase, Reservation, Status
-from koord.core.units import Amounts
 
 SCHEDULED: Final = "Scheduled"
 READY: Final = "Ready"

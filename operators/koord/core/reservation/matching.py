@@ -4,9 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
-from koord.core.framework.labels import is_tolerated
-from koord.core.nodes import Taint
-from koord.core.pods import OwnerReference, Pod
+from koord.core.engine.labels import is_tolerated
+from koord.core.model.nodes import Taint
+from koord.core.model.pods import OwnerReference, Pod
+from koord.core.model.selectors import SelectorTerm, is_selected
+from koord.core.model.units import Amounts
 from koord.core.reservation.model import (
     EXACT_MATCH,
     ControllerOwner,
@@ -15,8 +17,6 @@ from koord.core.reservation.model import (
     Reservation,
     Wishes,
 )
-from koord.core.selectors import SelectorTerm, is_selected
-from koord.core.units import Amounts
 
 NAME_FIELD: Final = "metadata.name"
 CORDONED: Final = Taint("node.kubernetes.io/unschedulable")

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from koord.core.model.units import CPU, Amounts, is_in_bytes
 from koord.core.reservation.model import Phase, Status
-from koord.core.units import CPU, Amounts, is_in_bytes
 
 PHASES: Final = (Phase.PENDING, Phase.AVAILABLE, Phase.SUCCEEDED, Phase.FAILED)
 _GIB: Final = 1 << 30

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from koord.core.nodes import Taint
-from koord.core.pods import AnnotationWrite, Pod, Toleration
-from koord.core.selectors import LabelSelector, SelectorTerm
-from koord.core.units import PODS, Amounts
+from koord.core.model.nodes import Taint
+from koord.core.model.pods import AnnotationWrite, Pod, Toleration
+from koord.core.model.selectors import LabelSelector, SelectorTerm
+from koord.core.model.units import PODS, Amounts
 
 NAME: Final = "reservation"
 POD_PREFIX: Final = "reservation:"

@@ -8,11 +8,11 @@ left to it instead. Which quotas these are is not known here: :meth:`Cycle.keep`
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from koord.core.framework.cycle import Cycle
-from koord.core.plan import Unit
-from koord.core.pods import Pod, PodShape
+from koord.core.engine.cycle import Cycle
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.units import Amounts
 from koord.core.reservation.ledger import ReservationAccount, takes
-from koord.core.units import Amounts
 
 
 class Payments:

@@ -10,14 +10,14 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from koord.core.model.units import PODS, Amounts
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import Placeholder, Protection
 from koord.core.reservation.plugin import Reservations
-from koord.core.units import PODS, Amounts
 
 if TYPE_CHECKING:
-    from koord.core.pod_charge import PodCharge
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.pod_charge import PodCharge
 
 
 class Held(Enum):

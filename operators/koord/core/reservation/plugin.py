@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from typing_extensions import override
 
-from koord.core.changes import ChangeLog, Changes
-from koord.core.constraints import PodLabels
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Plugin
-from koord.core.nodes import Node
-from koord.core.pod_charge import PodCharge
-from koord.core.pods import (
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin
+from koord.core.model.changes import ChangeLog, Changes
+from koord.core.model.constraints import PodLabels
+from koord.core.model.nodes import Node
+from koord.core.model.pod_charge import PodCharge
+from koord.core.model.pods import (
     NO_LABELS,
     Allocation,
     Handling,
@@ -28,6 +28,7 @@ from koord.core.pods import (
     PodShape,
     Shareable,
 )
+from koord.core.model.units import PODS
 from koord.core.reservation.claims import Claim, Reserving
 from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.index import OwnerIndex
@@ -42,11 +43,10 @@ from koord.core.reservation.model import (
 )
 from koord.core.reservation.priority import PriorityClass, rank_held, rank_waiting
 from koord.core.reservation.session import PayingSession, ReservationSession
-from koord.core.units import PODS
 from koord.isolation import Isolation
 
 if TYPE_CHECKING:
-    from koord.core.state import ClusterState
+    from koord.core.engine.state import ClusterState
 
 
 _MOST_CLAIMS: Final = 1 << 14

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from koord.core.model.units import Amounts
 from koord.core.reservation.choice import MAX_SCORE, score
 from koord.core.reservation.ledger import (
     Lack,
@@ -17,7 +18,6 @@ from koord.core.reservation.ledger import (
     lacks_on_node,
 )
 from koord.core.reservation.model import PreAllocation
-from koord.core.units import Amounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
 from koord.core.reservation.model import Reservation
 
 HIGHEST: Final = 2**31 - 1

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from koord.core.reasons import PodReason
+from koord.core.model.reasons import PodReason
+from koord.core.model.text import listed, named, plural
+from koord.core.model.units import PODS
 from koord.core.reservation.closed import ClosedReservation
 from koord.core.reservation.ledger import Lack
-from koord.core.text import listed, named, plural
-from koord.core.units import PODS
 
 _MOST_NAMED: Final = 3
 

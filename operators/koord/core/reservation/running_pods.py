@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from koord.core.framework.cycle import Cycle
-from koord.core.pods import Handling, Pod
+from koord.core.engine.cycle import Cycle
+from koord.core.model.pods import Handling, Pod
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.matching import judge
 from koord.core.reservation.model import (

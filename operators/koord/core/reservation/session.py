@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from typing_extensions import override
 
-from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
-from koord.core.framework.cause import Cause
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import (
+from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
+from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import (
     Admission,
     Draft,
     Holder,
@@ -24,9 +24,10 @@ from koord.core.framework.plugin import (
     Session,
     Short,
 )
-from koord.core.plan import Refusal, Unit
-from koord.core.pods import Allocation, Pod, PodShape
-from koord.core.reasons import Reason
+from koord.core.model.plan import Refusal, Unit
+from koord.core.model.pods import Allocation, Pod, PodShape
+from koord.core.model.reasons import Reason
+from koord.core.model.units import PODS, Amounts
 from koord.core.reservation.causes import (
     NO_CANDIDATE,
     NO_NODE_WITH_CANDIDATES,
@@ -48,7 +49,6 @@ from koord.core.reservation.model import (
 from koord.core.reservation.payments import Payments
 from koord.core.reservation.running_pods import RunningPods
 from koord.core.reservation.single_use import SingleUse
-from koord.core.units import PODS, Amounts
 
 if TYPE_CHECKING:
     from koord.core.reservation.plugin import Reservations

@@ -6,11 +6,11 @@ the others of the unit, on no other terms than free room. Each has it recorded, 
 and used is counted once from the plan to the end of the reservation, also after a crash.
 """
 
-from koord.core.framework.undo_log import UndoLog
-from koord.core.plan import Unit, UnitKey
-from koord.core.pods import Pod
+from koord.core.engine.undo_log import UndoLog
+from koord.core.model.plan import Unit, UnitKey
+from koord.core.model.pods import Pod
+from koord.core.model.units import Amounts
 from koord.core.reservation.ledger import ReservationAccount, takes
-from koord.core.units import Amounts
 
 
 class SingleUse:

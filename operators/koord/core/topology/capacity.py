@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.framework.arrays import Ints
+from koord.core.engine.arrays import Ints
+from koord.core.model.topology_constraint import GatherStrategy, TopologyConstraint
 from koord.core.topology.tree import TopologyTree
-from koord.core.topology_constraint import GatherStrategy, TopologyConstraint
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from koord.core.framework.arrays import Ints, Mask
+from koord.core.engine.arrays import Ints, Mask
 from koord.core.topology.capacity import Capacities
 from koord.core.topology.tree import TopologyTree
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from koord.core.text import listed
-from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
+from koord.core.model.text import listed
+from koord.core.model.topology_constraint import NODE_LAYER, ROOT_LAYER
 
 
 @dataclass(frozen=True, slots=True)

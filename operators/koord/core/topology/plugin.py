@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Keep, Plugin, Reach, Session, Strategy
-from koord.core.nodes import Node
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Keep, Plugin, Reach, Session, Strategy
+from koord.core.model.nodes import Node
 from koord.core.topology.cache import TopologyCache
 from koord.core.topology.strategy.gang_topology import TopologyStrategy
 from koord.core.topology.strategy.topology_view import PodAttraction, TopologyView
 
 if TYPE_CHECKING:
     from koord.core.gang.cache import GangCache
-    from koord.core.gang_model import GangKey
-    from koord.core.topology_constraint import PlacedMember
+    from koord.core.model.gangs import GangKey
+    from koord.core.model.topology_constraint import PlacedMember
 
 
 class Topologies(Plugin):

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.reasons import ASK, Reason, WakesOn
-from koord.core.text import cut, listed, named, plural
-from koord.core.topology_constraint import ROOT_LAYER
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.reasons import ASK, Reason, WakesOn
+from koord.core.model.text import cut, listed, named, plural
+from koord.core.model.topology_constraint import ROOT_LAYER
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koord.core.framework.arrays import Ints
+from koord.core.engine.arrays import Ints
 from koord.core.topology.capacity import (
     Capacities,
     Goal,

@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from koord.core.text import MAX_TEXT, cut, listed, plural
+from koord.core.model.text import MAX_TEXT, cut, listed, plural
 from koord.core.topology.cache import TopologyCache
 from koord.core.topology.layers import InvalidLayers, Layer
 from koord.core.topology.tree import Domain, TopologyTree, describe_domains

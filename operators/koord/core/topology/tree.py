@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from koord.core.framework.arrays import Ints
+from koord.core.engine.arrays import Ints
+from koord.core.model.topology_constraint import ROOT_LAYER
 from koord.core.topology.layers import Chain
-from koord.core.topology_constraint import ROOT_LAYER
 
 Path: TypeAlias = tuple[str, ...]
 """Names of a domain and all above it, top first; the root's is empty."""

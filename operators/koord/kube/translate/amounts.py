@@ -9,7 +9,7 @@ import msgspec
 
 from koord.api.quantity import parse_quantity
 from koord.caches import cached_by_text
-from koord.core.units import AMOUNT_LIMIT, CPU, Amounts, format_amount
+from koord.core.model.units import AMOUNT_LIMIT, CPU, Amounts, format_amount
 
 _NOTHING: Final[Amounts] = {}
 

@@ -7,11 +7,11 @@ import msgspec
 from koord.api.keys import operators
 from koord.api.preemption import PreemptionPolicy
 from koord.caches import cached_by_text
-from koord.core.nodes import Namespace, Node, Taint
+from koord.core.model.nodes import Namespace, Node, Taint
+from koord.core.model.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 from koord.core.plugins.late_volumes import FILESYSTEM, NOTHING_WANTED, Offer, StorageClass, Wanted
 from koord.core.plugins.volumes import ZONE_LABELS, Volume, VolumeClaim
 from koord.core.reservation.priority import PriorityClass
-from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 from koord.kube.translate.amounts import parse_amounts, parse_requests
 from koord.kube.translate.node_affinity import parse_node_selector
 from koord.kube.translate.numa import read_amplification, read_reserved

@@ -46,8 +46,8 @@ from koord.core.device.model import (
 )
 from koord.core.device.request import NO_WISHES, Wishes
 from koord.core.device.vendors import GPU_DRIVERS, ISOLATION_LABEL
-from koord.core.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceType, rename
-from koord.core.text import MAX_QUOTED, cut
+from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceType, rename
+from koord.core.model.text import MAX_QUOTED, cut
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount, parse_amounts
 from koord.kube.translate.node_affinity import parse_node_selector, pinned_to

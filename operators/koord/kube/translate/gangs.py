@@ -27,8 +27,8 @@ from koord.core.gang.done import MAX_RECORDED, MAX_SUB_GROUPS
 from koord.core.gang.group import MAX_GANGS, make_gang_key
 from koord.core.gang.phase import is_settled
 from koord.core.gang.status import ConditionType
-from koord.core.gang_history import Episode
-from koord.core.gang_model import (
+from koord.core.model.gang_history import Episode
+from koord.core.model.gangs import (
     ROOT,
     BadValue,
     Bond,
@@ -47,7 +47,7 @@ from koord.core.gang_model import (
     SubGroup,
     SubGroupTree,
 )
-from koord.core.topology_constraint import (
+from koord.core.model.topology_constraint import (
     DEFAULT_TOPOLOGY,
     GatherStrategy,
     LayerConstraint,

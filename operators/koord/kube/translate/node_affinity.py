@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from koord.caches import cached_by_text
-from koord.core.pods import Toleration
-from koord.core.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.pods import Toleration
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
 
 NODE_NAME_FIELD: Final = "metadata.name"
 

@@ -7,7 +7,7 @@ import msgspec
 
 from koord.api.quotaprofile import NodeSelector
 from koord.api.resource import LabelSelector
-from koord.core.selectors import Operator, Requirement
+from koord.core.model.selectors import Operator, Requirement
 
 
 def translate_selector(selector: NodeSelector | LabelSelector) -> tuple[Requirement, ...]:

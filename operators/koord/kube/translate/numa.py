@@ -21,6 +21,8 @@ from koord.api.keys.device import (
 from koord.api.keys.reservation import INNER_RESERVED
 from koord.api.parse import InvalidObject
 from koord.caches import cached_by_text
+from koord.core.model.units import CPU
+from koord.core.model.zone_hints import MAX_NUMBER
 from koord.core.numa.cpu_topology import (
     CpuExclusive,
     CpuPlace,
@@ -33,8 +35,6 @@ from koord.core.numa.cpus import MILLI, PINNED_QOS, CpuBind, wants_pinned
 from koord.core.numa.model import NO_WISHES, NumaAllocation, NumaReport, NumaWishes, Part
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.core.numa.zones import NumaShare
-from koord.core.units import CPU
-from koord.core.zone_hints import MAX_NUMBER
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.wire import WireNodeTopology, Zone, ZoneResource

@@ -7,9 +7,9 @@ from secrets import token_hex
 from typing import Any, Final
 
 from koord.api.keys.operators import RESERVATION_UID
-from koord.core.pods import Pod
+from koord.core.model.pods import Pod
+from koord.core.model.units import CPU, MEMORY, PODS, Amounts
 from koord.core.reservation.model import PLACEHOLDERS, Placeholder, Reservation
-from koord.core.units import CPU, MEMORY, PODS, Amounts
 from koord.kube.objects import ref_of_reservation
 from koord.kube.translate.amounts import write_amounts
 

@@ -11,14 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from koord.caches import cached_by_text
-from koord.core.constraints import (
+from koord.core.model.constraints import (
     AffinityTerm,
     PodConstraints,
     PodSelector,
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.selectors import LabelSelector, Operator, Requirement
+from koord.core.model.selectors import LabelSelector, Operator, Requirement
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

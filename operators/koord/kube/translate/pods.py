@@ -1,4 +1,4 @@
-"""Translates pods to ``koord.core.pods.Pod``, and keeps their form for the writers.
+"""Translates pods to ``koord.core.model.pods.Pod``, and keeps their form for the writers.
 
 The core's pod has what scheduling needs. The form of the manifest (annotations, affinity, our
 conditions) matters only for writing and is kept here by uid while the pod is pending.
@@ -20,16 +20,14 @@ from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.api.quantity import parse_duration_seconds
 from koord.caches import MIB, BoundedCache, size_of
-from koord.core.constraints import PodLabels
 from koord.core.device.allocation import ALLOCATED
 from koord.core.device.charge import count_given, count_possible
 from koord.core.device.request import NO_WISHES, Wishes
 from koord.core.device.session import NAME as DEVICES
-from koord.core.fast_init import fast_init
-from koord.core.numa.model import NAME as NUMA
-from koord.core.numa.model import NO_WISHES as NO_NUMA_WISHES
-from koord.core.numa.model import STATUS, NumaAllocation, NumaWishes
-from koord.core.pods import (
+from koord.core.eviction.protection import SYSTEM_CRITICAL
+from koord.core.model.constraints import PodLabels
+from koord.core.model.fast_init import fast_init
+from koord.core.model.pods import (
     Allocation,
     Excess,
     Handling,
@@ -41,12 +39,14 @@ from koord.core.pods import (
     PreemptedBy,
     RecordedPlan,
 )
-from koord.core.preemption.protection import SYSTEM_CRITICAL
+from koord.core.model.text import cut
+from koord.core.model.units import CPU
+from koord.core.numa.model import NAME as NUMA
+from koord.core.numa.model import NO_WISHES as NO_NUMA_WISHES
+from koord.core.numa.model import STATUS, NumaAllocation, NumaWishes
 from koord.core.reservation.model import ALLOCATED as RESERVED
 from koord.core.reservation.model import NAME as RESERVATION
 from koord.core.reservation.model import NO_WISHES as NO_RESERVATION_WISHES
-from koord.core.text import cut
-from koord.core.units import CPU
 from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
 from koord.kube.preemption_records import read_deadline, read_nomination, read_preempted_by

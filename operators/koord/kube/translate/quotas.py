@@ -29,10 +29,10 @@ from koord.api.keys import quota as keys
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.quantity import Quantity, parse_quantity
 from koord.caches import cached_by_text
+from koord.core.model.selectors import LabelSelector
+from koord.core.model.units import CPU, Amounts
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.status import RECORDED
-from koord.core.selectors import LabelSelector
-from koord.core.units import CPU, Amounts
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import encode_amounts, write_amounts
 from koord.kube.translate.last_valid import read_last_valid

@@ -14,9 +14,9 @@ from koord.api.annotations import (
 )
 from koord.api.keys.reservation import IGNORED, PRE_ALLOCATABLE_PRIORITY
 from koord.api.parse import InvalidObject
-from koord.core.pods import Toleration
+from koord.core.model.pods import Toleration
+from koord.core.model.selectors import Operator, Requirement, SelectorTerm
 from koord.core.reservation.model import NO_WISHES, ReservationUse, Wishes
-from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 MOST_DIGITS: Final = 12
 _WISHES: Final = frozenset({RESERVATION_AFFINITY.key, EXACT_MATCH.key})

@@ -26,8 +26,10 @@ from koord.api.quantity import parse_duration_seconds
 from koord.api.reservation import ControllerReference, ReservationOwner, ReservationSpec
 from koord.api.resource import ObjectReference
 from koord.caches import cached_by_text
-from koord.core.nodes import Taint
-from koord.core.pods import Handling, Pod
+from koord.core.model.nodes import Taint
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.text import listed
+from koord.core.model.units import Amounts
 from koord.core.reservation.model import (
     POD_PREFIX,
     AllocatePolicy,
@@ -40,8 +42,6 @@ from koord.core.reservation.model import (
     Reservation,
     Status,
 )
-from koord.core.text import listed
-from koord.core.units import Amounts
 from koord.kube.decode import MALFORMED
 from koord.kube.objects import ref_of_pod
 from koord.kube.translate.amounts import parse_amount, parse_amounts

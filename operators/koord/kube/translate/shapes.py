@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
-from koord.core.constraints import ClaimUse, PodConstraints
-from koord.core.device_names import TYPE_OF
-from koord.core.pod_requests import InitContainer, effective_requests, resized_requests
-from koord.core.pods import Excess, HostPort, PodShape
-from koord.core.selectors import SelectorTerm
-from koord.core.units import Amounts
+from koord.core.model.constraints import ClaimUse, PodConstraints
+from koord.core.model.device_names import TYPE_OF
+from koord.core.model.pod_requests import InitContainer, effective_requests, resized_requests
+from koord.core.model.pods import Excess, HostPort, PodShape
+from koord.core.model.selectors import SelectorTerm
+from koord.core.model.units import Amounts
 from koord.kube.translate.amounts import parse_amounts, parse_requests
 from koord.kube.translate.node_affinity import (
     AffinityForm,

@@ -15,13 +15,14 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.framework.allocator import Allocator
-from koord.core.framework.arrays import Ints, Mask
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.scoring import Scoring
-from koord.core.framework.tightest_domain import choose_tightest
-from koord.core.plan import Assignment, ObservedTopology
-from koord.core.pods import Pod, PodShape
+from koord.core.engine.allocator import Allocator
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.tightest_domain import choose_tightest
+from koord.core.model.plan import Assignment, ObservedTopology
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.topology_constraint import PlacedMember, rank_member
 from koord.core.topology.capacity import Goal, SplitRequest, sum_up
 from koord.core.topology.solve import (
     NoSplit,
@@ -34,7 +35,6 @@ from koord.core.topology.solve import (
 from koord.core.topology.strategy.observation import count_by_position, describe_rows
 from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import TopologyTree
-from koord.core.topology_constraint import PlacedMember, rank_member
 
 MAX_MATCHED: Final = 64
 """Up to this many joining members are matched with nodes one by one."""

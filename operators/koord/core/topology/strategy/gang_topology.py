@@ -12,14 +12,15 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Keep, StrategyResult
-from koord.core.framework.reasons import InsufficientNodes
-from koord.core.framework.shortage import explain_shortage
-from koord.core.gang_model import GangKey
-from koord.core.plan import Assignment, Demand, ObservedTopology, Unit
-from koord.core.pods import Pod, PodShape
-from koord.core.reasons import Reason
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Keep, StrategyResult
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.shortage import explain_shortage
+from koord.core.model.gangs import GangKey
+from koord.core.model.plan import Assignment, Demand, ObservedTopology, Unit
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.reasons import Reason
+from koord.core.model.topology_constraint import GatherStrategy, PlacedMember, TopologyConstraint
 from koord.core.topology.capacity import Goal, make_goal
 from koord.core.topology.reasons import (
     DomainOffer,
@@ -40,7 +41,6 @@ from koord.core.topology.strategy.heterogeneous import (
 from koord.core.topology.strategy.sub_groups import SubGroupPlacer, SubGroupRequest
 from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import TopologyTree
-from koord.core.topology_constraint import GatherStrategy, PlacedMember, TopologyConstraint
 
 MAX_OFFERS: Final = 5
 """Domains that a refusal names."""

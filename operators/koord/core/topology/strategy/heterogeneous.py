@@ -14,10 +14,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from koord.core.framework.arrays import Ints, Mask
-from koord.core.framework.tightest_domain import choose_tightest
-from koord.core.plan import Assignment
-from koord.core.pods import Pod
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.tightest_domain import choose_tightest
+from koord.core.model.plan import Assignment
+from koord.core.model.pods import Pod
 from koord.core.topology.capacity import Goal, sum_up
 from koord.core.topology.solve import NoSplit, split
 from koord.core.topology.strategy.domain_placer import DomainPlacer

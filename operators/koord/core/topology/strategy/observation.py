@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from koord.core.framework.arrays import Ints, Mask
-from koord.core.framework.cycle import Cycle
-from koord.core.gang_model import ROOT, GangKey, SubGroupTree
-from koord.core.plan import ObservedTopology
-from koord.core.pods import PodShape
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.cycle import Cycle
+from koord.core.model.gangs import ROOT, GangKey, SubGroupTree
+from koord.core.model.plan import ObservedTopology
+from koord.core.model.pods import PodShape
+from koord.core.model.topology_constraint import GatherStrategy, PlacedMember
 from koord.core.topology.cache import TopologyCache
 from koord.core.topology.capacity import sum_up
 from koord.core.topology.solve import count_used
 from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import TopologyTree, describe_domains
-from koord.core.topology_constraint import GatherStrategy, PlacedMember
 
 if TYPE_CHECKING:
     from koord.core.gang.cache import GangCache

@@ -13,24 +13,24 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.framework.arrays import Ints, Mask
-from koord.core.framework.cycle import Cycle
-from koord.core.framework.tightest_domain import MAX_DOMAINS, choose_tightest
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.tightest_domain import MAX_DOMAINS, choose_tightest
 from koord.core.gang.reasons import GangCount, MissingMembers
-from koord.core.gang_model import ROOT, SubGroupTree
-from koord.core.plan import Assignment, Demand
-from koord.core.pods import PodShape
-from koord.core.reasons import Reason
-from koord.core.topology.capacity import sum_up
-from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
-from koord.core.topology.strategy.domain_placer import as_member
-from koord.core.topology.tree import TopologyTree
-from koord.core.topology_constraint import (
+from koord.core.model.gangs import ROOT, SubGroupTree
+from koord.core.model.plan import Assignment, Demand
+from koord.core.model.pods import PodShape
+from koord.core.model.reasons import Reason
+from koord.core.model.topology_constraint import (
     GatherStrategy,
     LayerConstraint,
     PlacedMember,
     TopologyConstraint,
 )
+from koord.core.topology.capacity import sum_up
+from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
+from koord.core.topology.strategy.domain_placer import as_member
+from koord.core.topology.tree import TopologyTree
 
 MAX_FAILED: Final = 10 * MAX_DOMAINS
 """After this many failed domains, only the one with the most room is tried of each sub-group."""

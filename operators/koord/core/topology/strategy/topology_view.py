@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from koord.core.gang_model import GangKey, SubGroupTree
+from koord.core.model.gangs import GangKey, SubGroupTree
+from koord.core.model.topology_constraint import PlacedMember, TopologyConstraint
 from koord.core.topology.cache import TopologyCache
-from koord.core.topology_constraint import PlacedMember, TopologyConstraint
 
 if TYPE_CHECKING:
     from koord.core.gang.cache import GangCache

@@ -1,0 +1,1 @@
+"""Answers for people and programs: why something waits, who uses what. Decides nothing."""

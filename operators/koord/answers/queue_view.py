@@ -1,0 +1,167 @@
+"""The queue for people: everything that waits, in the order in which it is planned.
+
+Nothing is decided here: units and their order are those of the queue, and reasons come from one
+plan of all of them, on the state as it is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from koord.answers.quota_claims import QuotaClaims
+from koord.core.engine.planner import plan
+from koord.core.engine.queue import Queue
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.progress import find_preempting
+from koord.core.gang.done import count_needed
+from koord.core.model.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Planned, Reason
+from koord.core.model.units import Amounts
+from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """The place of a unit in the order of planning, from 1, and what those before it ask for."""
+
+    position: int
+    gpus_ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One unit that waits, or a gang or pod of which no unit can be made yet.
+
+    ``position`` counts from 1 in the order of planning; 0: it is not planned yet. ``names`` are the
+    PodGroups or the one pod (``namespace/name``) of it. ``since`` is in seconds since the epoch.
+    ``gpus_ahead`` is what all units before it ask for together.
+    """
+
+    position: int
+    kind: str
+    names: tuple[str, ...]
+    pods: int
+    required: int
+    reason: Reason
+    since: float
+    quotas: tuple[str, ...] = ()
+    gpus: int = 0
+    gpus_ahead: int = 0
+    priority: int = 0
+    is_repair: bool = False
+
+    @property
+    def namespaces(self) -> set[str]:
+        return {name.partition("/")[0] for name in self.names}
+
+
+def view_queue(
+    state: ClusterState, scoring: Scoring, reclaim: ReclaimSetting = UNKNOWN
+) -> tuple[Waiting, ...]:
+    """Return what waits: units in order, then what is not complete, by name."""
+    queue = Queue()
+    queue.absorb(state.everything(), state)
+    units = queue.pending()
+    outcome = plan(state.open_cycle(lambda: units), units, scoring)
+    claims, by_key = QuotaClaims(state, reclaim), {unit.key: unit for unit in units}
+    reasons: dict[str, Reason] = {
+        refusal.unit: find_preempting(state, refusal.unit)
+        or claims.add(by_key[refusal.unit], refusal.reason)
+        for refusal in outcome.refusals
+    }
+    for placement in outcome.placements:
+        nodes = {assignment.node for assignment in placement.assignments}
+        reasons.setdefault(placement.unit, Planned(len(placement.assignments), len(nodes)))
+    return (*_view_units(state, units, reasons), *_view_incomplete(state, queue))
+
+
+def rank_units(units: Iterable[Unit]) -> Iterator[tuple[QueuePlace, Unit]]:
+    """Yield units, which are in order, with their places."""
+    ahead = 0
+    for position, unit in enumerate(units, start=1):
+        yield QueuePlace(position, ahead), unit
+        ahead += _gpus_of(unit)
+
+
+def _gpus_of(unit: Unit) -> int:
+    shapes = Counter(pod.shape.requests for pod in unit.pods)
+    return sum(count_gpus(dict(requests)) * pods for requests, pods in shapes.items())
+
+
+def count_gpus(requests: Amounts) -> int:
+    """Return how many GPUs a request takes, in whole ones: a share counts as one."""
+    cards = sum(requests.get(name, 0) for name in CARDS)
+    shares = max(requests.get(KOORD_GPU, 0), requests.get(GPU_CORE, 0))
+    return cards or -(-shares // WHOLE)
+
+
+def _view_units(
+    state: ClusterState, units: list[Unit], reasons: dict[str, Reason]
+) -> Iterator[Waiting]:
+    for place, unit in rank_units(units):
+        gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
+        reason = reasons.get(unit.key)
+        if reason is not None:
+            yield Waiting(
+                position=place.position,
+                kind="podgroup" if gangs else "pod",
+                names=gangs or (unit.pods[0].key,),
+                pods=len(unit.pods),
+                required=unit.required,
+                reason=reason,
+                since=unit.since,
+                quotas=_quotas_of(state, unit.pods),
+                gpus=_gpus_of(unit),
+                gpus_ahead=place.gpus_ahead,
+                priority=unit.priority,
+                is_repair=unit.is_repair,
+            )
+
+
+def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[Waiting]:
+    for source, reason in sorted(queue.waiting.items()):
+        single = state.pods.get(source)
+        if single is not None:
+            yield from _view_source(state, ("pod", single.key), (single,), 1, reason)
+            continue
+        members = state.gangs.members(source).values()
+        needs = 1 if state.gangs.spec(source) is None else count_needed(state.gangs, source)
+        yield from _view_source(state, ("podgroup", source), members, needs, reason)
+    for gang in sorted(queue.left_out):
+        for left_out_unit in queue.left_out[gang]:
+            yield from _view_source(
+                state,
+                ("podgroup", gang),
+                left_out_unit.pods,
+                len(left_out_unit.pods),
+                left_out_unit.reason,
+            )
+
+
+def _view_source(
+    state: ClusterState, source: tuple[str, str], pods: Iterable[Pod], required: int, reason: Reason
+) -> Iterator[Waiting]:
+    """Show pods of which no unit can be made, if any of them waits."""
+    waiting = tuple(pod for pod in pods if pod.is_waiting)
+    if waiting:
+        yield Waiting(
+            position=0,
+            kind=source[0],
+            names=source[1:],
+            pods=len(waiting),
+            required=required,
+            reason=reason,
+            since=min(pod.created for pod in waiting),
+            quotas=_quotas_of(state, waiting),
+            gpus=sum(count_gpus(dict(pod.shape.requests)) for pod in waiting),
+            priority=max(pod.priority for pod in waiting),
+        )
+
+
+def _quotas_of(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    if not state.quotas.is_in_use:
+        return ()
+    return tuple(sorted({name for pod in pods if (name := state.quotas.quota_of(pod))}))

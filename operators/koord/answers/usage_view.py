@@ -1,0 +1,51 @@
+"""What each node has, what of it is used, and by whom: for people. Decides nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from koord.core.engine.state import ClusterState
+from koord.core.model.nodes import Node
+from koord.core.model.pods import Pod
+from koord.core.model.units import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """One node; ``pods`` are those that are charged to it, by key."""
+
+    node: Node
+    used: Amounts
+    pods: tuple[Pod, ...] = field(repr=False)
+
+    @property
+    def state(self) -> str:
+        """Return ``Ready``, ``NotReady``, ``Cordoned`` or ``Leaving``."""
+        if self.node.has_failed:
+            return "NotReady"
+        if self.node.is_terminating:
+            return "Leaving"
+        return "Cordoned" if self.node.is_unschedulable else "Ready"
+
+    @property
+    def free(self) -> Mapping[str, int]:
+        return {key: most - self.used.get(key, 0) for key, most in self.node.allocatable.items()}
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """The namespaces of its pods."""
+        return tuple(sorted({pod.namespace for pod in self.pods}))
+
+
+def view_nodes(state: ClusterState) -> tuple[NodeUsage, ...]:
+    on: dict[str, list[Pod]] = {}
+    for pod in state.pods.values():
+        if pod.planned_node and not pod.phase.is_terminal:
+            on.setdefault(pod.planned_node, []).append(pod)
+    return tuple(
+        NodeUsage(
+            state.table.node_at(row),
+            state.used_on(name),
+            tuple(sorted(on.get(name, ()), key=lambda pod: pod.key)),
+        )
+        for name, row in state.table.live_rows()
+    )

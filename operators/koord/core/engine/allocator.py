@@ -1,0 +1,355 @@
+"""Greedy allocation: how many pods of one shape go to each node.
+
+kube-scheduler places each pod on the node with the best score at that moment. For independent equal
+pods a heap gives the same result, and it only needs the ``count`` nodes that score best for a first
+pod: no other node can be chosen. Pods that affect each other are placed one by one.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from koord.core.engine.arrays import Ints
+from koord.core.engine.cycle import Cycle, Place
+from koord.core.engine.plugin import Scale
+from koord.core.engine.scoring import (
+    MAX_SCORE,
+    Scoring,
+    Term,
+    Terms,
+    Weighed,
+    score_of,
+    score_rows,
+)
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.units import CPU, MEMORY, PODS
+
+_BITS: Final = 21
+"""Enough for the rank of a node name and for the number of pods on a node."""
+_Scores: TypeAlias = tuple[Terms, ...]
+_Number = TypeVar("_Number", int, Ints)
+_FULL: Final = int(np.iinfo(np.int64).max)
+"""The key of a row without room."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowShare:
+    """``count`` pods on one row."""
+
+    row: int
+    count: int
+
+
+@dataclass(slots=True)
+class _Ranking:
+    """The order of rows for one more pod of a shape: the lowest of ``keys`` is the best row.
+
+    ``bonus`` is added to the score of resources. Valid for one ``version`` of the cycle.
+    """
+
+    shape: PodShape
+    terms: _Scores
+    room: Ints
+    keys: Ints
+    bonus: Ints | None
+    version: int
+
+    def choose(self, count: int) -> Ints:
+        """Return the rows that ``count`` pods may go to, in any order."""
+        if count >= self.keys.size:
+            return np.flatnonzero(self.room)
+        best = np.argpartition(self.keys, count - 1)[:count]
+        chosen: Ints = best[self.room[best] > 0]
+        return chosen
+
+
+class Allocator:
+    """Places pods of one shape at a time on a cycle.
+
+    Ties go to the node with fewer pods, then to the smaller name. Consecutive requests for one
+    shape are frequent, so its ranking is cached until something else is placed.
+    """
+
+    def __init__(self, cycle: Cycle, scoring: Scoring) -> None:
+        self._cycle = cycle
+        self._scoring = scoring
+        self._cached: _Ranking | None = None
+        self._reserved: tuple[PodShape, int, Ints] | None = None
+        """The shape last placed one by one, the version afterwards, and the keys of all rows."""
+
+    def fill(self, shape: PodShape, count: int) -> list[RowShare]:
+        """Place up to ``count`` pods of a shape and return where; fewer when there is no room."""
+        cycle = self._cycle
+        ranking = self._cached_ranking(shape)
+        if ranking is None and cycle.is_reactive(shape):
+            return _fill_one_by_one(cycle, shape, count, self._terms_of(shape))
+        if count <= 0:
+            return []
+        ranking = ranking or self._rank(shape)
+        if count == 1:
+            return self._fill_one(ranking)
+        chosen = ranking.choose(count)
+        if chosen.size == 0:
+            return []
+        given, keys = _hand_out(cycle, ranking, chosen, count)
+        shares = [RowShare(row, n) for row, n in zip(chosen.tolist(), given, strict=True) if n]
+        cycle.place_each(shape, {share.row: share.count for share in shares})
+        ranking.room[chosen] -= given
+        ranking.keys[chosen] = keys
+        ranking.version = cycle.version
+        self._cached = ranking if _is_plain(cycle, ranking) else None
+        return shares
+
+    def _fill_one(self, ranking: _Ranking) -> list[RowShare]:
+        """Place one pod, with the numbers of its row alone: most units are single pods."""
+        cycle, row = self._cycle, int(ranking.keys.argmin())
+        if ranking.keys[row] == _FULL:
+            return []
+        cycle.place(ranking.shape, row)
+        if _is_plain(cycle, ranking):
+            ranking.room[row] -= 1
+            ranking.keys[row] = _key_on(cycle, ranking.terms, row) if ranking.room[row] else _FULL
+            ranking.version = cycle.version
+            self._cached = ranking
+        else:
+            self._cached = None
+        return [RowShare(row, 1)]
+
+    def reserve(self, shape: PodShape, pods: Sequence[Pod]) -> list[tuple[Pod, Place]]:
+        """Place pods of a shape one by one, each reserved exactly on the best row.
+
+        A row where reserving failed is skipped for the other pods. After each pod only the changed
+        rows are evaluated again, unless the scores of the others depend on them.
+        """
+        cycle, placed = self._cycle, list[tuple[Pod, Place]]()
+        keys, is_local = self._keys_for(shape)
+        for pod in pods:
+            found = self._reserve_one(shape, pod, keys)
+            if found is None:
+                break
+            place, since = found
+            placed.append((pod, place))
+            changed = cycle.touched(since) if is_local else np.arange(keys.size)
+            self._rank_rows(shape, changed, keys)
+        is_valid = is_local and not cycle.is_restricted and len(placed) == len(pods)
+        self._reserved = (shape, cycle.version, keys) if is_valid else None
+        return placed
+
+    def _keys_for(self, shape: PodShape) -> tuple[Ints, bool]:
+        """Return the keys of all rows, and whether no key depends on other rows."""
+        cycle = self._cycle
+        if self._reserved is not None and not cycle.is_restricted:
+            pod_shape, version, keys = self._reserved
+            if pod_shape is shape and version == cycle.version:
+                return keys, True
+        every = np.arange(len(cycle.table.nodes))
+        keys = np.full(every.size, _FULL)
+        self._rank_rows(shape, every, keys)
+        return keys, not cycle.is_reactive(shape) and _is_local(cycle, shape, every)
+
+    def _rank_rows(self, shape: PodShape, rows: Ints, keys: Ints) -> None:
+        """Write the keys of rows; those without room get the last one."""
+        cycle = self._cycle
+        keys[rows] = _FULL
+        rows = rows[cycle.bounds(shape, rows) > 0]
+        if rows.size:
+            preferred = _preferences(cycle, shape, rows)
+            scores = _first_scores(cycle, rows, self._terms_of(shape), preferred)
+            keys[rows] = _keys_of(cycle, rows, scores)
+
+    def _reserve_one(self, shape: PodShape, pod: Pod, keys: Ints) -> tuple[Place, int] | None:
+        """Reserve a pod on the best row; return its place and the version of the cycle before it.
+
+        Rows where reserving fails get the last key.
+        """
+        while keys.size and keys[row := int(keys.argmin())] != _FULL:
+            since = self._cycle.version
+            place = self._cycle.reserve(pod, shape, row)
+            if isinstance(place, Place):
+                return place, since
+            if place.ends_unit:
+                return None
+            keys[row] = _FULL
+        return None
+
+    def _cached_ranking(self, shape: PodShape) -> _Ranking | None:
+        """Return the cached ranking if it is valid; a restriction does not change the version."""
+        cached, cycle = self._cached, self._cycle
+        if cached is None or cached.shape is not shape or cycle.is_restricted:
+            return None
+        return cached if cached.version == cycle.version else None
+
+    def _rank(self, shape: PodShape) -> _Ranking:
+        cycle, terms = self._cycle, self._terms_of(shape)
+        room = cycle.room(shape)
+        rows = np.flatnonzero(room)
+        keys = np.full(room.size, _FULL)
+        bonus = None
+        if rows.size:
+            preferred = _preferences(cycle, shape, rows)
+            keys[rows] = _keys_of(cycle, rows, _first_scores(cycle, rows, terms, preferred))
+            if preferred is not None:
+                bonus = np.zeros_like(room)
+                bonus[rows] = preferred
+        return _Ranking(shape, terms, room, keys, bonus, cycle.version)
+
+    def _terms_of(self, shape: PodShape) -> _Scores:
+        return score_terms(self._cycle, shape, self._scoring)
+
+
+def _is_plain(cycle: Cycle, ranking: _Ranking) -> bool:
+    """Whether placing a pod changes the ranking of its own row only.
+
+    Scores of plugins are normalised over all nodes, ports and inter-pod rules are more than
+    amounts, and a restriction hides some of the nodes.
+    """
+    shape = ranking.shape
+    return ranking.bonus is None and cycle.is_plain(shape) and not cycle.is_restricted
+
+
+def _is_local(cycle: Cycle, shape: PodShape, rows: Ints) -> bool:
+    """Whether no score of a row depends on other rows."""
+    return all(score.scale is Scale.ABSOLUTE for score in cycle.scores(shape, rows))
+
+
+def _preferences(cycle: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
+    """Sum the normalised scores of all sessions; None if the rows do not differ."""
+    total: Ints | None = None
+    for score in cycle.scores(shape, rows):
+        points = score.values
+        if score.scale is not Scale.ABSOLUTE:
+            most = int(points.max(initial=0))
+            points = points * MAX_SCORE // most if most else points
+        if score.scale is Scale.BY_MAX_REVERSED:
+            points = MAX_SCORE - points
+        total = score.weight * points if total is None else total + score.weight * points
+    return total
+
+
+def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> _Scores:
+    """Return terms for CPU, memory, and configured resources that the shape requests."""
+    requests = dict(shape.requests)
+
+    def make_terms(weights: Mapping[str, Weighed], always: Collection[str]) -> tuple[Term, ...]:
+        return tuple(
+            Term(cycle.table.column(name), requests.get(name, 0), weighed.strategy, weighed.weight)
+            for name, weighed in weights.items()
+            if requests.get(name, 0) > 0 or name in always
+        )
+
+    first = Terms(make_terms(scoring.weights, (CPU, MEMORY)))
+    if not scoring.plus:
+        return (first,)
+    return first, Terms(make_terms(scoring.plus, ()), scoring.plus_weight)
+
+
+def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, terms: _Scores) -> list[RowShare]:
+    """Place one pod after another, each on the row that is best then.
+
+    Resources change on the row of the placed pod only; inter-pod limits are evaluated again for
+    all rows.
+    """
+    capacity = cycle.capacity(shape)
+    scores = np.zeros_like(capacity)
+    rows = np.flatnonzero(capacity)
+    scores[rows] = _first_scores(cycle, rows, terms, None)
+    given: Counter[int] = Counter()
+    for _ in range(count):
+        room = capacity
+        for _, limits in cycle.limits(shape):
+            room = np.minimum(room, limits)
+        rows = np.flatnonzero(room)
+        if rows.size == 0:
+            break
+        preferred = _preferences(cycle, shape, rows)
+        total = scores[rows] if preferred is None else scores[rows] + preferred
+        row = int(rows[_keys_of(cycle, rows, total).argmin()])
+        cycle.place(shape, row)
+        given[row] += 1
+        capacity[row] -= 1
+        scores[row] = _first_scores(cycle, np.array([row]), terms, None)[0]
+    return [RowShare(row, pods) for row, pods in given.items()]
+
+
+def _keys_of(cycle: Cycle, rows: Ints, scores: Ints) -> Ints:
+    """Return :func:`_key_of` for many rows."""
+    pods = cycle.used[cycle.table.column(PODS), rows]
+    return _key_of(scores, pods, cycle.table.name_rank[rows])
+
+
+def _key_of(score: _Number, pods: _Number, name_rank: _Number) -> _Number:
+    """Return the sort key of one row or many: best score first, then fewest pods, then name."""
+    return ((-score << _BITS) + pods << _BITS) + name_rank
+
+
+def _key_on(cycle: Cycle, terms: _Scores, row: int) -> int:
+    """Return the key of one row for one more pod, without preferences."""
+    used: list[int] = cycle.used[:, row].tolist()
+    sizes: list[int] = cycle.table.allocatable[:, row].tolist()
+    score = 0
+    for term in terms:
+        taken = [used[column] for column in term.columns]
+        score += term.weight * score_of(term.terms, taken, [sizes[at] for at in term.columns], 1)
+    table = cycle.table
+    return _key_of(score, used[table.column(PODS)], int(table.name_rank[row]))
+
+
+def _first_scores(cycle: Cycle, rows: Ints, terms: _Scores, preferred: Ints | None) -> Ints:
+    """Return the scores of many rows with one more pod, plus their preference scores."""
+    scores = np.zeros(rows.size, dtype=np.int64) if preferred is None else preferred.copy()
+    for term in terms:
+        used = [cycle.used[column, rows] for column in term.columns]
+        sizes = [cycle.table.allocatable[column, rows] for column in term.columns]
+        scores += term.weight * score_rows(term.terms, used, sizes)
+    return scores
+
+
+def _hand_out(
+    cycle: Cycle, ranking: _Ranking, chosen: Ints, count: int
+) -> tuple[list[int], list[int]]:
+    """Assign pods one at a time to the row that is best then.
+
+    Returns, per chosen row, the number of its pods and its key afterwards.
+    """
+    table, (first, *others) = cycle.table, ranking.terms
+    used, sizes = _amounts_of(cycle, first, chosen)
+    more = [(other, *_amounts_of(cycle, other, chosen)) for other in others]
+    pods = cycle.used[table.column(PODS), chosen].tolist()
+    names = table.name_rank[chosen].tolist()
+    limits = ranking.room[chosen].tolist()
+    bonus = [0] * len(limits) if ranking.bonus is None else ranking.bonus[chosen].tolist()
+    keys = ranking.keys[chosen].tolist()
+    given = [0] * len(limits)
+    heap = [(key, at) for at, key in enumerate(keys)]
+    heapq.heapify(heap)
+    for _ in range(min(count, sum(limits))):
+        _, at = heap[0]
+        given[at] += 1
+        if given[at] == limits[at]:
+            keys[at] = _FULL
+            heapq.heappop(heap)
+            continue
+        score = score_of(first.terms, used[at], sizes[at], given[at] + 1) + bonus[at]
+        for one, taken, there in more:
+            score += one.weight * score_of(one.terms, taken[at], there[at], given[at] + 1)
+        keys[at] = _key_of(score, pods[at] + given[at], names[at])
+        heapq.heapreplace(heap, (keys[at], at))
+    return given, keys
+
+
+def _amounts_of(cycle: Cycle, terms: Terms, rows: Ints) -> tuple[list[list[int]], list[list[int]]]:
+    """Return used and allocatable amounts of terms, per row."""
+    return (
+        _look_up(cycle.used, terms.columns, rows),
+        _look_up(cycle.table.allocatable, terms.columns, rows),
+    )
+
+
+def _look_up(amounts: Ints, columns: list[int], rows: Ints) -> list[list[int]]:
+    """Return, per row, the amounts in these columns as Python integers, which are faster here."""
+    per_column = [amounts[column, rows].tolist() for column in columns]
+    return [list(row) for row in zip(*per_column, strict=True)] or [[] for _ in rows]

@@ -1,0 +1,499 @@
+"""Holds: room on nodes reserved for replacements of lost members, and for NonStrict gangs.
+
+Both kinds of holds live in memory only. They are charged to the quotas of their pods, as far as
+these allow it. They last for the wait time of the gang, but for a configured time at most, and the
+time that a gang has used up is earned back second for second while it holds nothing. So nobody
+keeps room from others for ever by losing members again and again.
+
+* *Replacements*. A started gang that lost members holds their room, on the same node if it still
+  exists, until they are replaced: a gang below its minimum does no work, and it had this room
+  before. It holds it with its own priority. A unit of higher priority that fits in no other way
+  takes the room, before anybody is preempted for it: it could evict the gang itself. Gangs that
+  must not be evicted keep their room from everybody.
+* *NonStrict gangs*. The room of those members that fit is held while the gang waits for room for
+  the others. A unit that fits as a whole when it uses this room takes it, so two gangs cannot block
+  each other. Surplus pods and holds of other NonStrict gangs may not use it.
+
+After a restart there are no holds for NonStrict gangs, and holds for replacements start again with
+the shape of a running member. Nothing here writes or reads a clock.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from koord.core.engine.allocator import Allocator
+from koord.core.engine.arrays import Mask
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.hold_slots import Slot, count_slots, describe, make_slots, priority_of
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.gang.lost_members import serves
+from koord.core.gang.quorum import find_to_replace
+from koord.core.gang.reasons import KeptForReplacements
+from koord.core.model.gang_history import Happened
+from koord.core.model.gangs import DEFAULT_KEEP_SECONDS, GangKey
+from koord.core.model.plan import Demand, Placement, Plan, Refusal, Unit, UnitKey
+from koord.core.model.pods import Pod
+from koord.core.plugins.rejections import RejectionsSession
+from koord.core.topology.plugin import TopologySession
+from koord.core.topology.strategy.observation import find_replacement_domain
+from koord.isolation import Isolation
+
+PlanUnits: TypeAlias = Callable[[Cycle, Sequence[Unit]], Plan]
+
+MAX_DEPARTED = 1024
+"""Lost members that are recorded per gang."""
+
+
+@dataclass(slots=True)
+class _Hold:
+    """Slots that are reserved until a time. An expired hold stays, so that it is not renewed."""
+
+    slots: list[Slot]
+    until: float
+    began: float
+    """When it began, less the time that is not earned back yet."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sub-group that has lost members -> number of slots requested for it, expired or not."""
+    gang: GangKey = ""
+    """The gang to be repaired; empty for the hold of a NonStrict unit."""
+    priority: float = 0.0
+    """The highest of the gang to be repaired; infinite if it must not be evicted."""
+
+    def nodes(self) -> set[str]:
+        return {slot.node for slot in self.slots if slot.node}
+
+    def serves(self, demand: Demand) -> bool:
+        """Whether members of a demand may use the room."""
+        return any(serves(demand.sub_groups, demand.sub_group, size) for size in self.sizes)
+
+    def yields_to(self, unit: Unit) -> bool:
+        """Whether a unit may take the room if it fits in no other way."""
+        lowest = min((pod.priority for pod in unit.pods), default=0)
+        return not self.gang or lowest > self.priority
+
+    def use(self, demand: Demand, node: str) -> None:
+        """Drop the slot of a member that was placed on a node."""
+        fitting = [
+            slot for slot in self.slots if serves(demand.sub_groups, demand.sub_group, slot.lost_by)
+        ]
+        used = next(
+            (slot for slot in fitting if slot.node == node), fitting[-1] if fitting else None
+        )
+        self.slots = [slot for slot in self.slots if slot is not used]
+
+
+@dataclass(slots=True)
+class Holds:
+    """All holds. Only the planning loop changes them; none lasts longer than ``most_seconds``."""
+
+    most_seconds: float = DEFAULT_KEEP_SECONDS
+    _isolated: Isolation = field(default_factory=lambda: Isolation("holds"))
+    _replacements: dict[GangKey, _Hold] = field(default_factory=dict)
+    _departed: dict[GangKey, list[Pod]] = field(default_factory=dict)
+    """Gang -> deleted members that were on a node and are not replaced yet."""
+    _partial: dict[UnitKey, _Hold] = field(default_factory=dict)
+    _earned_at: dict[str, float] = field(default_factory=dict)
+    """Gang or unit without a hold -> when all the time that its holds have used is earned back."""
+    _freed: set[str] = field(default_factory=set)
+    """Nodes on which planning has released room; see :meth:`take_freed`."""
+
+    def __len__(self) -> int:
+        return sum(len(hold.slots) for hold in self._holds())
+
+    def absorb(self, gangs: Iterable[GangKey], state: ClusterState, now: float) -> set[str]:
+        """Update the holds of changed gangs; return the nodes on which room was released."""
+        for pod in state.gangs.take_departed():
+            if pod.gang is not None:
+                departed = self._departed.setdefault(pod.gang.key, [])
+                departed.append(pod)
+                del departed[:-MAX_DEPARTED]
+        freed: set[str] = set()
+        for gang in sorted(gangs):
+            freed |= self._isolated.call(gang, self._update, gang, state, now) or set()
+        return freed
+
+    def expire(self, now: float) -> set[str]:
+        """Release expired holds; return their nodes."""
+        freed: set[str] = set()
+        for hold in self._holds():
+            if hold.slots and hold.until <= now:
+                freed |= hold.nodes()
+                hold.slots.clear()
+        return freed
+
+    def drop(self, is_gone: Callable[[UnitKey], bool], now: float) -> set[str]:
+        """Remove holds of NonStrict units that no longer exist; return their nodes."""
+        gone = [key for key in self._partial if is_gone(key)]
+        return set().union(*(self._close(self._partial, key, now) for key in gone))
+
+    def take_freed(self) -> set[str]:
+        """Return the nodes on which plans since the last call have released room."""
+        freed, self._freed = self._freed, set()
+        return freed
+
+    def next_due(self) -> float | None:
+        """Return when the next hold expires; a past time if planning has released room."""
+        if self._freed:
+            return float("-inf")
+        return min((hold.until for hold in self._holds() if hold.slots), default=None)
+
+    def reserved_pods(self) -> dict[str, int]:
+        """Return gang or unit -> number of reserved slots."""
+        partial = {key: len(hold.slots) for key, hold in self._partial.items() if hold.slots}
+        return self.reserved_for_replacements() | partial
+
+    def nodes_for_replacements(self) -> dict[GangKey, tuple[str, ...]]:
+        """Return gang -> nodes of the slots reserved for replacements; empty: none yet."""
+        return {
+            key: tuple(slot.node for slot in hold.slots)
+            for key, hold in self._replacements.items()
+            if hold.slots
+        }
+
+    def reserved_for_replacements(self) -> dict[GangKey, int]:
+        """Return gang -> number of slots reserved for replacements of lost members."""
+        return {key: len(hold.slots) for key, hold in self._replacements.items() if hold.slots}
+
+    def plan(
+        self,
+        cycle: Cycle,
+        units: Sequence[Unit],
+        run: PlanUnits,
+        scoring: Scoring,
+        now: float,
+    ) -> Plan:
+        """Plan units in order with ``run``, with the holds charged to the cycle."""
+        if not len(self) and not any(unit.lease_seconds for unit in units):
+            return run(cycle, units)
+        before = self._count_slots()
+        planner = _HoldPlanner(
+            cycle, run, scoring, now, self._replacements, self._partial, self._open
+        )
+        outcome = planner.plan(units)
+        for unit in planner.placed:
+            self._close(self._partial, unit, now)
+        self._freed |= (before - self._count_slots()).keys()
+        return outcome
+
+    def reserve(self, cycle: Cycle, unit: Unit, scoring: Scoring) -> None:
+        """Charge the room for replacements of other gangs that does not yield to ``unit``."""
+        own = {demand.gang for demand in unit.demands}
+        others = [
+            hold
+            for gang, hold in self._replacements.items()
+            if gang not in own and not hold.yields_to(unit)
+        ]
+        planner = _HoldPlanner(cycle, _plan_nothing, scoring, 0.0, {}, {}, self._open)
+        for hold in others:
+            for slot in hold.slots:
+                slot.forget()
+        for hold in others:
+            planner.reserve(hold)
+
+    def _count_slots(self) -> Counter[str]:
+        """Count the slots on each node."""
+        return Counter(slot.node for hold in self._holds() for slot in hold.slots if slot.node)
+
+    def _holds(self) -> Iterable[_Hold]:
+        yield from self._replacements.values()
+        yield from self._partial.values()
+
+    def _open(self, key: str, seconds: float, now: float) -> _Hold:
+        """Return a new hold for a gang or a unit, for ``seconds`` or the time that it has left."""
+        began = now - max(0.0, self._earned_at.get(key, now) - now)
+        return _Hold([], min(now + seconds, began + self.most_seconds), began)
+
+    def _close(self, holds: dict[str, _Hold], key: str, now: float) -> set[str]:
+        """End a hold if there is one; return its nodes."""
+        hold = holds.pop(key, None)
+        if hold is None:
+            return set()
+        self._earned_at = {name: at for name, at in self._earned_at.items() if at > now}
+        self._earned_at[key] = now + min(now, hold.until) - hold.began
+        return hold.nodes()
+
+    def _update(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
+        lost = () if state.gangs.compat else find_to_replace(state.gangs, gang)
+        spec = state.gangs.spec(gang)
+        sizes = count_slots(state, gang, lost)
+        if not sizes or spec is None or not spec.keeps_room:
+            if not lost:
+                self._departed.pop(gang, None)
+            return self._close(self._replacements, gang, now)
+        hold = self._replacements.get(gang)
+        if hold is None:
+            hold = self._replacements[gang] = self._open(gang, spec.wait_seconds, now)
+            hold.gang = gang
+        before = hold.nodes()
+        departed, slots = self._departed.get(gang, ()), list[Slot]()
+        for lost_by, size in sizes.items():
+            kept = [slot for slot in hold.slots if slot.lost_by == lost_by]
+            if size > hold.sizes.get(lost_by, 0) and hold.until > now:
+                kept = make_slots(gang, state, departed, size, lost_by)
+            slots += kept[:size]
+        hold.slots, hold.sizes, hold.priority = slots, sizes, priority_of(gang, state)
+        return before - hold.nodes()
+
+
+def assume_holds(state: ClusterState, now: float) -> Holds:
+    """Return the holds that the operators have as far as objects tell, and not longer than that."""
+    holds, gangs = Holds(), state.gangs.keys()
+    for gang in gangs:
+        pod_group = state.gangs.pod_group(gang)
+        history = () if pod_group is None else pod_group.history
+        lost_at = max(
+            (episode.time for episode in history if episode.what == Happened.DEGRADED), default=now
+        )
+        holds.absorb((gang,), state, min(float(lost_at), now) if now else 0.0)
+    holds.expire(now)
+    return holds
+
+
+def _plan_nothing(cycle: Cycle, units: Sequence[Unit]) -> Plan:  # noqa: ARG001 - a ``PlanUnits``
+    return Plan()
+
+
+@dataclass(slots=True)
+class _HoldPlanner:
+    """Plans units with the holds on one cycle."""
+
+    cycle: Cycle
+    run: PlanUnits
+    scoring: Scoring
+    now: float
+    replacements: dict[GangKey, _Hold]
+    partial: dict[UnitKey, _Hold]
+    open: Callable[[UnitKey, float, float], _Hold]
+    placed: list[UnitKey] = field(default_factory=list)
+    """Units of which the hold has served its purpose."""
+    in_vain: set[tuple[Hashable, int]] = field(default_factory=set)
+    """Like which units some did not fit without so many holds that yield to them: as room only gets
+    less, such units are planned with the others."""
+    placements: list[Placement] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def plan(self, units: Sequence[Unit]) -> Plan:
+        for hold in (*self.replacements.values(), *self.partial.values()):
+            for slot in hold.slots:
+                slot.forget()
+        # Slots on their own node come before slots that may go to any node.
+        for hold in self.replacements.values():
+            self._reserve_on_nodes(hold)
+        for hold in (*self.replacements.values(), *self.partial.values()):
+            self.reserve(hold)
+        plain: list[Unit] = []
+        for unit in units:
+            if self._is_plain(unit):
+                plain.append(unit)
+                continue
+            self._plan_plain(plain)
+            plain = []
+            self._plan_special(unit)
+        self._plan_plain(plain)
+        return Plan(tuple(self.placements), tuple(self.refusals))
+
+    def _is_plain(self, unit: Unit) -> bool:
+        """Whether a unit has no hold, will get none, and may not use those of others."""
+        if unit.lease_seconds or any(hold.slots for hold in self.partial.values()):
+            return False
+        if self._holds_of(unit):
+            return False
+        yielding = self._yielding(unit)
+        return not yielding or (describe(unit), len(yielding)) in self.in_vain
+
+    def _yielding(self, unit: Unit) -> list[_Hold]:
+        """Return the holds of others that a unit may take, of the highest priority first."""
+        own = set(map(id, self._holds_of(unit)))
+        holds = (*self.replacements.values(), *self.partial.values())
+        found = [
+            hold for hold in holds if hold.slots and id(hold) not in own and hold.yields_to(unit)
+        ]
+        return sorted(found, key=lambda hold: (not hold.gang, -hold.priority))
+
+    def _holds_of(self, unit: Unit) -> list[_Hold]:
+        found = {
+            demand.gang: hold
+            for demand in unit.demands
+            if (hold := self.replacements.get(demand.gang)) is not None and hold.serves(demand)
+        }
+        partial = self.partial.get(unit.key)
+        return [*found.values(), *(() if partial is None else (partial,))]
+
+    def _plan_plain(self, units: Sequence[Unit]) -> None:
+        if not units:
+            return
+        outcome = self.run(self.cycle, units)
+        self.placements += outcome.placements
+        placed = {placement.unit for placement in outcome.placements}
+        refused = {refusal.unit for refusal in outcome.refusals} - placed
+        self.refusals += self._attribute(
+            outcome.refusals, [unit for unit in units if unit.key in refused]
+        )
+
+    def _blocked_by_holds(self, units: Sequence[Unit]) -> frozenset[UnitKey]:
+        """Return the units that would be placed without the holds for replacements."""
+        charged = [
+            hold
+            for hold in self.replacements.values()
+            if any(slot.row is not None for slot in hold.slots)
+        ]
+        if not units or not charged:
+            return frozenset()
+        mark = self.cycle.checkpoint()
+        for slot in (slot for hold in charged for slot in hold.slots):
+            slot.discharge(self.cycle)
+        found = frozenset(placement.unit for placement in self.run(self.cycle, units).placements)
+        self.cycle.rollback(mark)
+        return found
+
+    def _attribute(self, refusals: Sequence[Refusal], units: Sequence[Unit]) -> Iterator[Refusal]:
+        """Name the holds that keep units from starting as the reason for that."""
+        blocked, by_key = self._blocked_by_holds(units), {unit.key: unit for unit in units}
+        for refusal in refusals:
+            unit = by_key.get(refusal.unit)
+            holds = [
+                hold
+                for _, hold in sorted(self.replacements.items())
+                if hold.slots and unit is not None and not hold.yields_to(unit)
+            ]
+            if refusal.unit not in blocked or not holds:
+                yield refusal
+                continue
+            pods = sum(len(hold.slots) for hold in holds)
+            seconds = max(0, int(max(hold.until for hold in holds) - self.now))
+            gangs = tuple(hold.gang for hold in holds)
+            yield replace(refusal, reason=KeptForReplacements(gangs, pods, seconds))
+
+    def _plan_special(self, unit: Unit) -> None:
+        for hold in self._holds_of(unit):
+            self._release(hold)
+        outcome = self.run(self.cycle, (unit,))
+        if not outcome.placements:
+            outcome = self._plan_over_others(unit, outcome)
+        self.placements += outcome.placements
+        if outcome.placements:
+            self._release_used(unit, outcome.placements[0])
+            self.refusals += outcome.refusals
+        else:
+            self.refusals += self._attribute(outcome.refusals, [unit])
+            self._hold_partial(unit)
+        # Replacements first: they have precedence, and a partial hold may want the same room.
+        for hold in self._holds_of(unit):
+            self.reserve(hold, elsewhere=hold is not self.partial.get(unit.key))
+
+    def _plan_over_others(self, unit: Unit, before: Plan) -> Plan:
+        """Plan the required pods of a unit without the holds that yield to it.
+
+        Those of their slots that still fit are reserved again.
+        """
+        others = self._yielding(unit)
+        if not others:
+            return before
+        for hold in others:
+            self._release(hold)
+        demands = tuple(
+            replace(demand, pods=demand.pods[: demand.required])
+            for demand in unit.demands
+            if demand.required
+        )
+        outcome = self.run(self.cycle, (replace(unit, demands=demands),)) if demands else before
+        for hold in others:
+            self.reserve(hold, elsewhere=bool(hold.gang))
+        if not outcome.placements:
+            self.in_vain.add((describe(unit), len(others)))
+        if outcome.placements or not outcome.refusals:
+            return outcome
+        reason = outcome.refusals[0].reason
+        return Plan(refusals=tuple(replace(refusal, reason=reason) for refusal in before.refusals))
+
+    def _release_used(self, unit: Unit, placement: Placement) -> None:
+        """Remove the slots of pods that were just placed."""
+        if unit.key in self.partial:
+            self.partial[unit.key].slots.clear()
+            self.placed.append(unit.key)
+        nodes = {assignment.pod.uid: assignment.node for assignment in placement.assignments}
+        for demand in unit.demands:
+            hold = self.replacements.get(demand.gang)
+            for pod in demand.pods if hold is not None else ():
+                if hold is not None and pod.uid in nodes:
+                    hold.use(demand, nodes[pod.uid])
+
+    def _hold_partial(self, unit: Unit) -> None:
+        """Hold the room of the members of a NonStrict unit that fit now."""
+        if not unit.lease_seconds:
+            return
+        hold = self.partial.get(unit.key)
+        if hold is None:
+            hold = self.partial[unit.key] = self.open(unit.key, unit.lease_seconds, self.now)
+        hold.slots.clear()
+        if hold.until <= self.now:
+            return
+        demands = tuple(
+            replace(demand, pods=demand.pods[: demand.required], required=0)
+            for demand in unit.demands
+            if demand.required
+        )
+        mark = self.cycle.checkpoint()
+        part = self.run(self.cycle, (replace(unit, demands=demands),))
+        self.cycle.rollback(mark)
+        hold.slots += [
+            Slot(assignment.pod, assignment.node)
+            for placement in part.placements
+            for assignment in placement.assignments
+            if not assignment.pod.pinned
+        ]
+
+    def reserve(self, hold: _Hold, *, elsewhere: bool = True) -> None:
+        """Charge slots to their nodes; ``elsewhere``: otherwise to any other node with room.
+
+        Both must be in the topology domains of the gang, and the quota must allow it.
+        """
+        domains = self._reserve_on_nodes(hold)
+        left = [slot for slot in hold.slots if slot.row is None]
+        if not elsewhere:
+            hold.slots = [slot for slot in hold.slots if slot.row is not None]
+            return
+        allocator = Allocator(self.cycle, self.scoring)
+        for slot in left:
+            if not slot.is_for_any_room or not self.cycle.keep(slot.pod, 1):
+                continue
+            shape, domain = slot.pod.shape, self._domain_of(slot, domains)
+            with self.cycle.only({} if domain is None else {shape: domain}):
+                shares = allocator.fill(shape, 1)
+            if shares:
+                slot.row = shares[0].row
+                slot.node = self.cycle.table.node_at(slot.row).name
+            else:
+                self.cycle.keep(slot.pod, -1)
+
+    def _reserve_on_nodes(self, hold: _Hold) -> dict[str, Mask | None]:
+        """Charge slots to their nodes; return the rows of each sub-group (None: all)."""
+        groups = {slot.pod.sub_group for slot in hold.slots if slot.row is None}
+        view = self.cycle.session(TopologySession).view
+        domains = {
+            group: find_replacement_domain(self.cycle, view, hold.gang, group) for group in groups
+        }
+        for at, slot in enumerate(hold.slots):
+            if slot.row is not None:
+                continue
+            domain, row = self._domain_of(slot, domains), self.cycle.table.row_of.get(slot.node)
+            is_replaced = bool(hold.gang)
+            if is_replaced and slot.charge_reserved(self.cycle, f"{hold.gang}/{at}", domain):
+                continue
+            if row is not None and (domain is None or domain[row]):
+                slot.charge(self.cycle, row)
+        return domains
+
+    def _domain_of(self, slot: Slot, domains: Mapping[str, Mask | None]) -> Mask | None:
+        """Return the rows of its domain that do not reject such pods; None: all."""
+        domain, rejections = domains[slot.pod.sub_group], self.cycle.find_session(RejectionsSession)
+        taking = None if rejections is None else rejections.open_rows(slot.pod)
+        return taking if domain is None else domain if taking is None else domain & taking
+
+    def _release(self, hold: _Hold) -> None:
+        for slot in hold.slots:
+            slot.discharge(self.cycle)
+            slot.forget()

@@ -1,0 +1,346 @@
+"""The extension points of the planner. Names are those of kube-scheduler's scheduling framework.
+
+A domain joins with one :class:`Plugin`, which lives beside the cluster state and keeps its cache
+current. For every planning cycle it opens a :class:`Session`. Sessions evaluate all nodes at once:
+a result is an array over the rows of the node table. Every method has a default that does nothing,
+and a method that a session does not override is never called.
+
+Rules for authors:
+
+* Opening a session only reads. Expensive computations belong in :meth:`Plugin.absorb`.
+* Changes that a session makes while pods are placed are either undone by calling the same method
+  with the opposite count (:meth:`Session.apply`), or logged on ``cycle.undo``.
+* ``filter`` may overestimate but never underestimate; ``reserve`` is exact.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.cause import Cause
+from koord.core.model.plan import Assignment, Demand, Plan, Refusal, Unit
+from koord.core.model.pods import Allocation, Pod, PodShape
+from koord.core.model.reasons import Reason
+from koord.core.model.zone_hints import Hints
+
+if TYPE_CHECKING:
+    from koord.core.engine.cycle import Cycle
+    from koord.core.engine.state import ClusterState
+    from koord.core.model.changes import Changes
+    from koord.core.model.nodes import Node
+    from koord.core.model.pod_charge import PodCharge
+
+
+class Reach(Enum):
+    """Which results of ``filter`` may change when a pod is placed."""
+
+    NOTHING = auto()
+    """None: they depend on the nodes alone."""
+    ROW = auto()
+    """Those for the row of the pod."""
+    CLUSTER = auto()
+    """Those for any row."""
+
+
+class Scale(Enum):
+    """How raw scores become points from 0 to 100, over all feasible rows."""
+
+    ABSOLUTE = auto()
+    """Raw scores are points."""
+    BY_MAX = auto()
+    """In proportion to the highest raw score."""
+    BY_MAX_REVERSED = auto()
+    """The same, subtracted from 100: the lowest raw score is the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Raw scores, one per requested row; ``weight`` multiplies the points."""
+
+    values: Ints
+    weight: int = 1
+    scale: Scale = Scale.ABSOLUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A unit that passed :meth:`Session.pre_filter`, possibly with fewer surplus pods.
+
+    ``left`` are the surplus pods that were not admitted, for ``reason``.
+    """
+
+    unit: Unit
+    left: tuple[Pod, ...] = ()
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """Why a pod could not be reserved although the filters expected room.
+
+    Ends the attempt on this row for pods of this shape. If it ``is_optional``, other held room on
+    the row is tried; if it ``ends_unit``, no other row is tried.
+    """
+
+    reason: Hashable = None
+    is_optional: bool = False
+    ends_unit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Room on a row that is held for certain pods, and how many pods of the shape fit.
+
+    ``uid`` is that of the pod to which the room is charged, with its allocations. ``most`` includes
+    free room of the node, unless the holder only allows its own room. Of the resources in
+    ``strict`` a pod gets only what is held. With ``is_user`` it is no held room but a pod that
+    runs: what is placed is room that is held around what this pod has.
+    """
+
+    uid: str
+    most: int
+    strict: frozenset[str] = frozenset()
+    is_user: bool = False
+
+
+@dataclass(slots=True)
+class Draft:
+    """One pod being placed on one row: the held room to use, and its allocations so far.
+
+    ``zones``: the parts of the node, one bit each, that everything it gets must be in; None: any.
+    """
+
+    pod: Pod
+    shape: PodShape
+    row: int
+    holders: tuple[Holder, ...] = ()
+    zones: int | None = None
+    allocations: list[Allocation] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyResult:
+    """Pods that a strategy placed, details for the placement, and why surplus was left over."""
+
+    assignments: list[Assignment]
+    details: tuple[Any, ...] = ()
+    left_over: Mapping[str, Reason] = field(default_factory=dict)
+    """uid of a surplus pod -> why it was not placed."""
+
+
+class Share(Protocol):
+    """The part of a unit that a strategy places itself."""
+
+    @property
+    def demands(self) -> Sequence[Demand]:
+        """The demands that the strategy places; the planner places the others afterwards."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether its refusal refuses the unit; otherwise the planner places the whole unit."""
+
+    def place(self) -> StrategyResult | Reason:
+        """Place the demands; the caller rolls back if they are refused."""
+
+
+class Strategy(Protocol):
+    """Places whole units where "shape by shape, best node first" is not enough."""
+
+    def divide(self, unit: Unit) -> Share | None:
+        """Return the part of a unit that this strategy places; None for nothing."""
+
+    def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
+        """Record where the pods of a unit were finally placed."""
+
+
+class Keep(Protocol):
+    """Places a released pod on its recorded node, if it still fits there."""
+
+    def __call__(self, pod: Pod) -> Assignment | None:
+        """Return the assignment; None if the pod has to be planned again."""
+
+
+class Session:
+    """One domain in one cycle."""
+
+    name: ClassVar[str]
+    after: ClassVar[tuple[str, ...]] = ()
+    """Sessions whose ``reserve`` runs before."""
+    reach: ClassVar[Reach] = Reach.CLUSTER
+
+    def expect(self, pods: Iterable[Pod]) -> None:
+        """Take note of pods before any of them is planned."""
+
+    def narrow(self, pod: Pod, shape: PodShape) -> PodShape:  # noqa: ARG002 - for overriding
+        """Return the shape with further node requirements of the domain."""
+        return shape
+
+    def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:  # noqa: ARG002 - the same
+        """Return the data of the domain about a pod; it becomes part of its shape."""
+        return None
+
+    def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
+        """Return :meth:`ask` of each pod; None if it is None for all of them."""
+        return [self.ask(pod, pod.shape) for pod in pods]
+
+    def pre_filter(self, unit: Unit) -> Admission | Refusal:
+        """Admit a unit, trim its surplus and charge it; or refuse it."""
+        return Admission(unit)
+
+    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:  # noqa: ARG002 - the same
+        """Return, by uid, why pods cannot be placed on any node."""
+        return {}
+
+    def concerns(self, shape: PodShape) -> bool:
+        """Whether ``apply``, ``reserve``, ``adopt`` and ``release`` matter for a shape."""
+        return shape.asked(self.name) is not None
+
+    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:  # noqa: ARG002
+        """Yield, per cause, an upper bound of the pods of a shape per row."""
+        return ()
+
+    def detail(self, cause: Cause, shape: PodShape, row: int) -> str:  # noqa: ARG002 - the same
+        """Return the detail of a cause that is counted by detail."""
+        return ""
+
+    def explain(self, cause: Cause, shape: PodShape, row: int) -> str:  # noqa: ARG002 - the same
+        """Return what exactly is in the way on a row, for people; empty without details."""
+        return ""
+
+    def most_when_empty(self, shape: PodShape) -> Ints | int | None:  # noqa: ARG002 - the same
+        """Return an upper bound of pods on an empty node; None if other pods matter."""
+        return NO_LIMIT
+
+    def may_fit_later(self, shape: PodShape) -> bool:  # noqa: ARG002 - the same
+        """Whether a pod that does not fit may fit after other pods of its unit are placed."""
+        return False
+
+    def is_reactive(self, shape: PodShape) -> bool:  # noqa: ARG002 - the same
+        """Whether placing a pod of the shape changes where the next one may go."""
+        return False
+
+    def retry_within(
+        self,
+        shapes: Mapping[PodShape, int],  # noqa: ARG002 - the same
+    ) -> Iterator[Mapping[PodShape, Mask]]:
+        """Yield restrictions to retry with, after not all pods of a unit fitted."""
+        return iter(())
+
+    def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:  # noqa: ARG002 - the same
+        """Yield raw scores of feasible rows; nothing if the rows do not differ."""
+        return ()
+
+    def strategy(self, keep: Keep) -> Strategy | None:  # noqa: ARG002 - the same
+        """Return the strategy of the domain for whole units."""
+        return None
+
+    def apply(self, shape: PodShape, row: int, count: int) -> None:
+        """Count ``count`` more pods of a shape on a row (negative: fewer)."""
+
+    def signature(self, shape: PodShape, rows: Ints) -> Ints | None:  # noqa: ARG002 - the same
+        """Return one number per row; as many pods fit on rows with equal numbers."""
+        return None
+
+    def holders(
+        self,
+        shape: PodShape,  # noqa: ARG002 - the same
+        rows: Ints,  # noqa: ARG002 - the same
+    ) -> Mapping[int, Sequence[tuple[Holder, ...]]]:
+        """Return, per row, the combinations of held room to try, the best one first."""
+        return {}
+
+    def hints(self, shape: PodShape, row: int) -> Mapping[str, Hints]:  # noqa: ARG002 - the same
+        """Return, per resource, which zones of a row could serve a pod; as by ``signature``."""
+        return {}
+
+    def align(self, draft: Draft) -> int | Short | None:  # noqa: ARG002 - the same
+        """Return the zones of the row that all allocations of a pod must be in; None: any."""
+        return None
+
+    def reserve(self, draft: Draft) -> Allocation | Short | None:  # noqa: ARG002 - the same
+        """Allocate for one pod on one row; the requests of its shape are charged already."""
+        return None
+
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:  # noqa: ARG002
+        """Restore exactly these allocations of a pod: the inverse of :meth:`release`."""
+        return None
+
+    def release(self, pod: Pod, row: int) -> Sequence[Allocation]:  # noqa: ARG002 - the same
+        """Release and return the allocations of a pod, also of a pod from before the cycle."""
+        return ()
+
+    def keep(self, pod: Pod, count: int) -> bool:  # noqa: ARG002 - the same
+        """Charge room that is kept for ``count`` pods like this one (negative: no longer kept).
+
+        False, without a charge, if no room may be kept for it.
+        """
+        return True
+
+    def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
+        """Undo the charges for pods of an admitted unit that were not placed."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingHint:
+    """Which units refused by one domain are worth another attempt (QueueingHint).
+
+    None if ``version`` is unchanged; all if ``edits`` has changed; otherwise those for which
+    ``is_relieved`` is true.
+    """
+
+    edits: Hashable
+    version: Hashable
+    is_relieved: Callable[[Unit, Reason], bool]
+
+
+class Plugin:
+    """One domain beside the cluster state. Only the owner of the state calls it."""
+
+    name: ClassVar[str]
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether :meth:`absorb` has anything to do."""
+        return type(self).absorb is not Plugin.absorb
+
+    def charge(self, row: int, charge: "PodCharge", count: int) -> None:
+        """Count a pod that is added to (1) or removed from (-1) a row.
+
+        The row is negative while the node is unknown.
+        """
+
+    def upsert_node(self, row: int, node: "Node") -> None:
+        """Apply an observed node."""
+
+    def remove_node(self, row: int, name: str) -> None:
+        """Remove a deleted node."""
+
+    def advance(self, now: float) -> Collection[str]:  # noqa: ARG002 - for overriding
+        """Set the time, in seconds since the epoch; return the nodes with more room by now."""
+        return ()
+
+    def next_due(self) -> float | None:
+        """Return when :meth:`advance` is to be called, at the latest; None for never."""
+        return None
+
+    def absorb(self, state: "ClusterState", changes: "Changes", now: float) -> None:
+        """Update the cache; the only place for expensive computations and side effects."""
+
+    def queueing_hint(
+        self,
+        pending: Callable[[], Iterable[Unit]],  # noqa: ARG002 - for overriding
+    ) -> QueueingHint | None:
+        """Return hints for units refused by this domain; None: requeue all of them.
+
+        ``pending`` returns all waiting units.
+        """
+        return None
+
+    def open(self, cycle: "Cycle") -> Session | None:  # noqa: ARG002 - for overriding
+        """Return the session of a cycle without changing anything; None if not in use."""
+        return None
+
+    def note_plan(self, session: Session, plan: Plan) -> None:
+        """Record the effects of a committed plan on later cycles."""

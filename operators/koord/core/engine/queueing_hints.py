@@ -1,0 +1,83 @@
+"""Queueing hints: whether changes may make a refused pod schedulable.
+
+A hint may be wrong in one direction only: the planner decides about a requeued unit, but a unit
+that is never requeued would wait forever.
+"""
+
+import numpy as np
+
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.steps import MOST_PER_CALL
+from koord.core.model.changes import Changes
+from koord.core.model.constraints import PodSelector
+from koord.core.model.pods import Pod, PodShape
+from koord.core.plugins.affinity_terms import SelectorIndex
+from koord.core.plugins.inter_pod import InterPodSession
+
+
+class QueueingHints:
+    """The effect of changes on refused pods; ``cycle`` is opened after the changes."""
+
+    def __init__(self, changes: Changes, cycle: Cycle) -> None:
+        self._changes = changes
+        self._cycle = cycle
+        self._pods = cycle.session(InterPodSession).state
+        row_of = cycle.table.row_of
+        self._rows = np.array(
+            [row_of[name] for name in changes.freed if name in row_of], dtype=np.int64
+        )
+        self._moved = changes.arrived | {profile for profile, _ in changes.left}
+        self._removed_anti_affinity = SelectorIndex()
+        for _, constraints in changes.left:
+            for term in () if constraints is None else constraints.anti_affinity:
+                self._removed_anti_affinity.add(term.pods)
+        self._has_room: dict[tuple[PodShape, bool], bool] = {}
+        self._touched: dict[PodSelector, bool] = {}
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether a refused pod may fit now."""
+        if pod.pinned and pod.recorded is not None:
+            # It is charged to its node already, so free room is no measure.
+            is_moved = pod.recorded.node in self._changes.freed
+            return is_moved and self._cycle.can_keep(pod.shape, pod.recorded.node)
+        if any(use.key in self._changes.claims for use in pod.claims):
+            return True
+        if pod.shape.constraints is not None and self._cycle.steps.taken > MOST_PER_CALL:
+            return True  # to plan it takes no longer than to find out
+        if self._are_related_pods_changed(pod):
+            return self._fits(pod, anywhere=True)
+        return bool(self._rows.size) and self._fits(pod, anywhere=False)
+
+    def _fits(self, pod: Pod, *, anywhere: bool) -> bool:
+        """Whether such a pod fits, on any node or on those with more room than before."""
+        shape = self._cycle.shape_of(pod)
+        known = self._has_room.get((shape, anywhere))
+        if known is None:
+            room = self._cycle.bounds(shape, np.arange(len(self._cycle.table.nodes)))
+            known = bool((room if anywhere else room[self._rows]).any())
+            self._has_room[shape, anywhere] = known
+        return known
+
+    def _are_related_pods_changed(self, pod: Pod) -> bool:
+        """Whether pods that its inter-pod rules refer to were added or removed."""
+        constraints = pod.shape.constraints
+        if constraints is not None:
+            if self._changes.is_relabelled:
+                return True
+            if any(map(self._is_touched, constraints.selectors)):
+                return True
+        if not self._removed_anti_affinity:
+            return False
+        return (
+            next(self._pods.selecting(self._removed_anti_affinity, pod.profile), None) is not None
+        )
+
+    def _is_touched(self, pods: PodSelector) -> bool:
+        """Whether a selector selects a pod that was added or removed."""
+        known = self._touched.get(pods)
+        if known is None:
+            self._cycle.steps.take(0, len(self._moved))
+            known = self._touched[pods] = any(
+                self._pods.selects(pods, pod_labels) for pod_labels in self._moved
+            )
+        return known

@@ -1,0 +1,214 @@
+"""Why nodes refuse pods, and why a unit does not fit on the nodes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from koord.core.engine.cause import RESOURCE, Cause
+from koord.core.model.patience import Hanging, tell_hanging
+from koord.core.model.reasons import ASK, MAX_SENTENCES, Reason, Remark
+from koord.core.model.text import MAX_LISTED, named, plural
+from koord.core.model.units import PODS, format_amount
+
+_NODE_CONDITIONS: Final = "{node.kubernetes.io/"
+"""Prefix of taints that Kubernetes sets for node conditions."""
+_OF_NODES: Final = "node(s) "
+"""How kube-scheduler begins the text of a cause."""
+_VERBS: Final = ("were ", "had ", "didn't ", "rejected ")
+"""What follows in those that are sentences."""
+_MOST_USERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedNodes:
+    """How many nodes refuse for one cause; ``resource`` is set for ``RESOURCE`` only."""
+
+    refusal: Cause
+    nodes: int
+    resource: str = ""
+    detail: str = ""
+
+    def text(self) -> str:
+        """Return the cause with its count, as kube-scheduler does: ``3 Insufficient cpu``."""
+        return f"{self.nodes} {self.refusal.describe(self.resource, self.detail)}"
+
+    def clause(
+        self, resource: str, amount: str, users: Sequence[str], holders: Sequence[str] = ()
+    ) -> str:
+        """Return the cause as a predicate; ``users`` have the ``amount`` of ``resource``.
+
+        ``holders`` have what else is held.
+        """
+        is_one = self.nodes == 1
+        if self.resource == PODS:
+            return "takes no more pods" if is_one else "take no more pods"
+        if self.refusal is RESOURCE:
+            is_asked = self.resource == resource
+            lacks = f"{'lacks' if is_one else 'lack'}{f' {amount}' if is_asked else ''} free"
+            who = f" ({named(users, _MOST_USERS)})" if users and is_asked else ""
+            return f"{lacks} {self.resource}{who}"
+        text = self.refusal.describe(detail=self.detail).removeprefix(_OF_NODES)
+        if holders and self.refusal.is_held:
+            text += f" ({named(holders, _MOST_USERS)})"
+        if not text.startswith(_VERBS):
+            return f"{'refuses' if is_one else 'refuse'}: {text}"
+        return f"was {text.removeprefix('were ')}" if is_one and text.startswith("were ") else text
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The ``nodes`` that take none of the pods that fit, each counted once in ``refused``.
+
+    ``short`` are the first of those that lack the scarcest resource, and ``users`` who has it;
+    ``hanging`` are pods there that should have gone long ago.
+    """
+
+    nodes: int
+    refused: tuple[RefusedNodes, ...]
+    short: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    """The first of those that lack something else that others hold, and who holds it."""
+    holders: tuple[str, ...] = ()
+    hanging: tuple[Hanging, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Nodes that have room for a pod, and the one cause that keeps it away from them."""
+
+    refusal: Cause
+    detail: str
+    nodes: tuple[str, ...]
+
+    def advice(self) -> str:
+        nodes = f"{plural(len(self.nodes), 'node')} with room ({named(self.nodes)})"
+        if self.detail.startswith(_NODE_CONDITIONS):
+            return f"Check the conditions of {nodes}, tainted {self.detail}."
+        return self.refusal.advice.format(detail=self.detail, nodes=nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class InsufficientNodes(Reason):
+    """The pods of a unit do not all fit.
+
+    ``want`` pods must be placed, ``fit`` of them could be now, of a cluster of ``nodes`` nodes.
+    ``refused`` says what the nodes lack for the first member that does not fit, ``first``, once
+    those are placed; ``elsewhere`` leaves out the nodes of those (None: not looked at).
+    ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod requests of
+    it, ``more_nodes`` how many more empty nodes, as large as the largest one, would be enough (0:
+    no node takes such a pod even if empty; None: it depends on other pods).
+    """
+
+    code: ClassVar = "InsufficientNodes"
+    is_capacity: ClassVar = True
+    is_unschedulable: ClassVar = True
+    rests_on: ClassVar = frozenset({"nodes"})
+    want: int
+    fit: int
+    nodes: int
+    refused: tuple[RefusedNodes, ...]
+    first: str
+    resource: str = ""
+    request: int = 0
+    more_nodes: int | None = 0
+    elsewhere: Elsewhere | None = None
+    remark: Remark | None = None
+
+    @property
+    def about(self) -> str:
+        return "" if self.remark is None else self.remark.about
+
+    @property
+    def culprit(self) -> str:
+        return self.first
+
+    @property
+    def amount(self) -> str:
+        """The request for the scarcest resource, ``8 example.com/fpga``; empty if none is short."""
+        if self.resource in {"", PODS}:
+            return ""
+        return f"{format_amount(self.resource, self.request)} {self.resource}"
+
+    def fit_error(self) -> str:
+        """Return what kube-scheduler writes for the first pod that does not fit."""
+        if not self.nodes:
+            return "no nodes available to schedule pods."
+        causes = sorted(self.refused, key=lambda refused: -refused.nodes)
+        texts = sorted(refused.text() for refused in causes[:MAX_LISTED])
+        if len(causes) > MAX_LISTED:
+            texts.append(f"{len(causes) - MAX_LISTED} more causes")
+        head = f"0/{self.nodes} nodes are available"
+        return f"{head}: {', '.join(texts)}." if texts else f"{head}."
+
+    def _text(self) -> str:
+        is_one = self.want == 1
+        room = f"No room for {self.first}" if is_one else f"Room for {self.fit} of {self.want} pods"
+        there = self.elsewhere
+        if there is None or not there.nodes:
+            there = Elsewhere(self.nodes, self.refused)
+        sentences = [room, self._describe_nodes(there)]
+        if there.hanging:
+            sentences.append(tell_hanging(there.hanging))
+        if self.amount and self.resource not in {
+            refused_nodes.resource for refused_nodes in there.refused
+        }:
+            sentences.append(f"{self.first} requests {self.amount}")
+        if self.more_nodes:
+            nodes = plural(self.more_nodes, "more empty node")
+            sentences.append(f"{nodes} as large as the largest one would be enough")
+        elif self.nodes and self.more_nodes is not None:
+            sentences.append("No node could take it even if empty")
+        return f"{'. '.join(sentences)}."
+
+    def _describe_nodes(self, there: Elsewhere) -> str:
+        """Say what the nodes lack, other than those of the pods that fit."""
+        if not self.nodes:
+            return "The cluster has no nodes"
+        other = "" if there.nodes == self.nodes else "other "
+        nodes = f"{other}node" if there.nodes == 1 else f"{other or 'all '}{there.nodes} nodes"
+        causes = sorted(there.refused, key=lambda refused_nodes: -refused_nodes.nodes)
+        amount = format_amount(self.resource, self.request)
+        asked = self.resource, amount, there.users, there.holders
+        if len(causes) == 1 and causes[0].nodes == there.nodes:
+            subject = nodes if nodes.startswith("all") else f"the {nodes}"
+            subject = (
+                f"{subject[0].upper()}{subject[1:]}" if other or not self.fit else f"Then {subject}"
+            )
+            return f"{subject} {causes[0].clause(*asked)}"
+        clauses = [f"{cause.nodes} {cause.clause(*asked)}" for cause in causes[:MAX_LISTED]]
+        if len(causes) > MAX_LISTED:
+            clauses.append(f"{len(causes) - MAX_LISTED} more causes")
+        whole = f"the {other}{there.nodes} nodes" if other else plural(there.nodes, "node")
+        return f"Of {whole}, {', '.join(clauses)}" if clauses else f"No node of {whole} is open"
+
+    def upstream(self) -> str:
+        return self.fit_error()
+
+    def advice(self, closed: Sequence[Closed] = ()) -> tuple[str, ...]:
+        """Return what would help; ``closed`` are nodes with room that are closed to ``first``."""
+        if self.remark is not None:
+            return self.remark.advice()
+        opening = [one.advice() for one in closed[: MAX_SENTENCES - 1]]
+        # Nodes that are there and have room are nearer than new ones, if they are enough.
+        is_enough = sum(len(one.nodes) for one in closed) >= (self.more_nodes or 0)
+        sentences = [*opening, *self._advice()] if is_enough else [*self._advice(), *opening]
+        return tuple(sentences[:MAX_SENTENCES])
+
+    def _advice(self) -> Iterable[str]:
+        hanging = () if self.elsewhere is None else self.elsewhere.hanging
+        return [*(one.advice() for one in hanging[:1]), *self._advise_on_nodes()]
+
+    def _advise_on_nodes(self) -> Iterable[str]:
+        if not self.nodes:
+            return ["Ask the administrators to add nodes: the cluster has none."]
+        if self.more_nodes:
+            nodes = plural(self.more_nodes, "node")
+            wait = "Wait until as much is free on existing nodes"
+            return [f"{wait}, or {ASK} add {nodes} as large as the largest one."]
+        if self.resource == PODS:
+            return [f"Wait until pods end, or {ASK} add nodes that allow more pods."]
+        if self.amount:
+            node = f"No node that {self.first} may use has {self.amount} even if empty"
+            return [f"{node}: request less, or {ASK} add a larger node."]
+        return []

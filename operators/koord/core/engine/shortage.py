@@ -1,0 +1,131 @@
+"""Counts the nodes that refuse a pod, per cause.
+
+Counts as kube-scheduler does: a node is counted under the first check that it fails, and under each
+resource that it lacks. And once each, without the nodes of the pods that fit: for people.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.cause import RESOURCE, Cause
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.node_table import NodeTable
+from koord.core.engine.reasons import Elsewhere, InsufficientNodes, RefusedNodes
+from koord.core.model.pods import Pod, PodShape
+
+_MOST_SHORT: Final = 16
+"""Nodes that lack the scarcest resource and are named in a reason."""
+_Check = tuple[Cause, str, Mask]
+
+
+def explain_shortage(
+    cycle: Cycle, want: int, first: Pod, placed: Sequence[str] = (), *, fit: int | None = None
+) -> InsufficientNodes:
+    """Return why ``first`` does not fit in the current cycle.
+
+    ``placed`` are the nodes of the pods that fit, if the cycle has them; ``fit`` their number.
+    """
+    fit = len(placed) if fit is None else fit
+    shape = cycle.shape_of(first)
+    checks = cycle.checks(shape)
+    refused = _count_refusals(cycle, shape, checks)
+    resource, request = _scarcest(shape, refused)
+    return InsufficientNodes(
+        want=want,
+        fit=fit,
+        nodes=len(cycle.table),
+        refused=refused,
+        first=first.key,
+        resource=resource,
+        request=request,
+        more_nodes=_more_nodes(cycle, shape, want - fit),
+        elsewhere=_look_elsewhere(cycle, shape, checks, resource, placed),
+    )
+
+
+def _more_nodes(cycle: Cycle, shape: PodShape, missing: int) -> int | None:
+    """Return how many more nodes would be enough; None if that depends on other pods."""
+    empty = cycle.room_when_empty(shape)
+    if empty is None:
+        return None
+    largest = int(empty.max(initial=0))
+    return -(-missing // largest) if largest else 0
+
+
+def count_refusals(cycle: Cycle, shape: PodShape) -> tuple[RefusedNodes, ...]:
+    """Count nodes by cause, most frequent first."""
+    return _count_refusals(cycle, shape, cycle.checks(shape))
+
+
+def _count_refusals(
+    cycle: Cycle, shape: PodShape, checks: Iterable[_Check]
+) -> tuple[RefusedNodes, ...]:
+    left = cycle.table.is_live.copy()
+    lacks = np.zeros_like(left)
+    refused: list[RefusedNodes] = []
+    for cause, resource, passed in checks:
+        if cause is RESOURCE:
+            failing = left & ~passed
+            lacks |= failing
+            if failing.any():
+                refused.append(RefusedNodes(cause, int(failing.sum()), resource))
+            continue
+        left &= ~lacks
+        refused += _by_detail(cycle, shape, cause, left & ~passed)
+        left &= passed
+    return tuple(
+        sorted(refused, key=lambda entry: (-entry.nodes, entry.refusal, entry.resource)),
+    )
+
+
+def _look_elsewhere(
+    cycle: Cycle, shape: PodShape, checks: Iterable[_Check], scarcest: str, placed: Iterable[str]
+) -> Elsewhere:
+    """Count the nodes other than those of the ``placed`` pods, each under one cause."""
+    table = cycle.table
+    left = table.is_live.copy()
+    left[[table.row_of[node] for node in set(placed)]] = False
+    nodes, short = int(left.sum()), np.empty(0, dtype=np.int64)
+    held = short
+    refused: list[RefusedNodes] = []
+    for cause, resource, passed in sorted(
+        checks, key=lambda one: (one[0].rank, one[1] != scarcest)
+    ):
+        failing = left & ~passed
+        if cause is not RESOURCE:
+            refused += _by_detail(cycle, shape, cause, failing)
+            if cause.is_held and not held.size:
+                held = np.flatnonzero(failing)
+        elif failing.any():
+            refused.append(RefusedNodes(cause, int(failing.sum()), resource))
+            if resource == scarcest:
+                short = np.flatnonzero(failing)
+        left &= passed
+    return Elsewhere(nodes, tuple(refused), _name(table, short), held=_name(table, held))
+
+
+def _name(table: NodeTable, rows: Ints) -> tuple[str, ...]:
+    first = rows[np.argsort(table.name_rank[rows])[:_MOST_SHORT]]
+    return tuple(table.node_at(int(row)).name for row in first)
+
+
+def _by_detail(cycle: Cycle, shape: PodShape, cause: Cause, failing: Mask) -> list[RefusedNodes]:
+    count = int(failing.sum())
+    if not count:
+        return []
+    if not cause.by_detail:
+        return [RefusedNodes(cause, count)]
+    details = Counter(cycle.detail(cause, shape, int(row)) for row in np.flatnonzero(failing))
+    return [RefusedNodes(cause, nodes, detail=name) for name, nodes in sorted(details.items())]
+
+
+def _scarcest(shape: PodShape, refused: tuple[RefusedNodes, ...]) -> tuple[str, int]:
+    requests = dict(shape.requests)
+    for entry in refused:
+        if entry.refusal is RESOURCE:
+            return entry.resource, requests.get(entry.resource, 0)
+    return "", 0

@@ -1,0 +1,523 @@
+"""The state of the cluster: turns observed objects into what the planner needs.
+
+The owner of a ``ClusterState`` applies all changes from one event loop. A pod that was assigned but
+whose binding has not been observed counts as being on its node (*assumed*) until the watch confirms
+the binding or the API server rejects it. Nothing here decides or blocks.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from koord.core.device.model import DEFAULT_OPTIONS, DeviceClaim, DeviceOptions, DeviceReport
+from koord.core.device.plugin import COMPATIBLE, PACKED, Devices
+from koord.core.engine.cycle import Cycle, Place
+from koord.core.engine.node_table import NodeTable
+from koord.core.engine.plugin import Plugin
+from koord.core.engine.registry import make_plugins
+from koord.core.eviction.protection import is_evictable
+from koord.core.gang.cache import GangCache
+from koord.core.gang.quorum import find_quorum
+from koord.core.gang.reasons import Reached
+from koord.core.model.changes import Changes, Feed
+from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.nodes import Node
+from koord.core.model.plan import Plan, Unit
+from koord.core.model.pod_charge import PodCharge, charge_of
+from koord.core.model.pods import Allocation, Handling, Pod, PodShape
+from koord.core.model.units import Amounts
+from koord.core.plugins.awaited_daemons import AwaitedDaemons
+from koord.core.plugins.inter_pod import InterPod
+from koord.core.plugins.late_volumes import StorageClass
+from koord.core.plugins.nominations import Nominations
+from koord.core.plugins.pod_index import NOWHERE
+from koord.core.plugins.rejections import Rejections
+from koord.core.plugins.volumes import Volume, VolumeCache, VolumeClaim, Volumes
+from koord.core.quota.cache import QuotaCache
+from koord.core.quota.capacity import add_up
+from koord.core.quota.catalog import QuotaKey, key_of
+from koord.core.quota.hooks import Hooks
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import QUOTA_DEFAULTS, QuotaOptions, QuotaSpec
+from koord.core.quota.plugin import Quotas
+from koord.core.quota.profile import ProfileCache
+from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
+from koord.core.reservation.plugin import Reservations
+from koord.core.topology.cache import Topology, TopologyCache
+from koord.core.topology.plugin import Topologies
+
+P = TypeVar("P", bound=Plugin)
+
+
+class ClusterState:
+    """Pods, nodes, PodGroups and what domains need of the cluster."""
+
+    def __init__(  # noqa: PLR0913 - each sets up another domain
+        self,
+        *,
+        compat: bool = False,
+        quota_options: QuotaOptions = QUOTA_DEFAULTS,
+        device_options: DeviceOptions = DEFAULT_OPTIONS,
+        ignored: IgnoredResources = NOTHING_IGNORED,
+        hooks: Hooks | None = None,
+        more_plugins: Iterable[Plugin] = (),
+    ) -> None:
+        self.pods: dict[str, Pod] = {}
+        """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
+        self.eviction_pending: set[str] = set()
+        """uids of pods that are marked for eviction and not deleted yet."""
+        self.reclaimed: set[str] = set()
+        """uids of pods that are evicted because their quota uses too much, and still there."""
+        self.protected: set[str] = set()
+        """uids of pods that disruption budgets keep from being evicted for that reason."""
+        self.preempted: set[str] = set()
+        """uids of pods that are marked for preemption and still there."""
+        self.evictable: Counter[int] = Counter()
+        """Priority -> how many pods of it run and may be evicted at some time."""
+        self.table = NodeTable()
+        self.gangs = GangCache(compat=compat)
+        self.profiles = ProfileCache()
+        rules = quota_options.choose_rules(compat=compat)
+        devices = COMPATIBLE if compat else PACKED
+        made = make_plugins(self.gangs, rules, hooks, devices, device_options)
+        self.plugins = (*made, *more_plugins)
+        self.plugin(Reservations).ignored = ignored
+        self._devices = self.plugin(Devices)
+        self._daemons = self.plugin(AwaitedDaemons)
+        self._charging = [
+            plugin for plugin in self.plugins if type(plugin).charge is not Plugin.charge
+        ]
+        self._observed: dict[str, Pod] = {}
+        self._uid_of: dict[str, str] = {}
+        self._assumed: dict[str, str] = {}
+        self._allocated: dict[str, tuple[Allocation, ...]] = {}
+        """Uid of an assumed pod -> what plugins gave it."""
+        self._assumed_until_release: set[str] = set()
+        """uids of pods whose assumption ends when the watch shows their release."""
+        self._charges: dict[str, PodCharge] = {}
+        self._on_node: dict[str, set[str]] = {}
+        """Node -> uids of the pods that are charged to it."""
+        self._changes = Changes()
+        self._feeds: list[Feed] = []
+        self._plugin_feeds: dict[str, Feed] = {}
+
+    def plugin(self, kind: type[P]) -> P:
+        return next(plugin for plugin in self.plugins if isinstance(plugin, kind))
+
+    @property
+    def quotas(self) -> QuotaCache:
+        return self.plugin(Quotas).cache
+
+    @property
+    def nominations(self) -> Nominations:
+        return self.plugin(Nominations)
+
+    @property
+    def topologies(self) -> TopologyCache:
+        return self.plugin(Topologies).cache
+
+    @property
+    def volumes(self) -> VolumeCache:
+        return self.plugin(Volumes).cache
+
+    @property
+    def assumed(self) -> dict[str, str]:
+        """Pod uid -> node, for assignments that no watch event has confirmed yet."""
+        return self._assumed
+
+    def observed(self, uid: str) -> Pod | None:
+        """Return a pod as last observed, without assumptions."""
+        return self._observed.get(uid)
+
+    def pod_by_key(self, key: str) -> Pod | None:
+        """Return the current pod with the key ``namespace/name``."""
+        uid = self._uid_of.get(key)
+        return None if uid is None else self.pods.get(uid)
+
+    def advance(self, now: float) -> set[str]:
+        """Set the time, in seconds since the epoch; return the nodes with more room by now."""
+        return {node for plugin in self.plugins for node in plugin.advance(now)}
+
+    def next_due(self) -> float | None:
+        """Return when :meth:`advance` is to be called, at the latest; None for never."""
+        dues = [plugin.next_due() for plugin in self.plugins]
+        return min((due for due in dues if due is not None), default=None)
+
+    def refresh(self, now: float = 0.0) -> None:
+        """Let every plugin absorb the changes; required before a cycle is opened."""
+        for plugin in self.plugins:
+            if plugin.is_in_use:
+                self._refresh_plugin(plugin, now)
+
+    def _refresh_plugin(self, plugin: Plugin, now: float = 0.0) -> None:
+        feed = self._plugin_feeds.get(plugin.name)
+        if feed is None:
+            feed = self._plugin_feeds[plugin.name] = self.feed()
+        plugin.absorb(self, feed.drain(), now)
+
+    def open_cycle(
+        self,
+        pending: Callable[[], Iterable[Unit]] = tuple,
+        *,
+        without: Collection[str] = (),
+    ) -> Cycle:
+        """Return a planning cycle on the cluster as of the last :meth:`refresh`.
+
+        ``pending`` returns the complete waiting units in order. Plugins named in ``without`` open
+        no session.
+        """
+        plugins = [plugin for plugin in self.plugins if plugin.name not in without]
+        return Cycle(self.table, plugins, find_place=self._find_place, pending=pending)
+
+    def open_ledger(self) -> Ledger:
+        """Return the limits and usage of every quota; what pods use of reservations counts once."""
+        self._refresh_plugin(self.plugin(Reservations))
+        plugin = self.plugin(Quotas)
+        self._refresh_plugin(plugin)
+        return plugin.open_ledger()
+
+    def note_plan(self, cycle: Cycle, plan: Plan) -> None:
+        """Tell every plugin that a plan is carried out."""
+        by_name = {plugin.name: plugin for plugin in self.plugins}
+        for session in cycle.sessions:
+            by_name[session.name].note_plan(session, plan)
+
+    def _find_place(self, uid: str) -> Place | None:
+        charge = self._charges.get(uid)
+        row = None if charge is None else self.table.row_of.get(charge.load.node)
+        return None if charge is None or row is None else Place(row)
+
+    def used_on(self, node: str) -> Amounts:
+        """Return what pods use on a node, also if it is gone."""
+        row = self.table.row_of.get(node)
+        if row is None:
+            return add_up(dict(shape.requests) for shape in self._shapes_on(node))
+        return {
+            key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
+        }
+
+    def is_complete(self, gang: GangKey) -> bool:
+        """Whether a gang and all gangs of its group have their quorum."""
+        return isinstance(find_quorum(self.gangs, gang), Reached)
+
+    def pods_on(self, node: str) -> list[Pod]:
+        """Return the pods that are charged to a node."""
+        return [self.pods[uid] for uid in self._on_node.get(node, ()) if uid in self.pods]
+
+    def pods_on_nodes(self) -> Iterator[tuple[Pod, int]]:
+        """Yield the pods on nodes that inter-pod rules see, with their rows, sorted by key."""
+        for pod in sorted(self.pods.values(), key=lambda pod: pod.key):
+            charge = self._charges.get(pod.uid)
+            row = None if charge is None else self.table.row_of.get(charge.load.node)
+            if charge is not None and row is not None:
+                yield pod, row
+
+    def feed(self) -> Feed:
+        """Return a new reader of changes; it starts with all known objects."""
+        feed = Feed(self.publish)
+        feed.note(self.everything())
+        self._feeds.append(feed)
+        return feed
+
+    def everything(self) -> Changes:
+        """Return the changes from an empty state to the current one."""
+        singles = {uid for uid, pod in self.pods.items() if pod.gang is None}
+        return Changes(set(self.table.row_of), set(self.gangs.keys()), singles)
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether there are readers of changes. Without readers, :meth:`publish` drops changes."""
+        return bool(self._feeds)
+
+    def publish(self) -> None:
+        """Pass the changes since the last call to every reader."""
+        self._changes.gangs |= self.gangs.touched()
+        if self._changes:
+            for feed in self._feeds:
+                feed.note(self._changes)
+            self._changes = Changes()
+
+    def upsert_pod(self, pod: Pod) -> None:
+        """Apply an observed pod. Another uid under the same name replaces the old pod."""
+        other = self._uid_of.get(pod.key)
+        if other is not None and other != pod.uid:
+            self.remove_pod(other)
+        before = self._observed.get(pod.uid)
+        self._observed[pod.uid] = pod
+        if before is not None and before == pod:
+            self._requeue_stale_condition(before, pod)
+            return
+        self._uid_of[pod.key] = pod.uid
+        if pod.rejection and (before is None or not before.rejection):
+            self.plugin(Rejections).note(pod)
+        (self.eviction_pending.add if pod.is_eviction_pending else self.eviction_pending.discard)(
+            pod.uid
+        )
+        (self.reclaimed.add if pod.is_reclaimed else self.reclaimed.discard)(pod.uid)
+        (self.protected.add if pod.protected else self.protected.discard)(pod.uid)
+        (self.preempted.add if pod.preempted_by else self.preempted.discard)(pod.uid)
+        self._changes.freed |= self._daemons.note(pod)
+        self._devices.note_names(pod.uid, pod.shape if pod.is_alive else None)
+        if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
+            # Bound, terminated, or released for kube-scheduler to bind: the assumption is obsolete.
+            self._drop_assumption(pod.uid)
+        elif pod.uid in self._assumed_until_release and not pod.is_gated:
+            self._drop_assumption(pod.uid)
+        self._refresh(pod.uid)
+
+    def _requeue_stale_condition(self, before: Pod, pod: Pod) -> None:
+        """Requeue a pod whose waiting condition is stale."""
+        if pod.is_waiting or pod.wait_reason == before.wait_reason:
+            return
+        self._refresh(pod.uid)
+        if pod.gang is not None:
+            self._changes.gangs.add(pod.gang.key)
+
+    def remove_pod(self, uid: str) -> None:
+        pod = self._observed.pop(uid, None)
+        if pod is None:
+            return
+        if self._uid_of.get(pod.key) == uid:
+            del self._uid_of[pod.key]
+        self._changes.freed |= self._daemons.forget(uid)
+        self._devices.note_names(uid, None)
+        self.eviction_pending.discard(uid)
+        self.reclaimed.discard(uid)
+        self.protected.discard(uid)
+        self.preempted.discard(uid)
+        self._drop_assumption(uid)
+        self._count_evictable(self.pods.pop(uid, None), None)
+        self.plugin(Topologies).attraction.note(uid, "", "")
+        self._discharge(uid, is_free=True)
+        self.gangs.remove_pod(uid)
+        if pod.gang is None:
+            self._changes.singles.add(uid)
+
+    def upsert_node(self, node: Node) -> None:
+        row = self.table.row_of.get(node.name)
+        before = None if row is None else self.table.nodes[row]
+        if before == node:
+            return
+        self.profiles.upsert_node(node)
+        epoch = self.table.epoch
+        row = self.table.upsert(node, self._shapes_on)
+        for plugin in self.plugins:
+            plugin.upsert_node(row, node)
+        if before is None:
+            self._charge_row(node.name, row)
+        self._changes.freed.add(node.name)
+        self._changes.is_relabelled |= self.table.epoch != epoch
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; its pods stay known until they are removed themselves."""
+        self.profiles.remove_node(name)
+        row = self.table.row_of.get(name)
+        if row is None:
+            return
+        for uid in self._on_node.get(name, ()):
+            self._move(self._charges[uid], row, NOWHERE)
+        self.table.remove(name)
+        for plugin in self.plugins:
+            plugin.remove_node(row, name)
+        self._changes.removed.add(name)
+        self._changes.is_relabelled = True
+
+    def upsert_pod_group(self, pod_group: PodGroup) -> None:
+        self.gangs.upsert_pod_group(pod_group)
+
+    def remove_pod_group(self, key: GangKey) -> None:
+        self.gangs.remove_pod_group(key)
+
+    def upsert_quota(self, quota: QuotaSpec) -> None:
+        before = self.quotas.catalog.written.get(key_of(quota))
+        self.quotas.catalog.upsert(quota)
+        if quota.selector != (before and before.selector):
+            self._changes.is_relabelled = True
+
+    def remove_quota(self, key: QuotaKey) -> None:
+        self.quotas.catalog.remove(key)
+
+    def upsert_topology(self, topology: Topology) -> None:
+        if self.topologies.upsert(topology):
+            self._note_domains()
+
+    def remove_topology(self, name: str) -> None:
+        if self.topologies.remove(name):
+            self._note_domains()
+
+    def upsert_devices(self, report: DeviceReport) -> None:
+        self.plugin(Devices).upsert_report(report)
+        self._changes.freed.add(report.node)
+
+    def remove_devices(self, node: str) -> None:
+        self.plugin(Devices).remove_report(node)
+        self._changes.freed.add(node)
+
+    def replace_device_claim(self, claim: DeviceClaim) -> None:
+        """Apply what DRA gave to a ResourceClaim; without GPUs it is forgotten."""
+        self._changes.freed |= self.plugin(Devices).replace_claim(claim)
+
+    def note_freed(self, nodes: Iterable[str]) -> None:
+        """Have units that wait for room tried again on these nodes."""
+        self._changes.freed.update(nodes)
+
+    def _note_domains(self) -> None:
+        """Requeue everything that waits for topology domains: all nodes changed domains."""
+        self._changes.freed.update(self.table.row_of)
+        self._changes.is_relabelled = True
+
+    def upsert_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        namespaces = self.plugin(InterPod).namespaces
+        if namespaces.get(name) != labels:
+            namespaces[name] = labels
+            self._changes.is_relabelled = True
+
+    def labels_of_namespace(self, namespace: str) -> Mapping[str, str]:
+        return self.plugin(InterPod).namespaces.get(namespace, {})
+
+    def remove_namespace(self, name: str) -> None:
+        if self.plugin(InterPod).namespaces.pop(name, None) is not None:
+            self._changes.is_relabelled = True
+
+    def upsert_claim(self, claim: VolumeClaim) -> None:
+        if self.volumes.claims.get(claim.key) != claim:
+            self.volumes.upsert_claim(claim)
+            self._changes.claims.add(claim.key)
+
+    def remove_claim(self, key: str) -> None:
+        self.volumes.remove_claim(key)
+        self._changes.claims.add(key)
+
+    def upsert_volume(self, volume: Volume) -> None:
+        if self.volumes.volumes.get(volume.name) != volume:
+            self._changes.claims |= self.volumes.claims_of(volume.name)
+            self.volumes.upsert_volume(volume)
+            self._changes.claims |= self.volumes.claims_of(volume.name)
+            self._changes.claims |= self.volumes.claims_proven_by(volume)
+
+    def remove_volume(self, name: str) -> None:
+        claims = self.volumes.claims_of(name)
+        if self.volumes.remove_volume(name):
+            self._changes.claims |= claims
+
+    def upsert_storage_class(self, storage_class: StorageClass) -> None:
+        if self.volumes.classes.get(storage_class.name) != storage_class:
+            self.volumes.classes[storage_class.name] = storage_class
+            self._changes.claims |= self.volumes.claims_in(storage_class.name)
+
+    def remove_storage_class(self, name: str) -> None:
+        if self.volumes.classes.pop(name, None) is not None:
+            self._changes.claims |= self.volumes.claims_in(name)
+
+    def assume(self, uid: str, node: str, allocations: tuple[Allocation, ...] = ()) -> None:
+        """Charge a waiting pod to ``node``, ahead of its binding."""
+        if uid in self._observed:
+            self._assumed[uid] = node
+            if allocations:
+                self._allocated[uid] = allocations
+            self._assumed_until_release.discard(uid)
+            self._refresh(uid)
+
+    def forget(self, uid: str) -> None:
+        """Drop an assumption: the API server has rejected the binding."""
+        if self._drop_assumption(uid) and uid in self._observed:
+            self._refresh(uid)
+
+    def forget_once_released(self, uid: str) -> None:
+        """Drop the assumption about a pod that was released and pinned, but not bound.
+
+        Its own scheduler may bind it at any moment, so its node stays charged: as assumed until
+        the watch shows the release, as pinned from then on.
+        """
+        pod = self._observed.get(uid)
+        if pod is not None and pod.is_gated:
+            self._assumed_until_release.add(uid)
+        else:
+            self.forget(uid)
+
+    def _drop_assumption(self, uid: str) -> bool:
+        self._assumed_until_release.discard(uid)
+        self._allocated.pop(uid, None)
+        return self._assumed.pop(uid, None) is not None
+
+    def _refresh(self, uid: str) -> None:
+        """Recompute everything derived from one pod."""
+        observed = self._observed[uid]
+        before = self.pods.get(uid)
+        assumed = self._assumed.get(uid)
+        pod = observed if assumed is None else self._as_assumed(observed, assumed)
+        self.pods[uid] = pod
+        self._count_evictable(before, pod)
+        if pod.attraction:
+            node = "" if pod.phase.is_terminal else pod.node
+            self.plugin(Topologies).attraction.note(uid, pod.attraction, node)
+        self._recharge(pod)
+        if pod.gang is None or (before is not None and before.gang is None):
+            self._changes.singles.add(uid)
+        if pod.gang is None:
+            self.gangs.remove_pod(uid)
+        else:
+            self.gangs.upsert_pod(pod)
+
+    def _as_assumed(self, pod: Pod, node: str) -> Pod:
+        allocations = self._allocated.get(pod.uid, pod.allocations)
+        return replace(pod, node=node, allocations=allocations)
+
+    def _count_evictable(self, before: Pod | None, pod: Pod | None) -> None:
+        if before is not None and is_evictable(before):
+            self.evictable[before.priority] -= 1
+            if not self.evictable[before.priority]:
+                del self.evictable[before.priority]
+        if pod is not None and is_evictable(pod):
+            self.evictable[pod.priority] += 1
+
+    def _recharge(self, pod: Pod) -> None:
+        charge = charge_of(pod)
+        before = self._charges.get(pod.uid)
+        if charge == before:
+            return
+        is_same_load = charge is not None and before is not None and charge.load == before.load
+        self._discharge(pod.uid, is_free=not is_same_load)
+        if charge is None:
+            return
+        node = charge.load.node
+        self._on_node.setdefault(node, set()).add(pod.uid)
+        self._charges[pod.uid] = charge
+        self._count(self.table.row_of.get(node, NOWHERE), charge, 1)
+        self._changes.arrived.add(charge.profile)
+
+    def _discharge(self, uid: str, *, is_free: bool) -> None:
+        """Remove the charge of a pod; ``is_free``: the node has more room now."""
+        charge = self._charges.pop(uid, None)
+        if charge is None:
+            return
+        node = charge.load.node
+        uids = self._on_node[node]
+        uids.discard(uid)
+        if not uids:
+            del self._on_node[node]
+        self._count(self.table.row_of.get(node, NOWHERE), charge, -1)
+        self._changes.left.add((charge.profile, charge.constraints))
+        self._changes.claims.update(use.key for use in charge.claims)
+        if is_free:
+            self._changes.freed.add(node)
+
+    def _count(self, row: int, charge: PodCharge, count: int) -> None:
+        """Add ``count`` times a charge to a row; plugins also count pods on unknown nodes."""
+        if row != NOWHERE:
+            self.table.charge(row, charge.shape, count)
+        for plugin in self._charging:
+            plugin.charge(row, charge, count)
+
+    def _move(self, charge: PodCharge, before: int, after: int) -> None:
+        self._count(before, charge, -1)
+        self._count(after, charge, 1)
+
+    def _shapes_on(self, node: str) -> Iterator[PodShape]:
+        return (self._charges[uid].shape for uid in self._on_node.get(node, ()))
+
+    def _charge_row(self, node: str, row: int) -> None:
+        """Charge pods that were observed before their node."""
+        for uid in sorted(self._on_node.get(node, ())):
+            self._move(self._charges[uid], NOWHERE, row)

@@ -1,0 +1,341 @@
+"""The queries of a planning cycle: shapes of pods, and how many of them fit on each node.
+
+The read-only part of a cycle. The part that changes used amounts and sessions is in ``cycle``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+
+from koord.core.engine.arrays import ALL, NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.cause import RESOURCE, Cause
+from koord.core.engine.node_table import NodeTable, RequestVector
+from koord.core.engine.plugin import Holder, Reach, Score, Session
+from koord.core.engine.steps import Steps
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.reasons import Reason
+from koord.core.model.zone_hints import Hints
+
+S = TypeVar("S", bound=Session)
+
+
+class CycleView:
+    """Used amounts and sessions of a cycle.
+
+    ``pending`` returns all complete waiting units, in order.
+    """
+
+    def __init__(self, table: NodeTable, pending: Callable[[], Iterable[Unit]]) -> None:
+        self.table = table
+        self.used: Ints = table.used.copy()
+        self.pending = pending
+        self.steps = Steps()
+        self.sessions: tuple[Session, ...] = ()
+        self.lifted: Mapping[int, tuple[Holder, ...]] = {}
+        """Row -> held room that is the pod's for now; see :meth:`lifting`."""
+        self._restricted: Mapping[PodShape, Mask] = {}
+        self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
+        self._accounting: dict[PodShape, tuple[Session, ...]] = {}
+        self._saying: tuple[Sequence[Pod], Sequence[Pod]] = ((), ())
+
+    def _join(self, sessions: Sequence[Session]) -> None:
+        """Add the sessions, and find which of them extend which method."""
+        self.sessions = _in_order(sessions)
+        extends = _extensions(tuple(map(type, self.sessions)))
+
+        def pick(method: str) -> list[Session]:
+            return [self.sessions[at] for at in extends[method]]
+
+        self._keeping = pick("keep")
+        self.pre_filtering = pick("pre_filter")
+        self.retrying = pick("retry_within")
+        self._expecting = pick("expect")
+        self._narrowing = pick("narrow")
+        self._asking = pick("ask")
+        self._filtering = pick("filter")
+        self._local = [session for session in self._filtering if session.reach is not Reach.CLUSTER]
+        self._global = [session for session in self._filtering if session.reach is Reach.CLUSTER]
+        self._following = pick("may_fit_later")
+        self._reacting = pick("is_reactive")
+        self._blocking = pick("obstacles")
+        self._scoring = pick("score")
+        self._applying = pick("apply")
+        self._reserving = pick("reserve")
+        self._hinting = pick("hints")
+        self._aligning = pick("align")
+        self._holding = pick("holders")
+        self._releasing = pick("release")
+
+    @contextmanager
+    def lifting(self, holders: Mapping[int, tuple[Holder, ...]]) -> Iterator[None]:
+        """Have questions answered, for a ``with`` block, for pods that may use held room.
+
+        Sessions with exact allocations take what a holder has for free then, and give it out first.
+        """
+        before, self.lifted = self.lifted, holders
+        try:
+            yield
+        finally:
+            self.lifted = before
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether :meth:`only` is in effect."""
+        return bool(self._restricted)
+
+    @property
+    def is_charging_kept(self) -> bool:
+        """Whether any session charges room that is kept."""
+        return bool(self._keeping)
+
+    def find_session(self, kind: type[S]) -> S | None:
+        """Return the session of one domain; None if the domain is not in use."""
+        return next((session for session in self.sessions if isinstance(session, kind)), None)
+
+    def session(self, kind: type[S]) -> S:
+        """Return the session of a domain that is always in use."""
+        found = self.find_session(kind)
+        if found is None:
+            raise LookupError(f"this cycle was opened without {kind.name}")
+        return found
+
+    def expect(self, pods: Sequence[Pod]) -> None:
+        """Announce pods to the sessions, before any of them is placed."""
+        for session in self._expecting:
+            session.expect(pods)
+
+    def shape_of(self, pod: Pod) -> PodShape:
+        """Return the shape of a pod with the data of all domains; equal shapes are identical."""
+        shape = pod.shape
+        for session in self._narrowing:
+            shape = session.narrow(pod, shape)
+        asks = tuple(
+            (session.name, ask)
+            for session in self._asking
+            if (ask := session.ask(pod, shape)) is not None
+        )
+        return self._resolve(shape, asks) if asks else shape
+
+    def shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
+        """Return :meth:`shape_of` of each pod; :meth:`expect` must have announced them."""
+        if self._narrowing:
+            return [self.shape_of(pod) for pod in pods]
+        asked = []
+        for session in self._asking:
+            asks = session.ask_all(pods)
+            if asks is not None:
+                asked.append((session.name, asks))
+        if not asked:
+            return [pod.shape for pod in pods]
+        found = []
+        for at, pod in enumerate(pods):
+            own = tuple((name, asks[at]) for name, asks in asked if asks[at] is not None)
+            found.append(self._resolve(pod.shape, own) if own else pod.shape)
+        return found
+
+    def saying(self, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Return those pods that say something to plugins; cached for repeated calls."""
+        if self._saying[0] is not pods:
+            self._saying = (pods, [pod for pod in pods if pod.said])
+        return self._saying[1]
+
+    def vector(self, shape: PodShape) -> RequestVector:
+        """Return the request vector of a shape."""
+        return self.table.vector(shape)
+
+    def _resolve(self, shape: PodShape, asks: tuple[tuple[str, object], ...]) -> PodShape:
+        key = (shape, asks)
+        resolved = self._resolved.get(key)
+        if resolved is None:
+            resolved = self._resolved[key] = shape.asking(asks)
+        return resolved
+
+    def room(self, shape: PodShape, rows: Rows = ALL) -> Ints:
+        """Return, per row, how many more pods of the shape fit if all go there."""
+        room = self.capacity(shape, rows)
+        for _, limits in self.limits(shape, rows):
+            np.minimum(room, limits, out=room)
+        return room
+
+    def possible_room(self, shape: PodShape) -> Ints:
+        """Return an upper bound of :meth:`room` after other pods of the unit are placed."""
+        room = self.capacity(shape)
+        for cause, limits in self.limits(shape):
+            if not cause.is_transient:
+                np.minimum(room, limits, out=room)
+        return room
+
+    def capacity(self, shape: PodShape, rows: Rows = ALL) -> Ints:
+        """Return :meth:`room` without the rules about pods on other rows."""
+        self.steps.check()
+        vector = self.vector(shape)
+        count = self.used.shape[1] if isinstance(rows, slice) else len(rows)
+        self.steps.take(count, len(vector.columns) + len(self._local))
+        copies = self._copies(vector, self.used, rows)
+        for session in self._local:
+            for _, limits in session.filter(shape, rows):
+                np.minimum(copies, limits, out=copies)
+        allowed = self._restricted.get(shape) if self._restricted else None
+        if allowed is not None:
+            copies[~allowed[rows]] = 0
+        return copies
+
+    def limits(self, shape: PodShape, rows: Rows = ALL) -> Iterator[tuple[Cause, Ints]]:
+        """Yield (cause, how many more pods per row) for each rule about pods on other rows."""
+        self.steps.check()
+        for session in self._global:
+            yield from session.filter(shape, rows)
+
+    def room_when_empty(self, shape: PodShape) -> Ints | None:
+        """Return, per row, how many pods fit on the empty node; None if other pods matter."""
+        copies = self._copies(self.vector(shape), None, ALL)
+        for session in self.sessions:
+            most = session.most_when_empty(shape)
+            if most is None:
+                return None
+            if most is not NO_LIMIT:
+                np.minimum(copies, most, out=copies)
+        return copies
+
+    def node_limits(self, shape: PodShape) -> Ints:
+        """Return, per row, how many pods of the shape the rules about nodes alone allow."""
+        most = np.where(self.table.is_live, NO_LIMIT, 0)
+        for session in self._local:
+            if session.reach is Reach.NOTHING:
+                for _, limits in session.filter(shape, ALL):
+                    np.minimum(most, limits, out=most)
+        return most
+
+    def may_use_held_room(self, shape: PodShape) -> bool:
+        """Whether room may be held for pods of the shape, which is not free for others."""
+        return any(session.concerns(shape) for session in self._holding)
+
+    def has_room(self, shape: PodShape, row: int) -> bool:
+        """Whether one more pod of the shape fits on a row."""
+        return bool(self.room(shape, np.array([row]))[0])
+
+    def can_keep(self, shape: PodShape, node: str) -> bool:
+        """Whether a node is still feasible for a pod that is charged to it already."""
+        row = self.table.row_of.get(node)
+        if row is None or any(
+            not limits[0]
+            for session in self._local
+            if session.reach is Reach.NOTHING
+            for _, limits in session.filter(shape, np.array([row]))
+        ):
+            return False
+        columns = self.vector(shape).columns
+        return bool((self.used[columns, row] <= self.table.allocatable[columns, row]).all())
+
+    def checks(self, shape: PodShape) -> list[tuple[Cause, str, Mask]]:
+        """Return every check in the order of kube-scheduler: (cause, resource, rows that pass).
+
+        There is one resource check per resource, and a node may fail several of them.
+        """
+        vector = self.vector(shape)
+        checks = [
+            (cause, "", limits > 0)
+            for session in self._filtering
+            for cause, limits in session.filter(shape, ALL)
+        ]
+        checks += [
+            (RESOURCE, name, self.table.allocatable[column] - self.used[column] >= amount)
+            for name, column, amount in vector.items()
+        ]
+        return sorted(checks, key=lambda check: check[0].rank)
+
+    def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
+        """Return the detail of a cause that is counted by detail."""
+        found = (session.detail(cause, shape, row) for session in self._filtering)
+        return next((name for name in found if name), "")
+
+    def obstacles(self, pods: Sequence[Pod]) -> dict[str, Reason]:
+        """Return, by uid, why pods cannot be placed on any node."""
+        found: dict[str, Reason] = {}
+        for session in self._blocking:
+            own = session.obstacles(pods)
+            if own:
+                found = {**own, **found}
+        return found
+
+    def scores(self, shape: PodShape, rows: Ints) -> Iterator[Score]:
+        """Yield the scores of all sessions for feasible rows."""
+        for session in self._scoring:
+            yield from session.score(shape, rows)
+
+    def hints(self, shape: PodShape, row: int) -> tuple[tuple[str, Hints], ...]:
+        """Return which zones of a row could serve each resource of a pod, from all sessions."""
+        found = (session.hints(shape, row) for session in self._hinting if session.concerns(shape))
+        return tuple(item for hints in found for item in hints.items())
+
+    def hint_signatures(self, shape: PodShape, rows: Ints) -> list[Ints]:
+        """Return arrays over rows: rows with equal numbers in each have equal :meth:`hints`."""
+        found = (
+            session.signature(shape, rows) for session in self._hinting if session.concerns(shape)
+        )
+        return [numbers for numbers in found if numbers is not None]
+
+    def depends_on_others(self, shape: PodShape) -> bool:
+        """Whether a pod that does not fit may fit after other pods of its unit are placed."""
+        return any(session.may_fit_later(shape) for session in self._following)
+
+    def is_reactive(self, shape: PodShape) -> bool:
+        """Whether placing a pod of the shape changes where the next one may go."""
+        return any(session.is_reactive(shape) for session in self._reacting)
+
+    def is_plain(self, shape: PodShape) -> bool:
+        """Whether placing such a pod changes used amounts only and concerns no session."""
+        return not self._sessions_of(shape)
+
+    def _copies(self, vector: RequestVector, used: Ints | None, rows: Rows) -> Ints:
+        copies: Ints | None = None
+        for column, amount in zip(vector.columns, vector.amounts, strict=True):
+            free = self.table.allocatable[column][rows]
+            if used is not None:
+                free = free - used[column][rows]
+            fits = free // amount
+            copies = fits if copies is None else np.minimum(copies, fits, out=copies)
+        if copies is None:
+            raise ValueError("a shape requests at least one pod slot")
+        return np.maximum(copies, 0, out=copies)
+
+    def needs_reserve(self, shape: PodShape) -> bool:
+        """Whether pods of the shape are placed one by one with :meth:`reserve`."""
+        if not self._reserving and not self._holding:
+            return False
+        return any(session.concerns(shape) for session in (*self._reserving, *self._holding))
+
+    def _sessions_of(self, shape: PodShape) -> tuple[Session, ...]:
+        found = self._accounting.get(shape)
+        if found is None:
+            found = tuple(session for session in self._applying if session.concerns(shape))
+            self._accounting[shape] = found
+        return found
+
+
+@cache
+def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...]]:
+    """Return, per method, the positions of the sessions that override it."""
+    return {
+        method: tuple(at for at, kind in enumerate(kinds) if getattr(kind, method) is not default)
+        for method, default in vars(Session).items()
+        if callable(default)
+    }
+
+
+def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:
+    """Sort sessions so that each comes after those that it names in ``after``."""
+    ordered: list[Session] = []
+    waiting = list(sessions) if any(session.after for session in sessions) else []
+    while waiting:
+        names = {session.name for session in waiting}
+        ready = [session for session in waiting if not names & set(session.after)]
+        if not ready:
+            raise ValueError(f"sessions wait for each other: {', '.join(sorted(names))}")
+        ordered += ready[:1]
+        waiting.remove(ready[0])
+    return tuple(ordered or sessions)

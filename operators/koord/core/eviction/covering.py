@@ -1,0 +1,220 @@
+"""The quick search: rows are emptied where that costs least, until bounds say that it is enough.
+
+The amounts decide which units go together on a row (a *bundle* makes room for at least one more
+pod); the planner confirms. First the dearest units are left out of account as a whole, as far as
+the others are enough: those that a disruption budget protects, gangs, the highest priorities.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import add, sub
+from typing import Final, TypeAlias
+
+from koord.core.engine.arrays import Ints, Mask
+from koord.core.eviction.cost import Price
+from koord.core.eviction.guarantees import Key
+from koord.core.eviction.problem import Problem, Solution
+from koord.core.eviction.room import Load, Room, Want
+
+_SHARES: Final = 5040
+"""Divisible by all small numbers of pods: costs per pod are compared as integers."""
+_Price: TypeAlias = tuple[int, ...]
+_Amounts: TypeAlias = tuple[int, ...]
+_Pattern: TypeAlias = tuple[tuple[_Amounts, _Amounts], int, _Amounts, tuple[_Amounts, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bundle:
+    """Units of one row, and how many more pods fit without them."""
+
+    units: tuple[int, ...]
+    gain: int
+    price: _Price
+
+
+def find_cover(problem: Problem, pool: Sequence[int], rows: Mask | None = None) -> Solution | None:
+    """Return victims out of ``pool`` (positions, the cheapest first), or None.
+
+    With ``rows``, room is made there only.
+    """
+    extra, before = 0, None
+    while True:
+        chosen = choose_cover(problem, pool, rows, extra)
+        if chosen is None or chosen == before:
+            return None
+        solution = problem.solve_with([problem.units[at] for at in chosen])
+        if solution is not None or problem.trials.is_over:
+            return solution
+        extra, before = 2 * extra + 1, chosen  # bounds were too high: make more room
+
+
+def choose_cover(
+    problem: Problem, pool: Sequence[int], rows: Mask | None, extra: int = 0
+) -> list[int] | None:
+    """Return victims that are enough as far as bounds tell; ``extra``: for so many pods more."""
+    chosen = _Cover(problem, pool, rows).choose(extra)
+    return None if chosen is None else sorted(chosen)
+
+
+class _Cover:
+    def __init__(self, problem: Problem, pool: Sequence[int], rows: Mask | None) -> None:
+        self._problem = problem
+        self._room = problem.room
+        self._rows = rows
+        self._known: dict[_Pattern, list[tuple[list[int], int]]] = {}
+        """Bundles of rows with equal amounts."""
+        self._whole = [at for at in pool if problem.units[at].gangs]
+        self._by_row: dict[int, list[int]] = {}
+        for at in pool:
+            loads = self._room.loads[at]
+            if problem.units[at].gangs or not loads:
+                continue
+            row = loads[0][0]
+            if rows is None or rows[row]:
+                self._by_row.setdefault(row, []).append(at)
+        # The highest priority is that of the pool, whoever is chosen: what counts next is work.
+        for units in self._by_row.values():
+            units.sort(key=lambda at: _rank(problem.prices[at]))
+
+    def choose(self, extra: int) -> set[int] | None:
+        """Return units that make room for all pods, and for ``extra`` more of each shape."""
+        chosen: set[int] = set()
+        freed = self._room.nothing()
+        spent: Counter[Key] = Counter()
+        for want in sorted(self._room.wants, key=lambda want: want.amounts, reverse=True):
+            need = want.count + extra - self._sum(want, freed)
+            need = self._add_gangs(want, need, chosen, freed)
+            if need > 0:
+                need = self._add_bundles(want, need, chosen, freed, spent)
+            if need > extra:
+                return None
+        return chosen
+
+    def _sum(self, want: Want, freed: Ints) -> int:
+        return self._room.sum(want, freed, self._rows)
+
+    def _add_gangs(self, want: Want, need: int, chosen: set[int], freed: Ints) -> int:
+        """Choose whole gangs, the most helpful first, until the others can do the rest."""
+        left = [at for at in self._whole if at not in chosen]
+        while left:
+            local = self._local(chosen)
+            most, now = self._sum(want, freed + local), self._sum(want, freed)
+            if most >= now + need:
+                break
+            gains = [
+                (min(self._sum(want, freed + local + self._room.freed([at])), now + need), -at)
+                for at in left
+            ]
+            gain, negative = max(gains)
+            if gain <= most:
+                break
+            left.remove(-negative)
+            chosen.add(-negative)
+            freed += self._room.freed([-negative])
+            need -= self._sum(want, freed) - now
+            self._drop_surplus(self._problem.units[-negative].group)
+        return need
+
+    def _local(self, chosen: set[int]) -> Ints:
+        """Return what units of single rows free that are not chosen yet."""
+        units = (at for units in self._by_row.values() for at in units)
+        return self._room.freed([at for at in units if at not in chosen])
+
+    def _drop_surplus(self, group: str) -> None:
+        for row, units in self._by_row.items():
+            self._by_row[row] = [at for at in units if self._problem.units[at].group != group]
+
+    def _add_bundles(
+        self, want: Want, need: int, chosen: set[int], freed: Ints, spent: Counter[Key]
+    ) -> int:
+        """Choose the cheapest bundles of all rows, one after the other."""
+        ranks = self._problem.trials.cycle.table.name_rank
+        bundles = {row: self._bundles(want, row, chosen, freed) for row in self._by_row}
+        heap: list[tuple[_Price, int, int, _Bundle]] = []
+        for row, found in bundles.items():
+            if (first := next(found, None)) is not None:
+                heap.append((first.price, int(ranks[row]), row, first))
+        heapq.heapify(heap)
+        while heap and need > 0:
+            _, rank, row, bundle = heapq.heappop(heap)
+            if self._spend(bundle, spent):
+                chosen.update(bundle.units)
+                for at in bundle.units:
+                    for there, amounts in self._room.loads[at]:
+                        freed[:, there] += amounts
+                need -= bundle.gain
+            if (after := next(bundles[row], None)) is not None:
+                price = max(after.price, bundle.price)
+                heapq.heappush(heap, (price, rank, row, after))
+        return need
+
+    def _spend(self, bundle: _Bundle, spent: Counter[Key]) -> bool:
+        """Charge a bundle to the guarantees of quotas; False if they do not allow it."""
+        guarantees = self._problem.guarantees
+        if not guarantees.is_on:
+            return True
+        more = spent.copy()
+        for at in bundle.units:
+            more.update(guarantees.charges_of(self._problem.units[at]))
+        if not guarantees.covers(more):
+            return False
+        spent.update(more - spent)
+        return True
+
+    def _bundles(self, want: Want, row: int, chosen: set[int], freed: Ints) -> Iterator[_Bundle]:
+        """Yield bundles of one row, each on top of those before."""
+        room = self._room
+        units = [at for at in self._by_row[row] if at not in chosen]
+        free = tuple((room.free[:, row] + freed[:, row]).tolist())
+        # The units of a row have all their pods there.
+        amounts = tuple(_add_up(room.loads[at]) for at in units)
+        key = ((want.columns, want.amounts), int(want.limits[row]), free, amounts)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = list(_divide(room, want, row, free, amounts))
+        for positions, gain in found:
+            yield self._make([units[at] for at in positions], gain)
+
+    def _make(self, going: Sequence[int], gain: int) -> _Bundle:
+        prices = [self._problem.prices[at] for at in going]
+        price = (
+            sum(price.violations for price in prices),
+            sum(price.doubts for price in prices) * _SHARES // gain,
+            sum(price.work for price in prices) * _SHARES // gain,
+            len(going) * _SHARES // gain,
+            max(price.priority for price in prices),
+        )
+        return _Bundle(tuple(going), gain, price)
+
+
+def _rank(price: Price) -> tuple[int, int, int]:
+    return price.violations, price.doubts, price.work
+
+
+def _divide(
+    room: Room, want: Want, row: int, free: _Amounts, amounts: Sequence[_Amounts]
+) -> Iterator[tuple[list[int], int]]:
+    """Yield which units of a row go together, by position, and how many more pods fit then."""
+    copies = room.copies_at(want, row, free)
+    going: list[int] = []
+    for at, more in enumerate(amounts):
+        going.append(at)
+        free = tuple(map(add, free, more))
+        gained = room.copies_at(want, row, free) - copies
+        if gained <= 0:
+            continue
+        for spared in reversed(going[:-1]):
+            less = tuple(map(sub, free, amounts[spared]))
+            if room.copies_at(want, row, less) == copies + gained:
+                going.remove(spared)
+                free = less
+        yield going, gained
+        copies, going = copies + gained, []
+
+
+def _add_up(loads: Sequence[Load]) -> _Amounts:
+    if len(loads) == 1:
+        return loads[0][1]
+    return tuple(map(sum, zip(*(amounts for _, amounts in loads), strict=True)))

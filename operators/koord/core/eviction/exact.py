@@ -1,0 +1,109 @@
+"""The exact search: sets of units in the order of their cost, until the waiting unit fits.
+
+Costs only grow with a set, so the first set that fits is the cheapest. Sets are left out that
+bounds exclude with whatever is added to them, that must not go together, or that differ from
+another one only in which of several equal units is in it.
+"""
+
+import heapq
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from koord.core.engine.arrays import Ints
+from koord.core.eviction.model import Cost, VictimKind, VictimUnit
+from koord.core.eviction.problem import Problem, Solution
+
+MOST_UNITS: Final = 64
+SET_STEPS: Final = 40
+"""Array operations that take as long as one set."""
+
+
+def find_cheapest(problem: Problem, solution: Solution | None) -> tuple[Solution | None, bool]:
+    """Return the cheapest solution, ``known`` if none is cheaper, and whether that is proven."""
+    if len(problem.units) > MOST_UNITS:
+        return solution, False
+    return _Exact(problem, solution).run()
+
+
+class _Exact:
+    def __init__(self, problem: Problem, solution: Solution | None) -> None:
+        self._problem = problem
+        self._known = solution
+        self._units = problem.units
+        self._twins = _find_twins(problem)
+        room = problem.room
+        self._one = [room.freed([at]) for at in range(len(self._units))]
+        self._rest = [room.nothing()]
+        for freed in reversed(self._one):
+            self._rest.append(self._rest[-1] + freed)
+        self._rest.reverse()
+
+    def run(self) -> tuple[Solution | None, bool]:
+        problem = self._problem
+        heap: list[tuple[Cost, tuple[int, ...]]] = [(problem.costs.of(()), ())]
+        while heap:
+            cost, chosen = heapq.heappop(heap)
+            if self._known is not None and cost >= self._known.cost:
+                return self._known, True
+            if problem.trials.is_over:
+                return self._known, False
+            victims = [self._units[at] for at in chosen]
+            freed = self._freed(chosen)
+            if chosen and problem.room.is_enough(freed) and problem.trials.fits(victims):
+                solution = problem.solve_with(victims)
+                # A part of it would cost less, and would have come before.
+                return None if solution is None else replace(solution, is_minimal=True), True
+            for more, at in self._extend(cost, chosen, victims, freed):
+                heapq.heappush(heap, (more, (*chosen, at)))
+        return self._known, True
+
+    def _extend(
+        self, cost: Cost, chosen: tuple[int, ...], victims: Sequence[VictimUnit], freed: Ints
+    ) -> Iterator[tuple[Cost, int]]:
+        """Yield units that come after those of a set and may be added, with the cost then."""
+        problem, steps = self._problem, self._problem.trials.cycle.steps
+        first = chosen[-1] + 1 if chosen else 0
+        for at in range(first, len(self._units)):
+            steps.take(0, SET_STEPS)
+            if not problem.room.is_enough(freed + self._rest[at]):
+                return
+            twin, unit = self._twins[at], self._units[at]
+            if twin is not None and twin not in chosen:
+                continue
+            more = problem.costs.add(cost, victims, unit)
+            if self._known is not None and more >= self._known.cost:
+                continue
+            if problem.is_legal([*victims, unit]):
+                yield more, at
+
+    def _freed(self, chosen: tuple[int, ...]) -> Ints:
+        freed = self._problem.room.nothing()
+        for at in chosen:
+            freed += self._one[at]
+        return freed
+
+
+def _find_twins(problem: Problem) -> list[int | None]:
+    """Return, per unit, the one before it that is equal in everything that decides."""
+    last: dict[Hashable, int] = {}
+    twins: list[int | None] = []
+    for at, unit in enumerate(problem.units):
+        kind = _kind_of(problem, unit)
+        twins.append(None if kind is None else last.get(kind))
+        if kind is not None:
+            last[kind] = at
+    return twins
+
+
+def _kind_of(problem: Problem, unit: VictimUnit) -> Hashable | None:
+    """Return what is equal for interchangeable units; None if a unit is like no other."""
+    pod = unit.pods[0]
+    is_plain = not pod.allocations and not pod.claims and not pod.attraction
+    if unit.kind not in {VictimKind.POD, VictimKind.SURPLUS} or not is_plain:
+        return None
+    charges = tuple(sorted(problem.guarantees.charges_of(unit).items()))
+    quota = problem.guarantees.shares_quota(unit), pod.quota
+    where = pod.namespace, pod.planned_node, pod.shape, tuple(sorted(pod.profile.labels.items()))
+    cost = unit.priority, unit.doubts, unit.work
+    return unit.kind, unit.group, cost, where, charges, quota

@@ -1,0 +1,202 @@
+"""What becomes of a preemption after it was planned: whether it still holds, and its reasons.
+
+The planner is the only judge, as in the search. Nothing here evicts, writes, or knows the time.
+"""
+
+from collections.abc import Collection, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from koord.core.engine.planner import plan
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.candidates import is_placed
+from koord.core.eviction.model import Preemption, VictimUnit
+from koord.core.eviction.search import NO_CONTEXT, Context
+from koord.core.gang.cache import GangCache
+from koord.core.gang.done import count_done
+from koord.core.model.gangs import GangKey
+from koord.core.model.patience import Patience
+from koord.core.model.plan import Assignment, Unit, UnitKey
+from koord.core.model.pods import Nominated, Pod
+from koord.core.model.reasons import Reason
+from koord.core.model.text import format_time, named, plural
+from koord.core.plugins.nominations import Nomination
+
+_MOST_AHEAD: Final = 32
+"""Waiting units of a higher priority that are planned before a preemptor."""
+
+
+def fits(
+    state: ClusterState,
+    unit: Unit,
+    gone: Collection[Pod] = (),
+    ahead: Iterable[Unit] = (),
+    context: Context = NO_CONTEXT,
+) -> bool:
+    """Whether a unit fits without some pods; units ``ahead`` of it take their room first."""
+    state.refresh(context.now)
+    with closing(state.open_cycle(context.pending)) as cycle:
+        if context.prepare is not None:
+            context.prepare(cycle)
+        cycle.remove(gone)
+        units = (*tuple(ahead)[:_MOST_AHEAD], unit)
+        placed = plan(cycle, units, Scoring()).placements
+        return any(placement.unit == unit.key for placement in placed)
+
+
+def breaks_gangs(gangs: GangCache, victims: Collection[Pod]) -> bool:
+    """Whether gangs live on below their minimum without these pods."""
+    gone = {pod.uid for pod in victims}
+
+    def count(gang: GangKey) -> int:
+        members = gangs.members(gang).values()
+        return sum(is_placed(pod) and pod.is_alive and pod.uid not in gone for pod in members)
+
+    for gang in {pod.gang.key for pod in victims if pod.gang is not None}:
+        spec, alive = gangs.spec(gang), sum(map(count, gangs.group(gang).gangs))
+        enough = count(gang) + count_done(gangs, gang)
+        if spec is not None and alive and enough < spec.min_member:
+            return True
+    return False
+
+
+def find_leaving(state: ClusterState, patience: Patience, now: float) -> list[Pod]:
+    """Return the pods on nodes that are deleted or marked, except those that hang."""
+    return [
+        pod
+        for pod in state.pods.values()
+        if pod.is_terminating
+        and pod.node
+        and not pod.phase.is_terminal
+        and not patience.hangs(pod, now)
+    ]
+
+
+def find_left(state: ClusterState, nomination: Nomination) -> list[Pod]:
+    """Return the victims that still use their nodes."""
+    found = (state.pods.get(pod.uid) for pod in nomination.victims)
+    return [pod for pod in found if pod is not None and pod.node and not pod.phase.is_terminal]
+
+
+def grant_time(pod: Pod, most: float) -> float:
+    """Return how many seconds a pod gets to end by itself; ``most`` is the longest time."""
+    return min(pod.soft_eviction, most)
+
+
+def find_deadline(victims: Iterable[Pod], most: float, now: float) -> float:
+    """Return until when marked pods may end by themselves, in seconds since the epoch.
+
+    All wait for the one that wants the longest time, but for ``most`` seconds, so that nobody is
+    deleted while the preemption may still be cancelled. 0: nobody wants any time. The time begins
+    with the mark, or ``now`` if the mark has not been seen yet.
+    """
+    granted = ((pod, grant_time(pod, most)) for pod in victims)
+    return max(((pod.marked or now) + seconds for pod, seconds in granted if seconds), default=0.0)
+
+
+def find_nominations(state: ClusterState, now: float = 0.0) -> list[Nomination]:
+    """Return the nominations that pods record, with the victims that are marked for them.
+
+    Earlier releases did not record when it began; then it is ``now``.
+    """
+    nominees: dict[tuple[str, str], list[Assignment]] = {}
+    for pod in state.pods.values():
+        if pod.nominated is not None and pod.is_waiting:
+            key = pod.nominated.plan_id, pod.nominated.unit
+            nominees.setdefault(key, []).append(Assignment(pod, pod.nominated.node))
+
+    def begun(assignments: Iterable[Assignment]) -> float:
+        found = (assignment.pod.nominated for assignment in assignments)
+        return min((nominated.since for nominated in found if nominated is not None), default=0.0)
+
+    victims: dict[str, list[Pod]] = {}
+    for uid in sorted(state.preempted):
+        pod = state.pods[uid]
+        if pod.preempted_by is not None:
+            victims.setdefault(pod.preempted_by.plan_id, []).append(pod)
+    return [
+        Nomination(plan_id, unit, tuple(pods), tuple(victims.get(plan_id, ())), begun(pods) or now)
+        for (plan_id, unit), pods in sorted(nominees.items(), key=lambda item: item[0])
+    ]
+
+
+def nominate(preemption: Preemption, now: float = 0.0) -> Nomination:
+    """Return the nomination of a planned preemption."""
+    placement = preemption.placement
+    return Nomination(
+        placement.plan_id, preemption.preemptor, placement.assignments, preemption.pods, now
+    )
+
+
+def record(nomination: Nomination, node: str) -> Nominated:
+    """Return what a pod records of its nomination."""
+    count = len(nomination.assignments)
+    return Nominated(node, nomination.plan_id, nomination.unit, count, nomination.since)
+
+
+def name_of(unit: Unit) -> str:
+    """Return what users call a unit: its gangs, the pod, or the reservation."""
+    return unit.group or unit.pods[0].title
+
+
+def write_victim_text(unit: Unit, plan_id: str, scheduler: str, *, compat: bool = False) -> str:
+    """Return the message of ``DisruptionTarget``; with ``compat`` Koordinator's words follow."""
+    text = f"{name_of(unit)} (priority {unit.priority}) needs its place (plan {plan_id})"
+    if not compat:
+        return text
+    return (
+        f"{text} ({scheduler}: preempting to accommodate higher priority pods, preemptor: "
+        f"{name_of(unit)}, triggerPod: {unit.pods[0].title})"
+    )
+
+
+def write_considered(preemption: Preemption) -> str:
+    """Return what else was considered, in one sentence; empty if nothing was."""
+    if not preemption.alternatives:
+        return ""
+    first = preemption.alternatives[0]
+    names = named([victim.name for victim in first.victims])
+    return f" Also considered: {names}, which would have cost more."
+
+
+def write_victims(victims: Iterable[VictimUnit]) -> str:
+    """Return the names of victims, gangs first."""
+    units = sorted(victims, key=lambda victim_unit: (not victim_unit.gangs, victim_unit.name))
+    return named([unit.name for unit in units])
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForPreemption(Reason):
+    """Pods are evicted for the unit; ``left`` of its ``pods`` victims are still there."""
+
+    code: ClassVar = "WaitingForPreemption"
+    is_capacity: ClassVar = True
+    also_true: ClassVar = MappingProxyType({"Preempting": "VictimsTerminating"})
+    victims: str
+    pods: int
+    left: int
+    plan_id: str = ""
+    until: str = ""
+    """Until when the victims may end by themselves, for users; empty: they are being deleted."""
+
+    def _text(self) -> str:
+        what = f"may end by themselves until {self.until}" if self.until else "still terminating"
+        there = f"{self.left} of {plural(self.pods, 'pod')} {what}"
+        return f"preempting {self.victims}: {there} (plan {self.plan_id})"
+
+
+def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption | None:
+    """Return what a unit waits for whose victims are still there; None if it preempts nobody."""
+    nomination = state.nominations.find(unit)
+    if nomination is None:
+        return None
+    victims, left = nomination.victims, find_left(state, nomination)
+    if not left:
+        return None
+    names = sorted({pod.gang.key if pod.gang is not None else pod.title for pod in victims})
+    until = max(pod.ends_until * (not pod.gone_by) for pod in left)
+    told = format_time(until) if until else ""
+    return WaitingForPreemption(named(names), len(victims), len(left), nomination.plan_id, told)

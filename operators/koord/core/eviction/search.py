@@ -1,0 +1,314 @@
+"""The search for victims: which running units have to go so that a waiting unit can start.
+
+The only judge of a fit is the planner itself, on a cycle of its own: victims are removed, the unit
+is planned, and everything is rolled back. The search is bounded by steps of the planner, so the
+same cluster gives the same answer on any machine. It evicts nobody.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.candidates import Candidates, find_candidates
+from koord.core.eviction.cost import Costs
+from koord.core.eviction.covering import choose_cover, find_cover
+from koord.core.eviction.domains import Region, find_regions
+from koord.core.eviction.emptying import empty_rows, grow
+from koord.core.eviction.exact import find_cheapest
+from koord.core.eviction.guarantees import Guarantees
+from koord.core.eviction.model import (
+    NOBODY,
+    Alternative,
+    Certificate,
+    Cost,
+    Exempt,
+    Moment,
+    Preemption,
+    VictimUnit,
+)
+from koord.core.eviction.pools import find_pools
+from koord.core.eviction.problem import Problem, Solution
+from koord.core.eviction.put_back import put_back
+from koord.core.eviction.reasons import (
+    NobodyLower,
+    NotAQuestionOfRoom,
+    OnlySurplus,
+    PreemptionNever,
+    PreemptionNotHelpful,
+    Protection,
+    SearchTooExpensive,
+    TerminationStuck,
+    VictimsProtected,
+    WaitsForTermination,
+)
+from koord.core.eviction.room import Room
+from koord.core.eviction.trial import Trials, pods_of
+from koord.core.model.budgets import Budget
+from koord.core.model.patience import describe_hanging
+from koord.core.model.plan import Placement, Unit
+from koord.core.model.pods import Handling
+from koord.core.model.reasons import Reason
+from koord.core.topology.reasons import MultipleNotMet
+
+MOST_ALTERNATIVES: Final = 3
+MOST_STEPS: Final = 300_000_000
+"""Steps of the planner that one search may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionOptions:
+    """Settings of the search; ``min_runtime`` and ``max_per_day`` as in ``Moment``."""
+
+    min_runtime: float = 0.0
+    max_per_day: int = 0
+    most_steps: int = MOST_STEPS
+    scoring: Scoring = field(default_factory=Scoring)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the search has to know that is not in the state.
+
+    ``now`` is seconds since the epoch. ``prepare`` charges room to the cycle that is held for
+    others. ``pending`` returns the complete waiting units in order, as for any cycle.
+    """
+
+    now: float = 0.0
+    budgets: tuple[Budget, ...] = ()
+    prepare: Callable[[Cycle], object] | None = None
+    pending: Callable[[], Iterable[Unit]] = tuple
+
+
+DEFAULT_OPTIONS: Final = PreemptionOptions()
+NO_CONTEXT: Final = Context()
+
+
+def plan_preemption(
+    state: ClusterState,
+    unit: Unit,
+    options: PreemptionOptions = DEFAULT_OPTIONS,
+    exempt: Exempt = NOBODY,
+    context: Context = NO_CONTEXT,
+) -> Preemption | Reason:
+    """Return the cheapest victims for a unit that does not fit, or why there are none."""
+    refusal = _find_obstacle(unit)
+    if refusal is not None:
+        return refusal
+    state.refresh(context.now)
+    moment = Moment(context.now, options.min_runtime, options.max_per_day)
+    candidates = find_candidates(state, unit, replace(exempt, moment=moment))
+    with closing(state.open_cycle(context.pending)) as cycle:
+        if context.prepare is not None:
+            context.prepare(cycle)
+        trials = Trials(cycle, unit, options.scoring, options.most_steps)
+        guarantees = partial(Guarantees, state, unit)
+        return find_victims(state, trials, candidates, Costs(context.budgets), guarantees)
+
+
+def find_victims(
+    state: ClusterState,
+    trials: Trials,
+    candidates: Candidates,
+    costs: Costs,
+    make_guarantees: Callable[[], Guarantees],
+) -> Preemption | Reason:
+    """Return the cheapest of the candidates for the unit of the trials, or why there are none.
+
+    The cycle is as before afterwards, but without the candidates that are terminating.
+    """
+    return _Search(state, trials, candidates, costs, make_guarantees).run()
+
+
+def _find_obstacle(unit: Unit) -> Reason | None:
+    """Return why a unit may not preempt at all."""
+    for pod in unit.pods:
+        if pod.never_preempts:
+            return PreemptionNever(pod.key, pod.handling is Handling.RESERVE)
+    if not unit.required:
+        return OnlySurplus(unit.demands[0].gang)
+    return None
+
+
+class _Search:
+    def __init__(
+        self,
+        state: ClusterState,
+        trials: Trials,
+        candidates: Candidates,
+        costs: Costs,
+        make_guarantees: Callable[[], Guarantees],
+    ) -> None:
+        self._state = state
+        self._trials = trials
+        self._candidates = candidates
+        self._costs = costs
+        self._make_guarantees = make_guarantees
+        self._unit = trials.unit
+
+    def run(self) -> Preemption | Reason:
+        without = self._trials.plan(())
+        if isinstance(without, Placement):
+            return self._need_nobody(without)
+        if self._candidates.terminating:
+            self._trials.remove_for_good(self._candidates.terminating)
+            without = self._trials.plan(())
+        if isinstance(without, Placement):
+            return self._wait_for(without)
+        if not without.is_capacity and not isinstance(without, MultipleNotMet):
+            return NotAQuestionOfRoom(without)
+        reason = self._find()
+        return self._explain_hanging(reason) if isinstance(reason, Reason) else reason
+
+    def _wait_for(self, placement: Placement) -> WaitsForTermination:
+        nodes = {assignment.node for assignment in placement.assignments}
+        every = self._candidates.terminating
+        pods = [pod for pod in every if pod.planned_node in nodes] or every
+        until = min(map(self._candidates.patience.leaves_by, pods))
+        return WaitsForTermination(tuple(sorted(pod.key for pod in pods)), until)
+
+    def _find(self) -> Preemption | Reason:
+        """Choose victims, if possible without pods that hang as others did for this unit."""
+        guarantees = self._make_guarantees()
+        allowed = [unit for unit in self._candidates.units if guarantees.allows((unit,))]
+        if not allowed:
+            return self._explain_nobody()
+        trusted = [victim_unit for victim_unit in allowed if not self._is_suspect(victim_unit)]
+        if trusted and len(trusted) < len(allowed):
+            preemption = self._choose(trusted, guarantees)
+            if isinstance(preemption, Preemption):
+                return preemption
+        return self._choose(allowed, guarantees)
+
+    def _is_suspect(self, unit: VictimUnit) -> bool:
+        suspect = self._candidates.suspect
+        return bool(unit.doubts) and any(pod.namespace in suspect for pod in unit.pods)
+
+    def _choose(self, allowed: Sequence[VictimUnit], guarantees: Guarantees) -> Preemption | Reason:
+        problem = self._make_problem(allowed, guarantees)
+        if problem is None:
+            return self._explain_not_helpful(allowed)
+        solutions = self._find_quickly(problem)
+        best = min(solutions, key=lambda solution: solution.cost, default=None)
+        best, is_cheapest = find_cheapest(problem, best)
+        if best is None:
+            return self._explain_not_helpful(allowed)
+        others = [solution for solution in solutions if solution.cost > best.cost]
+        others.sort(key=lambda solution: solution.cost)
+        return Preemption(
+            self._unit.key,
+            best.victims,
+            best.placement,
+            best.cost,
+            Certificate(best.is_minimal, is_cheapest, self._trials.cycle.steps.taken),
+            tuple(Alternative(other.victims, other.cost) for other in others[:MOST_ALTERNATIVES]),
+        )
+
+    def _make_problem(self, units: Sequence[VictimUnit], guarantees: Guarantees) -> Problem | None:
+        """Return the problem with the units that may help; None if bounds say that none do."""
+        cycle, unit = self._trials.cycle, self._unit
+        ordered = self._costs.sort(units)
+        room = Room(cycle, unit, ordered)
+        freed = room.freed(range(len(ordered)))
+        if not room.is_enough(freed):
+            return None
+        if _depends_on_rows_alone(unit, ordered):
+            useful_rows = room.useful_rows(freed)
+            useful = [
+                at
+                for at, loads in enumerate(room.loads)
+                if guarantees.shares_quota(ordered[at]) or any(useful_rows[row] for row, _ in loads)
+            ]
+            ordered, room = [ordered[at] for at in useful], room.only(useful)
+        return Problem(ordered, self._trials, room, self._costs, guarantees)
+
+    def _find_quickly(self, problem: Problem) -> list[Solution]:
+        """Return minimal solutions, one per region that is worth it."""
+        found: list[Solution] = []
+        for offer in _in_order(problem, find_regions(self._state, self._unit)):
+            best = min((solution.cost for solution in found), default=None)
+            if len(found) > 1 and best is not None and offer.cost >= best:
+                return found
+            for pool in offer.pools:
+                solution = find_cover(problem, pool, offer.region.rows)
+                if solution is not None:
+                    found.append(put_back(problem, solution))
+                    break
+            if self._trials.is_over:
+                return found
+        if not found:
+            last = empty_rows(problem) or grow(problem)
+            found = [put_back(problem, last)] if last is not None else []
+        return found
+
+    def _need_nobody(self, placement: Placement) -> Preemption:
+        certificate = Certificate(is_minimal=True, is_cheapest=True, steps=0)
+        return Preemption(self._unit.key, (), placement, self._costs.of(()), certificate)
+
+    def _explain_hanging(self, otherwise: Reason) -> Reason:
+        """Say which pods are in the way that should have gone, if it is they."""
+        hanging, trials = self._candidates.hanging, self._trials
+        if not hanging or trials.is_over:
+            return otherwise
+        trials.remove_for_good(hanging)
+        if not trials.fits(()) and not trials.fits(self._candidates.units):
+            return otherwise
+        return TerminationStuck(describe_hanging(hanging))
+
+    def _explain_nobody(self) -> Reason:
+        lowest = min(pod.priority for pod in self._unit.pods)
+        # Those that are left are kept by the guarantees of their quotas.
+        units = self._candidates.units
+        pods = len(pods_of(units))
+        protected = self._candidates.protected + (((Protection.QUOTA, pods),) if pods else ())
+        if protected:
+            return VictimsProtected(lowest, protected, self._make_guarantees().explain(units))
+        return NobodyLower(lowest, self._candidates.running)
+
+    def _explain_not_helpful(self, units: Sequence[VictimUnit]) -> Reason:
+        if self._trials.is_over:
+            return SearchTooExpensive(len(units), self._trials.cycle.steps.taken)
+        reason = self._trials.plan(units)
+        if isinstance(reason, Placement):
+            return self._explain_nobody()  # not all of them may go together
+        return PreemptionNotHelpful(len(pods_of(units)), reason, self._candidates.protected)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A region, the units that may make room there, and what the victims there will about cost."""
+
+    region: Region
+    pools: list[list[int]]
+    cost: Cost
+    tie: tuple[int, int]
+
+
+def _in_order(problem: Problem, regions: Sequence[Region]) -> list[_Offer]:
+    """Return the regions that may be enough, the cheapest first, then the tightest."""
+    room = problem.room
+    emptied = room.freed(range(len(problem.units)))
+    offers = []
+    for at, region in enumerate(regions):
+        pools = list(find_pools(problem, region.rows))
+        if not pools:
+            continue
+        cover: list[int] | None = []
+        if len(regions) > 1:
+            cover = choose_cover(problem, pools[0], region.rows)
+        if cover is not None:
+            cost = problem.costs.of([problem.units[one] for one in cover])
+            size = sum(room.sum(want, emptied, region.rows) for want in room.wants)
+            offers.append(_Offer(region, pools, cost, (size, at)))
+    return sorted(offers, key=lambda offer: (offer.cost, offer.tie))
+
+
+def _depends_on_rows_alone(unit: Unit, units: Sequence[VictimUnit]) -> bool:
+    """Whether evicting a pod makes room on its own node alone."""
+    pods = itertools.chain(unit.pods, *(unit.pods for unit in units))
+    return all(pod.shape.constraints is None and not pod.claims for pod in pods)

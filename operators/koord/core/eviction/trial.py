@@ -1,0 +1,68 @@
+"""Trials: whether the waiting unit fits without some running units, as the planner says.
+
+A trial changes nothing: the cycle is rolled back. Trials are remembered, and counted in steps.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.planner import plan
+from koord.core.engine.scoring import Scoring
+from koord.core.eviction.model import VictimUnit
+from koord.core.model.plan import Placement, Unit
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason
+
+TRIAL_STEPS: Final = 200
+"""Array operations that take as long as a trial on a small cluster."""
+REMOVAL_STEPS: Final = 10
+"""The same, for taking one pod off its node and putting it back."""
+
+
+def pods_of(victims: Iterable[VictimUnit]) -> dict[str, Pod]:
+    """Return all pods of some units by uid."""
+    return {pod.uid: pod for victim in victims for pod in victim.pods}
+
+
+class Trials:
+    """Plans one unit on one cycle, again and again."""
+
+    def __init__(self, cycle: Cycle, unit: Unit, scoring: Scoring, most_steps: int) -> None:
+        self.cycle = cycle
+        self.unit = unit
+        self._scoring = scoring
+        self._most = cycle.steps.taken + most_steps
+        self._known: dict[frozenset[str], Placement | Reason] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the steps are used up."""
+        return self.cycle.steps.taken > self._most
+
+    def remove_for_good(self, pods: Iterable[Pod]) -> None:
+        """Take pods out of all later trials."""
+        self.cycle.remove(pods)
+        self._known.clear()
+
+    def fits(self, victims: Collection[VictimUnit]) -> bool:
+        """Whether the unit fits without these units."""
+        return isinstance(self.plan(victims), Placement)
+
+    def plan(self, victims: Collection[VictimUnit]) -> Placement | Reason:
+        """Return where the pods go without these units, or why they do not fit."""
+        key = frozenset(victim.key for victim in victims)
+        known = self._known.get(key)
+        if known is None:
+            mark = self.cycle.checkpoint()
+            known = self._known[key] = self.place(victims)
+            self.cycle.rollback(mark)
+        return known
+
+    def place(self, victims: Collection[VictimUnit]) -> Placement | Reason:
+        """Remove units and place the unit in their stead; the caller rolls back."""
+        pods = pods_of(victims)
+        self.cycle.steps.take(0, TRIAL_STEPS + REMOVAL_STEPS * len(pods))
+        self.cycle.remove(pods.values())
+        outcome = plan(self.cycle, (self.unit,), self._scoring)
+        return outcome.placements[0] if outcome.placements else outcome.refusals[0].reason

@@ -1,1 +1,0 @@
-"""Preemption: running units that make room for a waiting one of higher priority."""
