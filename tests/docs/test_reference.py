@@ -9,9 +9,9 @@ from tests.manifests.test_monitoring import ALERTS, FAMILIES
 from tools.reference import make_pages
 from typer.testing import CliRunner
 
+from koord.answers import explain  # noqa: F401 - registers every reason
 from koord.cli.main import COMMANDS, app
 from koord.cli.reference import list_commands
-from koord.core import explain  # noqa: F401 - registers every reason
 from koord.core.gang.status import ConditionType
 from koord.core.model.gang_history import Happened
 from koord.core.model.reasons import REASONS

@@ -22,7 +22,7 @@ from koord.core.topology.status import Readiness as TopologyReadiness
 from koord.reference.entries import EntryKind, list_entries
 
 PACKAGE = Path(__file__).parents[2] / "operators" / "koord"
-PARTS = ("agent", "controllers", "core", "kube", "runtime")
+PARTS = ("agent", "answers", "controllers", "core", "kube", "runtime")
 WORDS = re.compile(r"([A-Z]+[a-z]+){2,}")
 OF_OUTPUT = {
     "BeingEvicted",

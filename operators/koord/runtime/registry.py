@@ -6,8 +6,8 @@ nothing but an ``Operator`` with that resource.
 
 Plugins of the planner stand in ``koord.core.engine.registry``: the command line plans with them
 too. Kinds that are reflected stand in ``koord.kube.kinds``, which the command line reads without
-loading the operators; each kind says which operators read it. Commands are modules of ``koord.cli``, found by
-name for the same reason.
+loading the operators; each kind says which operators read it. Commands are modules of
+``koord.cli``, found by name for the same reason.
 """
 
 from collections.abc import Callable, Collection, Mapping
