@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.namespaces import empty
 
 from koord.isolation import FAILURES
 from koord.sandbox import Component, Sandbox, SandboxError
@@ -61,4 +62,4 @@ def namespace(sandbox: Sandbox) -> Iterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     sandbox.create_namespace(name)
     yield name
-    sandbox.client.delete(f"/api/v1/namespaces/{name}")
+    empty(sandbox.client, name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.operators.conftest import Cluster, make_pod, read_lease
+from tests.support.namespaces import empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,7 @@ class Flood:
 def flood(cluster: Cluster) -> Iterator[Flood]:
     made = Flood(cluster.box, cluster.namespace)
     yield made
-    cluster.box.client.delete(f"/api/v1/namespaces/{made.name}")
+    empty(cluster.box.client, made.name)
 
 
 def test_hundreds_of_objects_cost_others_nothing(cluster: Cluster, flood: Flood) -> None:

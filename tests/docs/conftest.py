@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.namespaces import empty
 from tests.support.operators import KOORD, run_operators
 
 from koord.sandbox import Sandbox
@@ -42,7 +43,7 @@ def reader(cluster, tmp_path) -> Iterator["Reader"]:
     yield one
     if one.has_sandboxes:
         one.run(["koord sandbox down --all"])
-    cluster.client.delete(f"/api/v1/namespaces/{one.namespace}")
+    empty(cluster.client, one.namespace)
 
 
 def copy_checkout(target: Path) -> None:

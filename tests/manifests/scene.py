@@ -7,6 +7,7 @@ from typing import Any
 from tests.manifests.attacks import GATE, HAMI, LIMIT, OTHER_GATE, make_pod, release
 from tests.manifests.conftest import MANIFESTS, load_all
 from tests.manifests.someone import APPLY, JSON_PATCH, STRATEGIC, Someone, create_account
+from tests.support.namespaces import empty
 
 from koord.sandbox import Sandbox
 
@@ -73,7 +74,7 @@ class Scene:
     def close(self) -> None:
         self.mallory.close()
         self.operators.close()
-        self.box.client.delete(f"/api/v1/namespaces/{self.namespace}")
+        empty(self.box.client, self.namespace)
 
     def hold(self) -> dict[str, Any]:
         """Create a gated pod by server-side apply, so that its creator owns all fields."""

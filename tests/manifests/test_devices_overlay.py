@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.manifests.someone import STRATEGIC
 from tests.manifests.waiting import wait_for
+from tests.support.namespaces import empty
 
 from koord.core.device.allocation import GPU_UUIDS
 from koord.core.device.device_plugins import CORE_LIMIT, MEMORY_LIMIT
@@ -78,7 +79,7 @@ def namespace(guarded: Sandbox) -> Iterator[Namespace]:
         "the policy in force",
     )
     yield made
-    guarded.client.delete(f"/api/v1/namespaces/{made.name}")
+    empty(guarded.client, made.name)
 
 
 def test_all_containers_see_the_gpus_of_their_pod_only(namespace: Namespace) -> None:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from tests.manifests.scene import protected_annotations
 from tests.manifests.waiting import wait_for
+from tests.support.namespaces import empty
 from tests.support.operators import run_operators
 
 pytestmark = pytest.mark.sandbox
@@ -75,7 +76,7 @@ def namespace(guarded):
     guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=enabled")
     guarded.add_nodes(3, "a100x8")
     yield name
-    guarded.client.delete(f"/api/v1/namespaces/{name}")
+    empty(guarded.client, name)
 
 
 @pytest.fixture(params=[ALL, "koord-placement --operator=placement"])

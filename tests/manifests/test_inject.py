@@ -64,8 +64,7 @@ def injected(guarded):
     guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=enabled")
     namespace = Namespace(guarded, name)
     wait_for(lambda: gates_of(namespace.create(make_pod(GROUP))) == [GATE], "the policy in force")
-    yield namespace
-    guarded.client.delete(f"/api/v1/namespaces/{name}")
+    return namespace
 
 
 @pytest.mark.sandbox
@@ -200,8 +199,7 @@ def accelerated(guarded):
     guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=accelerators")
     namespace = Namespace(guarded, name)
     wait_for(lambda: gates_of(namespace.create(make_pod(GROUP))) == [GATE], "the policy in force")
-    yield namespace
-    guarded.client.delete(f"/api/v1/namespaces/{name}")
+    return namespace
 
 
 def ask(resource, kind="limits", field="containers"):

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.support.namespaces import empty
 
 from koord.sandbox import Sandbox
 from koord.sandbox.binaries import find_binaries, parse_version
@@ -450,7 +451,7 @@ def open_cluster(box: Sandbox, operators: Operators) -> Iterator[Cluster]:
         yield view
     finally:
         view.remove_nodes()
-        box.client.delete(f"/api/v1/namespaces/{name}")
+        empty(box.client, name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

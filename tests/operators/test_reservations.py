@@ -11,6 +11,7 @@ import pytest
 from tests.manifests.someone import Someone, create_account
 from tests.operators.conftest import make_pod
 from tests.operators.test_quotas import PREFIX, Quotas
+from tests.support.namespaces import empty
 
 from koord.sandbox.errors import SandboxApiError
 
@@ -271,7 +272,7 @@ def test_owners_are_pods_of_its_own_namespace(cluster: Cluster, reservations: Re
 
         cluster.expect(lambda: reason() == "InsufficientNodes", "it gets nothing")
     finally:
-        cluster.box.client.delete(f"/api/v1/namespaces/{elsewhere}")
+        empty(cluster.box.client, elsewhere)
 
 
 def test_a_tenant_reserves_only_for_its_own_namespace(

@@ -15,6 +15,7 @@ import pytest
 from tests.manifests.someone import MERGE, Someone, create_account
 from tests.operators.conftest import Cluster, Operators, make_pod, open_cluster
 from tests.operators.test_quotas import Quotas
+from tests.support.namespaces import empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +107,7 @@ def tenant(request: pytest.FixtureRequest) -> Iterator[Tenant]:
         yield made
         made.close()
         made.expect_no_more_events()
-        operators.box.client.delete(f"/api/v1/namespaces/{made.others}")
+        empty(operators.box.client, made.others)
 
 
 def forge(node: str, group: str = "", strength: int = 0) -> dict[str, str]:

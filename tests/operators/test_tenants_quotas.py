@@ -14,6 +14,7 @@ from tests.operators.conftest import GROUP_LABEL, ROOT, Operators, make_pod, ope
 from tests.operators.test_quotas import GPU, PREFIX, Quotas
 from tests.operators.test_stale_cache import operating
 from tests.support.fault_proxy import Do, FaultProxy
+from tests.support.namespaces import empty
 
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
@@ -71,7 +72,7 @@ def others(cluster: Cluster) -> Iterator[str]:
     name = f"other-{secrets.token_hex(3)}"
     cluster.box.create_namespace(name)
     yield name
-    cluster.box.client.delete(f"/api/v1/namespaces/{name}")
+    empty(cluster.box.client, name)
 
 
 def make_quota(cluster: Cluster, namespace: str, name: str, most: int) -> str:
