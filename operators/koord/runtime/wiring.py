@@ -197,14 +197,14 @@ class Parts:
                 description |= domain.describe(self)
         return description
 
-    def note_definitions(self, found: Definitions) -> None:
+    def note_definitions(self, definitions: Definitions) -> None:
         """Report definitions that came or went, and write statuses as they ask for."""
-        before, self.definitions = self.definitions, found
-        for name in sorted(before.served - found.served):
+        before, self.definitions = self.definitions, definitions
+        for name in sorted(before.served - definitions.served):
             self.warn("DefinitionMissing", f"the cluster does not serve {name}; install its CRD")
-        for name in sorted(found.served - before.served):
+        for name in sorted(definitions.served - before.served):
             log.info("A custom resource is served now", extra={"resource": name})
-        without = {name.partition(".")[0] for name in found.without_status}
+        without = {name.partition(".")[0] for name in definitions.without_status}
         for plural, writer in self.writers:
             writer.has_subresource = plural not in without
 

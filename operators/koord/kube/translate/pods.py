@@ -194,7 +194,7 @@ class PodTranslator:
             is_protected=is_protected(labels),
             index=_index(meta),
             excess=excess,
-            said=_said(meta, labels, wishes, numa),
+            said=_extensions(meta, labels, wishes, numa),
             allocations=allocations,
             counted=_count(shaped.shape, wishes, allocations) if shaped.has_devices else (),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
@@ -291,11 +291,11 @@ class PodTranslator:
             )
             for owner_reference in meta.owner_references[:MAX_PARTS]
         )
-        known = self._owned.get(key)
-        if known is None:
-            known = tuple(sorted(OwnerReference(*fields) for fields in key))
-            self._owned.keep(key, known, 2 * size_of(key))
-        return known
+        owners = self._owned.get(key)
+        if owners is None:
+            owners = tuple(sorted(OwnerReference(*fields) for fields in key))
+            self._owned.keep(key, owners, 2 * size_of(key))
+        return owners
 
     def _finalizers(self, meta: ObjectMeta) -> tuple[str, ...]:
         """Return the finalizers of which nobody knows when they are taken off."""
@@ -304,12 +304,14 @@ class PodTranslator:
         is_tracked = any(
             owner_reference.kind == "Job" for owner_reference in meta.owner_references or ()
         )
-        found = {
+        finalizers = {
             finalizer
             for finalizer in meta.finalizers
             if finalizer != _JOB_TRACKING or not is_tracked
         }
-        return tuple(self._intern(cut(name, MAX_FINALIZER)) for name in sorted(found)[:MAX_PARTS])
+        return tuple(
+            self._intern(cut(name, MAX_FINALIZER)) for name in sorted(finalizers)[:MAX_PARTS]
+        )
 
     def _profile(self, namespace: str, labels: Mapping[str, str]) -> PodLabels:
         """Intern a namespace and labels, which many pods share."""
@@ -322,8 +324,8 @@ class PodTranslator:
         return pod_labels
 
     def _intern(self, text: str) -> str:
-        known = self._texts.get(text)
-        return self._texts.keep(text, text, len(text)) if known is None else known
+        interned = self._texts.get(text)
+        return self._texts.keep(text, text, len(text)) if interned is None else interned
 
 
 def _foreign_gates(gates: list[str]) -> tuple[str, ...]:
@@ -337,17 +339,19 @@ def _read_wishes(meta: ObjectMeta) -> Wishes:
     return read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
 
 
-def _said(
+def _extensions(
     meta: ObjectMeta, labels: Mapping[str, str], devices: Wishes, numa: NumaWishes
 ) -> tuple[tuple[str, Hashable], ...]:
     """Return what annotations and labels say to plugins."""
-    said: tuple[tuple[str, Hashable], ...]
+    extensions: tuple[tuple[str, Hashable], ...]
     is_silent = devices is NO_WISHES or devices == NO_WISHES
-    said = () if is_silent else ((DEVICES, devices),)
+    extensions = () if is_silent else ((DEVICES, devices),)
     if numa is not NO_NUMA_WISHES:
-        said = (*said, (NUMA, numa))
+        extensions = (*extensions, (NUMA, numa))
     reservations = read_reservation_wishes(meta.annotations or _NO_LABELS, labels)
-    return said if reservations is NO_RESERVATION_WISHES else (*said, (RESERVATION, reservations))
+    if reservations is not NO_RESERVATION_WISHES:
+        extensions = (*extensions, (RESERVATION, reservations))
+    return extensions
 
 
 def _allocations(
@@ -360,19 +364,19 @@ def _allocations(
     """Return what a pod was given, if the operators wrote it with its plan."""
     if plan is None or not plan.records:
         return ()
-    found: list[Allocation] = []
+    allocations: list[Allocation] = []
     with suppress(*MALFORMED):
         if text := _recorded_text(meta, plan, ALLOCATED):
-            found.append(read_allocated(meta.uid, text, devices))
+            allocations.append(read_allocated(meta.uid, text, devices))
     with suppress(*MALFORMED):
         if text := _recorded_text(meta, plan, STATUS):
-            found.append(read_status(meta.uid, text, numa))
+            allocations.append(read_status(meta.uid, text, numa))
         elif any(key == STATUS for key, _ in plan.records):
-            found.append(NumaAllocation(meta.uid, lost=dict(shape.requests).get(CPU, 0)))
+            allocations.append(NumaAllocation(meta.uid, lost=dict(shape.requests).get(CPU, 0)))
     with suppress(*MALFORMED):
         if text := _recorded_text(meta, plan, RESERVED):
-            found.append(read_use(meta.uid, text))
-    return tuple(found)
+            allocations.append(read_use(meta.uid, text))
+    return tuple(allocations)
 
 
 def _recorded_text(meta: ObjectMeta, plan: RecordedPlan, key: str) -> str:
@@ -472,8 +476,11 @@ def _index(meta: ObjectMeta) -> int:
 
 def _find_unschedulable(wire: WirePod) -> Condition | None:
     conditions = () if wire.spec.node_name else wire.status.conditions or ()
-    found = (condition for condition in conditions if condition.type == POD_SCHEDULED)
-    return next((condition for condition in found if condition.reason == UNSCHEDULABLE), None)
+    wanted = POD_SCHEDULED, UNSCHEDULABLE
+    matching = (
+        condition for condition in conditions if (condition.type, condition.reason) == wanted
+    )
+    return next(matching, None)
 
 
 def _has_condition(wire: WirePod, kind: str) -> bool:
@@ -503,8 +510,10 @@ def _find_protected(wire: WirePod) -> float:
     """Return since when disruption budgets protect a pod from reclaim: only operators write it."""
     wanted = operators.OVER_ENTITLEMENT, operators.PROTECTED_BY_BUDGET
     conditions = wire.status.conditions or ()
-    found = (condition for condition in conditions if (condition.type, condition.reason) == wanted)
-    return next((_time(condition.last_transition_time or "") for condition in found), 0.0)
+    protections = (
+        condition for condition in conditions if (condition.type, condition.reason) == wanted
+    )
+    return next((_time(condition.last_transition_time or "") for condition in protections), 0.0)
 
 
 def _seconds(text: str) -> float:
