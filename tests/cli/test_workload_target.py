@@ -17,7 +17,7 @@ from koord.answers.explain import PlacementState
 from koord.cli.answer import TargetNotFoundError
 from koord.cli.cluster import Target, TargetKind
 from koord.cli.explain_view import _answer, _refuse_evicted, make_parts
-from koord.cli.workload_target import Found, find_target
+from koord.cli.workload_target import TargetLookup, find_target
 from koord.core.model.gang_history import Episode
 from koord.kube.errors import Forbidden, KubeError, NotFound
 
@@ -106,11 +106,11 @@ def event(name: str, reason: str = "Preempted") -> dict[str, Any]:
     }
 
 
-def find(server: Server, kind: TargetKind, name: str) -> Found:
+def find(server: Server, kind: TargetKind, name: str) -> TargetLookup:
     return asyncio.run(find_target(server, Target(kind, "a", name), NOW))  # type: ignore[arg-type]
 
 
-def print_answer(found: Found, *groups: PodGroup) -> str:
+def print_answer(found: TargetLookup, *groups: PodGroup) -> str:
     reading = make_reading(*groups) if groups else None
     console = Console(width=300)
     with console.capture() as capture:

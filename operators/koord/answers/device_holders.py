@@ -28,8 +28,8 @@ def find_holdings(state: ClusterState, node: str) -> list[DeviceHolding]:
 
     Of a reservation only what no pod uses.
     """
-    known = state.plugin(Reservations).known
-    found = []
+    reservations = state.plugin(Reservations).known
+    holdings = []
     for uid, shares in state.plugin(Devices).pods_on(node).items():
         pod = state.pods.get(uid)
         if pod is None:
@@ -37,12 +37,12 @@ def find_holdings(state: ClusterState, node: str) -> list[DeviceHolding]:
         minors: dict[DeviceType, list[int]] = {}
         for share in shares:
             minors.setdefault(share.kind, []).append(share.minor)
-        name = known[uid].name if uid in known else ""
-        found += [
-            DeviceHolding(pod, name, kind, tuple(some)) for kind, some in sorted(minors.items())
+        name = reservations[uid].name if uid in reservations else ""
+        holdings += [
+            DeviceHolding(pod, name, kind, tuple(group)) for kind, group in sorted(minors.items())
         ]
     return sorted(
-        found,
+        holdings,
         key=lambda device_holding: (
             not device_holding.reservation,
             -len(device_holding.minors),

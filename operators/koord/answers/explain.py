@@ -264,7 +264,7 @@ def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ..
     alike: dict[PodShape, list[Pod]] = {}
     for pod in pods:
         alike.setdefault(cycle.shape_of(pod), []).append(pod)
-    others = tuple(state.pods_on_nodes())
+    placed_pods = tuple(state.pods_on_nodes())
     return tuple(
         ShapeOffers(
             len(equal),
@@ -272,7 +272,7 @@ def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ..
             tuple(_name_reserved(state, offer) for offer in offers(node_diagnosis)),
         )
         for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
-        for node_diagnosis in (NodeDiagnosis(cycle, equal[0], others),)
+        for node_diagnosis in (NodeDiagnosis(cycle, equal[0], placed_pods),)
     )
 
 
@@ -289,7 +289,7 @@ def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
     failing = [(refusal, ~passed) for refusal, _, passed in snapshot.checks(shape)]
     _count_cordon_once(failing, snapshot, shape)
     is_near = snapshot.table.is_live & (np.sum([rows for _, rows in failing], axis=0) == 1)
-    found: dict[tuple[Cause, str], list[str]] = defaultdict(list)
+    closed_nodes: dict[tuple[Cause, str], list[str]] = defaultdict(list)
     for refusal, rows in failing:
         if refusal is NodeRefusal.RESOURCE:
             continue
@@ -297,8 +297,8 @@ def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
             node = snapshot.table.node_at(int(row))
             taints = _untolerated(node, shape) if refusal is NodeRefusal.TAINT else ()
             detail = " ".join(f"{{{taint.key}: {taint.value}}}" for taint in taints)
-            found[refusal, detail].append(node.name)
-    closed = (Closed(*cause, tuple(sorted(nodes))) for cause, nodes in found.items())
+            closed_nodes[refusal, detail].append(node.name)
+    closed = (Closed(*cause, tuple(sorted(nodes))) for cause, nodes in closed_nodes.items())
     return tuple(
         sorted(closed, key=lambda closed: (-len(closed.nodes), closed.refusal, closed.detail))
     )

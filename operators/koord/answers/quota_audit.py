@@ -76,12 +76,14 @@ def _summarise_all(ledger: Ledger) -> dict[QuotaName, Summary]:
 
 
 def _compare(name: QuotaName, kept: Summary, counted: Summary) -> list[QuotaDrift]:
-    found = []
+    drifts = []
     for field in AUDITED:
-        one, other = (getattr(summary, _FIELDS[field]) for summary in (kept, counted))
-        found += [
-            QuotaDrift(name, field, key, one.get(key, 0), other.get(key, 0))
-            for key in sorted({*one, *other})
-            if one.get(key, 0) != other.get(key, 0)
+        kept_amounts, counted_amounts = (
+            getattr(summary, _FIELDS[field]) for summary in (kept, counted)
+        )
+        drifts += [
+            QuotaDrift(name, field, key, kept_amounts.get(key, 0), counted_amounts.get(key, 0))
+            for key in sorted({*kept_amounts, *counted_amounts})
+            if kept_amounts.get(key, 0) != counted_amounts.get(key, 0)
         ]
-    return found
+    return drifts

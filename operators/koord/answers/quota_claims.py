@@ -54,7 +54,7 @@ class QuotaClaims:
         self._version: Hashable = None
         self._over: tuple[Overuse, ...] = ()
         self._borrowers: dict[tuple[QuotaName, str], Borrower] = {}
-        self._known: dict[str, tuple[Reason, Reason]] = {}
+        self._remembered: dict[str, tuple[Reason, Reason]] = {}
         """Unit -> its reason without and with the claim."""
 
     def add(self, unit: Unit, reason: Reason) -> Reason:
@@ -62,17 +62,17 @@ class QuotaClaims:
         if not isinstance(reason, InsufficientNodes | QuotaExceeded):
             return reason
         ledger = self._look() if self._state.quotas.is_in_use else None
-        known = self._known.get(unit.key)
-        if known is not None and known[0] == reason:
-            return known[1]
+        remembered = self._remembered.get(unit.key)
+        if remembered is not None and remembered[0] == reason:
+            return remembered[1]
         claim = self._find(ledger, unit, reason) if ledger and self._over else None
-        told = self._name_users(reason) if claim is None else replace(reason, remark=claim)
+        completed = self._name_users(reason) if claim is None else replace(reason, remark=claim)
         if self._is_left(reason) or (claim is not None and claim.leaving):
-            return told  # it changes with the time
-        if len(self._known) >= MAX_REMEMBERED:
-            self._known.clear()
-        self._known[unit.key] = reason, told
-        return told
+            return completed  # it changes with the time
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[unit.key] = reason, completed
+        return completed
 
     def _name_users(self, reason: Reason) -> Reason:
         """Say who uses most of the scarcest resource on the nodes that lack it."""
@@ -120,7 +120,7 @@ class QuotaClaims:
         if version != self._version:
             self._version, self._over = version, find_overuse(ledger)
             self._borrowers.clear()
-            self._known.clear()
+            self._remembered.clear()
         return ledger
 
     def _find(
@@ -132,9 +132,9 @@ class QuotaClaims:
             return None
         entitlement = find_entitlement(ledger, name)
         for key in _scarce(reason):
-            asked = self._ask(unit, name, key)
+            demanded = self._ask(unit, name, key)
             used, entitled = account.used.get(key, 0), entitlement.get(key, 0)
-            if not asked or used + asked > entitled:
+            if not demanded or used + demanded > entitled:
                 continue
             borrowers = tuple(self._find_borrowers(ledger, account.path, key))
             if borrowers:
@@ -147,7 +147,7 @@ class QuotaClaims:
                     guaranteed=ledger.solution(name).minimum(name).get(key, 0),
                     entitled=entitled,
                     used=used,
-                    asked=asked,
+                    asked=demanded,
                     borrowers=borrowers,
                     is_known=self.reclaim.is_known,
                     after=self.reclaim.after,
@@ -184,14 +184,14 @@ class QuotaClaims:
         self, ledger: Ledger, path: Iterable[QuotaName], key: str
     ) -> Iterable[Borrower]:
         own = set(path)
-        found = [
+        overuses = [
             overuse
             for overuse in self._over
             if overuse.resource == key
             and overuse.quota not in own
             and not ledger.account(overuse.quota).spec.is_parent
         ]
-        for overuse in sorted(found, key=lambda overuse: (-overuse.over, overuse.quota)):
+        for overuse in sorted(overuses, key=lambda overuse: (-overuse.over, overuse.quota)):
             if (overuse.quota, key) not in self._borrowers:
                 users = self._find_users(overuse.quota, key)
                 reach = find_reach(self._state, ledger, overuse.quota, key)
@@ -204,8 +204,8 @@ class QuotaClaims:
         self, quotas: Collection[QuotaName]
     ) -> tuple[tuple[str, ...], tuple[Hanging, ...]]:
         """Return the evicted pods of these quotas that still use their nodes, and who hangs."""
-        every = (self._state.pods[uid] for uid in self._state.reclaimed)
-        pods = [pod for pod in every if pod.is_being_evicted]
+        reclaimed_pods = (self._state.pods[uid] for uid in self._state.reclaimed)
+        pods = [pod for pod in reclaimed_pods if pod.is_being_evicted]
         pods = [pod for pod in pods if self._state.quotas.quota_of(pod) in quotas]
         hanging = [pod for pod in pods if self._hangs(pod)]
         leaving = (pod.key for pod in pods if pod not in hanging)
@@ -213,8 +213,8 @@ class QuotaClaims:
 
     def _find_protected(self, quotas: Collection[QuotaName]) -> tuple[tuple[str, ...], float]:
         """Return the pods of these quotas that budgets protect, and until when; 0: not known."""
-        every = (self._state.pods[uid] for uid in self._state.protected)
-        pods = [pod for pod in every if self._state.quotas.quota_of(pod) in quotas]
+        protected_pods = (self._state.pods[uid] for uid in self._state.protected)
+        pods = [pod for pod in protected_pods if self._state.quotas.quota_of(pod) in quotas]
         grace = self.reclaim.budget_grace
         since = min((pod.protected for pod in pods), default=0.0)
         until = since + grace if pods and grace is not None else 0.0
@@ -234,11 +234,11 @@ def _scarce(reason: InsufficientNodes | QuotaExceeded) -> tuple[str, ...]:
     return tuple(shortage.resource for shortage in reason.shortages)
 
 
-def _by_group(every: Iterable[tuple[Pod, int]]) -> tuple[str, ...]:
+def _by_group(amounts_of_pods: Iterable[tuple[Pod, int]]) -> tuple[str, ...]:
     """Return the gangs, owners and pods of these pods with their amounts, most first."""
     pods: dict[str, list[Pod]] = {}
     amounts: Counter[str] = Counter()
-    for pod, amount in every:
+    for pod, amount in amounts_of_pods:
         owner = pod.owners[0].uid if pod.owners else pod.key
         group = owner if pod.gang is None else pod.gang.key
         pods.setdefault(group, []).append(pod)

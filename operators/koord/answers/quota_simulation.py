@@ -60,7 +60,7 @@ class GangResult:
 
     reason: Reason
     ahead: tuple[WaitingUnit, ...] = ()
-    others: int = 0
+    ahead_elsewhere: int = 0
     starts_alone: bool = False
     room: tuple[tuple[str, int], ...] = ()
 
@@ -85,11 +85,13 @@ def simulate_gang(
     state.refresh()
     outcome = plan(state.open_cycle(lambda: find_pending(state)), made.units, Scoring())
     alone = first_refusal(state, made.units, outcome, reclaim)
-    every = find_waits(state, Scoring(), reclaim)
-    mine = next((waiting_unit for waiting_unit in every if waiting_unit.name == key), None)
+    waiting_units = find_waits(state, Scoring(), reclaim)
+    mine = next((waiting_unit for waiting_unit in waiting_units if waiting_unit.name == key), None)
     if mine is None:
         return GangResult(alone, starts_alone=alone.is_placed)
-    before = [waiting_unit for waiting_unit in every if 0 < waiting_unit.position < mine.position]
+    before = [
+        waiting_unit for waiting_unit in waiting_units if 0 < waiting_unit.position < mine.position
+    ]
     ahead = tuple(waiting_unit for waiting_unit in before if waiting_unit.quota == quota)
     return GangResult(
         mine.reason if alone.is_placed else alone,

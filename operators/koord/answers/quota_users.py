@@ -56,7 +56,7 @@ class QuotaUser:
 def find_users(state: ClusterState, quotas: Collection[QuotaName]) -> tuple[QuotaUser, ...]:
     """Return what uses any of these quotas themselves, by quota and name."""
     cache = state.quotas
-    found: dict[tuple[QuotaName, str], QuotaUser] = {}
+    users: dict[tuple[QuotaName, str], QuotaUser] = {}
     counted: dict[tuple[tuple[str, int], ...], Amounts] = {}
     for pod in state.pods.values():
         use = cache.usage.get(pod.uid)
@@ -66,9 +66,9 @@ def find_users(state: ClusterState, quotas: Collection[QuotaName]) -> tuple[Quot
         if requests not in counted:
             counted[requests] = count_devices(dict(requests), cache.rules)
         kind, name = ("pod", pod.title) if pod.gang is None else ("gang", pod.gang.key)
-        user = found.setdefault((use.quota, f"{kind} {name}"), QuotaUser(kind, name, use.quota))
+        user = users.setdefault((use.quota, f"{kind} {name}"), QuotaUser(kind, name, use.quota))
         user.add(pod, counted[requests])
-    return tuple(found[key] for key in sorted(found))
+    return tuple(users[key] for key in sorted(users))
 
 
 def largest_first(users: Collection[QuotaUser], key: str) -> list[QuotaUser]:

@@ -119,12 +119,14 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
 
 def _count_lost(state: ClusterState) -> Counter[QuotaName]:
     """Count, per quota, the lost members for which room is kept unless its time is over."""
-    found: Counter[QuotaName] = Counter()
+    lost_members: Counter[QuotaName] = Counter()
     for gang in state.gangs.keys():  # noqa: SIM118 - it is no mapping
         lost, spec = count_to_replace(state.gangs, gang), state.gangs.spec(gang)
         if lost and spec is not None and spec.keeps_room:
-            found[state.quotas.quota_of(next(iter(state.gangs.members(gang).values())))] += lost
-    return found
+            lost_members[state.quotas.quota_of(next(iter(state.gangs.members(gang).values())))] += (
+                lost
+            )
+    return lost_members
 
 
 def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaView | None:

@@ -210,11 +210,11 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
             values: dict[AnyKind, list[Any]] = {
                 kind: [] for kind in translators if kind is not PODS
             }
-            async with asyncio.TaskGroup() as rest:
-                for kind, found in values.items():
-                    rest.create_task(reader.read(kind, translators[kind], found.append))
+            async with asyncio.TaskGroup() as reads:
+                for kind, objects in values.items():
+                    reads.create_task(reader.read(kind, translators[kind], objects.append))
             quotas = cast("QuotaTranslator", translators[QUOTAS])
-            statuses = {one.name: quotas.status_of(one.uid) or {} for one in values[QUOTAS]}
+            statuses = {quota.name: quotas.status_of(quota.uid) or {} for quota in values[QUOTAS]}
             leader = await leading
             leader_report = None if leader is None else leader.report
             state = ClusterState(
@@ -222,8 +222,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
                 quota_options=_find_quota_options(leader_report, statuses.values()),
                 hooks=load_hooks(),
             )
-            for kind, found in reversed(values.items()):
-                for value in found:
+            for kind, objects in reversed(values.items()):
+                for value in objects:
                     kind.upsert(state, value)
             sink.open(state)
     except BaseExceptionGroup as errors:
@@ -383,9 +383,9 @@ class _Reader:
                 return
 
     async def _fetch(self, path: str, params: Mapping[str, str], after: str) -> bytes:
-        asked = {**params, "limit": str(PAGE_SIZE), **({"continue": after} if after else {})}
+        page_params = {**params, "limit": str(PAGE_SIZE), **({"continue": after} if after else {})}
         return await retry(
-            lambda: self._client.list(path, asked), within=BUSY_SECONDS, is_retryable=_is_busy
+            lambda: self._client.list(path, page_params), within=BUSY_SECONDS, is_retryable=_is_busy
         )
 
     def _pass_on(self, source: Source[W, T], item: W | Poison, take: Callable[[T], None]) -> None:
@@ -460,9 +460,9 @@ def _is_busy(error: KubeError) -> bool:
 
 def refuse_unknown_namespace(reading: Reading, namespace: str) -> None:
     """End the command if this namespace, empty for all, certainly does not exist."""
-    known = reading.state.plugin(InterPod).namespaces
-    if namespace and namespace not in known and reading.extent_of(NAMESPACES) is None:
-        fail(f"there is no namespace {namespace}{suggest(namespace, known)}", ExitCode.USAGE)
+    namespaces = reading.state.plugin(InterPod).namespaces
+    if namespace and namespace not in namespaces and reading.extent_of(NAMESPACES) is None:
+        fail(f"there is no namespace {namespace}{suggest(namespace, namespaces)}", ExitCode.USAGE)
 
 
 def refuse_without_pods(reading: Reading, target: Target) -> None:

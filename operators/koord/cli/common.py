@@ -65,8 +65,8 @@ def list_names_for(context: typer.Context, kind: str, namespace: str = "") -> li
 
 
 def complete_namespace(context: typer.Context, incomplete: str) -> list[str]:
-    found = list_names_for(context, "namespace")
-    return [name for name in found if name.startswith(incomplete)]
+    namespaces = list_names_for(context, "namespace")
+    return [name for name in namespaces if name.startswith(incomplete)]
 
 
 Namespace: TypeAlias = Annotated[
@@ -124,20 +124,20 @@ def warn(message: str) -> None:
 
 def find_similar(name: str, names: Iterable[str]) -> list[str]:
     """Return names that may be meant, whatever their case: like it, or of the same beginning."""
-    known = {name.lower(): name for name in sorted(names)}
+    by_lower_case = {name.lower(): name for name in sorted(names)}
     typed = name.lower()
     stem = typed.rpartition("-")[0] or typed
-    begun = (name for name in known if name == stem or name.startswith(f"{stem}-"))
-    close = get_close_matches(typed, known, MAX_SUGGESTIONS) or begun
-    return [known[name] for name, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
+    begun = (name for name in by_lower_case if name == stem or name.startswith(f"{stem}-"))
+    close = get_close_matches(typed, by_lower_case, MAX_SUGGESTIONS) or begun
+    return [by_lower_case[name] for name, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
     """Return the end of a message that ``name`` does not exist: which names may be meant."""
-    known = sorted(names)
-    if close := find_similar(name, known):
+    candidates = sorted(names)
+    if close := find_similar(name, candidates):
         return f"; did you mean {' or '.join(close)}?"
-    if not known:
+    if not candidates:
         return "; there are none"
-    more = f" and {len(known) - _MAX_LISTED} more" if len(known) > _MAX_LISTED else ""
-    return f"; there are: {', '.join(known[:_MAX_LISTED])}{more}"
+    more = f" and {len(candidates) - _MAX_LISTED} more" if len(candidates) > _MAX_LISTED else ""
+    return f"; there are: {', '.join(candidates[:_MAX_LISTED])}{more}"

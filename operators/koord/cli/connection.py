@@ -33,12 +33,12 @@ async def open_client(kubeconfig: str, context: str) -> AsyncIterator[tuple[Clie
 async def list_all(client: Client, path: str, kind: type[T], selector: str = "") -> list[T]:
     """Return all objects of a list, page by page. May raise ``KubeError``."""
     params = {"limit": str(_PAGE_SIZE), **({"labelSelector": selector} if selector else {})}
-    found: list[T] = []
+    items: list[T] = []
     while True:
         page = await client.get(path, ObjectList[kind], params)  # type: ignore[valid-type]
-        found += page.items or ()
+        items += page.items or ()
         if not page.metadata.continue_:
-            return found
+            return items
         params["continue"] = page.metadata.continue_
 
 

@@ -31,15 +31,15 @@ def show(node: str, kubeconfig: str, context: str, *, output: Output) -> None:
     plugin = reading.state.plugin(Devices)
     if node and node not in plugin.reports:
         fail(f"there is no Device {node}{suggest(node, plugin.reports)}", ExitCode.USAGE)
-    found = [
+    nodes = [
         (plugin.reports[name], observe_devices(plugin, plugin.reports[name], reading.state.pods))
         for name in ([node] if node else sorted(plugin.reports))
     ]
     print_in(
         output,
-        document=lambda: {"devices": [_make_document(*one) for one in found]},
-        names=lambda: (f"device/{report.node}" for report, _ in found),
-        text=lambda: draw_node(*found[0]) if node else list_nodes(found),
+        document=lambda: {"devices": [_make_document(report, status) for report, status in nodes]},
+        names=lambda: (f"device/{report.node}" for report, _ in nodes),
+        text=lambda: draw_node(*nodes[0]) if node else list_nodes(nodes),
     )
 
 
@@ -55,15 +55,15 @@ def _make_document(report: DeviceReport, status: DeviceStatus) -> dict[str, Any]
     }
 
 
-def list_nodes(found: list[tuple[DeviceReport, DeviceStatus]]) -> Iterator[RenderableType]:
-    if not found:
+def list_nodes(nodes: list[tuple[DeviceReport, DeviceStatus]]) -> Iterator[RenderableType]:
+    if not nodes:
         yield "No node reports devices: there is no Device object."
         return
     table = make_table(
         "NODE", "TYPE", "HEALTHY", "FREE", "SHARED", "LARGEST", "PODS", "STATE",
         right=("HEALTHY", "FREE", "SHARED", "LARGEST", "PODS"),
     )  # fmt: skip
-    for report, status in found:
+    for report, status in nodes:
         for kind, count in status.counts.items():
             pods = {holder.uid for holder in status.holders if holder.kind == kind}
             largest = str(status.largest) if kind == GPU else ""
@@ -91,7 +91,7 @@ def draw_node(report: DeviceReport, status: DeviceStatus) -> Iterator[Renderable
             for kind, pool in report.devices
             for device in pool
         ),
-        key=lambda one: (one[0].numa, one[0].pcie, one[1], one[2].minor),
+        key=lambda located: (located[0].numa, located[0].pcie, located[1], located[2].minor),
     )
     for place, kind, device in placed:
         at = (place.numa, place.pcie)

@@ -41,15 +41,15 @@ class EvictionEvent:
 
 async def find_of_pod(client: Client, namespace: str, name: str) -> EvictionEvent | None:
     """Return the last eviction of a pod of this name."""
-    found = await _read(client, namespace, f"involvedObject.name={name}")
-    return max(found, default=None)
+    evictions = await _read(client, namespace, f"involvedObject.name={name}")
+    return max(evictions, default=None)
 
 
 async def find_of_pods(client: Client, namespace: str, prefix: str) -> EvictionEvent | None:
     """Return the last eviction of a pod whose name begins so."""
     pages = await asyncio.gather(*(_read(client, namespace, f"reason={name}") for name in _WHAT))
-    found = (event for page in pages for event in page if event.pod.startswith(prefix))
-    return max(found, default=None)
+    evictions = (event for page in pages for event in page if event.pod.startswith(prefix))
+    return max(evictions, default=None)
 
 
 async def _read(client: Client, namespace: str, selector: str) -> Iterable[EvictionEvent]:

@@ -45,7 +45,7 @@ from koord.cli.json_output import make_document
 from koord.cli.output import approximate, count_of, format_age, make_table, print_in
 from koord.cli.reported import Reported, ReportedReason
 from koord.cli.topology_view import MOST_DOMAINS, make_network
-from koord.cli.workload_target import Found, find_target
+from koord.cli.workload_target import TargetLookup, find_target
 from koord.core.engine.cause import Cause
 from koord.core.engine.reasons import RefusedNodes
 from koord.core.gang.reasons import InvalidAnnotation
@@ -85,8 +85,8 @@ class Shown:
 def ask(question: Question, shown: Shown) -> None:
     now = time.time()
     try:
-        found, reading = asyncio.run(_read(question, now))
-        answer = _answer(found, reading, now)
+        lookup, reading = asyncio.run(_read(question, now))
+        answer = _answer(lookup, reading, now)
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
     except TargetNotFoundError as error:
@@ -120,18 +120,18 @@ class _Version(msgspec.Struct, rename="camel"):
     git_version: str
 
 
-async def _read(question: Question, now: float) -> tuple[Found, Reading | None]:
+async def _read(question: Question, now: float) -> tuple[TargetLookup, Reading | None]:
     """Read the cluster, unless the Job that was asked for is all that there is."""
     async with open_client(question.kubeconfig, question.context) as (client, access):
-        asked = Target(question.kind, question.namespace or access.namespace, question.name)
-        found = await find_target(client, asked, now)
-        if found.target.kind is TargetKind.JOB:
-            return found, None
+        typed = Target(question.kind, question.namespace or access.namespace, question.name)
+        lookup = await find_target(client, typed, now)
+        if lookup.target.kind is TargetKind.JOB:
+            return lookup, None
         compat = question.compat is Compat.KOORDINATOR
-        reading = await read_cluster(client, found.target, compat=compat)
-        if asked.kind is TargetKind.POD and _is_gone(reading, asked):
-            await _refuse_evicted(client, asked, now)
-        return found, reading
+        reading = await read_cluster(client, lookup.target, compat=compat)
+        if typed.kind is TargetKind.POD and _is_gone(reading, typed):
+            await _refuse_evicted(client, typed, now)
+        return lookup, reading
 
 
 def _is_gone(reading: Reading, target: Target) -> bool:
@@ -148,24 +148,24 @@ async def _refuse_evicted(client: Client, pod: Target, now: float) -> None:
         )
 
 
-def _answer(found: Found, reading: Reading | None, now: float) -> Explanation:
+def _answer(lookup: TargetLookup, reading: Reading | None, now: float) -> Explanation:
     if reading is None:
-        return _add_job(Explanation(found.asked, PlacementState.WAITING), found)
-    refuse_without_pods(reading, found.target)
+        return _add_job(Explanation(lookup.typed, PlacementState.WAITING), lookup)
+    refuse_without_pods(reading, lookup.target)
     try:
-        return _add_job(make_answer(reading, found.target, now), found)
+        return _add_job(make_answer(reading, lookup.target, now), lookup)
     except TargetNotFoundError:
-        if found.job is None:
+        if lookup.job is None:
             raise
-    return _answer(found, None, now)
+    return _answer(lookup, None, now)
 
 
-def _add_job(answer: Explanation, found: Found) -> Explanation:
+def _add_job(answer: Explanation, lookup: TargetLookup) -> Explanation:
     """Add the state of a Job without living pods; without a gang or a pod it is the answer."""
-    job = found.job
+    job = lookup.job
     if job is None:
         return answer
-    is_all = answer.target is found.asked
+    is_all = answer.target is lookup.typed
     was_evicted = job.has_failed and find_eviction(answer.episodes) is not None
     return replace(
         answer,
@@ -322,22 +322,22 @@ def _describe_place(place: PodPlace, target: Target) -> str:
 
 def _compare_report(answer: Explanation, now: float) -> Iterator[str]:
     """Yield what the operators reported, if it differs."""
-    said, own = answer.history.reported, answer.reason
-    if said is None:
+    reported, own = answer.history.reported, answer.reason
+    if reported is None:
         if answer.is_led:
             yield (
                 "The operators have not reported on it. If that lasts longer than a few seconds, "
                 "they are not running or cannot reach the cluster."
             )
         return
-    numbers = None if own is None else _compare_numbers(own, said)
+    numbers = None if own is None else _compare_numbers(own, reported)
     if numbers is not None:
         if numbers:
             yield f"The operators reported it with other numbers: {numbers}."
         return
-    since = f" since {_format_since(said.since, now)}" if said.since else ""
+    since = f" since {_format_since(reported.since, now)}" if reported.since else ""
     does = "report" if answer.is_led else "reported"
-    yield f"The operators {does}{since}: {said.reason}: {said.message}"
+    yield f"The operators {does}{since}: {reported.reason}: {reported.message}"
 
 
 def _compare_numbers(own: Explained, reported: Reported) -> str | None:
@@ -412,7 +412,7 @@ def make_offers(offers: ShapeOffers, most: int | None) -> Iterator[RenderableTyp
 def _distance(offer: NodeOffer) -> tuple[float | str, ...]:
     """Sort key: most room first, then what is nearest to fitting."""
     is_closed = offer.refusal not in {None, NodeRefusal.RESOURCE}
-    lacking = sum((asked - max(free, 0)) / asked for _, asked, free in offer.short)
+    lacking = sum((requested - max(free, 0)) / requested for _, requested, free in offer.short)
     return (-offer.pods, is_closed + len(offer.short), lacking, offer.refusal or "", offer.node)
 
 
@@ -423,25 +423,25 @@ def _describe_shortage(offer: NodeOffer) -> str:
     if closed and offer.detail:
         closed += f" {{{offer.detail}}}"
     short = [
-        f"{resource} {approximate(resource, asked)} asked, "
+        f"{resource} {approximate(resource, requested)} asked, "
         f"{approximate(resource, free, down=True)} free"
-        for resource, asked, free in offer.short
+        for resource, requested, free in offer.short
     ]
     return "; ".join(([closed] if closed else []) + short)
 
 
-def _summarize(rest: Sequence[NodeOffer]) -> str:
+def _summarize(hidden_offers: Sequence[NodeOffer]) -> str:
     counts: Counter[tuple[Cause, str, str]] = Counter()
-    for offer in rest:
+    for offer in hidden_offers:
         counts.update(_causes_of(offer))
     texts = [
         RefusedNodes(cause, nodes, resource, detail).text()
         for (cause, resource, detail), nodes in counts.most_common(5)
     ]
-    if room := sum(offer.pods for offer in rest):
+    if room := sum(offer.pods for offer in hidden_offers):
         texts.insert(0, f"room for {room}")
     listed = f": {', '.join(texts)}" if texts else ""
-    return f"… and {count_of(len(rest), 'more node')}{listed} (--all-nodes lists them)"
+    return f"… and {count_of(len(hidden_offers), 'more node')}{listed} (--all-nodes lists them)"
 
 
 def _causes_of(offer: NodeOffer) -> Iterable[tuple[Cause, str, str]]:
@@ -453,9 +453,9 @@ def _causes_of(offer: NodeOffer) -> Iterable[tuple[Cause, str, str]]:
 
 
 def _describe_requests(offers: ShapeOffers) -> str:
-    asked = [
+    amounts = [
         f"{name} {format_amount(name, amount)}"
         for name, amount in offers.requests
         if name != units.PODS and amount
     ]
-    return ", ".join(asked) or "nothing"
+    return ", ".join(amounts) or "nothing"

@@ -80,17 +80,17 @@ async def _find(namespace: str, name: str, kubeconfig: str, context: str) -> Nam
     async with open_client(kubeconfig, context) as (client, access):
         where = namespace or access.namespace
         kinds = list(_KINDS)
-        found = await asyncio.gather(*(_find_one(client, kind, where, name) for kind in kinds))
-        named = [named for named in found if named is not None]
-        if not namespace and not any(one.kind == "quota" for one in named):
+        matches = await asyncio.gather(*(_find_one(client, kind, where, name) for kind in kinds))
+        named = [named for named in matches if named is not None]
+        if not namespace and not any(match.kind == "quota" for match in named):
             named += await _find_quota(client, name)
         if not named:
             await _fail_unknown(client, where, name)
         if len(named) > 1:
             named = await _join_those_of_one_gang(client, named)
         if len(named) > 1:
-            choices = " or ".join(f"koord explain {one.argument}" for one in named)
-            kinds_found = listed([_KINDS[one.kind].title for one in named])
+            choices = " or ".join(f"koord explain {match.argument}" for match in named)
+            kinds_found = listed([_KINDS[match.kind].title for match in named])
             fail(f"{name} names several objects ({kinds_found}): {choices}", ExitCode.USAGE)
         return named[0]
 
@@ -112,15 +112,15 @@ async def _find_quota(client: Client, name: str) -> list[Named]:
         objects = await client.get(QUOTAS.path, ObjectList[Identified])
     except (NotFound, Forbidden):
         return []
-    found = (item.metadata for item in objects.items or () if item.metadata.name == name)
-    return [Named("quota", meta.namespace, name) for meta in found]
+    matching = (item.metadata for item in objects.items or () if item.metadata.name == name)
+    return [Named("quota", meta.namespace, name) for meta in matching]
 
 
 async def _join_those_of_one_gang(client: Client, named: list[Named]) -> list[Named]:
     """Leave the first of those that stand for the same gang or pod."""
     kept: dict[Target | Named, Named] = {}
-    for one in named:
-        kept.setdefault(await _find_meant(client, one), one)
+    for candidate in named:
+        kept.setdefault(await _find_meant(client, candidate), candidate)
     return list(kept.values())
 
 
@@ -128,24 +128,24 @@ async def _find_meant(client: Client, named: Named) -> Target | Named:
     stands_for = _KINDS[named.kind].stands_for
     if stands_for is None:
         return named
-    asked = Target(stands_for, named.namespace, named.name)
+    named_target = Target(stands_for, named.namespace, named.name)
     try:
-        return (await find_target(client, asked, time.time())).target
+        return (await find_target(client, named_target, time.time())).target
     except TargetNotFoundError:  # a workload without pods
-        return asked
+        return named_target
 
 
 async def _fail_unknown(client: Client, namespace: str, name: str) -> None:
-    known: set[str] = set()
+    names: set[str] = set()
     for kind in ("job", "podgroup", "pod"):
         try:
             path = path_in(_KINDS[kind].path, namespace)
             objects = await client.get(path, ObjectList[Identified], _SOME)
         except (NotFound, Forbidden):
             continue
-        known |= {item.metadata.name for item in objects.items or ()}
+        names |= {item.metadata.name for item in objects.items or ()}
     kinds = find_similar(namespace, _KINDS)
-    meant = f"; did you mean {kinds[0]}/{name}?" if kinds else suggest(name, known)
+    meant = f"; did you mean {kinds[0]}/{name}?" if kinds else suggest(name, names)
     fail(
         f"nothing is named {name} in namespace {namespace}: no Pod, PodGroup, workload or quota, "
         f"and no Reservation or node of that name{meant}",

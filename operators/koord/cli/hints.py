@@ -106,8 +106,8 @@ def find_owner_hints(state: ClusterState, gang: GangKey, below: BelowMin) -> tup
 
 def _find_pod_group(state: ClusterState, gang: GangKey) -> Iterator[str]:
     namespace, name = gang.split("/", 1)
-    known = state.gangs.keys()
-    groups = [key.split("/", 1) for key in known if state.gangs.pod_group(key) is not None]
+    gang_keys = state.gangs.keys()
+    groups = [key.split("/", 1) for key in gang_keys if state.gangs.pod_group(key) is not None]
     if close := _nearest(name, (other for place, other in groups if place == namespace)):
         yield f"There is a PodGroup {close}. Did you mean that?"
     elif elsewhere := [place for place, other in groups if other == name]:
@@ -164,10 +164,12 @@ def _find_on_nodes(state: ClusterState, reason: InsufficientNodes) -> Iterator[s
 
 
 def _find_resource(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:
-    known = {resource for node in nodes for resource, amount in node.allocatable.items() if amount}
+    offered = {
+        resource for node in nodes for resource, amount in node.allocatable.items() if amount
+    }
     for resource, amount in shape.requests:
-        if amount and resource not in known:
-            yield f"No node has any {resource}{_suggest(find_nearest_resource(resource, known))}"
+        if amount and resource not in offered:
+            yield f"No node has any {resource}{_suggest(find_nearest_resource(resource, offered))}"
 
 
 def _find_labels(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:

@@ -90,21 +90,23 @@ def describe_job(job: "Job", event: EvictionEvent | None, now: float) -> JobStat
     """Say why a Job has no living pods; ``event`` tells that one was evicted."""
     title = f"Job {job.metadata.namespace}/{job.metadata.name}"
     created = job.metadata.creation_timestamp
-    told: tuple[str, ...] = ()
+    eviction_notes: tuple[str, ...] = ()
     # Before it was created, another Job of this name had pods of such names.
     if event is not None and (created is None or event.time >= created.timestamp()):
-        told = (f"Of its pod {event.pod}: {event.text(now)}.", COUNTED)
+        eviction_notes = (f"Of its pod {event.pod}: {event.text(now)}.", COUNTED)
     complete, failed = job.find("Complete"), job.find(*_FAILED)
     if complete is not None:
         note = f"{title} is complete: {plural(job.status.succeeded, 'pod')} succeeded."
         return JobState(PlacementState.ENDED, job.spec.template.metadata, (note,))
     if failed is not None:
         why = f"{failed.reason}: {failed.message}".strip(": ").removesuffix(".")
-        notes = (f"{title} has failed: {cut(why)}.", *told)
+        notes = (f"{title} has failed: {cut(why)}.", *eviction_notes)
         again = ("It makes no more pods: delete it and create it again.",)
         return JobState(PlacementState.ENDED, job.spec.template.metadata, notes, again, True)
     note, advice = _tell_waiting(job, title, now)
-    return JobState(PlacementState.WAITING, job.spec.template.metadata, (note, *told), (advice,))
+    return JobState(
+        PlacementState.WAITING, job.spec.template.metadata, (note, *eviction_notes), (advice,)
+    )
 
 
 def _tell_waiting(job: "Job", title: str, now: float) -> tuple[str, str]:
@@ -156,11 +158,11 @@ class Job(msgspec.Struct):
 
     def find(self, *types: str) -> Condition | None:
         """Return the first condition of one of these types that is true."""
-        every = self.status.conditions or ()
+        conditions = self.status.conditions or ()
         return next(
             (
                 condition
-                for condition in every
+                for condition in conditions
                 if condition.type in types and condition.status == "True"
             ),
             None,

@@ -120,10 +120,10 @@ def _make_node(offer: NodeOffer) -> dict[str, Any]:
         "short": [
             {
                 "resource": resource,
-                "asked": format_amount(resource, asked),
+                "asked": format_amount(resource, requested),
                 "free": format_amount(resource, free),
             }
-            for resource, asked, free in offer.short
+            for resource, requested, free in offer.short
         ],
     }
 
@@ -134,13 +134,13 @@ def _make_plain(value: Any) -> Any:
         names = (field.name for field in dataclasses.fields(value))
         return {_camel(name): _make_plain(getattr(value, name)) for name in names}
     if isinstance(value, tuple):
-        return [_make_plain(one) for one in value]
+        return [_make_plain(element) for element in value]
     return value
 
 
 def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    first, *later_words = name.split("_")
+    return first + "".join(word.capitalize() for word in later_words)
 
 
 def make_quota(view: QuotaView) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def make_gang_result(answer: GangResult, keys: Container[str]) -> dict[str, Any]
         "reason": str(answer.reason.code),
         "message": hide_names(answer.reason.text()),
         "ahead": [make_wait(waiting_unit, keys) for waiting_unit in answer.ahead],
-        "aheadElsewhere": answer.others,
+        "aheadElsewhere": answer.ahead_elsewhere,
         "roomAfterAhead": write_all(dict(answer.room)),
     }
 

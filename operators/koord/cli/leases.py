@@ -53,7 +53,7 @@ NOBODY: Final = Leader("", "", "", None, None)
 
 async def read_leader(client: Client, namespace: str = DEFAULT_NAMESPACE) -> Leader | None:
     """Return who leads placement, or led it last; None if that cannot be known."""
-    found: list[Leader] = []
+    leaders: list[Leader] = []
     for name in NAMES[:2]:
         try:
             lease = await get_lease(client, namespace, name)
@@ -61,10 +61,10 @@ async def read_leader(client: Client, namespace: str = DEFAULT_NAMESPACE) -> Lea
             return None
         if lease is None:
             continue
-        found.append(make_leader(lease, time.time()))
-        if found[-1].holder:
-            return found[-1]
-    return min(found, key=lambda leader: leader.renewed or 0.0, default=NOBODY)
+        leaders.append(make_leader(lease, time.time()))
+        if leaders[-1].holder:
+            return leaders[-1]
+    return min(leaders, key=lambda leader: leader.renewed or 0.0, default=NOBODY)
 
 
 def describe_absence(leader: Leader | None) -> Iterator[str]:

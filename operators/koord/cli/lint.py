@@ -27,7 +27,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Of the files of a folder that are read."""
 
 
-class Found(NamedTuple):
+class LintProblem(NamedTuple):
     """One problem: in which file, of which object."""
 
     file: str
@@ -69,66 +69,71 @@ def lint(
       kustomize build . | koord lint - --server
     """
     documents, is_complete = _read_all(files)
-    known = _ask(kubeconfig, context) if server else None
-    found = list(_check(documents, known))
-    lacking = [] if known else list(_find_notes(documents))
+    cluster_facts = _ask(kubeconfig, context) if server else None
+    problems = list(_check(documents, cluster_facts))
+    lacking = [] if cluster_facts else list(_find_notes(documents))
     advice = list(_find_advice(documents))
     print_in(
         output,
         document=lambda: {
             "objects": len(documents),
-            "problems": [one._asdict() for one in found],
-            "notes": [one._asdict() for one in (*lacking, *advice)],
+            "problems": [problem._asdict() for problem in problems],
+            "notes": [note._asdict() for note in (*lacking, *advice)],
         },
-        names=lambda: dict.fromkeys(one.file for one in found),
+        names=lambda: dict.fromkeys(problem.file for problem in problems),
         text=lambda: (
-            *(f"{one.file}: {one.object}: {one.problem}" for one in found),
+            *(f"{problem.file}: {problem.object}: {problem.problem}" for problem in problems),
             *(
-                f"note: {one.file}: {one.object}: {one.problem} (--server looks in the cluster)"
-                for one in lacking
+                f"note: {note.file}: {note.object}: {note.problem} (--server looks in the cluster)"
+                for note in lacking
             ),
-            *(f"note: {one.file}: {one.object}: {one.problem}" for one in advice),
-            f"{count_of(len(documents), 'object')} checked, {count_of(len(found), 'problem')}",
+            *(f"note: {note.file}: {note.object}: {note.problem}" for note in advice),
+            f"{count_of(len(documents), 'object')} checked, {count_of(len(problems), 'problem')}",
         ),
     )
     if not is_complete:
         raise typer.Exit(ExitCode.USAGE)
-    if found:
+    if problems:
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
-def _check(documents: list[tuple[str, object]], known: Known | None) -> Iterator[Found]:
+def _check(
+    documents: list[tuple[str, object]], cluster_facts: Known | None
+) -> Iterator[LintProblem]:
     bare = [document for _, document in documents]
-    related = [*find_relation_problems(bare, known), *find_capacity_problems(bare, known)]
-    if known:
-        related += find_parent_problems(bare, known)
+    related = [
+        *find_relation_problems(bare, cluster_facts),
+        *find_capacity_problems(bare, cluster_facts),
+    ]
+    if cluster_facts:
+        related += find_parent_problems(bare, cluster_facts)
     for at, lint_document in enumerate(lint_documents(bare)):
         problems = (
             *lint_document.problems,
             *(problem for place, problem in related if place == at),
         )
         for problem in problems:
-            yield Found(documents[at][0], lint_document.title, str(problem))
+            yield LintProblem(documents[at][0], lint_document.title, str(problem))
 
 
-def _find_notes(documents: list[tuple[str, object]]) -> Iterator[Found]:
+def _find_notes(documents: list[tuple[str, object]]) -> Iterator[LintProblem]:
     """Yield what may be a mistake, or be right by what the cluster has."""
     bare = [document for _, document in documents]
     for at, problem in find_parent_problems(bare):
         yield _make_note(documents[at], problem)
 
 
-def _find_advice(documents: list[tuple[str, object]]) -> Iterator[Found]:
-    for one in documents:
-        _, document = one
+def _find_advice(documents: list[tuple[str, object]]) -> Iterator[LintProblem]:
+    for source in documents:
+        _, document = source
         for problem in find_disruption_problems(document) if isinstance(document, dict) else ():
-            yield _make_note(one, problem)
+            yield _make_note(source, problem)
 
 
-def _make_note(source: tuple[str, object], problem: Problem) -> Found:
+def _make_note(source: tuple[str, object], problem: Problem) -> LintProblem:
     file, document = source
     (checked,) = lint_documents([document])
-    return Found(file, checked.title, str(problem))
+    return LintProblem(file, checked.title, str(problem))
 
 
 def _read_all(names: Iterable[str]) -> tuple[list[tuple[str, object]], bool]:
@@ -137,7 +142,7 @@ def _read_all(names: Iterable[str]) -> tuple[list[tuple[str, object]], bool]:
     is_complete = True
     for name in (file for given in names for file in _list_files(given)):
         try:
-            documents += ((name, one) for one in _parse(name, _read(name)))
+            documents += ((name, document) for document in _parse(name, _read(name)))
         except (OSError, UnicodeDecodeError, UnreadableError) as error:
             is_complete = False
             say(f"{name}: {_describe(error)}", err=True)
@@ -149,16 +154,16 @@ def _list_files(name: str) -> list[str]:
     folder = Path(name)
     if name == _STDIN or not folder.is_dir():
         return [name]
-    found = [
+    paths = [
         str(path)
         for path in sorted(folder.rglob("*"))
         if path.suffix in _SUFFIXES
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
-    if not found:
+    if not paths:
         fail(f"{name}: the folder has no files *.yaml, *.yml or *.json", ExitCode.USAGE)
-    return found
+    return paths
 
 
 def _read(name: str) -> str:

@@ -77,8 +77,8 @@ class _Commands(TyperGroup):
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        name, stand_in, rest = super().resolve_command(ctx, args)
-        return name, stand_in if name is None else load(name), rest
+        name, stand_in, arguments = super().resolve_command(ctx, args)
+        return name, stand_in if name is None else load(name), arguments
 
 
 _SHORT: Final = frozenset({"queries", "overview"})

@@ -33,8 +33,8 @@ def keep_known(reason: Reason | None, reading: Reading, namespace: str) -> Reaso
         return reason
     match reason:
         case MissingMembers(gangs):
-            known = tuple(count for count in gangs if _is_in(count.gang, namespace))
-            return MissingMembers(known) if known else None
+            readable = tuple(count for count in gangs if _is_in(count.gang, namespace))
+            return MissingMembers(readable) if readable else None
         case MissingGang(_, gangs) | InconsistentGroup(_, gangs):
             return reason if all(_is_in(gang, namespace) for gang in gangs) else None
         case _:

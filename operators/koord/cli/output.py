@@ -144,7 +144,9 @@ def approximate(resource: str, amount: int, *, down: bool = False) -> str:
     exact = format_amount(resource, amount)
     if not is_in_bytes(resource) or len(exact) <= _LONGEST_AMOUNT:
         return exact
-    unit, size = next((one for one in _UNITS if abs(amount) >= one[1]), _UNITS[-1])
+    unit, size = next(
+        (unit_and_size for unit_and_size in _UNITS if abs(amount) >= unit_and_size[1]), _UNITS[-1]
+    )
     tenths = amount * 10 // size if down else -(-amount * 10 // size)
     return f"{tenths / 10:.1f}{unit}"
 

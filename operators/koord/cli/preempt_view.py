@@ -59,14 +59,14 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     preemption_report = reading.preemption
     if preemption_report is None:
         warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
-    found = find_plan(reading.state, unit, preemption_report, budgets, now)
+    outcome = find_plan(reading.state, unit, preemption_report, budgets, now)
     print_in(
         output,
-        document=lambda: make_document(unit, found, preemption_report),
-        names=lambda: _names_of(found),
-        text=lambda: make_parts(unit, found, preemption_report),
+        document=lambda: make_document(unit, outcome, preemption_report),
+        names=lambda: _names_of(outcome),
+        text=lambda: make_parts(unit, outcome, preemption_report),
     )
-    if as_exit_code and not isinstance(found, Preemption):
+    if as_exit_code and not isinstance(outcome, Preemption):
         raise SystemExit(ExitCode.NOT_WELL)
 
 
@@ -94,14 +94,14 @@ def _tell_not_waiting(reading: Reading, target: Target, output: Output) -> None:
 
 async def _read(question: Question, now: float) -> tuple[Target, Reading, tuple[Budget, ...]]:
     async with open_client(question.kubeconfig, question.context) as (client, access):
-        asked = Target(question.kind, question.namespace or access.namespace, question.name)
-        found = await find_target(client, asked, now)
-        if found.job is not None:
-            raise TargetNotFoundError(" ".join((*found.job.notes, *found.job.advice)))
-        reading = await read_cluster(client, found.target)
+        typed = Target(question.kind, question.namespace or access.namespace, question.name)
+        lookup = await find_target(client, typed, now)
+        if lookup.job is not None:
+            raise TargetNotFoundError(" ".join((*lookup.job.notes, *lookup.job.advice)))
+        reading = await read_cluster(client, lookup.target)
         if reading.extent_of(NODES) is not None:
-            return found.target, reading, ()  # nothing is searched
-        return found.target, reading, await _read_budgets(client)
+            return lookup.target, reading, ()  # nothing is searched
+        return lookup.target, reading, await _read_budgets(client)
 
 
 async def _read_budgets(client: Client) -> tuple[Budget, ...]:

@@ -41,8 +41,8 @@ def hint_at_preemption(
     if reason is None or not reason.is_capacity:
         return ()
     if isinstance(reason.remark, QuotaClaim) and reason.remark.leaving:
-        found = (state.pod_by_key(key) for key in reason.remark.leaving)
-        return (_write_leaving(reading, (pod for pod in found if pod is not None), now),)
+        leaving = (state.pod_by_key(key) for key in reason.remark.leaving)
+        return (_write_leaving(reading, (pod for pod in leaving if pod is not None), now),)
     unit = find_unit(state, target)
     return () if unit is None else tuple(_tell_preemptor(reading, unit, target, now))
 
@@ -79,7 +79,7 @@ def find_plan(
 ) -> Preemption | Reason:
     """Return the plan that the operators would make for a unit, or why they would make none.
 
-    ``said`` are their settings; None if they are not known: then the defaults count.
+    ``preemption_report`` has their settings; None if they are not known: then the defaults count.
     """
     preempting = find_preempting(state, unit.key)
     if preempting is not None:
@@ -117,8 +117,8 @@ def _tell_victims(reading: Reading, pods: Sequence[Pod], now: float) -> Iterator
 
 def _write_leaving(reading: Reading, pods: Iterable[Pod], now: float) -> str:
     """Say of pods that terminate how long that may take, and what keeps them."""
-    every = sorted(pods, key=lambda pod: (not pod.gone_by, pod.gone_by, pod.key))
-    names = [f"{pod.title} ({_describe_end(reading, pod, now)})" for pod in every]
+    by_end = sorted(pods, key=lambda pod: (not pod.gone_by, pod.gone_by, pod.key))
+    names = [f"{pod.title} ({_describe_end(reading, pod, now)})" for pod in by_end]
     return f"Still there: {named(names, _MOST_LEAVING)}."
 
 
@@ -156,14 +156,14 @@ def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) ->
         if left := find_left(state, nomination):
             yield _write_leaving(reading, left, now)
         return
-    found = find_plan(state, unit, preemption_report, now=now)
-    if isinstance(found, Preemption):
-        nodes = named(sorted({pod.node for pod in found.pods}))
+    outcome = find_plan(state, unit, preemption_report, now=now)
+    if isinstance(outcome, Preemption):
+        nodes = named(sorted({pod.node for pod in outcome.pods}))
         kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()
         yield (
-            f"Preempting {write_victims(found.victims)} ({plural(len(found.pods), 'pod')}) frees "
-            f"{nodes}; {write_whether_on(preemption_report, found.pods)}. "
+            f"Preempting {write_victims(outcome.victims)} ({plural(len(outcome.pods), 'pod')}) "
+            f"frees {nodes}; {write_whether_on(preemption_report, outcome.pods)}. "
             f"koord preempt {kind}/{target.name} --dry-run shows the plan."
         )
-    elif not isinstance(found, NobodyLower):
-        yield f"Nobody is preempted for it: {found.text(compat=state.gangs.compat)}"
+    elif not isinstance(outcome, NobodyLower):
+        yield f"Nobody is preempted for it: {outcome.text(compat=state.gangs.compat)}"

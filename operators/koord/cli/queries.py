@@ -54,9 +54,9 @@ Namespace: TypeAlias = Annotated[
 
 
 def _complete_kind(context: typer.Context, incomplete: str) -> list[str]:
-    kind, slash, rest = incomplete.partition("/")
+    kind, slash, begun_name = incomplete.partition("/")
     if slash:
-        return [f"{kind}/{name}" for name in _list_names(context, kind, rest)]
+        return [f"{kind}/{name}" for name in _list_names(context, kind, begun_name)]
     return [forms[0] for forms in _SPELLED.values() if forms[0].startswith(incomplete)]
 
 
@@ -69,10 +69,10 @@ def _list_names(context: typer.Context, kind: str, incomplete: str) -> list[str]
     if kind not in _KINDS:
         return []
     namespace, slash, _ = incomplete.rpartition("/")
-    found = list_names_for(context, _KINDS[kind], namespace)
+    names = list_names_for(context, _KINDS[kind], namespace)
     return [
         name
-        for name in (f"{namespace}{slash}{name}" for name in found)
+        for name in (f"{namespace}{slash}{name}" for name in names)
         if name.startswith(incomplete)
     ]
 
@@ -160,16 +160,16 @@ def _find_meant(
     kind: str, namespace: str, name: str, kubeconfig: str, context: str
 ) -> tuple[str, str, str]:
     """Parse as ``parse_target`` does, and look up NAME and NAMESPACE/NAME without a kind."""
-    first, slash, rest = kind.partition("/")
+    first, slash, second = kind.partition("/")
     if name or first.lower() in _KINDS:
         return parse_target(kind, namespace, name)
-    if rest.count("/") or (slash and not (first and rest)) or not kind:
+    if second.count("/") or (slash and not (first and second)) or not kind:
         raise typer.BadParameter("give a NAME, NAMESPACE/NAME or KIND/NAME", param_hint="KIND")
     if slash and namespace not in {"", first}:
         raise typer.BadParameter(f"{kind} is not in namespace {namespace}", param_hint="KIND")
     from koord.cli.find_by_name import find_named
 
-    named = find_named(first if slash else namespace, rest or first, kubeconfig, context)
+    named = find_named(first if slash else namespace, second or first, kubeconfig, context)
     return named.kind, named.namespace, named.name
 
 

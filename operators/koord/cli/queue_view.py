@@ -38,10 +38,10 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     warnings = list_warnings(reading, target) + (() if held is not None else (_JOBS_UNKNOWN,))
     for warning in warnings:
         warn(warning)
-    every = (*find_waiting(reading, target), *view_held(reading.state, held or []))
+    waiting_units = (*find_waiting(reading, target), *view_held(reading.state, held or []))
     shown = [
         waiting_unit
-        for waiting_unit in every
+        for waiting_unit in waiting_units
         if not namespace or namespace in waiting_unit.namespaces
     ]
     now = time.time()
@@ -78,21 +78,25 @@ def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:
     """
     state, reports = reading.state, Reports(reading.reports, reading.leader)
     state.refresh()
-    found = (
+    waiting_units = (
         reports.correct(
             waiting_unit, state, keep_known(waiting_unit.reason, reading, target.namespace)
         )
         for waiting_unit in view_queue(state, Scoring(), reading.reclaim)
     )
     if reading.extent_of(PODS) is None and not is_unknown(reading, POD_GROUPS.name):
-        return tuple(found)
-    return tuple(sorted((_placed(waiting_unit, reading) for waiting_unit in found), key=_order_of))
+        return tuple(waiting_units)
+    return tuple(
+        sorted((_placed(waiting_unit, reading) for waiting_unit in waiting_units), key=_order_of)
+    )
 
 
 def _placed(waiting_unit: Waiting, reading: Reading) -> Waiting:
     """Return what waits with the place that the operators reported: from here none is known."""
-    said = (reading.places[name] for name in waiting_unit.names if name in reading.places)
-    place = next(said, QueuePlace(0, 0)) if waiting_unit.position else QueuePlace(0, 0)
+    reported_places = (
+        reading.places[name] for name in waiting_unit.names if name in reading.places
+    )
+    place = next(reported_places, QueuePlace(0, 0)) if waiting_unit.position else QueuePlace(0, 0)
     return replace(
         waiting_unit,
         position=place.position,

@@ -30,8 +30,8 @@ def hint_at_quota(
     state: ClusterState, reason: QuotaExceeded, reclaim: ReclaimSetting
 ) -> Iterator[str]:
     """Yield who uses what a quota lacks first; nothing if the refusal brings a claim."""
-    known = InsufficientMax | InsufficientEntitlement | AncestorInsufficient
-    if reason.remark is not None or not isinstance(reason, known):
+    explained = InsufficientMax | InsufficientEntitlement | AncestorInsufficient
+    if reason.remark is not None or not isinstance(reason, explained):
         return
     ledger = state.open_ledger()
     account = ledger.find(reason.quota)
@@ -44,11 +44,13 @@ def hint_at_quota(
         yield f"Quota {reason.quota} uses {format_amount(key, used)} {key}: {users}."
     if not isinstance(reason, InsufficientEntitlement):
         return
-    if others := _find_others(ledger, account, key):
+    if siblings := _find_others(ledger, account, key):
         over = {
             overuse.quota: overuse for overuse in find_overuse(ledger) if overuse.resource == key
         }
-        wanted = next((over[other.spec.name] for other in others if other.spec.name in over), None)
+        wanted = next(
+            (over[other.spec.name] for other in siblings if other.spec.name in over), None
+        )
         most = find_entitlement(ledger, reason.quota).get(key, 0)
         is_claim = used + short.asked <= most
         when = (
@@ -56,7 +58,7 @@ def hint_at_quota(
             if is_claim
             else _tell_no_claim(wanted, account, most)
         )
-        yield f"{_tell_others(state, ledger, others, key)} {when}"
+        yield f"{_tell_others(state, ledger, siblings, key)} {when}"
 
 
 def name_users(state: ClusterState, quotas: Iterable[QuotaName], key: str) -> str:
@@ -70,13 +72,13 @@ def name_users(state: ClusterState, quotas: Iterable[QuotaName], key: str) -> st
     )
 
 
-def _tell_others(state: ClusterState, ledger: Ledger, others: Sequence[Account], key: str) -> str:
+def _tell_others(state: ClusterState, ledger: Ledger, siblings: Sequence[Account], key: str) -> str:
     """Say which quotas have the rest of what is divided."""
-    told = [_tell_quota(state, other, key, ledger) for other in others[:MOST_QUOTAS]]
-    more = len(others) - len(told)
+    sentences = [_tell_quota(state, other, key, ledger) for other in siblings[:MOST_QUOTAS]]
+    more = len(siblings) - len(sentences)
     if more:
-        told.append(f"{more} more quotas have parts of it")
-    return f"The rest is shared: {'; '.join(told)}."
+        sentences.append(f"{more} more quotas have parts of it")
+    return f"The rest is shared: {'; '.join(sentences)}."
 
 
 def _find_others(ledger: Ledger, account: Account, key: str) -> list[Account]:
@@ -100,7 +102,9 @@ def _has(account: Account, key: str) -> tuple[int, int]:
 def _tell_quota(state: ClusterState, account: Account, key: str, ledger: Ledger) -> str:
     name = account.spec.name
     least = ledger.solution(name).minimum(name).get(key, 0)
-    used, share, guaranteed = (format_amount(key, one) for one in (*_has(account, key), least))
+    used, share, guaranteed = (
+        format_amount(key, amount) for amount in (*_has(account, key), least)
+    )
     users = name_users(state, state.quotas.catalog.registry.family(name), key)
     by = f", by {users}" if users else ""
     return (

@@ -34,7 +34,7 @@ class Glyphs(NamedTuple):
 
     used: str
     entitled: str
-    rest: str
+    empty: str
     minimum: str
 
 
@@ -104,13 +104,13 @@ def make_quota_lines(view: QuotaView, glyphs: Glyphs, now: float) -> Iterator[Re
     for terms in view.terms:
         yield from _make_terms(terms, summary.parent if view.depth else "")
     if summary.submitted != summary.demand:
-        rest = {
+        not_yet_demanded = {
             key: amount - summary.demand.get(key, 0)
             for key, amount in summary.submitted.items()
             if key in summary.max and amount > summary.demand.get(key, 0)
         }
-        if rest:
-            yield f"Submitted by incomplete gangs, no demand yet: {list_amounts(rest)}"
+        if not_yet_demanded:
+            yield f"Submitted by incomplete gangs, no demand yet: {list_amounts(not_yet_demanded)}"
     if view.lost:
         yield _tell_kept(view).capitalize()
     for note in _make_notes(view):
@@ -122,7 +122,7 @@ def _make_units(view: QuotaView, now: float) -> Iterator[RenderableType]:
     """Yield what uses a quota, the largest first, and what waits in it, the first in line first."""
     key, own = view.scarcest, view.summary.name
     used = [(user, user.amounts, user.state) for user in view.users]
-    asked = [
+    waiting = [
         (
             waiting_unit,
             waiting_unit.asks,
@@ -132,19 +132,19 @@ def _make_units(view: QuotaView, now: float) -> Iterator[RenderableType]:
         )
         for waiting_unit in view.waits
     ]
-    for first, last, units in (("USED BY", "STATE", used), ("WAITS", "REASON", asked)):
+    for first, last, units in (("USED BY", "STATE", used), ("WAITS", "REASON", waiting)):
         if not units:
             continue
         yield ""
-        below = ["QUOTA"] if any(one.quota != own for one, _, _ in units) else []
+        below = ["QUOTA"] if any(unit.quota != own for unit, _, _ in units) else []
         amount = [key] if key else []
         right = (*amount, "PODS", "AGE")
         table = make_table(first, *below, *right, last, right=right, padding=2)
-        for one, amounts, word in units[:MOST_UNITS]:
-            age = format_age(now - one.since) if one.since else ""
+        for unit, amounts, word in units[:MOST_UNITS]:
+            age = format_age(now - unit.since) if unit.since else ""
             written = [approximate(key, amounts.get(key, 0))] if key else []
-            quota = [one.quota] if below else []
-            table.add_row(f"{one.kind} {one.name}", *quota, *written, str(one.pods), age, word)
+            quota = [unit.quota] if below else []
+            table.add_row(f"{unit.kind} {unit.name}", *quota, *written, str(unit.pods), age, word)
         yield table
         if len(units) > MOST_UNITS:
             yield f"… and {len(units) - MOST_UNITS} more (-o json lists them)"
@@ -161,11 +161,11 @@ def _make_terms(terms: Terms, above: str) -> Iterator[RenderableType]:
     def amount(of: int) -> str:
         return format_amount(terms.resource, of)
 
-    asked = f"asked {amount(terms.demand)}"
+    demand_note = f"asked {amount(terms.demand)}"
     if not terms.lends and terms.demand < terms.minimum:
-        asked += f", at least min {amount(terms.minimum)} because it does not lend"
+        demand_note += f", at least min {amount(terms.minimum)} because it does not lend"
     elif terms.demand > terms.want:
-        asked += f", at most max {amount(terms.want)}"
+        demand_note += f", at most max {amount(terms.want)}"
     kept = f"min {amount(terms.minimum)}"
     if terms.scaled < terms.minimum:
         scaled = explain_scaling(terms, above)
@@ -174,19 +174,19 @@ def _make_terms(terms: Terms, above: str) -> Iterator[RenderableType]:
     if terms.floor > terms.scaled:
         kept += ", raised to what it uses"
     starts = "the smaller of the two" if terms.lends else "the guarantee"
-    rest = f"rest of {amount(terms.total)} after the first step for all quotas of {parent}"
+    rest_note = f"rest of {amount(terms.total)} after the first step for all quotas of {parent}"
     if terms.own:
-        rest += f", and {amount(terms.own)} for the own pods of {parent}"
+        rest_note += f", and {amount(terms.own)} for the own pods of {parent}"
     weight = f"weight {terms.weight} of {terms.weights} among quotas that want more"
     if terms.weight == terms.weights:  # that of a generated quota is as large as its max
         weight = "no other quota wants more"
     steps = [
-        ("wants", terms.want, asked),
+        ("wants", terms.want, demand_note),
         ("scaled min", terms.floor, kept),
         ("starts with", terms.starts, starts),
     ]
     if terms.want > terms.starts:
-        steps += [("left over", terms.left, rest), ("gets of it", terms.borrowed, weight)]
+        steps += [("left over", terms.left, rest_note), ("gets of it", terms.borrowed, weight)]
     yield ""
     yield Text(f"{terms.resource}: entitled to {amount(terms.share)}", style="bold")
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -306,7 +306,7 @@ def make_bar(used: int, entitled: int, guaranteed: int, whole: int, glyphs: Glyp
     Used is green within the guarantee, yellow beyond, red beyond the entitlement.
     """
     bar = Text()
-    ends = {one: _cells(one, whole) for one in (used, entitled, guaranteed)}
+    ends = {amount: _cells(amount, whole) for amount in (used, entitled, guaranteed)}
     for at in range(BAR_WIDTH):
         if guaranteed and at == min(ends[guaranteed], BAR_WIDTH - 1):
             bar.append(glyphs.minimum, "bold")
@@ -314,7 +314,7 @@ def make_bar(used: int, entitled: int, guaranteed: int, whole: int, glyphs: Glyp
             style = "green" if at < ends[guaranteed] else "yellow"
             bar.append(glyphs.used, style if at < ends[entitled] else "red")
         else:
-            bar.append(glyphs.entitled if at < ends[entitled] else glyphs.rest, "dim")
+            bar.append(glyphs.entitled if at < ends[entitled] else glyphs.empty, "dim")
     return bar
 
 

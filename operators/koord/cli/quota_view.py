@@ -135,9 +135,9 @@ def find_name(state: ClusterState, name: str, namespace: str) -> str:
     where, written = given or namespace, state.quotas.catalog.written.values()
     places = {spec.namespace for spec in written if spec.name == bare}
     if where and places and where not in places:
-        found = ", ".join(sorted(places))
+        existing = ", ".join(sorted(places))
         fail(
-            f"there is no quota {bare} in namespace {where}; there is one in {found}",
+            f"there is no quota {bare} in namespace {where}; there is one in {existing}",
             ExitCode.USAGE,
         )
     return bare
@@ -145,8 +145,8 @@ def find_name(state: ClusterState, name: str, namespace: str) -> str:
 
 def fail_unknown(state: ClusterState, name: str) -> NoReturn:
     """End the command: there is no such quota."""
-    known = {spec.name for spec in state.quotas.catalog.written.values()}
-    fail(f"there is no quota {name}{suggest(name, known)}", ExitCode.USAGE)
+    names = {spec.name for spec in state.quotas.catalog.written.values()}
+    fail(f"there is no quota {name}{suggest(name, names)}", ExitCode.USAGE)
 
 
 def _show_reported(quotas: Sequence[ReportedQuota], name: str, output: Output) -> None:

@@ -35,24 +35,26 @@ def reference(
       koord reference elasticQuota.delayEvictTime -o json
     """
     entries = [*list_entries(), *list_commands()]
-    found = find(key, entries)
-    if not found:
+    matches = find(key, entries)
+    if not matches:
         names = {name for entry in entries for name in (entry.key, _last(entry.key))}
         fail(f"nothing is called {key!r}{suggest(key, names)}", ExitCode.USAGE)
     print_in(
         output,
-        document=lambda: [entry._asdict() for entry in found],
-        names=lambda: [entry.key for entry in found],
-        text=lambda: map(_write, found) if key else _overview(found),
+        document=lambda: [entry._asdict() for entry in matches],
+        names=lambda: [entry.key for entry in matches],
+        text=lambda: map(_write, matches) if key else _overview(matches),
     )
 
 
 def find(key: str, entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries with this name; or else with this last part; or else with it inside."""
-    known, sought = list(entries), key.lower()
-    exact = [entry for entry in known if entry.key.lower() == sought]
-    ends = [entry for entry in known if sought in {_last(entry.key).lower(), entry.key.lower()}]
-    return exact or ends or [entry for entry in known if sought in entry.key.lower()]
+    candidates, sought = list(entries), key.lower()
+    exact = [entry for entry in candidates if entry.key.lower() == sought]
+    ends = [
+        entry for entry in candidates if sought in {_last(entry.key).lower(), entry.key.lower()}
+    ]
+    return exact or ends or [entry for entry in candidates if sought in entry.key.lower()]
 
 
 def list_commands() -> Iterator[Entry]:
@@ -73,8 +75,8 @@ def _walk(name: str, command: Any) -> Iterator[Entry]:
     }
     first = " ".join((command.help or "").split("\n\n", maxsplit=1)[0].split())
     yield Entry(name, EntryKind.COMMAND, "command line", first, facts=facts)
-    for below, one in getattr(command, "commands", {}).items():
-        yield from _walk(f"{name} {below}", one)
+    for below, subcommand in getattr(command, "commands", {}).items():
+        yield from _walk(f"{name} {below}", subcommand)
 
 
 def _write(entry: Entry) -> RenderableType:
@@ -88,8 +90,8 @@ def _write(entry: Entry) -> RenderableType:
 
 
 def _overview(entries: Iterable[Entry]) -> Iterator[str]:
-    for kind, some in groupby(entries, lambda entry: entry.kind):
-        names = [entry.key for entry in some]
+    for kind, group in groupby(entries, lambda entry: entry.kind):
+        names = [entry.key for entry in group]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         yield f"{kind} ({len(names)}): {', '.join(names[:_SHOWN])}{more}"
     yield "koord reference NAME says what one means."

@@ -134,8 +134,8 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> N
         path = PODS.path
         if not wanted.everywhere:
             path = path_in(path, wanted.namespace or access.namespace)
-        every = await list_all(client, path, _Pod, wanted.selector)
-        waiting = [pod for pod in _choose(every, wanted) if pod.waits_for_us]
+        pods = await list_all(client, path, _Pod, wanted.selector)
+        waiting = [pod for pod in _choose(pods, wanted) if pod.waits_for_us]
         _describe(waiting, len(waiting) if way.dry_run else _MAX_SHOWN)
         pods = [pod for pod in waiting if pod.gate is not None]
         if not pods:
@@ -149,17 +149,17 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> N
         await _patch_all(client, pods)
 
 
-def _choose(every: Sequence[_Pod], wanted: Wanted) -> Sequence[_Pod]:
+def _choose(pods: Sequence[_Pod], wanted: Wanted) -> Sequence[_Pod]:
     """Return the pods that are meant by name; ends the command if there are none."""
     if not wanted.name:
-        return every
+        return pods
 
     def names_of(pod: _Pod) -> set[str]:
         return {name for kind, name in pod.names.items() if wanted.kind in {"", kind}}
 
-    named = [pod for pod in every if wanted.name in names_of(pod)]
+    named = [pod for pod in pods if wanted.name in names_of(pod)]
     if not named:
-        meant = suggest(wanted.name, {name for pod in every for name in names_of(pod)})
+        meant = suggest(wanted.name, {name for pod in pods for name in names_of(pod)})
         what = wanted.kind or "pod, gang or Job"
         fail(f"no {what} here is named {wanted.name}{meant}", ExitCode.USAGE)
     return named

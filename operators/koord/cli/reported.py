@@ -73,12 +73,12 @@ class _Placed(msgspec.Struct, rename="camel"):
 def read_place(status: bytes) -> QueuePlace | None:
     """Return where a PodGroup stands in the queue, as its status says; None if it does not."""
     try:
-        found = msgspec.json.decode(status, type=_Placed | None) if status else None
+        placed = msgspec.json.decode(status, type=_Placed | None) if status else None
     except MALFORMED:
         return None
-    if found is None or found.queue_position <= 0:
+    if placed is None or placed.queue_position <= 0:
         return None
-    return QueuePlace(found.queue_position, found.gpus_ahead)
+    return QueuePlace(placed.queue_position, placed.gpus_ahead)
 
 
 def make_report(condition: Condition) -> Reported:
@@ -133,16 +133,16 @@ class Reports:
         waiting = (pod for pod in state.gangs.members(gang).values() if pod.is_waiting)
         return next((self.by_pod[pod.key] for pod in waiting if pod.key in self.by_pod), None)
 
-    def correct(self, waiting: Waiting, state: ClusterState, known: Reason | None) -> Waiting:
-        """Return what waits with the reason that is better than what is ``known`` here."""
-        is_placed = known is not None and known.is_placed
+    def correct(self, waiting: Waiting, state: ClusterState, reason: Reason | None) -> Waiting:
+        """Return what waits with the reason that is better than what found here."""
+        is_placed = reason is not None and reason.is_placed
         standing = PlacementState.PLACEABLE if is_placed else PlacementState.WAITING
         if waiting.kind == "podgroup":
-            said = [self.on_gang(state, name) for name in waiting.names]
+            reports = [self.on_gang(state, name) for name in waiting.names]
         else:
-            said = [self.by_pod.get(name) for name in waiting.names]
-        found = (find_better(standing, known, reported, self.leader) for reported in said)
+            reports = [self.by_pod.get(name) for name in waiting.names]
+        candidates = (find_better(standing, reason, reported, self.leader) for reported in reports)
         better = next(
-            (reported_reason for reported_reason in found if reported_reason is not None), None
+            (reported_reason for reported_reason in candidates if reported_reason is not None), None
         )
-        return replace(waiting, reason=better or known or NOT_KNOWN)
+        return replace(waiting, reason=better or reason or NOT_KNOWN)

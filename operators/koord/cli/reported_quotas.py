@@ -51,8 +51,8 @@ async def read_reported(client: Client, namespace: str) -> tuple[ReportedQuota, 
         objects = await client.get(path_in(QUOTAS.path, namespace), ObjectList[WireElasticQuota])
     except Forbidden:
         return None
-    every = map(make_reported, objects.items or ())
-    return tuple(sorted(every, key=lambda reported_quota: reported_quota.view.summary.name))
+    reported = map(make_reported, objects.items or ())
+    return tuple(sorted(reported, key=lambda reported_quota: reported_quota.view.summary.name))
 
 
 def make_reported(wire: WireElasticQuota) -> ReportedQuota:

@@ -25,31 +25,33 @@ from koord.kube.kinds import RESERVATIONS
 def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context)
     now = time.time()
-    known = reading.state.plugin(Reservations).known.values()
+    reservations = reading.state.plugin(Reservations).known.values()
     shown = [
         _describe(reading, reservation, now)
-        for reservation in sorted(known, key=lambda reservation: reservation.name)
+        for reservation in sorted(reservations, key=lambda reservation: reservation.name)
     ]
     print_in(
         output,
         document=lambda: {"reservations": shown},
-        names=lambda: (f"reservation/{one['name']}" for one in shown),
+        names=lambda: (f"reservation/{reservation['name']}" for reservation in shown),
         text=lambda: _draw(shown),
     )
 
 
 def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context)
-    known = reading.state.plugin(Reservations).known.values()
-    reservation = next((reservation for reservation in known if reservation.name == name), None)
+    reservations = reading.state.plugin(Reservations).known.values()
+    reservation = next(
+        (reservation for reservation in reservations if reservation.name == name), None
+    )
     if reservation is None:
-        meant = suggest(name, (reservation.name for reservation in known))
+        meant = suggest(name, (reservation.name for reservation in reservations))
         fail(f"there is no Reservation {name}{meant}", ExitCode.USAGE)
-    asked = reading.state.pod_by_key(pod)
-    if asked is None:
+    tested_pod = reading.state.pod_by_key(pod)
+    if tested_pod is None:
         meant = suggest(pod, (pod.key for pod in reading.state.pods.values()))
         fail(f"there is no pod {pod}{meant}; write NAMESPACE/NAME", ExitCode.USAGE)
-    checks = explain(reading.state, reservation, asked)
+    checks = explain(reading.state, reservation, tested_pod)
     table = make_table("RULE", "", "DETAIL")
     for check in checks:
         table.add_row(check.rule, "yes" if check.holds else "NO", check.detail)
@@ -93,10 +95,17 @@ def _draw(shown: list[dict[str, Any]]) -> Iterator[RenderableType]:
         yield "There are no Reservations."
         return
     table = make_table("NAME", "PHASE", "NODE", "RESERVED", "USED", "BY", "LEFT")
-    for one in shown:
-        left = "" if one["secondsLeft"] is None else format_age(one["secondsLeft"])
-        amounts = (_join(one["reserved"]), _join(one["used"]))
-        table.add_row(one["name"], one["phase"], one["node"], *amounts, named(one["by"]), left)
+    for reservation in shown:
+        left = "" if reservation["secondsLeft"] is None else format_age(reservation["secondsLeft"])
+        amounts = (_join(reservation["reserved"]), _join(reservation["used"]))
+        table.add_row(
+            reservation["name"],
+            reservation["phase"],
+            reservation["node"],
+            *amounts,
+            named(reservation["by"]),
+            left,
+        )
     yield table
 
 

@@ -32,25 +32,25 @@ def show(
     namespace: str, kubeconfig: str, context: str, *, output: Output, as_exit_code: bool
 ) -> None:
     try:
-        found, refused, has_key = asyncio.run(_read(namespace, kubeconfig, context))
+        leaders, refused, has_key = asyncio.run(_read(namespace, kubeconfig, context))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
     if not has_key:
         warn(describe_missing(namespace))
     if refused:
-        _tell_refused(refused, namespace, is_all=not found)
-    if refused and not found:
+        _tell_refused(refused, namespace, is_all=not leaders)
+    if refused and not leaders:
         _show_reports(kubeconfig, context, output)
         if as_exit_code:
             raise typer.Exit(ExitCode.UNREADABLE)
         return
     print_in(
         output,
-        document=lambda: {"leaders": [make_document(leader) for leader in found]},
-        names=lambda: (f"lease/{leader.lease}" for leader in found),
-        text=lambda: draw(found, namespace),
+        document=lambda: {"leaders": [make_document(leader) for leader in leaders]},
+        names=lambda: (f"lease/{leader.lease}" for leader in leaders),
+        text=lambda: draw(leaders, namespace),
     )
-    if as_exit_code and not (found and all(leader.is_well for leader in found)):
+    if as_exit_code and not (leaders and all(leader.is_well for leader in leaders)):
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
@@ -73,26 +73,26 @@ async def _read(
     async with open_client(kubeconfig, context) as (client, _):
         leases = await asyncio.gather(*map(read, NAMES))
         now = time.time()
-        found = [make_leader(lease, now) for lease in leases if lease is not None]
-        leads = any(leader.holder for leader in found)
+        leaders = [make_leader(lease, now) for lease in leases if lease is not None]
+        leads = any(leader.holder for leader in leaders)
         has_key = leads or not await is_missing(client, namespace)
-    return found, refused, has_key
+    return leaders, refused, has_key
 
 
 def _show_reports(kubeconfig: str, context: str, output: Output) -> None:
     """Show what the operators reported where the user may read: all that is known of them."""
     reading, target = read_without_target(kubeconfig, context)
     refuse_without_pods(reading, target)
-    every = [
+    reports = [
         report for key, report in reading.reports.items() if key.startswith(f"{target.namespace}/")
     ]
-    reasons = Counter(reported.reason for reported in every)
-    last = max((reported.since for reported in every), default="")
+    reasons = Counter(reported.reason for reported in reports)
+    last = max((reported.since for reported in reports), default="")
     age = age_of(last, time.time())
     ago = "" if age is None else f"; the last reason is from {format_age(age)} ago"
-    told = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-    verb = "waits" if len(every) == 1 else "wait"
-    waits = f"{plural(len(every), 'pod')} {verb} ({told})" if every else "no pod waits"
+    counts = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    verb = "waits" if len(reports) == 1 else "wait"
+    waits = f"{plural(len(reports), 'pod')} {verb} ({counts})" if reports else "no pod waits"
     print_in(
         output,
         document=lambda: {
@@ -140,12 +140,12 @@ def make_document(leader: Leader) -> dict[str, Any]:
     }
 
 
-def draw(found: Sequence[Leader], namespace: str) -> Iterator[RenderableType]:
-    if not found:
+def draw(leaders: Sequence[Leader], namespace: str) -> Iterator[RenderableType]:
+    if not leaders:
         yield Text(f"No operators have run in namespace {namespace}.", "bold red")
         yield "Install them (kubectl apply -k manifests/base), or name their namespace with -n."
         return
-    for leader in found:
+    for leader in leaders:
         yield from _draw(leader, namespace)
 
 
@@ -190,9 +190,10 @@ def _describe_open(report: LeaderReport) -> Iterator[str]:
     """Yield whom quotas bind, if that is known and quotas cover any namespaces."""
     if report.open_count:
         names = named(report.open_namespaces) if report.open_count <= MAX_NAMES else ""
-        some = ", ".join(report.open_namespaces[:MAX_NAMES])
+        first_listed = ", ".join(report.open_namespaces[:MAX_NAMES])
         more = report.open_count - MAX_NAMES
-        yield f"open: pods of {names or f'{some} and {more} more'} are limited only if they opt in"
+        open_names = names or f"{first_listed} and {more} more"
+        yield f"open: pods of {open_names} are limited only if they opt in"
         yield "(kubectl apply -k manifests/overlays/enforce makes them)"
     elif report.open_count == 0 and report.enforced:
         yield f"bind every pod of {plural(report.enforced, 'namespace')}"

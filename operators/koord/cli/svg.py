@@ -64,17 +64,17 @@ def draw_svg(parts: Iterable[RenderableType], width_of_text: int) -> str:
     for part in parts:
         console.print(part)
     drawn = console.export_svg(theme=DEFAULT_TERMINAL_THEME, code_format=_FRAME)
-    placed = _TEXT.sub(lambda found: "".join(_place_words(found)), drawn)
+    placed = _TEXT.sub(lambda match: "".join(_place_words(match)), drawn)
     return placed.replace(_BLACK, "fill: currentColor")
 
 
-def _place_words(found: re.Match[str]) -> Iterator[str]:
+def _place_words(match: re.Match[str]) -> Iterator[str]:
     """Yield the words of one text, each at the place that the spaces before it give it."""
-    text = unescape(found["text"])
+    text = unescape(match["text"])
     for word in re.finditer(r"\S+", text):
-        x = float(found["x"]) + cell_len(text[: word.start()]) * _CELL_WIDTH
+        x = float(match["x"]) + cell_len(text[: word.start()]) * _CELL_WIDTH
         width = cell_len(word[0]) * _CELL_WIDTH
         yield (
-            f'<text class="{found["style"]}" x="{x:g}" {found["line"]} textLength="{width:g}" '
-            f"{found['clip']}>{escape(word[0])}</text>"
+            f'<text class="{match["style"]}" x="{x:g}" {match["line"]} textLength="{width:g}" '
+            f"{match['clip']}>{escape(word[0])}</text>"
         )

@@ -37,10 +37,10 @@ _MOST_PODS: Final = 20
 def show_nodes(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context, NODES)
     refuse_unknown_namespace(reading, namespace)
-    every = view_nodes(reading.state)
+    nodes = view_nodes(reading.state)
     shown = [
         node_usage
-        for node_usage in every
+        for node_usage in nodes
         if not namespace or namespace in {pod.namespace for pod in node_usage.pods}
     ]
     print_in(
@@ -53,10 +53,10 @@ def show_nodes(namespace: str, kubeconfig: str, context: str, *, output: Output)
 
 def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context, NODES)
-    every = {view_node.node.name: view_node for view_node in view_nodes(reading.state)}
-    node_usage = every.get(name)
+    nodes = {view_node.node.name: view_node for view_node in view_nodes(reading.state)}
+    node_usage = nodes.get(name)
     if node_usage is None:
-        fail(f"there is no node {name}{suggest(name, every)}", ExitCode.USAGE)
+        fail(f"there is no node {name}{suggest(name, nodes)}", ExitCode.USAGE)
     pods = [_describe_pod(reading, pod) for pod in node_usage.pods]
     print_in(
         output,
@@ -74,8 +74,8 @@ def show_quotas(namespace: str, kubeconfig: str, context: str, *, output: Output
     for warning in list_warnings(reading, target):
         warn(warning)
     refuse_unknown_namespace(reading, namespace)
-    every = (view_quotas(reading.state) if reported is None else make_overview(reported)).quotas
-    shown = [view for view in every if namespace in {"", view.namespace}]
+    quotas = (view_quotas(reading.state) if reported is None else make_overview(reported)).quotas
+    shown = [view for view in quotas if namespace in {"", view.namespace}]
     print_in(
         output,
         document=lambda: {"quotas": [make_quota(view) for view in shown]},

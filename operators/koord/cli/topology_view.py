@@ -74,9 +74,12 @@ def write_topology_graph(
     def make_node(domain: DomainCapacity) -> GraphNode:
         path = "/" + "/".join(domain.path)
         amounts = {
-            f"{what} {one.resource}": format_amount(one.resource, amount)
-            for one in domain.amounts
-            for what, amount in (("free", one.free), ("allocatable", one.allocatable))
+            f"{what} {domain_amount.resource}": format_amount(domain_amount.resource, amount)
+            for domain_amount in domain.amounts
+            for what, amount in (
+                ("free", domain_amount.free),
+                ("allocatable", domain_amount.allocatable),
+            )
         }
         return GraphNode(
             id=path,

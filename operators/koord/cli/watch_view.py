@@ -142,7 +142,7 @@ def _find_running(state: ClusterState) -> Iterator[Running]:
         if pod.gang is not None and pod.node and not pod.phase.is_terminal:
             bound[pod.gang.key] += 1
             gpus[pod.gang.key] += count_gpus(dict(pod.shape.requests))
-    for name in sorted(bound, key=lambda one: (-gpus[one], -bound[one], one)):
+    for name in sorted(bound, key=lambda name: (-gpus[name], -bound[name], name)):
         yield Running(name, bound[name], count_needed(state.gangs, name), gpus[name])
 
 
@@ -150,16 +150,16 @@ def draw(picture: Picture, width: int, height: int, problem: str = "") -> Render
     """Draw a picture; what does not fit is counted."""
     tenants = _colour(picture.nodes)
     room = max(height - _FRAME - len(picture.warnings), 8)
-    some = max(room // 5, 2)
+    rows_each = max(room // 5, 2)
     parts: list[RenderableType] = [_draw_head(picture, problem)]
     if picture.waiting:
         parts += _titled("WAITS", _draw_queue(picture, room // 3))
     if picture.gangs:
-        parts += _titled("RUNS", _draw_gangs(picture.gangs, some))
+        parts += _titled("RUNS", _draw_gangs(picture.gangs, rows_each))
     if picture.quotas:
-        parts += _titled("QUOTAS", Group(*draw_quotas(picture.quotas[:some])))
+        parts += _titled("QUOTAS", Group(*draw_quotas(picture.quotas[:rows_each])))
     taken = min(len(picture.waiting), room // 3)
-    taken += sum(min(len(rows), some) for rows in (picture.gangs, picture.quotas))
+    taken += sum(min(len(rows), rows_each) for rows in (picture.gangs, picture.quotas))
     if picture.nodes:
         parts += _titled("NODES", _draw_nodes(picture.nodes, tenants, width, room - taken))
         parts.append(_draw_legend(tenants, picture.nodes))
@@ -246,8 +246,8 @@ def _draw_node(node_usage: NodeUsage, tenants: Mapping[str, tuple[str, str]]) ->
     return text.append(free * (count - len(owners)), "" if free == _FREE else "dim")
 
 
-def _with_rest(part: RenderableType, rest: int) -> RenderableType:
-    return part if rest <= 0 else Group(part, Text(f"… and {rest} more", "dim"))
+def _with_rest(part: RenderableType, hidden: int) -> RenderableType:
+    return part if hidden <= 0 else Group(part, Text(f"… and {hidden} more", "dim"))
 
 
 def _colour(nodes: Sequence[NodeUsage]) -> dict[str, tuple[str, str]]:

@@ -48,12 +48,12 @@ class EditRequest:
     max: Sequence[str] = ()
     weight: Sequence[str] = ()
 
-    def apply(self, spec: QuotaSpec, known: Collection[str]) -> QuotaSpec:
-        weight = _parse_amounts("--weight", self.weight, known)
+    def apply(self, spec: QuotaSpec, resources: Collection[str]) -> QuotaSpec:
+        weight = _parse_amounts("--weight", self.weight, resources)
         return replace(
             spec,
-            min={**spec.min, **_parse_amounts("--min", self.min, known)},
-            max={**spec.max, **_parse_amounts("--max", self.max, known)},
+            min={**spec.min, **_parse_amounts("--min", self.min, resources)},
+            max={**spec.max, **_parse_amounts("--max", self.max, resources)},
             weight={**spec.share_weight(), **weight} if weight else spec.weight,
         )
 
@@ -77,8 +77,8 @@ def show_what_if(what_if: WhatIf, kubeconfig: str, context: str, output: Output)
     state = reading.state
     bare = quota_view.find_name(state, what_if.quota, what_if.namespace)
     spec = state.quotas.catalog.written_as(bare)
-    known = _known_resources(state)
-    requests = _parse_amounts("--request", what_if.requests, known)
+    resources = _known_resources(state)
+    requests = _parse_amounts("--request", what_if.requests, resources)
     if spec is None and (
         what_if.edit != EditRequest() or not state.quotas.catalog.is_written(bare)
     ):
@@ -86,13 +86,13 @@ def show_what_if(what_if: WhatIf, kubeconfig: str, context: str, output: Output)
     document: dict[str, Any] = {"quota": bare}
     lines: list[RenderableType] = []
     if spec is not None and what_if.edit != EditRequest():
-        answer = simulate_edit(state, what_if.edit.apply(spec, known))
-        document["edit"] = make_edit(answer, known)
+        answer = simulate_edit(state, what_if.edit.apply(spec, resources))
+        document["edit"] = make_edit(answer, resources)
         lines += make_edit_lines(bare, answer)
     if requests:
         gang = simulate_gang(state, bare, requests, what_if.pods, reading.reclaim)
         title = f"{count_of(what_if.pods, 'pod')} of {list_amounts(requests)} in quota {bare}"
-        document |= make_gang_result(gang, known)
+        document |= make_gang_result(gang, resources)
         lines += make_gang_lines(title, bare, gang, _advise(reading, gang))
     print_in(
         output,
@@ -159,9 +159,10 @@ def make_gang_lines(
     if answer.room:
         room = ", ".join(f"{format_amount(key, amount)} {key}" for key, amount in answer.room)
         yield f"After those ahead of it, quota {quota} could hold only {room} more (its max)"
-    if answer.others:
-        verb = "waits" if answer.others == 1 else "wait"
-        yield f"{count_of(answer.others, 'unit')} {verb} in other quotas, ahead of it (koord queue)"
+    if answer.ahead_elsewhere:
+        verb = "waits" if answer.ahead_elsewhere == 1 else "wait"
+        units = count_of(answer.ahead_elsewhere, "unit")
+        yield f"{units} {verb} in other quotas, ahead of it (koord queue)"
     if advice:
         yield ""
         yield "What would help"
@@ -184,8 +185,8 @@ def _known_resources(state: ClusterState) -> set[str]:
     return {key for of in (*nodes, *(spec.max for spec in specs)) for key in of}
 
 
-def _parse_amounts(option: str, texts: Sequence[str], known: Collection[str]) -> dict[str, int]:
-    """Parse ``RESOURCE=AMOUNT``; report a resource that is not ``known``, if that is given."""
+def _parse_amounts(option: str, texts: Sequence[str], resources: Collection[str]) -> dict[str, int]:
+    """Parse ``RESOURCE=AMOUNT``; report a resource outside ``resources``, if any are given."""
     amounts = {}
     for text in texts:
         resource, equals, amount = text.partition("=")
@@ -198,13 +199,13 @@ def _parse_amounts(option: str, texts: Sequence[str], known: Collection[str]) ->
                 f"{option} {text}: expected RESOURCE=AMOUNT, such as nvidia.com/gpu=8",
                 ExitCode.USAGE,
             )
-        if known and resource not in known:
-            _tell_unknown(f"{option} {text}: no node has any {resource}", resource, known)
+        if resources and resource not in resources:
+            _tell_unknown(f"{option} {text}: no node has any {resource}", resource, resources)
     return amounts
 
 
-def _tell_unknown(problem: str, resource: str, known: Collection[str]) -> None:
+def _tell_unknown(problem: str, resource: str, resources: Collection[str]) -> None:
     """End the command if another resource is probably meant."""
-    if nearest := find_nearest_resource(resource, known):
+    if nearest := find_nearest_resource(resource, resources):
         fail(f"{problem}. Did you mean {nearest}?", ExitCode.USAGE)
     warn(f"{problem}, and no quota names it")

@@ -50,10 +50,10 @@ _WORKLOADS: Final[Mapping[TargetKind, _Workload]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is meant by what was ``asked``; ``job`` is the state of a Job without living pods."""
+class TargetLookup:
+    """What is meant by what was ``typed``; ``job`` is the state of a Job without living pods."""
 
-    asked: Target
+    typed: Target
     target: Target
     job: JobState | None = None
 
@@ -70,25 +70,25 @@ async def find_reservation(client: Client, name: str) -> Target:
     return Target(TargetKind.RESERVATION, "" if pod is None else pod.namespace, name)
 
 
-async def find_target(client: Client, target: Target, now: float) -> Found:
+async def find_target(client: Client, target: Target, now: float) -> TargetLookup:
     """Return what to look at for what was typed. Raises ``TargetNotFoundError``."""
     if target.kind is TargetKind.RESERVATION:
-        return Found(target, await find_reservation(client, target.name))
+        return TargetLookup(target, await find_reservation(client, target.name))
     workload = _WORKLOADS.get(target.kind)
     if workload is None:
-        return Found(target, target)
+        return TargetLookup(target, target)
     pods = await _list_pods(client, target, workload)
     alive = [pod for pod in pods if pod.is_alive]
     if not alive and target.kind is TargetKind.JOB:
         return await _find_by_job(client, target, pods, now)
     if not pods:
-        every = await _list_labelled(client, target, workload.label)
-        known = {name for pod in every if (name := _name_of_owner(pod, workload))}
+        labelled = await _list_labelled(client, target, workload.label)
+        names = {name for pod in labelled if (name := _name_of_owner(pod, workload))}
         raise TargetNotFoundError(
             f"{target.kind} {target.key} has no pods: it does not exist or has no replicas, or its "
-            f"controller cannot create them{suggest(target.name, known)}"
+            f"controller cannot create them{suggest(target.name, names)}"
         )
-    return Found(target, _choose(target, alive or pods))
+    return TargetLookup(target, _choose(target, alive or pods))
 
 
 def _choose(target: Target, pods: Iterable["_Pod"]) -> Target:
@@ -104,18 +104,20 @@ def _find_gang(target: Target, meta: ObjectMeta) -> Target | None:
 
 async def _find_by_job(
     client: Client, target: Target, ended: Sequence["_Pod"], now: float
-) -> Found:
+) -> TargetLookup:
     """Find out what a Job without living pods stands for: its gang, if its template names one."""
     job = await read_job(client, target, now, has_pods=bool(ended))
     if ended:  # the Job may be deleted
-        return Found(target, _choose(target, ended), job)
-    return Found(target, target if job is None else _find_gang(target, job.template) or target, job)
+        return TargetLookup(target, _choose(target, ended), job)
+    return TargetLookup(
+        target, target if job is None else _find_gang(target, job.template) or target, job
+    )
 
 
 async def _list_pods(client: Client, target: Target, workload: _Workload) -> Sequence["_Pod"]:
     if not workload.is_name:
-        every = await _list_labelled(client, target, workload.label)
-        return [pod for pod in every if _name_of_owner(pod, workload) == target.name]
+        pods = await _list_labelled(client, target, workload.label)
+        return [pod for pod in pods if _name_of_owner(pod, workload) == target.name]
     try:
         return await _list_labelled(client, target, f"{workload.label}={target.name}")
     except ApiError as error:

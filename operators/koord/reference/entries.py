@@ -48,8 +48,8 @@ def list_entries() -> list[Entry]:
 
 
 def _list_keys() -> Iterator[Entry]:
-    for found in iter_modules(keys.__path__):
-        module = import_module(f"{keys.__name__}.{found.name}")
+    for module_info in iter_modules(keys.__path__):
+        module = import_module(f"{keys.__name__}.{module_info.name}")
         documented = _docstrings(module)
         for name, value in vars(module).items():
             if name in documented and isinstance(value, str):
@@ -62,13 +62,13 @@ def _docstrings(module: ModuleType) -> dict[str, str]:
     """Return the docstrings of constants, which exist in the source only."""
     body = ast.parse(inspect.getsource(module)).body
     return {
-        one.target.id: " ".join(text.value.value.split())
-        for one, text in pairwise(body)
-        if isinstance(one, ast.AnnAssign)
-        and isinstance(one.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
+        statement.target.id: " ".join(docstring.value.value.split())
+        for statement, docstring in pairwise(body)
+        if isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and isinstance(docstring, ast.Expr)
+        and isinstance(docstring.value, ast.Constant)
+        and isinstance(docstring.value.value, str)
     }
 
 
@@ -105,21 +105,31 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _list_conditions() -> Iterator[Entry]:
-    for one in _read("conditions.toml")["entry"]:
-        conditions = one.get("conditions", ["event only"])
-        key = one.get("reason") or conditions[0]
-        where = f"{one['on']}: {', '.join(conditions)}" if "reason" in one else one["on"]
-        yield Entry(key, EntryKind.CONDITION, where, one["means"], one.get("helps", ""))
+    for condition_entry in _read("conditions.toml")["entry"]:
+        conditions = condition_entry.get("conditions", ["event only"])
+        key = condition_entry.get("reason") or conditions[0]
+        where = (
+            f"{condition_entry['on']}: {', '.join(conditions)}"
+            if "reason" in condition_entry
+            else condition_entry["on"]
+        )
+        yield Entry(
+            key,
+            EntryKind.CONDITION,
+            where,
+            condition_entry["means"],
+            condition_entry.get("helps", ""),
+        )
 
 
 def _list_series() -> Iterator[Entry]:
-    told = _read("metrics.toml")
-    for one in told["series"]:
-        labels = ", ".join(one.get("labels", ()))
+    documented = _read("metrics.toml")
+    for series in documented["series"]:
+        labels = ", ".join(series.get("labels", ()))
         facts = {"labels": labels} if labels else {}
-        yield Entry(one["name"], EntryKind.SERIES, "/metrics", one["means"], facts=facts)
-    for one in told["alert"]:
-        yield Entry(one["name"], EntryKind.ALERT, "Prometheus", one["means"], one["helps"])
+        yield Entry(series["name"], EntryKind.SERIES, "/metrics", series["means"], facts=facts)
+    for alert in documented["alert"]:
+        yield Entry(alert["name"], EntryKind.ALERT, "Prometheus", alert["means"], alert["helps"])
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -137,17 +147,19 @@ def _walk_settings(
     values = section.model_dump(mode="json", by_alias=True)
     for field, info in type(section).model_fields.items():
         name = info.alias or field
-        told, value = schema["properties"][name], getattr(section, field)
-        below = named.get(told.get("$ref", "").rpartition("/")[2], {})
-        text = told.get("description") or below.get("description", "")
+        property_schema, value = schema["properties"][name], getattr(section, field)
+        below = named.get(property_schema.get("$ref", "").rpartition("/")[2], {})
+        text = property_schema.get("description") or below.get("description", "")
         if isinstance(value, BaseModel) and "properties" in below:
             yield Entry(f"{path}{name}", EntryKind.SETTING, "koord run --config", _sentence(text))
             yield from _walk_settings(f"{path}{name}.", value, below, named)
             continue
-        facts = {"type": _type_of(below or told), "default": _write(values[name])}
+        facts = {"type": _type_of(below or property_schema), "default": _write(values[name])}
         if isinstance(value, Address):
             facts = {"type": "address and port", "default": f"{value.host}:{value.port}"}
-        elif any(getattr(one, "func", None) is parse_seconds for one in info.metadata):
+        elif any(
+            getattr(constraint, "func", None) is parse_seconds for constraint in info.metadata
+        ):
             facts = {"type": "duration", "default": f"{value:g}s"}
         where = "koord run --config"
         yield Entry(f"{path}{name}", EntryKind.SETTING, where, _sentence(text), facts=facts)
@@ -155,7 +167,7 @@ def _walk_settings(
 
 def _write(value: object) -> str:
     if isinstance(value, dict):
-        parts = ", ".join(f"{name}: {_write(one)}" for name, one in value.items())
+        parts = ", ".join(f"{name}: {_write(field_value)}" for name, field_value in value.items())
         return f"{{{parts}}}" if parts else "none"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
