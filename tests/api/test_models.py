@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.api.cases import ACCEPTED, REFUSALS, Refusal, make_object
+from tests.api.cases import ACCEPTED, REFUSALS, Unplaced, make_object
 
 from koord.api.crdgen import RESOURCE_BY_KIND
 from koord.api.lint import lint_documents, read_documents
@@ -13,7 +13,7 @@ SAMPLES = Path(__file__).parent / "samples"
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)
-def test_models_name_the_field_and_the_reason(case: Refusal) -> None:
+def test_models_name_the_field_and_the_reason(case: Unplaced) -> None:
     found = parse(RESOURCE_BY_KIND[case.kind], make_object(case.kind, **case.spec))
 
     assert isinstance(found, InvalidObject)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.cases import ACCEPTED, MINIMAL, REFUSALS, Refusal, make_object
+from tests.api.cases import ACCEPTED, MINIMAL, REFUSALS, Unplaced, make_object
 
 from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES
 from koord.api.parse import InvalidObject, parse
@@ -30,7 +30,7 @@ def create(server: Sandbox, body: dict[str, Any], *, keep: bool = False) -> Any:
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)
-def test_server_names_the_field_and_the_reason(server: Sandbox, case: Refusal) -> None:
+def test_server_names_the_field_and_the_reason(server: Sandbox, case: Unplaced) -> None:
     with pytest.raises(SandboxApiError) as refusal:
         create(server, make_object(case.kind, **case.spec))
 

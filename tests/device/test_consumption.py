@@ -70,7 +70,7 @@ def test_pods_that_share_without_isolation_wait_if_they_are_to() -> None:
         for pod in (part("p").build(), whole("q").build())
         for session in state.open_cycle().sessions
         if session.name == NAME
-        for reason in session.obstacles([pod]).values()
+        for reason in session.blocking_reasons([pod]).values()
     }
     assert [one.code for one in found.values()] == ["IsolationAbsent"]
 

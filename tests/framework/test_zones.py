@@ -11,7 +11,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 from typing_extensions import override
 
-from koord.core.engine.plugin import Plugin, Session, Short
+from koord.core.engine.plugin import Plugin, Session, Unschedulable
 from koord.core.model.pods import AnnotationWrite
 from koord.core.model.zone_hints import NumaHint
 
@@ -96,10 +96,10 @@ class OneZoneSession(Session):
         return True
 
     @override
-    def align(self, draft: Draft) -> int | Short:
+    def align(self, draft: Draft) -> int | Unschedulable:
         hints = [found or () for _, found in self.cycle.hints(draft.shape, draft.row)]
         common = reduce(and_, (sum(one.nodes or 0 for one in some) for some in hints))
-        return common & -common or Short("no zone has both")
+        return common & -common or Unschedulable("no zone has both")
 
 
 def pods(name: str, count: int) -> list[PodBuilder]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from koord.core.engine.cause import Cause
-from koord.core.engine.plugin import Holder, Plugin, Reach, Scale, Score, Session, Short
+from koord.core.engine.plugin import FilterReach, Hold, Plugin, Scale, Score, Session, Unschedulable
 from koord.core.model.pods import AnnotationWrite
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Lanes(Plugin):
 
 class LanesSession(Session):
     name = "lanes"
-    reach = Reach.ROW
+    reach = FilterReach.ROW
 
     def __init__(self, plugin: Lanes, cycle: Cycle) -> None:
         self.taken: dict[tuple[int, int], str] = {
@@ -76,10 +76,10 @@ class LanesSession(Session):
     def signature(self, shape: PodShape, rows: Ints) -> Ints:
         return self._free()[rows]
 
-    def reserve(self, draft: Draft) -> Allocation | Short:
+    def reserve(self, draft: Draft) -> Allocation | Unschedulable:
         free = [at for at in range(self._lanes) if (draft.row, at) not in self.taken]
         if not free:
-            return Short(NO_LANE)
+            return Unschedulable(NO_LANE)
         self._take(draft.row, free[0], draft.pod.uid)
         return Lane(draft.pod.uid, free[0])
 
@@ -90,11 +90,11 @@ class LanesSession(Session):
             self._cycle.undo.push(self.taken.__setitem__, (row, lane), pod.uid)
         return [Lane(pod.uid, lane) for lane in lanes]
 
-    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Unschedulable | None:
         for one in allocations:
             if isinstance(one, Lane):
                 if (row, one.number) in self.taken:
-                    return Short(NO_LANE)
+                    return Unschedulable(NO_LANE)
                 self._take(row, one.number, pod.uid)
         return None
 
@@ -119,20 +119,20 @@ class Refuse(Plugin):
 
     def open(self, cycle: Cycle) -> RefuseSession:
         rows = {cycle.table.row_of[node] for node in self.nodes}
-        return RefuseSession(rows, Short("refused", ends_unit=self.ends_unit))
+        return RefuseSession(rows, Unschedulable("refused", ends_unit=self.ends_unit))
 
 
 @dataclass
 class RefuseSession(Session):
     rows: set[int]
-    short: Short
+    short: Unschedulable
     name = "refuse"
     after = ("lanes",)
 
     def concerns(self, shape: PodShape) -> bool:
-        return shape.asked("lanes") is not None
+        return shape.ask_of("lanes") is not None
 
-    def reserve(self, draft: Draft) -> Short | None:
+    def reserve(self, draft: Draft) -> Unschedulable | None:
         assert draft.allocations, "what comes before has reserved"
         return self.short if draft.row in self.rows else None
 
@@ -164,12 +164,12 @@ class BookingSession(Session):
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
         return pod.profile.labels.get("booking")
 
-    def holders(self, shape: PodShape, rows: Ints) -> Mapping[int, Sequence[tuple[Holder, ...]]]:
+    def holds(self, shape: PodShape, rows: Ints) -> Mapping[int, Sequence[tuple[Hold, ...]]]:
         most = {row: self._most(shape, row) for row in rows.tolist() if row in self.used}
-        return {row: ((Holder(f"booking-{row}", one),),) for row, one in most.items() if one}
+        return {row: ((Hold(f"booking-{row}", one),),) for row, one in most.items() if one}
 
-    def reserve(self, draft: Draft) -> Short | None:
-        if draft.holders:
+    def reserve(self, draft: Draft) -> Unschedulable | None:
+        if draft.holds:
             self._use(draft.row, dict(draft.shape.requests)["cpu"])
         return None
 

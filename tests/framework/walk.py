@@ -15,7 +15,7 @@ from tests.cluster import FakeCluster, make_cluster
 from tests.framework.toys import Booking, BookingSession, Lanes, LanesSession
 
 from koord.core.engine.cycle import Cycle, Place
-from koord.core.model.plan import Demand, Refusal, Unit
+from koord.core.model.plan import Demand, Unit, Unplaced
 from koord.core.plugins.host_ports import HostPortsSession
 from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.plugins.volumes import Volume, VolumeClaim, VolumesSession
@@ -145,7 +145,7 @@ class Walk:
         if pods:
             unit = Unit("u", (Demand("", pods, self.choose(len(pods) + 1)),))
             admission = self.cycle.session(QuotaSession).pre_filter(unit)
-            if not isinstance(admission, Refusal):
+            if not isinstance(admission, Unplaced):
                 self.cycle.settle(admission.unit, admission.unit.pods[: self.choose(3)])
         self.cycle.rollback(mark)
         assert self.digest() == before

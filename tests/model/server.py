@@ -34,7 +34,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _REASONS = {400: "BadRequest", 404: "NotFound", 409: "Conflict", 410: "Expired", 422: "Invalid"}
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not a defect
+class Unplaced(Exception):  # noqa: N818 - an answer, not a defect
     """The answer is an error."""
 
     def __init__(self, status: int, message: str, reason: str = "") -> None:
@@ -102,7 +102,7 @@ class Server:
         target = parse_path(request.path)
         try:
             return self._route(request, target)
-        except Refusal as refusal:
+        except Unplaced as refusal:
             body = {
                 "kind": "Status",
                 "status": "Failure",
@@ -137,7 +137,7 @@ class Server:
     def _find(self, target: Target) -> Obj:
         found = self.store.get(target.kind, target.key)
         if found is None:
-            raise Refusal(404, f'{target.kind} "{target.name}" not found')
+            raise Unplaced(404, f'{target.kind} "{target.name}" not found')
         return found
 
     def _show(self, target: Target, status: int = 200) -> Answer:
@@ -157,7 +157,7 @@ class Server:
         elif target.kind == POD_GROUPS:
             check_pod_group(spec)
         if self.store.get(named.kind, named.key) is not None:
-            raise Refusal(409, f"{named.kind} {named.name!r} already exists", "AlreadyExists")
+            raise Unplaced(409, f"{named.kind} {named.name!r} already exists", "AlreadyExists")
         kept = {k: v for k, v in meta.items() if k in _META_OF_USERS and v}
         obj = {
             "apiVersion": version,
@@ -202,7 +202,7 @@ class Server:
     def _check_uid(self, found: Obj, options: Obj) -> None:
         uid = options.get("preconditions", {}).get("uid")
         if uid and uid != found["metadata"]["uid"]:
-            raise Refusal(409, "the UID in the precondition does not match")
+            raise Unplaced(409, "the UID in the precondition does not match")
 
     def _mark_deleted(self, target: Target, asked: int | None) -> None:
         """Set the grace period of a pod; a later request can only shorten it."""
@@ -227,15 +227,15 @@ class Server:
         meta, spec = found["metadata"], found["spec"]
         uid = body["metadata"].get("uid")
         if uid and uid != meta["uid"]:
-            raise Refusal(409, "the UID in the precondition does not match")
+            raise Unplaced(409, "the UID in the precondition does not match")
         if "deletionTimestamp" in meta:
-            raise Refusal(409, f"pod {target.name} is being deleted, cannot be assigned to a host")
+            raise Unplaced(409, f"pod {target.name} is being deleted, cannot be assigned to a host")
         if spec.get("nodeName"):
-            raise Refusal(
+            raise Unplaced(
                 409, f"pod {target.name} is already assigned to node {spec['nodeName']!r}"
             )
         if spec.get("schedulingGates"):
-            raise Refusal(409, f"pod {target.name} has non-empty .spec.schedulingGates")
+            raise Unplaced(409, f"pod {target.name} has non-empty .spec.schedulingGates")
         obj = self.store.copy(PODS, target.key)
         obj["spec"]["nodeName"] = body["target"]["name"]
         if annotations := body["metadata"].get("annotations"):
@@ -253,12 +253,12 @@ class Server:
             try:
                 apply_json_patch(obj, request.body)
             except PatchFailed as failure:
-                raise Refusal(422, f"the server rejected our request: {failure}") from failure
+                raise Unplaced(422, f"the server rejected our request: {failure}") from failure
         else:
             merge(obj, request.body)
         meta, before = obj["metadata"], found["metadata"]
         if meta.get("uid") != before["uid"]:
-            raise Refusal(422, "metadata.uid: field is immutable")
+            raise Unplaced(422, "metadata.uid: field is immutable")
         if target.kind == PODS:
             obj["status"] = found["status"]
             check_pod_update(found["spec"], obj["spec"])
@@ -281,17 +281,17 @@ class Server:
         uid = request.body.get("metadata", {}).get("uid")
         is_applied = request.media == Media.APPLY_PATCH
         if uid and uid != found["metadata"]["uid"] and not is_applied:
-            raise Refusal(422, "metadata.uid: field is immutable")
+            raise Unplaced(422, "metadata.uid: field is immutable")
         version = request.body.get("metadata", {}).get("resourceVersion")
         if version and version != found["metadata"]["resourceVersion"]:
-            raise Refusal(409, "the object has been modified")
+            raise Unplaced(409, "the object has been modified")
         obj = self.store.copy(target.kind, target.key)
         said = request.body.get("status", {})
         if is_applied:
             applied = self._applied.setdefault(found["metadata"]["uid"], Applied())
             status = applied.apply(obj.get("status", {}), request.params["fieldManager"], said)
             if status is None:
-                raise Refusal(422, "status.conditions: Required value")
+                raise Unplaced(422, "status.conditions: Required value")
             obj["status"] = status
             obj["metadata"]["managedFields"] = applied.describe()
         else:
@@ -333,31 +333,31 @@ def _conditions(obj: Obj) -> list[Obj]:
 
 
 def check_pod_group(spec: Obj) -> None:
-    """Raise Refusal for a spec that the schema does not allow."""
+    """Raise Unplaced for a spec that the schema does not allow."""
     if spec.get("minMember", 0) < 1:
-        raise Refusal(422, "spec.minMember: must be at least 1")
+        raise Unplaced(422, "spec.minMember: must be at least 1")
 
 
 def check_new_pod(spec: Obj) -> None:
-    """Raise Refusal for a pod that must not be created."""
+    """Raise Unplaced for a pod that must not be created."""
     if spec.get("schedulingGates") and spec.get("nodeName"):
-        raise Refusal(
+        raise Unplaced(
             422, "spec.nodeName: cannot be set until all schedulingGates have been cleared"
         )
 
 
 def check_pod_update(old: Obj, new: Obj) -> None:
-    """Raise Refusal for a change of a pod's spec that the API server does not allow."""
+    """Raise Unplaced for a change of a pod's spec that the API server does not allow."""
     gates = [one["name"] for one in new.get("schedulingGates", ())]
     before = [one["name"] for one in old.get("schedulingGates", ())]
     if not set(gates) <= set(before):
-        raise Refusal(422, "spec.schedulingGates: only deletion is allowed")
+        raise Unplaced(422, "spec.schedulingGates: only deletion is allowed")
     mutable = {"schedulingGates", "affinity"} if before else {"schedulingGates"}
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     if changed - mutable:
-        raise Refusal(422, f"pod updates may not change fields other than …: {sorted(changed)}")
+        raise Unplaced(422, f"pod updates may not change fields other than …: {sorted(changed)}")
     if "affinity" in changed and not _is_narrowed(_terms(old), _terms(new)):
-        raise Refusal(422, "spec.affinity: only additions are allowed")
+        raise Unplaced(422, "spec.affinity: only additions are allowed")
 
 
 def _terms(spec: Obj) -> list[Obj]:

@@ -11,7 +11,7 @@ from tests.model.world import open_world
 
 import koord.controllers.reclaim as controller
 from koord.core.eviction import reclaim
-from koord.core.model.plan import Refusal, Unit
+from koord.core.model.plan import Unit, Unplaced
 from koord.core.quota.reasons import QuotaIsParent
 from koord.core.quota.session import QuotaSession
 
@@ -77,8 +77,8 @@ def evict_first(*args: Any) -> tuple[reclaim.Reclaim, ...]:
     return tuple(replace(one, pods=one.pods[:1]) for one in reclaim.plan_reclaim(*args))
 
 
-def refuse(_: QuotaSession, unit: Unit) -> Refusal:
-    return Refusal(unit.key, unit.pods, QuotaIsParent("qa"))
+def refuse(_: QuotaSession, unit: Unit) -> Unplaced:
+    return Unplaced(unit.key, unit.pods, QuotaIsParent("qa"))
 
 
 DEFECTS = {

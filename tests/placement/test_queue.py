@@ -13,7 +13,7 @@ from tests.cluster import make_cluster
 from koord.core.engine.queue import LONGEST_BACKOFF_SECONDS, News
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
-from koord.core.model.plan import Demand, Refusal, Unit
+from koord.core.model.plan import Demand, Unit, Unplaced
 from koord.core.model.pods import Pod, PodPhase
 from koord.core.model.reasons import PinnedNodeUnfit, Reason
 from koord.core.model.topology_constraint import (
@@ -78,7 +78,7 @@ def test_refusal_is_compared_with_the_previous_one() -> None:
     unit = next(iter(scene.units.values()))
 
     def refuse(reason: Reason) -> News:
-        return scene.queue.refuse(unit, Refusal(unit.key, unit.pods, reason))
+        return scene.queue.refuse(unit, Unplaced(unit.key, unit.pods, reason))
 
     one = InsufficientNodes(want=1, fit=0, nodes=1, refused=(), first=name)
     other = InsufficientNodes(want=1, fit=0, nodes=2, refused=(), first=name)

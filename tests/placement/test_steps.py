@@ -7,7 +7,7 @@ from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of, plan_i
 from koord.core.engine import steps
 from koord.core.engine.steps import Steps, TooManySteps, budget_of
 from koord.core.model.constraints import PodSelector
-from koord.core.model.plan import Refusal
+from koord.core.model.plan import Unplaced
 from koord.core.model.reasons import TooExpensive
 from koord.core.model.selectors import Operator, Requirement
 
@@ -131,7 +131,7 @@ def test_an_expensive_unit_is_tried_again_after_growing_pauses() -> None:
     dues = []
     now = 0.0
     for _ in range(8):
-        cluster.queue.refuse(a, Refusal(a.key, a.pods, reason))
+        cluster.queue.refuse(a, Unplaced(a.key, a.pods, reason))
         cluster.queue.postpone(a, reason.steps, now)
         cluster.nodes(make_node("more").gpu(8 + len(dues)))
         assert a.key in cluster.absorb().blocked, "more room does not help"

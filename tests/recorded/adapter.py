@@ -24,7 +24,7 @@ from koord.core.topology.reasons import UnknownLayer
 if TYPE_CHECKING:
     from tests.recorded.changes import Change, Step
 
-    from koord.core.model.plan import Assignment, Placement, Plan, Refusal, Unit
+    from koord.core.model.plan import Assignment, Placement, Plan, Unit, Unplaced
 
 Plain: TypeAlias = Any
 """What JSON can say."""
@@ -176,7 +176,7 @@ def _tell_placement(placement: Placement) -> dict[str, Plain]:
     }
 
 
-def _tell_refusal(refusal: Refusal) -> dict[str, Plain]:
+def _tell_refusal(refusal: Unplaced) -> dict[str, Plain]:
     pods = [pod.key for pod in refusal.pods]
     reason = to_plain(refusal.reason)
     if isinstance(refusal.reason, UnknownLayer) and isinstance(reason, dict):

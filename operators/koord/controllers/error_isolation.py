@@ -11,7 +11,7 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.holds import Holds
 from koord.core.engine.planner import plan
 from koord.core.engine.scoring import Scoring
-from koord.core.model.plan import Placement, Plan, Refusal, Unit
+from koord.core.model.plan import Placement, Plan, Unit, Unplaced
 from koord.core.model.reasons import InternalError
 from koord.isolation import Isolation
 
@@ -48,7 +48,7 @@ def plan_safely(cycle: Cycle, units: Sequence[Unit], scoring: Scoring) -> Plan:
     except Exception:  # noqa: BLE001 - the unit that fails is counted below
         cycle.rollback(mark)
     placements: list[Placement] = []
-    refusals: list[Refusal] = []
+    refusals: list[Unplaced] = []
     for unit in units:
         outcome = _plan_one(cycle, unit, scoring)
         placements += outcome.placements
@@ -80,5 +80,5 @@ def _plan_one(cycle: Cycle, unit: Unit, scoring: Scoring) -> Plan:
     except Exception as error:  # noqa: BLE001 - counted and reported
         cycle.rollback(mark)
         _isolated.note(unit.key, error)
-        refusal = Refusal(unit.key, unit.pods, InternalError(type(error).__name__))
+        refusal = Unplaced(unit.key, unit.pods, InternalError(type(error).__name__))
         return Plan(refusals=(refusal,))

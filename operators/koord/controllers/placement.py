@@ -30,7 +30,7 @@ from koord.core.gang.failure import Restart
 from koord.core.gang.reasons import KeptForReplacements
 from koord.core.model.changes import Changes
 from koord.core.model.gangs import GangKey
-from koord.core.model.plan import Placement, Plan, Refusal, Unit
+from koord.core.model.plan import Placement, Plan, Unit, Unplaced
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import (
     BindFailed,
@@ -287,7 +287,7 @@ class PlacementController:
             self._kept = kept
             self.queue.wake(KeptForReplacements, QuotaExceeded)
 
-    def _refuse(self, unit: Unit, refusal: Refusal) -> None:
+    def _refuse(self, unit: Unit, refusal: Unplaced) -> None:
         news = self.queue.refuse(unit, refusal)
         if news is not News.NOTHING:
             note = self.reporter.note if news is News.REASON else self.reporter.note_numbers

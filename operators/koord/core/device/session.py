@@ -25,7 +25,7 @@ from koord.core.device.states import (
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Draft, Holder, Reach, Score, Session, Short
+from koord.core.engine.plugin import Draft, FilterReach, Hold, Score, Session, Unschedulable
 from koord.core.model.device_names import GPU
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape, holder_of
 from koord.core.model.reasons import Reason
@@ -43,7 +43,7 @@ class DeviceSession(Session):
     """Devices in one cycle; the states of all nodes are copied before the first change."""
 
     name = NAME
-    reach = Reach.ROW
+    reach = FilterReach.ROW
 
     def __init__(self, plugin: "Devices", cycle: Cycle) -> None:
         self._plugin = plugin
@@ -69,7 +69,7 @@ class DeviceSession(Session):
         return None if isinstance(asked, InvalidRequest) else asked
 
     @override
-    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+    def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         found: dict[str, Reason] = {}
         waits = self._plugin.options.waits_for_isolation
         for pod in pods:
@@ -84,7 +84,7 @@ class DeviceSession(Session):
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        asked = shape.asked(NAME)
+        asked = shape.ask_of(NAME)
         if not isinstance(asked, Asked):
             return
         states, at = _distinct(self._numbers(rows))
@@ -104,7 +104,7 @@ class DeviceSession(Session):
 
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
-        asked = shape.asked(NAME)
+        asked = shape.ask_of(NAME)
         if not isinstance(asked, Asked):
             return ""
         lacking = self._states.fit(int(self._state_of[row]), asked).lacking
@@ -112,7 +112,7 @@ class DeviceSession(Session):
 
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
-        asked, state = shape.asked(NAME), int(self._state_of[row])
+        asked, state = shape.ask_of(NAME), int(self._state_of[row])
         if not isinstance(asked, Asked):
             return ""
         if self._states.fit(state, asked).lacking.cause is not cause:
@@ -123,7 +123,7 @@ class DeviceSession(Session):
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
-        asked = shape.asked(NAME)
+        asked = shape.ask_of(NAME)
         if not isinstance(asked, Asked):
             return
         states, at = _distinct(self._state_of[rows])
@@ -136,7 +136,7 @@ class DeviceSession(Session):
 
     @override
     def hints(self, shape: PodShape, row: int) -> Mapping[str, Hints]:
-        asked, state = shape.asked(NAME), int(self._state_of[row])
+        asked, state = shape.ask_of(NAME), int(self._state_of[row])
         if not isinstance(asked, Asked) or not knows_devices(state):
             return {}
         before = self._states.operations
@@ -145,28 +145,30 @@ class DeviceSession(Session):
         return hints
 
     @override
-    def reserve(self, draft: Draft) -> Allocation | Short | None:
-        asked = draft.shape.asked(NAME)
+    def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
+        asked = draft.shape.ask_of(NAME)
         state = int(self._state_of[draft.row])
         if not isinstance(asked, Asked):
             return None
         if not knows_devices(state):
-            return Short(NOTHING_KNOWN) if self._states.refuses(state, asked.request) else None
-        if any(holder.is_user for holder in draft.holders):
+            return (
+                Unschedulable(NOTHING_KNOWN) if self._states.refuses(state, asked.request) else None
+            )
+        if any(holder.is_user for holder in draft.holds):
             return self._reserve_around(draft, asked, state)
         before = self._states.operations
         move = self._states.move(state, asked, draft.zones, self._terms(draft.row))
         self._count_work(before)
         if not isinstance(move, Move):
-            return Short(move, is_optional=bool(draft.holders))
+            return Unschedulable(move, is_optional=bool(draft.holds))
         self._set(draft.row, move.after)
         self._note(draft.pod.uid, move.shares)
         if move.held is not None:
-            self._use_held(draft.pod.uid, draft.holders[0].uid, move.shares, 1)
+            self._use_held(draft.pod.uid, draft.holds[0].uid, move.shares, 1)
         return self._plugin.record(draft.pod, draft.row, move.shares)
 
     @override
-    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Unschedulable | None:
         node = self._cycle.table.node_at(row).name
         held, holder = self._plugin.held_by(node, allocations), holder_of(allocations)
         shares = held.left
@@ -217,20 +219,22 @@ class DeviceSession(Session):
         held_devices = self._held.get(uid) or self._plugin.held.get(uid)
         return held_devices if held_devices and held_devices.shares else None
 
-    def _held_by(self, holder: Holder) -> HeldDevices | None:
+    def _held_by(self, holder: Hold) -> HeldDevices | None:
         if not holder.is_user:
             return self._held_of(holder.uid)
         shares = self._given.get(holder.uid, self._plugin.shares_of.get(holder.uid, ()))
         return HeldDevices(shares) if shares else None
 
-    def _reserve_around(self, draft: Draft, asked: Asked, state: StateId) -> Allocation | Short:
+    def _reserve_around(
+        self, draft: Draft, asked: Asked, state: StateId
+    ) -> Allocation | Unschedulable:
         """Hold the devices of pods that run, and those that a request is for besides."""
-        every = [(holder, self._held_by(holder)) for holder in draft.holders]
+        every = [(holder, self._held_by(holder)) for holder in draft.holds]
         inside = tuple(share for _, held in every if held is not None for share in held.shares)
         ledger = self._states.ledger(state)
         lacking = allocate_around(ledger, asked.request, inside, self._states.settings)
         if isinstance(lacking, Lacking):
-            return Short(lacking, is_optional=True)
+            return Unschedulable(lacking, is_optional=True)
         held, uid = HeldDevices(lacking, inside), draft.pod.uid
         self._set(draft.row, self._states.after(state, held.left, 1))
         self._note(uid, held.left)
@@ -335,7 +339,7 @@ def wishes_of(pod: Pod) -> Wishes:
     return wishes if isinstance(wishes, Wishes) else NO_WISHES
 
 
-def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Short | None:
+def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Unschedulable | None:
     """Return why exactly these shares cannot be given; those it already had are not checked."""
     for share in shares:
         free = ledger.free.get((share.kind, share.minor), {})
@@ -343,5 +347,5 @@ def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Short | Non
         if any(free.get(key, 0) < amount for key, amount in share.part) or (
             not use.functions.isdisjoint(share.functions)
         ):
-            return Short(Lacking(INSUFFICIENT, share.kind, share.minor))
+            return Unschedulable(Lacking(INSUFFICIENT, share.kind, share.minor))
     return None

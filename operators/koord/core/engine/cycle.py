@@ -15,7 +15,7 @@ import numpy as np
 
 from koord.core.engine.arrays import Ints, Mask
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.plugin import Draft, Holder, Plugin, Session, Short
+from koord.core.engine.plugin import Draft, Hold, Plugin, Session, Unschedulable
 from koord.core.engine.undo_log import Mark, UndoLog
 from koord.core.engine.view import CycleView
 from koord.core.model.plan import Unit
@@ -111,10 +111,10 @@ class Cycle(CycleView):
         for session in self.pre_filtering:
             session.settle(unit, placed)
 
-    def keep(self, pod: Pod, count: int) -> bool:
-        """Charge kept room, apart from the amounts on its node; see :meth:`Session.keep`."""
+    def hold(self, pod: Pod, count: int) -> bool:
+        """Charge held room, apart from the amounts on its node; see :meth:`Session.hold`."""
         mark = self.checkpoint()
-        if all(session.keep(pod, count) for session in self._keeping):
+        if all(session.hold(pod, count) for session in self._charging_holds):
             return True
         self.rollback(mark)
         return False
@@ -157,16 +157,16 @@ class Cycle(CycleView):
         self.undo.push(self._restore_places, (pod.uid,), before)
         self._places[pod.uid] = place
 
-    def reserve(self, pod: Pod, shape: PodShape, row: int) -> Place | Short:
+    def reserve(self, pod: Pod, shape: PodShape, row: int) -> Place | Unschedulable:
         """Place one pod on one row, with the first combination of held room that succeeds."""
         self.steps.check()
         self.steps.take(0, RESERVE_STEPS)
-        short = Short()
-        for holders in self._options(shape, row):
+        short = Unschedulable()
+        for holds in self._options(shape, row):
             mark = self.checkpoint()
-            draft = Draft(pod, shape, row, holders)
-            if holders:
-                with self.lifting({row: holders}):
+            draft = Draft(pod, shape, row, holds)
+            if holds:
+                with self.lifting({row: holds}):
                     failed = self._try(draft)
             else:
                 failed = self._try(draft)
@@ -201,7 +201,7 @@ class Cycle(CycleView):
         """Return :meth:`room`, including room that is held for such pods."""
         bounds = self.room(shape, rows)
         for session in self._holding:
-            found = session.holders(shape, rows) if session.concerns(shape) else {}
+            found = session.holds(shape, rows) if session.concerns(shape) else {}
             for at in np.flatnonzero(np.isin(rows, list(found))).tolist() if found else ():
                 options = found[int(rows[at])]
                 held = max((sum(holder.most for holder in option) for option in options), default=0)
@@ -221,35 +221,35 @@ class Cycle(CycleView):
         found = session.signature(shape, rows)
         return rows if found is None else found
 
-    def _options(self, shape: PodShape, row: int) -> Iterator[tuple[Holder, ...]]:
+    def _options(self, shape: PodShape, row: int) -> Iterator[tuple[Hold, ...]]:
         """Yield the combinations of held room to try on a row; free room alone comes last."""
         rows = np.array([row])
         for session in self._holding:
             if session.concerns(shape):
-                yield from session.holders(shape, rows).get(row, ())
+                yield from session.holds(shape, rows).get(row, ())
         yield ()
 
-    def _try(self, draft: Draft) -> Short | None:
+    def _try(self, draft: Draft) -> Unschedulable | None:
         """Place and reserve; amounts are checked at the end, after held room was released."""
         shape, row = draft.shape, draft.row
         self.place(shape, row)
         for session in self._aligning:
             if session.concerns(shape):
                 zones = session.align(draft)
-                if isinstance(zones, Short):
+                if isinstance(zones, Unschedulable):
                     return zones
                 draft.zones = zones
         for session in self._reserving:
             if not session.concerns(shape):
                 continue
             short = session.reserve(draft)
-            if isinstance(short, Short):
+            if isinstance(short, Unschedulable):
                 return short
             if short is not None:
                 draft.allocations.append(short)
         columns = self.vector(shape).columns
         fits = (self.used[columns, row] <= self.table.allocatable[columns, row]).all()
-        return None if fits else Short(is_optional=bool(draft.holders))
+        return None if fits else Unschedulable(is_optional=bool(draft.holds))
 
     def _apply(self, shape: PodShape, row: int, count: int) -> None:
         """Charge pods."""

@@ -50,7 +50,7 @@ class Slot:
         if (
             not self.is_for_any_room
             or not cycle.has_room(self.pod.shape, row)
-            or not cycle.keep(self.pod, 1)
+            or not cycle.hold(self.pod, 1)
         ):
             return False
         cycle.place(self.pod.shape, row)
@@ -81,8 +81,8 @@ class Slot:
         shape, table = cycle.shape_of(user), cycle.table
         own = table.row_of.get(self.node)
         if own is not None:
-            yield from session.holders(shape, np.array([own]))
-        rows = session.holders(shape, np.arange(len(table.nodes)))
+            yield from session.holds(shape, np.array([own]))
+        rows = session.holds(shape, np.arange(len(table.nodes)))
         yield from sorted(rows.keys() - {own}, key=lambda row: int(table.name_rank[row]))
 
     def _use(self, cycle: Cycle, session: ReservationSession, user: Pod, row: int) -> bool:
@@ -93,7 +93,7 @@ class Slot:
         rest = ((name, n - held.get(name, 0)) for name, n in user.shape.requests)
         shape = replace(user.shape, requests=tuple((name, n) for name, n in rest if n > 0))
         self.paid = replace(self.pod, shape=shape, counted=() if held else self.pod.counted)
-        return cycle.keep(self.paid, 1)
+        return cycle.hold(self.paid, 1)
 
     def discharge(self, cycle: Cycle) -> None:
         """Undo what the slot was charged with; it still has its row, for a rollback."""
@@ -101,10 +101,10 @@ class Slot:
             return
         if self.user is None:
             cycle.place(self.pod.shape, self.row, -1)
-            cycle.keep(self.pod, -1)
+            cycle.hold(self.pod, -1)
         else:
             cycle.remove((self.user,))
-            cycle.keep(self.paid or self.pod, -1)
+            cycle.hold(self.paid or self.pod, -1)
 
     def forget(self) -> None:
         """Take note that it is charged nowhere."""

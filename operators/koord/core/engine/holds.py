@@ -34,7 +34,7 @@ from koord.core.gang.quorum import find_to_replace
 from koord.core.gang.reasons import KeptForReplacements
 from koord.core.model.gang_history import Happened
 from koord.core.model.gangs import DEFAULT_KEEP_SECONDS, GangKey
-from koord.core.model.plan import Demand, Placement, Plan, Refusal, Unit, UnitKey
+from koord.core.model.plan import Demand, Placement, Plan, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod
 from koord.core.plugins.rejections import RejectionsSession
 from koord.core.topology.plugin import TopologySession
@@ -273,7 +273,7 @@ class _HoldPlanner:
     """Like which units some did not fit without so many holds that yield to them: as room only gets
     less, such units are planned with the others."""
     placements: list[Placement] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[Unplaced] = field(default_factory=list)
 
     def plan(self, units: Sequence[Unit]) -> Plan:
         for hold in (*self.replacements.values(), *self.partial.values()):
@@ -349,7 +349,7 @@ class _HoldPlanner:
         self.cycle.rollback(mark)
         return found
 
-    def _attribute(self, refusals: Sequence[Refusal], units: Sequence[Unit]) -> Iterator[Refusal]:
+    def _attribute(self, refusals: Sequence[Unplaced], units: Sequence[Unit]) -> Iterator[Unplaced]:
         """Name the holds that keep units from starting as the reason for that."""
         blocked, by_key = self._blocked_by_holds(units), {unit.key: unit for unit in units}
         for refusal in refusals:
@@ -458,7 +458,7 @@ class _HoldPlanner:
             return
         allocator = Allocator(self.cycle, self.scoring)
         for slot in left:
-            if not slot.is_for_any_room or not self.cycle.keep(slot.pod, 1):
+            if not slot.is_for_any_room or not self.cycle.hold(slot.pod, 1):
                 continue
             shape, domain = slot.pod.shape, self._domain_of(slot, domains)
             with self.cycle.only({} if domain is None else {shape: domain}):
@@ -467,7 +467,7 @@ class _HoldPlanner:
                 slot.row = shares[0].row
                 slot.node = self.cycle.table.node_at(slot.row).name
             else:
-                self.cycle.keep(slot.pod, -1)
+                self.cycle.hold(slot.pod, -1)
 
     def _reserve_on_nodes(self, hold: _Hold) -> dict[str, Mask | None]:
         """Charge slots to their nodes; return the rows of each sub-group (None: all)."""

@@ -19,13 +19,13 @@ import numpy as np
 
 from koord.core.engine.allocator import Allocator
 from koord.core.engine.cycle import Cycle, Place
-from koord.core.engine.plugin import Admission, Share, StrategyResult
+from koord.core.engine.plugin import Admission, StrategyResult, StrategyShare
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.shortage import explain_shortage
 from koord.core.engine.steps import TooManySteps, budget_of
 from koord.core.engine.undo_log import Mark
-from koord.core.model.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
+from koord.core.model.plan import Assignment, Demand, Placement, Plan, Unit, Unplaced
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import (
     NeedsKubeScheduler,
@@ -45,7 +45,7 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
     If ``cycle.steps`` are limited, the last units may be neither placed nor refused.
     """
     placements: list[Placement] = []
-    refusals: list[Refusal] = []
+    refusals: list[Unplaced] = []
     attempt = _Attempt(cycle, scoring)
     units = list(units)
     cycle.expect([pod for unit in units for demand in unit.demands for pod in demand.pods])
@@ -54,14 +54,14 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
             break
         mark = cycle.checkpoint()
         admission = _pre_filter(cycle, unit) if cycle.pre_filtering else Admission(unit)
-        if isinstance(admission, Refusal):
+        if isinstance(admission, Unplaced):
             cycle.rollback(mark)
             refusals.append(admission)
             continue
         outcome = _decide(cycle, attempt, admission.unit)
-        if isinstance(outcome, Refusal) and isinstance(outcome.reason, TooExpensive):
+        if isinstance(outcome, Unplaced) and isinstance(outcome.reason, TooExpensive):
             attempt = _Attempt(cycle, scoring)  # the old one stopped anywhere
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, Unplaced):
             cycle.rollback(mark)
             refusals.append(replace(outcome, pods=unit.pods))
             continue
@@ -76,7 +76,7 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
     return Plan(tuple(placements), tuple(refusals))
 
 
-def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusal:
+def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Unplaced:
     """Decide a unit within its budget."""
     pods, steps = unit.pods, cycle.steps
     before = steps.taken
@@ -90,19 +90,19 @@ def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusa
         rules = (pod.shape.constraints for pod in pods)
         terms = max((len(rule.selectors) for rule in rules if rule is not None), default=0)
         reason = TooExpensive(pods[0].key, len(pods), terms, taken, most, wasted)
-        return Refusal(unit.key, pods, reason)
+        return Unplaced(unit.key, pods, reason)
     finally:
         steps.limit = float("inf")
         if pods:
             steps.spent[pods[0].namespace] += steps.taken - before
 
 
-def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:
+def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Unplaced:
     """Ask every session in order; each sees the unit as the one before has trimmed it."""
     admission = None
     for session in cycle.pre_filtering:
         one = session.pre_filter(unit if admission is None else admission.unit)
-        if isinstance(one, Refusal):
+        if isinstance(one, Unplaced):
             return replace(one, pods=unit.pods)
         if admission is not None:
             left = (*admission.left, *one.left)
@@ -111,12 +111,12 @@ def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:
     return admission or Admission(unit)
 
 
-def _add_left(unit: Unit, admission: Admission, refusal: Refusal | None) -> Refusal | None:
+def _add_left(unit: Unit, admission: Admission, refusal: Unplaced | None) -> Unplaced | None:
     """Return why surplus was not placed, including surplus that was not admitted."""
     if admission.reason is None:
         return refusal
     rest = refusal.pods if refusal else ()
-    return Refusal(unit.key, (*rest, *admission.left), admission.reason)
+    return Unplaced(unit.key, (*rest, *admission.left), admission.reason)
 
 
 class _Attempt:
@@ -134,11 +134,11 @@ class _Attempt:
         self._result = StrategyResult([])
         """The result of a strategy for the current unit."""
 
-    def decide(self, unit: Unit) -> Placement | Refusal:
+    def decide(self, unit: Unit) -> Placement | Unplaced:
         pods = unit.pods
         obstacle = _obstacle(unit, self._cycle)
         if obstacle is not None:
-            return Refusal(unit.key, pods, obstacle)
+            return Unplaced(unit.key, pods, obstacle)
         share = None
         for strategy in self._strategies:
             share = share or strategy.divide(unit)
@@ -147,13 +147,13 @@ class _Attempt:
         cache_key = self._cache_key_of(pods) if is_plain else None
         insufficient_nodes = None if cache_key is None else self._refused.get(cache_key)
         if insufficient_nodes is not None:
-            return Refusal(unit.key, pods, replace(insufficient_nodes, first=pods[0].key))
+            return Unplaced(unit.key, pods, replace(insufficient_nodes, first=pods[0].key))
         self._result = StrategyResult([])
         placed = self._place(unit, pods) if share is None else self._place_share(unit, share)
         if not isinstance(placed, list):
             if cache_key is not None and isinstance(placed, InsufficientNodes):
                 self._refused[cache_key] = placed
-            return Refusal(unit.key, pods, placed)
+            return Unplaced(unit.key, pods, placed)
         self._refused.clear()
         for strategy in self._strategies:
             strategy.confirm(unit, placed)
@@ -163,7 +163,7 @@ class _Attempt:
         strengths = unit.strengths_with({assignment.pod.uid for assignment in placed})
         return Placement(unit.key, plan_id, unit.group, tuple(placed), details, strengths)
 
-    def explain_left_over(self, unit: Unit, placement: Placement) -> Refusal | None:
+    def explain_left_over(self, unit: Unit, placement: Placement) -> Unplaced | None:
         """Return why surplus pods of the unit just placed were not placed."""
         placed = {assignment.pod.uid for assignment in placement.assignments}
         rest = tuple(pod for pod in unit.pods if pod.uid not in placed)
@@ -172,9 +172,9 @@ class _Attempt:
         reason = self._result.left_over.get(rest[0].uid)
         if reason is None:
             reason = explain_shortage(self._cycle, len(rest), rest[0])
-        return Refusal(unit.key, rest, reason)
+        return Unplaced(unit.key, rest, reason)
 
-    def _place_share(self, unit: Unit, share: Share) -> list[Assignment] | Reason:
+    def _place_share(self, unit: Unit, share: StrategyShare) -> list[Assignment] | Reason:
         """Place some demands of a unit by a strategy, then the others."""
         mark = self._cycle.checkpoint()
         result = share.place()
@@ -356,7 +356,7 @@ def _keep_recorded(cycle: Cycle, pod: Pod) -> Assignment | None:
 
 def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
     """Return why the operators cannot place the pods of a unit on any node."""
-    reasons = cycle.obstacles(unit.pods)
+    reasons = cycle.blocking_reasons(unit.pods)
     for pod in unit.pods:
         if pod.excess is not None:
             return TooLarge("pod", pod.key, pod.excess.what, pod.excess.count, pod.excess.most)
@@ -364,7 +364,7 @@ def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
             return NeedsKubeScheduler(
                 pod.key, pod.shape.needs_kube_scheduler, members=unit.required
             )
-        if pod.pinned and pod.recorded and not cycle.can_keep(pod.shape, pod.recorded.node):
+        if pod.pinned and pod.recorded and not cycle.can_stay(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
         reason = _own_obstacle(pod, reasons)
         if isinstance(reason, PlacementUnknown):
@@ -391,7 +391,7 @@ def _leave_open(cycle: Cycle, unit: Unit, placed: list[Assignment]) -> list[Assi
     theirs = [assignment.pod for assignment in placed if _is_bound_by_others(assignment.pod)]
     if not any(pod.may_need_kube_scheduler for pod in theirs):
         return placed
-    reasons = cycle.obstacles(theirs)
+    reasons = cycle.blocking_reasons(theirs)
     constrained = (demand.pods for demand in unit.demands if demand.constraint is not None)
     tied = {pod.uid for pods in constrained for pod in pods}
 

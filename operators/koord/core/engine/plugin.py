@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import Cause
-from koord.core.model.plan import Assignment, Demand, Plan, Refusal, Unit
+from koord.core.model.plan import Assignment, Demand, Plan, Unit, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.model.zone_hints import Hints
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from koord.core.model.pod_charge import PodCharge
 
 
-class Reach(Enum):
+class FilterReach(Enum):
     """Which results of ``filter`` may change when a pod is placed."""
 
     NOTHING = auto()
@@ -77,7 +77,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class Unschedulable:
     """Why a pod could not be reserved although the filters expected room.
 
     Ends the attempt on this row for pods of this shape. If it ``is_optional``, other held room on
@@ -90,11 +90,11 @@ class Short:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class Hold:
     """Room on a row that is held for certain pods, and how many pods of the shape fit.
 
     ``uid`` is that of the pod to which the room is charged, with its allocations. ``most`` includes
-    free room of the node, unless the holder only allows its own room. Of the resources in
+    free room of the node, unless the hold only allows its own room. Of the resources in
     ``strict`` a pod gets only what is held. With ``is_user`` it is no held room but a pod that
     runs: what is placed is room that is held around what this pod has.
     """
@@ -115,7 +115,7 @@ class Draft:
     pod: Pod
     shape: PodShape
     row: int
-    holders: tuple[Holder, ...] = ()
+    holds: tuple[Hold, ...] = ()
     zones: int | None = None
     allocations: list[Allocation] = field(default_factory=list)
 
@@ -130,7 +130,7 @@ class StrategyResult:
     """uid of a surplus pod -> why it was not placed."""
 
 
-class Share(Protocol):
+class StrategyShare(Protocol):
     """The part of a unit that a strategy places itself."""
 
     @property
@@ -145,17 +145,17 @@ class Share(Protocol):
         """Place the demands; the caller rolls back if they are refused."""
 
 
-class Strategy(Protocol):
+class UnitStrategy(Protocol):
     """Places whole units where "shape by shape, best node first" is not enough."""
 
-    def divide(self, unit: Unit) -> Share | None:
+    def divide(self, unit: Unit) -> StrategyShare | None:
         """Return the part of a unit that this strategy places; None for nothing."""
 
     def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
         """Record where the pods of a unit were finally placed."""
 
 
-class Keep(Protocol):
+class PlaceRecorded(Protocol):
     """Places a released pod on its recorded node, if it still fits there."""
 
     def __call__(self, pod: Pod) -> Assignment | None:
@@ -168,7 +168,7 @@ class Session:
     name: ClassVar[str]
     after: ClassVar[tuple[str, ...]] = ()
     """Sessions whose ``reserve`` runs before."""
-    reach: ClassVar[Reach] = Reach.CLUSTER
+    reach: ClassVar[FilterReach] = FilterReach.CLUSTER
 
     def expect(self, pods: Iterable[Pod]) -> None:
         """Take note of pods before any of them is planned."""
@@ -185,17 +185,17 @@ class Session:
         """Return :meth:`ask` of each pod; None if it is None for all of them."""
         return [self.ask(pod, pod.shape) for pod in pods]
 
-    def pre_filter(self, unit: Unit) -> Admission | Refusal:
+    def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Admit a unit, trim its surplus and charge it; or refuse it."""
         return Admission(unit)
 
-    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:  # noqa: ARG002 - the same
+    def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:  # noqa: ARG002 - the same
         """Return, by uid, why pods cannot be placed on any node."""
         return {}
 
     def concerns(self, shape: PodShape) -> bool:
         """Whether ``apply``, ``reserve``, ``adopt`` and ``release`` matter for a shape."""
-        return shape.asked(self.name) is not None
+        return shape.ask_of(self.name) is not None
 
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:  # noqa: ARG002
         """Yield, per cause, an upper bound of the pods of a shape per row."""
@@ -232,7 +232,7 @@ class Session:
         """Yield raw scores of feasible rows; nothing if the rows do not differ."""
         return ()
 
-    def strategy(self, keep: Keep) -> Strategy | None:  # noqa: ARG002 - the same
+    def strategy(self, place_recorded: PlaceRecorded) -> UnitStrategy | None:  # noqa: ARG002 - the same
         """Return the strategy of the domain for whole units."""
         return None
 
@@ -243,11 +243,11 @@ class Session:
         """Return one number per row; as many pods fit on rows with equal numbers."""
         return None
 
-    def holders(
+    def holds(
         self,
         shape: PodShape,  # noqa: ARG002 - the same
         rows: Ints,  # noqa: ARG002 - the same
-    ) -> Mapping[int, Sequence[tuple[Holder, ...]]]:
+    ) -> Mapping[int, Sequence[tuple[Hold, ...]]]:
         """Return, per row, the combinations of held room to try, the best one first."""
         return {}
 
@@ -255,15 +255,15 @@ class Session:
         """Return, per resource, which zones of a row could serve a pod; as by ``signature``."""
         return {}
 
-    def align(self, draft: Draft) -> int | Short | None:  # noqa: ARG002 - the same
+    def align(self, draft: Draft) -> int | Unschedulable | None:  # noqa: ARG002 - the same
         """Return the zones of the row that all allocations of a pod must be in; None: any."""
         return None
 
-    def reserve(self, draft: Draft) -> Allocation | Short | None:  # noqa: ARG002 - the same
+    def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:  # noqa: ARG002 - the same
         """Allocate for one pod on one row; the requests of its shape are charged already."""
         return None
 
-    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:  # noqa: ARG002
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Unschedulable | None:  # noqa: ARG002
         """Restore exactly these allocations of a pod: the inverse of :meth:`release`."""
         return None
 
@@ -271,10 +271,10 @@ class Session:
         """Release and return the allocations of a pod, also of a pod from before the cycle."""
         return ()
 
-    def keep(self, pod: Pod, count: int) -> bool:  # noqa: ARG002 - the same
-        """Charge room that is kept for ``count`` pods like this one (negative: no longer kept).
+    def hold(self, pod: Pod, count: int) -> bool:  # noqa: ARG002 - the same
+        """Charge room that is held for ``count`` pods like this one (negative: no longer held).
 
-        False, without a charge, if no room may be kept for it.
+        False, without a charge, if no room may be held for it.
         """
         return True
 

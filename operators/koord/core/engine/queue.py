@@ -19,7 +19,7 @@ from koord.core.gang.done import has_succeeded
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
 from koord.core.model.changes import Changes
-from koord.core.model.plan import Demand, LeftOut, Refusal, Unit, UnitKey
+from koord.core.model.plan import Demand, LeftOut, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import InternalError, Reason, WaitingForForeignGate, WakesOn
 from koord.isolation import Isolation
@@ -193,7 +193,7 @@ class Queue:
         """Return when the next ready unit is due (a past time means now); None if there is none."""
         return min((self._due_at(unit) for unit in self._ready.values()), default=None)
 
-    def refuse(self, unit: Unit, refusal: Refusal) -> News:
+    def refuse(self, unit: Unit, refusal: Unplaced) -> News:
         """Block a unit until a relevant change; return what the refusal adds to the last one."""
         reason = refusal.reason
         self.blocked[unit.key] = Blocked(unit, refusal.pods, reason)

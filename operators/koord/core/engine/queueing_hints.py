@@ -39,7 +39,7 @@ class QueueingHints:
         if pod.pinned and pod.recorded is not None:
             # It is charged to its node already, so free room is no measure.
             is_moved = pod.recorded.node in self._changes.freed
-            return is_moved and self._cycle.can_keep(pod.shape, pod.recorded.node)
+            return is_moved and self._cycle.can_stay(pod.shape, pod.recorded.node)
         if any(use.key in self._changes.claims for use in pod.claims):
             return True
         if pod.shape.constraints is not None and self._cycle.steps.taken > MOST_PER_CALL:

@@ -13,7 +13,7 @@ import numpy as np
 from koord.core.engine.arrays import ALL, NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.engine.node_table import NodeTable, RequestVector
-from koord.core.engine.plugin import Holder, Reach, Score, Session
+from koord.core.engine.plugin import FilterReach, Hold, Score, Session
 from koord.core.engine.steps import Steps
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod, PodShape
@@ -35,7 +35,7 @@ class CycleView:
         self.pending = pending
         self.steps = Steps()
         self.sessions: tuple[Session, ...] = ()
-        self.lifted: Mapping[int, tuple[Holder, ...]] = {}
+        self.lifted: Mapping[int, tuple[Hold, ...]] = {}
         """Row -> held room that is the pod's for now; see :meth:`lifting`."""
         self._restricted: Mapping[PodShape, Mask] = {}
         self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
@@ -50,33 +50,37 @@ class CycleView:
         def pick(method: str) -> list[Session]:
             return [self.sessions[at] for at in extends[method]]
 
-        self._keeping = pick("keep")
+        self._charging_holds = pick("hold")
         self.pre_filtering = pick("pre_filter")
         self.retrying = pick("retry_within")
         self._expecting = pick("expect")
         self._narrowing = pick("narrow")
         self._asking = pick("ask")
         self._filtering = pick("filter")
-        self._local = [session for session in self._filtering if session.reach is not Reach.CLUSTER]
-        self._global = [session for session in self._filtering if session.reach is Reach.CLUSTER]
+        self._local = [
+            session for session in self._filtering if session.reach is not FilterReach.CLUSTER
+        ]
+        self._global = [
+            session for session in self._filtering if session.reach is FilterReach.CLUSTER
+        ]
         self._following = pick("may_fit_later")
         self._reacting = pick("is_reactive")
-        self._blocking = pick("obstacles")
+        self._blocking = pick("blocking_reasons")
         self._scoring = pick("score")
         self._applying = pick("apply")
         self._reserving = pick("reserve")
         self._hinting = pick("hints")
         self._aligning = pick("align")
-        self._holding = pick("holders")
+        self._holding = pick("holds")
         self._releasing = pick("release")
 
     @contextmanager
-    def lifting(self, holders: Mapping[int, tuple[Holder, ...]]) -> Iterator[None]:
+    def lifting(self, holds: Mapping[int, tuple[Hold, ...]]) -> Iterator[None]:
         """Have questions answered, for a ``with`` block, for pods that may use held room.
 
         Sessions with exact allocations take what a holder has for free then, and give it out first.
         """
-        before, self.lifted = self.lifted, holders
+        before, self.lifted = self.lifted, holds
         try:
             yield
         finally:
@@ -88,9 +92,9 @@ class CycleView:
         return bool(self._restricted)
 
     @property
-    def is_charging_kept(self) -> bool:
-        """Whether any session charges room that is kept."""
-        return bool(self._keeping)
+    def is_charging_holds(self) -> bool:
+        """Whether any session charges room that is held."""
+        return bool(self._charging_holds)
 
     def find_session(self, kind: type[S]) -> S | None:
         """Return the session of one domain; None if the domain is not in use."""
@@ -205,7 +209,7 @@ class CycleView:
         """Return, per row, how many pods of the shape the rules about nodes alone allow."""
         most = np.where(self.table.is_live, NO_LIMIT, 0)
         for session in self._local:
-            if session.reach is Reach.NOTHING:
+            if session.reach is FilterReach.NOTHING:
                 for _, limits in session.filter(shape, ALL):
                     np.minimum(most, limits, out=most)
         return most
@@ -218,13 +222,13 @@ class CycleView:
         """Whether one more pod of the shape fits on a row."""
         return bool(self.room(shape, np.array([row]))[0])
 
-    def can_keep(self, shape: PodShape, node: str) -> bool:
+    def can_stay(self, shape: PodShape, node: str) -> bool:
         """Whether a node is still feasible for a pod that is charged to it already."""
         row = self.table.row_of.get(node)
         if row is None or any(
             not limits[0]
             for session in self._local
-            if session.reach is Reach.NOTHING
+            if session.reach is FilterReach.NOTHING
             for _, limits in session.filter(shape, np.array([row]))
         ):
             return False
@@ -253,11 +257,11 @@ class CycleView:
         found = (session.detail(cause, shape, row) for session in self._filtering)
         return next((name for name in found if name), "")
 
-    def obstacles(self, pods: Sequence[Pod]) -> dict[str, Reason]:
+    def blocking_reasons(self, pods: Sequence[Pod]) -> dict[str, Reason]:
         """Return, by uid, why pods cannot be placed on any node."""
         found: dict[str, Reason] = {}
         for session in self._blocking:
-            own = session.obstacles(pods)
+            own = session.blocking_reasons(pods)
             if own:
                 found = {**own, **found}
         return found

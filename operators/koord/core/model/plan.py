@@ -176,7 +176,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Unplaced:
     """A unit, or the surplus of a placed one, that was not placed, and why."""
 
     unit: UnitKey
@@ -199,4 +199,4 @@ class Plan:
     """The outcome of one planning cycle, in the order of decision."""
 
     placements: tuple[Placement, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[Unplaced, ...] = ()

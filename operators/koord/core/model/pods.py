@@ -106,7 +106,7 @@ class PodShape:
         """The shape without data of plugins."""
         return self if self._spec is None else self._spec
 
-    def asked(self, domain: str) -> Hashable | None:
+    def ask_of(self, domain: str) -> Hashable | None:
         """Return the data of one plugin; None if there is none."""
         for name, ask in self.asks:
             if name == domain:

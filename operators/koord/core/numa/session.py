@@ -11,7 +11,7 @@ from typing_extensions import override
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows, combine
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Draft, Reach, Session, Short
+from koord.core.engine.plugin import Draft, FilterReach, Session, Unschedulable
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape, holder_of
 from koord.core.model.reasons import Reason
 from koord.core.model.units import CPU
@@ -45,7 +45,7 @@ class NumaSession(Session):
     """NUMA nodes and CPUs in one cycle."""
 
     name = NAME
-    reach = Reach.ROW
+    reach = FilterReach.ROW
 
     def __init__(self, plugin: "Numa", cycle: Cycle) -> None:
         self._plugin = plugin
@@ -87,7 +87,7 @@ class NumaSession(Session):
         return [self.ask(pod, pod.shape) for pod in pods]
 
     @override
-    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+    def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         return {
             pod.uid: InvalidNumaAnnotation(pod.key, problems)
             for pod in self._cycle.saying(pods)
@@ -96,7 +96,7 @@ class NumaSession(Session):
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        asked = shape.asked(NAME)
+        asked = shape.ask_of(NAME)
         if not isinstance(asked, NumaAsked):
             return
         every = np.arange(self._state_of.size)[rows]
@@ -147,7 +147,7 @@ class NumaSession(Session):
 
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int:
-        asked = shape.asked(NAME)
+        asked = shape.ask_of(NAME)
         if not isinstance(asked, NumaAsked):
             return NO_LIMIT
         found, at = np.unique(self._state_of, return_inverse=True)
@@ -161,7 +161,7 @@ class NumaSession(Session):
 
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
-        asked, found = shape.asked(NAME), self._refusal(cause, shape, row)
+        asked, found = shape.ask_of(NAME), self._refusal(cause, shape, row)
         if found is None or not isinstance(asked, NumaAsked):
             return ""
         problems = self._plugin.problems_of(self._cycle.table.node_at(row).name)
@@ -172,19 +172,19 @@ class NumaSession(Session):
         return combine(self._columns(shape, rows))
 
     @override
-    def align(self, draft: Draft) -> int | Short | None:
-        asked = draft.shape.asked(NAME)
+    def align(self, draft: Draft) -> int | Unschedulable | None:
+        asked = draft.shape.ask_of(NAME)
         if not isinstance(asked, NumaAsked):
             return None
         numa_choice = self._choose(asked, draft.shape, draft.row)
         if not isinstance(numa_choice, NumaChoice):
-            return Short(numa_choice)
+            return Unschedulable(numa_choice)
         self._aligned = numa_choice
         return numa_choice.zones
 
     @override
-    def reserve(self, draft: Draft) -> Allocation | Short | None:
-        asked = draft.shape.asked(NAME)
+    def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
+        asked = draft.shape.ask_of(NAME)
         if not isinstance(asked, NumaAsked):
             return None
         # As aligned just now: the hints of others change when they reserve.
@@ -194,11 +194,11 @@ class NumaSession(Session):
         exclusive = asked.wishes.cpu_exclusive if numa_choice.cpus else None
         given = NumaAllocation(draft.pod.uid, numa_choice.cpus, numa_choice.shares, exclusive)
         held = self._terms(draft.row) is not None
-        self._move(given, draft.row, draft.holders[0].uid if held else "", 1)
+        self._move(given, draft.row, draft.holds[0].uid if held else "", 1)
         return given
 
     @override
-    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Unschedulable | None:
         given = find_own(allocations)
         if given is None:
             return None
@@ -208,7 +208,7 @@ class NumaSession(Session):
         after = int(self._state_of[row])
         # What was there before may exceed what the node has: that may have become less.
         if after != self._before.get(pod.uid) and self._states.state(after).is_overused:
-            return Short(INSUFFICIENT)
+            return Unschedulable(INSUFFICIENT)
         return None
 
     @override
@@ -296,7 +296,7 @@ class NumaSession(Session):
         return self._states.choose(int(self._state_of[row]), asked, others, self._terms(row))
 
     def _refusal(self, cause: Cause, shape: PodShape, row: int) -> NumaRefusal | None:
-        asked = shape.asked(NAME)
+        asked = shape.ask_of(NAME)
         if not isinstance(asked, NumaAsked):
             return None
         found = self._choose(asked, shape, row)

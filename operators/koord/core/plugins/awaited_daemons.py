@@ -17,7 +17,7 @@ from typing_extensions import override
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Plugin, Reach, Session
+from koord.core.engine.plugin import FilterReach, Plugin, Session
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.units import CPU, MEMORY, PODS
 from koord.core.plugins.causes import NodeRefusal
@@ -88,7 +88,7 @@ class AwaitedDaemonsSession(Session):
     """The awaited pods in one cycle."""
 
     name = AwaitedDaemons.name
-    reach = Reach.ROW
+    reach = FilterReach.ROW
 
     def __init__(self, cycle: Cycle, awaited: Iterable[_Daemon]) -> None:
         self._cycle = cycle
@@ -104,7 +104,7 @@ class AwaitedDaemonsSession(Session):
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        lowest = cast("int | None", shape.asked(self.name))
+        lowest = cast("int | None", shape.ask_of(self.name))
         if lowest is None:
             return
         table, used = self._cycle.table, self._cycle.used

@@ -14,7 +14,7 @@ from typing_extensions import override
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Plugin, Reach, Session
+from koord.core.engine.plugin import FilterReach, Plugin, Session
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import HostPort, PodShape
 from koord.core.plugins.causes import NodeRefusal
@@ -169,7 +169,7 @@ class HostPortsSession(Session):
     """Ports in one cycle; the ports of the cluster stay as they are."""
 
     name = HostPorts.name
-    reach = Reach.ROW
+    reach = FilterReach.ROW
 
     def __init__(self, in_use: PortsInUse, cycle: Cycle) -> None:
         self.in_use = in_use

@@ -12,7 +12,7 @@ from typing_extensions import override
 from koord.core.engine.arrays import HOSTNAME, NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Plugin, Reach, Score, Session
+from koord.core.engine.plugin import FilterReach, Plugin, Score, Session
 from koord.core.model.constraints import PodConstraints, PodSelector
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Pod, PodShape
@@ -59,7 +59,7 @@ class InterPodSession(Session):
     """The rules in one cycle, which include the pods it has placed."""
 
     name = InterPod.name
-    reach = Reach.CLUSTER
+    reach = FilterReach.CLUSTER
 
     def __init__(self, state: PodAffinityState, cycle: Cycle) -> None:
         self.state = state

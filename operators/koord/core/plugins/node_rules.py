@@ -16,7 +16,7 @@ from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.labels import LabelColumns, is_tolerated
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.plugin import Plugin, Reach, Scale, Score, Session
+from koord.core.engine.plugin import FilterReach, Plugin, Scale, Score, Session
 from koord.core.model.nodes import Node
 from koord.core.model.pods import PodShape
 from koord.core.plugins.causes import NodeRefusal
@@ -64,7 +64,7 @@ class NodeRulesSession(Session):
     """The rules in one cycle."""
 
     name = NodeRules.name
-    reach = Reach.NOTHING
+    reach = FilterReach.NOTHING
 
     def __init__(self, plugin: NodeRules, table: NodeTable) -> None:
         self._plugin = plugin

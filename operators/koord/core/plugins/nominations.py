@@ -16,7 +16,7 @@ from typing_extensions import override
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Admission, Plugin, Reach, Session
+from koord.core.engine.plugin import Admission, FilterReach, Plugin, Session
 from koord.core.model.plan import Assignment, Unit, UnitKey
 from koord.core.model.pods import Pod, PodShape
 from koord.core.plugins.causes import NodeRefusal
@@ -81,7 +81,7 @@ class NominationsSession(Session):
     """The nominations in one cycle."""
 
     name = Nominations.name
-    reach = Reach.ROW
+    reach = FilterReach.ROW
 
     def __init__(self, cycle: Cycle, nominations: Sequence[Nomination]) -> None:
         self._cycle = cycle
@@ -108,23 +108,23 @@ class NominationsSession(Session):
         """Keep the quota of nominated pods from the unit, as far as it is not used yet."""
         self._kept = []
         pods = unit.pods
-        if not pods or not self._cycle.is_charging_kept:
+        if not pods or not self._cycle.is_charging_holds:
             return Admission(unit)
         applied = cast("_Applied | None", self.ask(pods[0], pods[0].shape)) or ()
         for pod in (pod for at in applied for pod in self._nominations[at].pods):
-            if not self._cycle.is_charged(pod.uid) and self._cycle.keep(pod, 1):
+            if not self._cycle.is_charged(pod.uid) and self._cycle.hold(pod, 1):
                 self._kept.append(pod)
         return Admission(unit)
 
     @override
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
         for pod in self._kept:
-            self._cycle.keep(pod, -1)
+            self._cycle.hold(pod, -1)
         self._kept = []
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        applied = cast("_Applied | None", shape.asked(self.name))
+        applied = cast("_Applied | None", shape.ask_of(self.name))
         if applied is None:
             return
         table, used = self._cycle.table, self._cycle.used

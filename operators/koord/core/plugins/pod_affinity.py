@@ -231,7 +231,7 @@ def _order_of(pods: PodSelector) -> str:
 
 def selected_by(shape: PodShape) -> tuple[PodSelector, ...]:
     """Return the registered selectors that select pods of a shape."""
-    selected = shape.asked(INTER_POD)
+    selected = shape.ask_of(INTER_POD)
     return selected if isinstance(selected, Selected) else ()
 
 

@@ -18,7 +18,7 @@ from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.plugin import Plugin, Reach, Session
+from koord.core.engine.plugin import FilterReach, Plugin, Session
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.text import plural
@@ -121,7 +121,7 @@ class RejectionsSession(Session):
     """The nodes to avoid in one cycle."""
 
     name = Rejections.name
-    reach = Reach.NOTHING
+    reach = FilterReach.NOTHING
 
     def __init__(
         self, plugin: Rejections, table: NodeTable, avoided: dict[Subject, list[int]]
@@ -164,4 +164,4 @@ class RejectionsSession(Session):
 
 
 def _asked(shape: PodShape) -> Subject | None:
-    return cast("Subject | None", shape.asked(Rejections.name))
+    return cast("Subject | None", shape.ask_of(Rejections.name))

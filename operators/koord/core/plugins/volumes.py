@@ -20,7 +20,7 @@ from koord.core.engine.cause import Cause
 from koord.core.engine.columns import ABSENT
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.labels import LabelColumns
-from koord.core.engine.plugin import Plugin, Reach, Session
+from koord.core.engine.plugin import FilterReach, Plugin, Session
 from koord.core.model.constraints import ClaimUse, VolumeConstraints
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Handling, Pod, PodShape
@@ -280,7 +280,7 @@ class VolumesSession(Session):
     """Volumes in one cycle: changes of the use of exclusive claims."""
 
     name = Volumes.name
-    reach = Reach.CLUSTER
+    reach = FilterReach.CLUSTER
 
     def __init__(self, cache: VolumeCache, labels: LabelColumns) -> None:
         self.cache = cache
@@ -300,7 +300,7 @@ class VolumesSession(Session):
         return None
 
     @override
-    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+    def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         users = Counter(use.key for pod in pods for use in pod.claims)
         shared = {key for key, count in users.items() if count > 1}
         return {
@@ -350,7 +350,7 @@ class VolumesSession(Session):
 
 def constraints_of(shape: PodShape) -> VolumeConstraints | None:
     """Return the volume constraints that the session added to a shape."""
-    volume_constraints = shape.asked(Volumes.name)
+    volume_constraints = shape.ask_of(Volumes.name)
     return volume_constraints if isinstance(volume_constraints, VolumeConstraints) else None
 
 

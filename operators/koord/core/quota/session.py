@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
-from koord.core.engine.plugin import Admission, Reach, Session
-from koord.core.model.plan import Refusal, Unit, UnitKey
+from koord.core.engine.plugin import Admission, FilterReach, Session
+from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import InternalError, Reason
 from koord.core.quota.admission import find_refusal, has_more_room, try_charge
@@ -45,7 +45,7 @@ class QuotaSession(Session):
     """
 
     name = "quota"
-    reach = Reach.NOTHING
+    reach = FilterReach.NOTHING
 
     def __init__(
         self,
@@ -82,16 +82,16 @@ class QuotaSession(Session):
         return confined
 
     @override
-    def pre_filter(self, unit: Unit) -> Admission | Refusal:
+    def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Charge a unit, with as much of its surplus as its quotas allow, or refuse it."""
         required = _required(unit)
         over_share, refusal = self._charge_required(unit, required)
         if refusal is not None:
-            return Refusal(unit.key, unit.pods, refusal)
+            return Unplaced(unit.key, unit.pods, refusal)
         surplus = _without(unit.pods, required) if len(required) < len(unit.pods) else ()
         left, reason = self._charge_surplus(surplus)
         if left and len(left) == len(unit.pods) and reason is not None:
-            return Refusal(unit.key, unit.pods, reason)
+            return Unplaced(unit.key, unit.pods, reason)
         if over_share:
             self._over_share[unit.key] = over_share
         return Admission(_reduce(unit, left) if left else unit, left, reason)
@@ -116,7 +116,7 @@ class QuotaSession(Session):
         self._ledger.charge(_times(self._charge_of(self._kind_of(pod)), count))
 
     @override
-    def keep(self, pod: Pod, count: int) -> bool:
+    def hold(self, pod: Pod, count: int) -> bool:
         """Charge kept room up to max, like a repair; a pod that counts as used has paid already."""
         use = self._cache.usage.get(pod.uid)
         if use is not None and use.is_used:

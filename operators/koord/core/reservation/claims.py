@@ -103,7 +103,7 @@ class ReservationClaims:
         labels, every = self._table.node_at(row).labels, self._plugin.compat
         return judge(pod, wishes, reservation, labels, every_namespace=every)
 
-    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+    def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         """Return, by uid, what is wrong with reservations, or keeps pods from all of them."""
         found: dict[str, Reason] = {}
         pods = self._cycle.saying(pods)

@@ -2,7 +2,7 @@
 
 A unit is charged to its quotas before its nodes are known. So reservations that its pods may use
 leave them as much of their own quota beforehand; when a pod is placed, what it really gives back is
-left to it instead. Which quotas these are is not known here: :meth:`Cycle.keep` charges them.
+left to it instead. Which quotas these are is not known here: :meth:`Cycle.hold` charges them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,7 +54,7 @@ class Payments:
         False if a quota does not allow it.
         """
         paid = self._paid.get(pod.uid)
-        if not self._cycle.is_charging_kept or paid == (uid, given_back):
+        if not self._cycle.is_charging_holds or paid == (uid, given_back):
             return True
         if given_back:
             self._charge(uid, given_back, -1)
@@ -88,7 +88,7 @@ class Payments:
         if pod is None:
             return True
         shape = PodShape(tuple(sorted(amounts.items())))
-        return self._cycle.keep(replace(pod, uid="", shape=shape, counted=()), count)
+        return self._cycle.hold(replace(pod, uid="", shape=shape, counted=()), count)
 
     def _set(self, pod: str, paid: tuple[str, Amounts] | None) -> None:
         self._cycle.undo.push(self._restore, pod, self._paid.get(pod))

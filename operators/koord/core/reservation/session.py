@@ -17,14 +17,14 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import (
     Admission,
     Draft,
-    Holder,
-    Reach,
+    FilterReach,
+    Hold,
     Scale,
     Score,
     Session,
-    Short,
+    Unschedulable,
 )
-from koord.core.model.plan import Refusal, Unit
+from koord.core.model.plan import Unit, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.model.units import PODS, Amounts
@@ -69,7 +69,7 @@ class ReservationSession(Session):
     """Accounts as of this cycle."""
 
     name = NAME
-    reach = Reach.ROW
+    reach = FilterReach.ROW
 
     def __init__(self, plugin: "Reservations", cycle: Cycle) -> None:
         self._plugin, self._cycle = plugin, cycle
@@ -103,14 +103,14 @@ class ReservationSession(Session):
         return self._claims.of_all(pods)
 
     @override
-    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
-        return self._claims.obstacles(pods)
+    def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+        return self._claims.blocking_reasons(pods)
 
     # --- which nodes -----------------------------------------------------------------------------
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        reserving = shape.asked(NAME)
+        reserving = shape.ask_of(NAME)
         if isinstance(reserving, Reserving):
             yield from self._filter_nodes(reserving, rows)
         elif isinstance(reserving, Claim) and reserving.is_required and not self._is_probing:
@@ -150,12 +150,12 @@ class ReservationSession(Session):
 
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int | None:
-        claim = shape.asked(NAME)
+        claim = shape.ask_of(NAME)
         return None if isinstance(claim, Claim) and claim.is_required else NO_LIMIT
 
     @override
-    def holders(self, shape: PodShape, rows: Ints) -> Mapping[int, Sequence[tuple[Holder, ...]]]:
-        reserving = shape.asked(NAME)
+    def holds(self, shape: PodShape, rows: Ints) -> Mapping[int, Sequence[tuple[Hold, ...]]]:
+        reserving = shape.ask_of(NAME)
         if isinstance(reserving, Reserving):
             return self._sets_to_take_in(reserving, shape, rows)
         found = self._find_held(shape, rows)
@@ -170,14 +170,14 @@ class ReservationSession(Session):
 
     def _sets_to_take_in(
         self, reserving: Reserving, shape: PodShape, rows: Ints
-    ) -> dict[int, list[tuple[Holder, ...]]]:
+    ) -> dict[int, list[tuple[Hold, ...]]]:
         """Return, per row, the sets of running pods that a reservation may take in."""
         reservation = self._plugin.known.get(reserving.takes_in)
         if reservation is None:
             return {}
         found = {
             row: [
-                tuple(Holder(running_pod.uid, 1, is_user=True) for running_pod in some)
+                tuple(Hold(running_pod.uid, 1, is_user=True) for running_pod in some)
                 for some in option.sets
             ]
             for row, option in self._running.options(reservation, rows.tolist()).items()
@@ -188,7 +188,7 @@ class ReservationSession(Session):
                 del found[row]
         return found
 
-    def _has_room_around(self, shape: PodShape, row: int, users: tuple[Holder, ...]) -> bool:
+    def _has_room_around(self, shape: PodShape, row: int, users: tuple[Hold, ...]) -> bool:
         """Whether other rules let a reservation take in pods; amounts are checked already."""
         used = self._cycle.used
         before = used[:, row].copy()
@@ -203,7 +203,7 @@ class ReservationSession(Session):
 
     def _find_held(self, shape: PodShape, rows: Ints) -> Mapping[int, _Held]:
         """Return, per row, the reservations that take a pod; rows that changed are read again."""
-        claim, cycle = shape.asked(NAME), self._cycle
+        claim, cycle = shape.ask_of(NAME), self._cycle
         if not isinstance(claim, Claim) or not claim.matched:
             return {}
         by_row = self._rows_for(claim)
@@ -280,7 +280,7 @@ class ReservationSession(Session):
         )
         return {row: PodShape((), host_ports=ports) for row, ports in held if ports}
 
-    def _exact_holders(self, found: Mapping[int, _Held]) -> dict[int, tuple[Holder, ...]]:
+    def _exact_holders(self, found: Mapping[int, _Held]) -> dict[int, tuple[Hold, ...]]:
         """Return, per row, those that hold more than amounts."""
         exact = self._plugin.exact
         if not exact:
@@ -295,14 +295,14 @@ class ReservationSession(Session):
             if some
         }
 
-    def _as_holder(self, account: ReservationAccount, most: int) -> Holder:
+    def _as_holder(self, account: ReservationAccount, most: int) -> Hold:
         is_strict = account.reservation.policy is AllocatePolicy.RESTRICTED
         return _as_holder(account, most, is_strict and not self._once.is_open(account))
 
     @override
     def may_fit_later(self, shape: PodShape) -> bool:
         """Whether another pod of the unit may begin to use what this one cannot be the first of."""
-        claim = shape.asked(NAME)
+        claim = shape.ask_of(NAME)
         if not self._once.is_shared or not isinstance(claim, Claim):
             return False
         return any(self._plugin.accounts[uid].reservation.is_once for uid in claim.matched)
@@ -321,7 +321,7 @@ class ReservationSession(Session):
 
     @override
     def signature(self, shape: PodShape, rows: Ints) -> Ints:
-        reserving = shape.asked(NAME)
+        reserving = shape.ask_of(NAME)
         if isinstance(reserving, Reserving) and reserving.takes_in:
             return rows
         return np.where(np.isin(rows, list(self._find_held(shape, rows))), rows, -1)
@@ -329,24 +329,24 @@ class ReservationSession(Session):
     # --- taking and giving back ------------------------------------------------------------------
 
     @override
-    def reserve(self, draft: Draft) -> Allocation | Short | None:
-        claim = draft.shape.asked(NAME)
+    def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
+        claim = draft.shape.ask_of(NAME)
         if isinstance(claim, Reserving):
             return self._place(claim, draft)
         if not isinstance(claim, Claim):
             return None
-        if not draft.holders:
+        if not draft.holds:
             is_free = not claim.is_required and self._payments.pay(draft.pod, "", {})
-            return None if is_free else Short(NO_RESERVATION)
-        account = self._account(draft.holders[0].uid)
+            return None if is_free else Unschedulable(NO_RESERVATION)
+        account = self._account(draft.holds[0].uid)
         reservation, requests = account.reservation, _requests(draft.shape)
         does_take = self._once.takes(account, requests, draft.pod, is_required=True)
         if not does_take or self._is_port_held(draft, account):
-            return Short(NO_RESERVATION, is_optional=True)
+            return Unschedulable(NO_RESERVATION, is_optional=True)
         self._once.begin(account, draft.pod)
         given_back = self._use(account, draft.row, draft.shape, 1)
         if not self._payments.pay(draft.pod, reservation.uid, given_back):
-            return Short(NO_RESERVATION, is_optional=True)
+            return Unschedulable(NO_RESERVATION, is_optional=True)
         use = ReservationUse(draft.pod.uid, reservation.name, reservation.uid)
         self._note(draft.pod.uid, use)
         return use
@@ -366,7 +366,7 @@ class ReservationSession(Session):
         return (use,)
 
     @override
-    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Unschedulable | None:
         if pod.uid in self._gone:
             self._gone.discard(pod.uid)
             self._cycle.undo.push(self._gone.add, pod.uid)
@@ -417,18 +417,18 @@ class ReservationSession(Session):
         self._changed[uid] = after
         return less
 
-    def _place(self, reserving: Reserving, draft: Draft) -> PreAllocated | Short | None:
+    def _place(self, reserving: Reserving, draft: Draft) -> PreAllocated | Unschedulable | None:
         row = draft.row
         if conflicts(reserving.policy, self._there(row)):
-            return Short(POLICY_CONFLICT)
+            return Unschedulable(POLICY_CONFLICT)
         there = self._policies.setdefault(row, [])
         there.append(reserving.policy)
         self._cycle.undo.push(there.pop)
-        if not draft.holders:
-            return Short(NO_NODE_WITH_CANDIDATES) if self._must_take_in(reserving) else None
-        users = [self._plugin.pods[holder.uid] for holder in draft.holders]
+        if not draft.holds:
+            return Unschedulable(NO_NODE_WITH_CANDIDATES) if self._must_take_in(reserving) else None
+        users = [self._plugin.pods[holder.uid] for holder in draft.holds]
         if any(uid in self._taken_in for uid in (user.uid for user in users)):
-            return Short(NO_CANDIDATE, is_optional=True)
+            return Unschedulable(NO_CANDIDATE, is_optional=True)
         requests, columns = _requests(draft.shape), self._cycle.table.columns
         for name, amount in add_up(_requests(user.shape) for user in users).items():
             # What they use already is held no second time.
@@ -465,11 +465,11 @@ class PayingSession(ReservationSession):
     """The session while there are reservations: pods are charged in place of what they use."""
 
     @override
-    def pre_filter(self, unit: Unit) -> Admission | Refusal:
+    def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Let reservations leave their quotas to the pods that may use them, before those pay."""
         if self._once.decide(unit):
             self._known.clear()
-        if not self._cycle.is_charging_kept:
+        if not self._cycle.is_charging_holds:
             return Admission(unit)
         left: dict[str, dict[str, int]] = {}
         for pod in unit.pods:
@@ -484,11 +484,11 @@ class PayingSession(ReservationSession):
         self._payments.settle(unit, placed)
 
 
-def _as_holder(account: ReservationAccount, most: int, is_strict: bool) -> Holder:  # noqa: FBT001
+def _as_holder(account: ReservationAccount, most: int, is_strict: bool) -> Hold:  # noqa: FBT001
     reservation = account.reservation
     names = restricted_names(account.reserved, reservation.options) if is_strict else ()
     strict = frozenset(name for name in names if name not in account.ignored)
-    return Holder(reservation.uid, most, strict)
+    return Hold(reservation.uid, most, strict)
 
 
 def _requests(shape: PodShape) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Keep, Plugin, Reach, Session, Strategy
+from koord.core.engine.plugin import FilterReach, PlaceRecorded, Plugin, Session, UnitStrategy
 from koord.core.model.nodes import Node
 from koord.core.topology.cache import TopologyCache
 from koord.core.topology.strategy.gang_topology import TopologyStrategy
@@ -48,7 +48,7 @@ class TopologySession(Session):
     """Topologies in one cycle: a strategy that places gangs by them."""
 
     name = Topologies.name
-    reach = Reach.NOTHING
+    reach = FilterReach.NOTHING
 
     def __init__(self, cycle: Cycle, view: TopologyView) -> None:
         self.view = view
@@ -56,5 +56,5 @@ class TopologySession(Session):
         self._placed: dict[GangKey, list[PlacedMember]] = {}
 
     @override
-    def strategy(self, keep: Keep) -> Strategy:
-        return TopologyStrategy(self._cycle, self.view, keep, self._placed)
+    def strategy(self, place_recorded: PlaceRecorded) -> UnitStrategy:
+        return TopologyStrategy(self._cycle, self.view, place_recorded, self._placed)

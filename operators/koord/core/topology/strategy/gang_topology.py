@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Keep, StrategyResult
+from koord.core.engine.plugin import PlaceRecorded, StrategyResult
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.shortage import explain_shortage
 from koord.core.model.gangs import GangKey
@@ -82,12 +82,12 @@ class TopologyStrategy:
         self,
         cycle: Cycle,
         view: TopologyView,
-        keep: Keep,
+        place_recorded: PlaceRecorded,
         placed: dict[GangKey, list[PlacedMember]],
     ) -> None:
         self._cycle = cycle
         self._view = view
-        self._keep = keep
+        self._place_recorded = place_recorded
         self._placed = placed
 
     def divide(self, unit: Unit) -> TopologyShare | None:
@@ -165,7 +165,7 @@ class TopologyStrategy:
             return replace(placer, shortage=_explain_full_nodes(self._cycle, pods, want, 0))
         if not isinstance(placer, DomainPlacer):
             return placer
-        attempt = _ConstraintAttempt(placer, constraint, demands, self._keep)
+        attempt = _ConstraintAttempt(placer, constraint, demands, self._place_recorded)
         refusal = attempt.find_apart() or attempt.place_required()
         if refusal is not None:
             return refusal
@@ -210,7 +210,7 @@ class TopologyStrategy:
         demand = request.demand
         if not request.with_surplus:
             demand = replace(demand, pods=demand.pods[: demand.required])
-        attempt = _ConstraintAttempt(placer, request.constraint, [demand], self._keep)
+        attempt = _ConstraintAttempt(placer, request.constraint, [demand], self._place_recorded)
         refusal = attempt.find_apart() or attempt.place_required()
         if refusal is not None:
             return refusal
@@ -239,17 +239,19 @@ class _ConstraintAttempt:
         placer: DomainPlacer,
         constraint: TopologyConstraint,
         demands: Sequence[Demand],
-        keep: Keep,
+        place_recorded: PlaceRecorded,
     ) -> None:
         self.assignments: list[Assignment] = []
         self._placer = placer
         self._constraint = constraint
         self._gap: tuple[str, int] | None = None
-        self._demands = [self._place_released(demand, keep) for demand in demands]
+        self._demands = [self._place_released(demand, place_recorded) for demand in demands]
 
-    def _place_released(self, demand: Demand, keep: Keep) -> Demand:
+    def _place_released(self, demand: Demand, place_recorded: PlaceRecorded) -> Demand:
         """Place released members on their recorded nodes; return what is left of a demand."""
-        kept = [assignment for pod in demand.pods if (assignment := keep(pod)) is not None]
+        kept = [
+            assignment for pod in demand.pods if (assignment := place_recorded(pod)) is not None
+        ]
         self.assignments += kept
         self._placer.add(map(as_member, kept))
         uids = {assignment.pod.uid for assignment in kept}
