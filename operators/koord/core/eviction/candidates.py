@@ -108,8 +108,11 @@ def moment_of(state: ClusterState, gangs: Iterable[str], moment: Moment) -> Mome
     if not moment.min_runtime:
         return moment
     pod_groups = (state.gangs.pod_group(gang) for gang in gangs)
-    known = (pod_group for pod_group in pod_groups if pod_group is not None)
-    losses = (count_losses(pod_group.history, moment.now, pod_group.key) for pod_group in known)
+    losses = (
+        count_losses(pod_group.history, moment.now, pod_group.key)
+        for pod_group in pod_groups
+        if pod_group is not None
+    )
     return replace(moment, min_runtime=moment.min_runtime * 2 ** max(losses, default=0))
 
 
@@ -228,12 +231,10 @@ class _Finder:
         if not most or self._limit >= SYSTEM_CRITICAL:
             return None
         pod_groups = (gangs.pod_group(gang) for gang in group.gangs)
-        now, known = (
-            self._moment.now,
-            (pod_group for pod_group in pod_groups if pod_group is not None),
-        )
         is_often = any(
-            count_preemptions(pod_group.history, now, pod_group.key) >= most for pod_group in known
+            count_preemptions(pod_group.history, self._moment.now, pod_group.key) >= most
+            for pod_group in pod_groups
+            if pod_group is not None
         )
         return Protection.OFTEN if is_often else None
 
@@ -251,14 +252,14 @@ class _Finder:
         members: Sequence[Pod],
         whys: dict[str, Protection | None],
         surplus: int,
-        rest_is: Protection,
+        otherwise: Protection,
     ) -> None:
         """Count why the members of a gang that cannot be evicted as a whole are protected."""
-        found = [why for why in whys.values() if why is not None]
-        self._protected.update(found)
-        rest = sum(pod.priority < self._limit for pod in members) - len(found) - surplus
-        if rest > 0:
-            self._protected[rest_is] += rest
+        protections = [why for why in whys.values() if why is not None]
+        self._protected.update(protections)
+        spareable = sum(pod.priority < self._limit for pod in members) - len(protections) - surplus
+        if spareable > 0:
+            self._protected[otherwise] += spareable
 
     def _placed_members(self, gang: str) -> list[Pod]:
         """Return the members that go with a gang: whoever placed others may place them again."""

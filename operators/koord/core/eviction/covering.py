@@ -63,7 +63,7 @@ class _Cover:
         self._problem = problem
         self._room = problem.room
         self._rows = rows
-        self._known: dict[_Pattern, list[tuple[list[int], int]]] = {}
+        self._divisions: dict[_Pattern, list[tuple[list[int], int]]] = {}
         """Bundles of rows with equal amounts."""
         self._whole = [at for at in pool if problem.units[at].gangs]
         self._by_row: dict[int, list[int]] = {}
@@ -133,8 +133,8 @@ class _Cover:
         ranks = self._problem.trials.cycle.table.name_rank
         bundles = {row: self._bundles(want, row, chosen, freed) for row in self._by_row}
         heap: list[tuple[_Price, int, int, _Bundle]] = []
-        for row, found in bundles.items():
-            if (first := next(found, None)) is not None:
+        for row, row_bundles in bundles.items():
+            if (first := next(row_bundles, None)) is not None:
                 heap.append((first.price, int(ranks[row]), row, first))
         heapq.heapify(heap)
         while heap and need > 0:
@@ -171,10 +171,10 @@ class _Cover:
         # The units of a row have all their pods there.
         amounts = tuple(_add_up(room.loads[at]) for at in units)
         key = ((want.columns, want.amounts), int(want.limits[row]), free, amounts)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = list(_divide(room, want, row, free, amounts))
-        for positions, gain in found:
+        divisions = self._divisions.get(key)
+        if divisions is None:
+            divisions = self._divisions[key] = list(_divide(room, want, row, free, amounts))
+        for positions, gain in divisions:
             yield self._make([units[at] for at in positions], gain)
 
     def _make(self, going: Sequence[int], gain: int) -> _Bundle:

@@ -38,13 +38,13 @@ def find_regions(state: ClusterState, unit: Unit) -> list[Region]:
     layer = max(tree.layers.index(name) for name in names)
     if layer == tree.depth or not layer:
         return [ANYWHERE]
-    found = _split(tree, layer, len(state.table.nodes))
+    regions = _split(tree, layer, len(state.table.nodes))
     placed = _rows_of_members(state, unit)
     if placed:
-        found = [
-            region for region in found if region.rows is not None and region.rows[placed].all()
+        regions = [
+            region for region in regions if region.rows is not None and region.rows[placed].all()
         ]
-    return sorted(found, key=lambda region: region.path) or [ANYWHERE]
+    return sorted(regions, key=lambda region: region.path) or [ANYWHERE]
 
 
 def _split(tree: TopologyTree, layer: int, count: int) -> list[Region]:

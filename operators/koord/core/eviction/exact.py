@@ -20,7 +20,7 @@ SET_STEPS: Final = 40
 
 
 def find_cheapest(problem: Problem, solution: Solution | None) -> tuple[Solution | None, bool]:
-    """Return the cheapest solution, ``known`` if none is cheaper, and whether that is proven."""
+    """Return the cheapest solution, ``solution`` if none is cheaper, and whether that is proven."""
     if len(problem.units) > MOST_UNITS:
         return solution, False
     return _Exact(problem, solution).run()
@@ -29,25 +29,25 @@ def find_cheapest(problem: Problem, solution: Solution | None) -> tuple[Solution
 class _Exact:
     def __init__(self, problem: Problem, solution: Solution | None) -> None:
         self._problem = problem
-        self._known = solution
+        self._best = solution
         self._units = problem.units
         self._twins = _find_twins(problem)
         room = problem.room
-        self._one = [room.freed([at]) for at in range(len(self._units))]
-        self._rest = [room.nothing()]
-        for freed in reversed(self._one):
-            self._rest.append(self._rest[-1] + freed)
-        self._rest.reverse()
+        self._freed_by = [room.freed([at]) for at in range(len(self._units))]
+        self._freed_from = [room.nothing()]
+        for freed in reversed(self._freed_by):
+            self._freed_from.append(self._freed_from[-1] + freed)
+        self._freed_from.reverse()
 
     def run(self) -> tuple[Solution | None, bool]:
         problem = self._problem
         heap: list[tuple[Cost, tuple[int, ...]]] = [(problem.costs.of(()), ())]
         while heap:
             cost, chosen = heapq.heappop(heap)
-            if self._known is not None and cost >= self._known.cost:
-                return self._known, True
+            if self._best is not None and cost >= self._best.cost:
+                return self._best, True
             if problem.trials.is_over:
-                return self._known, False
+                return self._best, False
             victims = [self._units[at] for at in chosen]
             freed = self._freed(chosen)
             if chosen and problem.room.is_enough(freed) and problem.trials.fits(victims):
@@ -56,7 +56,7 @@ class _Exact:
                 return None if solution is None else replace(solution, is_minimal=True), True
             for more, at in self._extend(cost, chosen, victims, freed):
                 heapq.heappush(heap, (more, (*chosen, at)))
-        return self._known, True
+        return self._best, True
 
     def _extend(
         self, cost: Cost, chosen: tuple[int, ...], victims: Sequence[VictimUnit], freed: Ints
@@ -66,13 +66,13 @@ class _Exact:
         first = chosen[-1] + 1 if chosen else 0
         for at in range(first, len(self._units)):
             steps.take(0, SET_STEPS)
-            if not problem.room.is_enough(freed + self._rest[at]):
+            if not problem.room.is_enough(freed + self._freed_from[at]):
                 return
             twin, unit = self._twins[at], self._units[at]
             if twin is not None and twin not in chosen:
                 continue
             more = problem.costs.add(cost, victims, unit)
-            if self._known is not None and more >= self._known.cost:
+            if self._best is not None and more >= self._best.cost:
                 continue
             if problem.is_legal([*victims, unit]):
                 yield more, at
@@ -80,7 +80,7 @@ class _Exact:
     def _freed(self, chosen: tuple[int, ...]) -> Ints:
         freed = self._problem.room.nothing()
         for at in chosen:
-            freed += self._one[at]
+            freed += self._freed_by[at]
         return freed
 
 

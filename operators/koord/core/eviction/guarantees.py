@@ -21,7 +21,7 @@ Key: TypeAlias = tuple[QuotaName, str]
 """A quota and a resource."""
 Charges: TypeAlias = Mapping[Key, int]
 _NOTHING: Charges = {}
-MOST_TOLD: Final = 3
+MOST_NAMED: Final = 3
 """Quotas that are named which keep what they are guaranteed."""
 
 
@@ -58,11 +58,13 @@ class Guarantees:
         kept: dict[Key, list[VictimUnit]] = {}
         for unit in units:
             charges = sorted(self.charges_of(unit).items())
-            short = (key for key, amount in charges if amount > self._spare_of(key))
-            if (key := next(short, None)) is not None:
+            exceeded = (key for key, amount in charges if amount > self._spare_of(key))
+            if (key := next(exceeded, None)) is not None:
                 kept.setdefault(key, []).append(unit)
-        found = [self._make_kept(key, some) for key, some in sorted(kept.items())]
-        return tuple(sorted(found, key=lambda guarantee_kept: -guarantee_kept.pods)[:MOST_TOLD])
+        guarantees = [self._make_kept(key, kept_units) for key, kept_units in sorted(kept.items())]
+        return tuple(
+            sorted(guarantees, key=lambda guarantee_kept: -guarantee_kept.pods)[:MOST_NAMED]
+        )
 
     def _make_kept(self, key: Key, units: Sequence[VictimUnit]) -> GuaranteeKept:
         (quota, resource), ledger = key, self._ledger
@@ -88,22 +90,22 @@ class Guarantees:
         """Return what a unit uses of each quota that is not the preemptor's, by resource."""
         if self._ledger is None:
             return _NOTHING
-        known = self._charges.get(unit.key)
-        if known is None:
-            known = self._charges[unit.key] = self._add_up(unit, self._ledger)
-        return known
+        charges = self._charges.get(unit.key)
+        if charges is None:
+            charges = self._charges[unit.key] = self._add_up(unit, self._ledger)
+        return charges
 
     def _add_up(self, unit: VictimUnit, ledger: Ledger) -> Charges:
-        found: Counter[Key] = Counter()
+        charges: Counter[Key] = Counter()
         quotas = self._state.quotas
         for pod in unit.pods:
             path = [name for name in self._path_of(quotas.quota_of(pod)) if name not in self._own]
             if not path:
                 continue
-            asked = count_devices(dict(quotas.requests_of(pod)), quotas.rules)
-            for key, amount in mask(asked, ledger.account(path[0])).items():
-                found.update({(name, key): amount for name in path})
-        return {key: amount for key, amount in found.items() if amount > 0}
+            requests = count_devices(dict(quotas.requests_of(pod)), quotas.rules)
+            for key, amount in mask(requests, ledger.account(path[0])).items():
+                charges.update({(name, key): amount for name in path})
+        return {key: amount for key, amount in charges.items() if amount > 0}
 
     def _is_default(self, unit: VictimUnit) -> bool:
         return any(self._state.quotas.quota_of(pod) == DEFAULT for pod in unit.pods)

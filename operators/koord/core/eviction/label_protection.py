@@ -60,8 +60,8 @@ def has_paid(quotas: QuotaCache, pod: Pod) -> bool:
     spec = catalog.registry.get(name) or catalog.inactive.specs.get(name)
     if spec is None:
         return False
-    asked = count_devices(dict(quotas.requests_of(pod)), quotas.rules)
-    if not any(asked.get(key) for key in spec.min):
+    requests = count_devices(dict(quotas.requests_of(pod)), quotas.rules)
+    if not any(requests.get(key) for key in spec.min):
         return False
     if pod.handling is Handling.RESERVE:
         return _is_within(spec, quotas)

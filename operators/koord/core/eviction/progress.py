@@ -77,8 +77,8 @@ def find_leaving(state: ClusterState, patience: Patience, now: float) -> list[Po
 
 def find_left(state: ClusterState, nomination: Nomination) -> list[Pod]:
     """Return the victims that still use their nodes."""
-    found = (state.pods.get(pod.uid) for pod in nomination.victims)
-    return [pod for pod in found if pod is not None and pod.node and not pod.phase.is_terminal]
+    pods = (state.pods.get(pod.uid) for pod in nomination.victims)
+    return [pod for pod in pods if pod is not None and pod.node and not pod.phase.is_terminal]
 
 
 def grant_time(pod: Pod, most: float) -> float:
@@ -109,8 +109,10 @@ def find_nominations(state: ClusterState, now: float = 0.0) -> list[Nomination]:
             nominees.setdefault(key, []).append(Assignment(pod, pod.nominated.node))
 
     def begun(assignments: Iterable[Assignment]) -> float:
-        found = (assignment.pod.nominated for assignment in assignments)
-        return min((nominated.since for nominated in found if nominated is not None), default=0.0)
+        nominations = (assignment.pod.nominated for assignment in assignments)
+        return min(
+            (nominated.since for nominated in nominations if nominated is not None), default=0.0
+        )
 
     victims: dict[str, list[Pod]] = {}
     for uid in sorted(state.preempted):
@@ -198,5 +200,7 @@ def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption 
         return None
     names = sorted({pod.gang.key if pod.gang is not None else pod.title for pod in victims})
     until = max(pod.ends_until * (not pod.gone_by) for pod in left)
-    told = format_time(until) if until else ""
-    return WaitingForPreemption(named(names), len(victims), len(left), nomination.plan_id, told)
+    until_text = format_time(until) if until else ""
+    return WaitingForPreemption(
+        named(names), len(victims), len(left), nomination.plan_id, until_text
+    )

@@ -89,7 +89,7 @@ class _Needed:
         self._room = problem.room
         self._freed = self._room.freed(victims)
         self._totals = [self._room.sum(want, self._freed) for want in self._room.wants]
-        self._known: dict[tuple[Load, ...], tuple[int, ...]] = {}
+        self._losses_of: dict[tuple[Load, ...], tuple[int, ...]] = {}
 
     def is_needed(self, unit: int) -> bool:
         losses = zip(self._room.wants, self._totals, self._losses(unit), strict=True)
@@ -101,16 +101,16 @@ class _Needed:
         self._totals = [total - loss for total, loss in losses]
         for row, amounts in self._room.loads[unit]:
             self._freed[:, row] -= amounts
-        self._known.clear()
+        self._losses_of.clear()
 
     def _losses(self, unit: int) -> tuple[int, ...]:
         """Return, per shape, how many pods less fit if a unit stays."""
         loads = self._room.loads[unit]
-        known = self._known.get(loads)
-        if known is None:
-            known = tuple(self._lose(want, loads) for want in self._room.wants)
-            self._known[loads] = known
-        return known
+        losses = self._losses_of.get(loads)
+        if losses is None:
+            losses = tuple(self._lose(want, loads) for want in self._room.wants)
+            self._losses_of[loads] = losses
+        return losses
 
     def _lose(self, want: Want, loads: Sequence[Load]) -> int:
         room, loss = self._room, 0

@@ -141,9 +141,9 @@ class VictimsProtected(Reason):
     kept: tuple[GuaranteeKept, ...] = ()
 
     def _text(self) -> str:
-        told = sum(guarantee_kept.pods for guarantee_kept in self.kept)
+        pods_of_quotas = sum(guarantee_kept.pods for guarantee_kept in self.kept)
         counts = [
-            (why, max(0, count - told) if why is Protection.QUOTA else count)
+            (why, max(0, count - pods_of_quotas) if why is Protection.QUOTA else count)
             for why, count in self.protected
         ]
         whys = [f"{count} {_WHY[why]}" for why, count in counts if count]
@@ -165,15 +165,15 @@ class PreemptionNotHelpful(Reason):
     protected: Counts = ()
 
     def _text(self) -> str:
-        others = f" ({_write(self.protected)})" if self.protected else ""
+        protected = f" ({_write(self.protected)})" if self.protected else ""
         return (
-            f"evicting {plural(self.evictable, 'pod')} of lower priority{others} would not be "
+            f"evicting {plural(self.evictable, 'pod')} of lower priority{protected} would not be "
             f"enough: {self.reason.text()}"
         )
 
     def upstream(self) -> str:
-        said = "Preemption is not helpful for scheduling"
-        return f"{said}: {why}" if (why := self.reason.upstream()) else said
+        message = "Preemption is not helpful for scheduling"
+        return f"{message}: {why}" if (why := self.reason.upstream()) else message
 
     def _advice(self) -> Iterable[str]:
         return self.reason.advice()

@@ -131,8 +131,8 @@ def find_reach(state: ClusterState, ledger: Ledger, name: QuotaName, key: str) -
     for pod in view.pods:
         if view.is_kept(pod):
             kept[Protection.USED] += view.ask_all(pod).get(key, 0)
-    told = ((tell_protection(why), kept[why]) for why in Protection if kept[why])
-    return Reach(movable, tuple(told))
+    stays = ((tell_protection(why), kept[why]) for why in Protection if kept[why])
+    return Reach(movable, tuple(stays))
 
 
 def find_hold_protection(
@@ -259,14 +259,14 @@ class _QuotaPods:
     ) -> ReclaimUnit:
         """Return a unit with the requests of its pods, without those of its ``surplus``."""
         with_it = {pod.uid for pod in pods}
-        asked = add_up(
+        request = add_up(
             self.ask_all(pod) if self._holder_of(pod) in with_it else self._ask(pod)
             for pod in pods
             if self._is_own(pod) and (pod not in surplus or self.is_inside(pod))
         )
         is_non_preemptible = unit.key in self._exempt.units or not self._may_end(pods)
         return ReclaimUnit(
-            replace(unit, request=asked, is_non_preemptible=is_non_preemptible), pods
+            replace(unit, request=request, is_non_preemptible=is_non_preemptible), pods
         )
 
     def _ask(self, pod: Pod) -> Amounts:
@@ -311,8 +311,10 @@ class _QuotaPods:
 
     def ask_all(self, pod: Pod) -> Amounts:
         """Return what the quota counts for a pod."""
-        asked = count_devices(dict(self._state.quotas.requests_of(pod)), self._state.quotas.rules)
-        return mask(asked, self.account)
+        requests = count_devices(
+            dict(self._state.quotas.requests_of(pod)), self._state.quotas.rules
+        )
+        return mask(requests, self.account)
 
     def _is_evictable(self, pod: Pod) -> bool:
         """Whether a pod of this quota itself may be evicted."""

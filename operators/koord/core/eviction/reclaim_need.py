@@ -152,14 +152,14 @@ class _Trials:
 
     def find_victims(self, units: Sequence[Unit]) -> Need:
         """Return victims for each unit in turn, beside those before it: just enough of them."""
-        found: list[tuple[Unit, Preemption]] = []
+        preemptions: list[tuple[Unit, Preemption]] = []
         searches, left = 0, deque(self._join(units))
         with closing(self._state.open_cycle()) as cycle:
             cycle.remove(self._terminating)
             mark = cycle.checkpoint()
             while left and searches < MOST_SEARCHES:
                 unit = left.popleft()
-                going = {pod.uid: pod for _, preemption in found for pod in preemption.pods}
+                going = {pod.uid: pod for _, preemption in preemptions for pod in preemption.pods}
                 preemption = self._search(cycle, unit, going)
                 searches += preemption is None or bool(preemption.victims)
                 if preemption is None:
@@ -167,16 +167,16 @@ class _Trials:
                     continue
                 cycle.remove(preemption.pods)
                 plan(cycle, (unit,), Scoring())
-                found.append((unit, preemption))
+                preemptions.append((unit, preemption))
             cycle.rollback(mark)
-            victims = _put_back(cycle, found)
+            victims = _put_back(cycle, preemptions)
         going = pods_of(victims)
         own = [
             reclaim_unit
             for reclaim_unit in self._selection.running
             if all(pod.uid in going for pod in reclaim_unit.pods)
         ]
-        first = next((unit.key for unit, preemption in found if preemption.victims), "")
+        first = next((unit.key for unit, preemption in preemptions if preemption.victims), "")
         return Need(tuple(own), first) if own else Need()
 
     def _join(self, units: Sequence[Unit]) -> Iterator[Unit]:
@@ -187,9 +187,9 @@ class _Trials:
             is_single = not unit.group and len(unit.pods) == 1 and not pod.claims
             kind = (pod.quota, pod.namespace, pod.shape, pod.profile) if is_single else unit.key
             joined.setdefault(kind, []).append(unit)
-        for some in joined.values():
-            pods = tuple(pod for unit in some for pod in unit.pods)
-            yield some[0] if len(some) == 1 else _as_one(some[0], pods)
+        for alike in joined.values():
+            pods = tuple(pod for unit in alike for pod in unit.pods)
+            yield alike[0] if len(alike) == 1 else _as_one(alike[0], pods)
 
     def _search(self, cycle: Cycle, unit: Unit, going: Mapping[str, Pod]) -> Preemption | None:
         """Search victims in this quota, then in the other over-used quotas too."""
@@ -200,9 +200,9 @@ class _Trials:
             left = tuple(self._as_victims(selections, going))
             over = find_reclaimable(self._state, self._ledger, selections, going.values(), keys)
             requests = {
-                reclaim_unit.unit.key: (some.quota, reclaim_unit.unit.request)
-                for some in selections
-                for reclaim_unit in some.running
+                reclaim_unit.unit.key: (selection.quota, reclaim_unit.unit.request)
+                for selection in selections
+                for reclaim_unit in selection.running
                 if len(reclaim_unit.pods) == 1
             }
             limits = partial(Reclaimable, self._state, unit, over, requests)
@@ -218,7 +218,7 @@ class _Trials:
         self, selections: Iterable[Selection], going: Collection[str]
     ) -> Iterator[VictimUnit]:
         """Yield what may still be evicted, as the search knows it: the last started cost least."""
-        running = [reclaim_unit for some in selections for reclaim_unit in some.running]
+        running = [reclaim_unit for selection in selections for reclaim_unit in selection.running]
         newest = max((reclaim_unit.unit.started for reclaim_unit in running), default=0.0)
         parts = max((reclaim_unit.unit.part for reclaim_unit in running), default=0)
         for reclaim_unit in running:
@@ -259,16 +259,16 @@ class _Trials:
         freed = add_up(
             (selection.leaving, *(reclaim_unit.unit.request for reclaim_unit in selection.units))
         )
-        mark, found = ledger.checkpoint(), []
+        mark, entitled = ledger.checkpoint(), []
         ledger.charge(QuotaCharge(selection.quota, {key: -n for key, n in freed.items()}))
         for unit in units:
             before = ledger.checkpoint()
             if try_charge(ledger, self._charges[unit.key]) is None and self._capacity.is_enough():
-                found.append(unit)
+                entitled.append(unit)
             else:
                 ledger.rollback(before)
         ledger.rollback(mark)
-        return found
+        return entitled
 
     def _place(self, units: Sequence[Unit]) -> set[UnitKey]:
         """Return which units may find nodes without any pods of this quota, or of all over-used.
@@ -331,19 +331,22 @@ class _TreeCapacity:
 
 def _pods_of(selections: Iterable[Selection]) -> Iterator[Pod]:
     return (
-        pod for some in selections for reclaim_unit in some.running for pod in reclaim_unit.pods
+        pod
+        for selection in selections
+        for reclaim_unit in selection.running
+        for pod in reclaim_unit.pods
     )
 
 
-def _put_back(cycle: Cycle, found: Sequence[tuple[Unit, Preemption]]) -> list[VictimUnit]:
+def _put_back(cycle: Cycle, preemptions: Sequence[tuple[Unit, Preemption]]) -> list[VictimUnit]:
     """Return the victims without those that the ones of other searches make unneeded.
 
     The victims of one search are all needed for it. Surplus does not stay without its gang.
     """
-    victims = [victim for _, preemption in found for victim in preemption.victims]
-    if sum(bool(preemption.victims) for _, preemption in found) <= 1:
+    victims = [victim for _, preemption in preemptions for victim in preemption.victims]
+    if sum(bool(preemption.victims) for _, preemption in preemptions) <= 1:
         return victims
-    units = [unit for unit, _ in found]
+    units = [unit for unit, _ in preemptions]
     cores = {victim.group for victim in victims if victim.gangs}
     spare = [victim for victim in victims if victim.gangs or victim.group not in cores]
     for victim_unit in sorted(spare, key=lambda victim_unit: -victim_unit.priority)[:MOST_TRIED]:
@@ -376,17 +379,17 @@ def _with_required(demand: Demand) -> Demand:
 
 def _charges_of(state: ClusterState, unit: Unit) -> list[QuotaCharge]:
     """Return the minimal requests of a unit, per quota."""
-    asked: dict[QuotaName, list[Amounts]] = {}
+    requests: dict[QuotaName, list[Amounts]] = {}
     non_preemptible: dict[QuotaName, list[Amounts]] = {}
     for demand in unit.demands:
         for pod in demand.pods[: demand.required] or demand.pods[:1]:
             if pod.recorded is None or pod.is_gated:
                 name = state.quotas.quota_of(pod)
                 amounts = count_devices(dict(state.quotas.requests_of(pod)), state.quotas.rules)
-                asked.setdefault(name, []).append(amounts)
+                requests.setdefault(name, []).append(amounts)
                 if pod.is_non_preemptible:
                     non_preemptible.setdefault(name, []).append(amounts)
     return [
-        QuotaCharge(name, add_up(some), add_up(non_preemptible.get(name, ())))
-        for name, some in sorted(asked.items())
+        QuotaCharge(name, add_up(amounts_of_quota), add_up(non_preemptible.get(name, ())))
+        for name, amounts_of_quota in sorted(requests.items())
     ]

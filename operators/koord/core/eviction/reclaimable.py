@@ -65,14 +65,14 @@ class Reclaimable(Guarantees):
 
     @override
     def _add_up(self, unit: VictimUnit, ledger: Ledger) -> Charges:
-        known = self._requests.get(unit.key)
-        if known is None:
-            found = super()._add_up(unit, ledger)
+        quota_and_request = self._requests.get(unit.key)
+        if quota_and_request is None:
+            amounts = super()._add_up(unit, ledger)
         else:
-            name, request = known
-            path = [one for one in ledger.account(name).path if one not in self._own]
-            found = {(name, key): n for name in path for key, n in request.items() if n > 0}
-        charges = {key: amount for key, amount in found.items() if key in self._over}
+            name, request = quota_and_request
+            path = [quota for quota in ledger.account(name).path if quota not in self._own]
+            amounts = {(name, key): n for name in path for key, n in request.items() if n > 0}
+        charges = {key: amount for key, amount in amounts.items() if key in self._over}
         self._largest |= Counter(charges)
         return charges
 
@@ -80,7 +80,7 @@ class Reclaimable(Guarantees):
         left: defaultdict[QuotaName, list[int]] = defaultdict(list)
         for key, amount in lost.items():
             left[key[0]].append(self._over[key] - amount + largest[key])
-        return all(max(some) > 0 for some in left.values())
+        return all(max(amounts_left) > 0 for amounts_left in left.values())
 
 
 def find_reclaimable(
@@ -97,10 +97,10 @@ def find_reclaimable(
     gone: Counter[Key] = Counter()
     for pod in (*going, *(pod for selection in selections for pod in selection.terminating)):
         account = ledger.account(state.quotas.quota_of(pod))
-        asked = count_devices(dict(state.quotas.requests_of(pod)), state.quotas.rules)
-        for key, amount in mask(asked, account).items():
+        requests = count_devices(dict(state.quotas.requests_of(pod)), state.quotas.rules)
+        for key, amount in mask(requests, account).items():
             gone.update({(name, key): amount for name in account.path})
-    found: dict[Key, int] = {}
+    reclaimable: dict[Key, int] = {}
     for selection in selections:
         counted = {over.resource for over in selection.over}
         for name in ledger.account(selection.quota).path:
@@ -108,5 +108,7 @@ def find_reclaimable(
             for key, entitled in find_entitlement(ledger, name).items():
                 is_over = name != selection.quota or key in counted
                 if key in keys:
-                    found[name, key] = is_over * (used.get(key, 0) - gone[name, key] - entitled)
-    return found
+                    reclaimable[name, key] = is_over * (
+                        used.get(key, 0) - gone[name, key] - entitled
+                    )
+    return reclaimable

@@ -54,8 +54,8 @@ class Room:
             _make_want(cycle, shape, count, like, at) for shape, (count, like) in counts.items()
         ]
         self.free: Ints = (cycle.table.allocatable - cycle.used)[columns]
-        known: dict[PodShape, tuple[int, ...]] = {}
-        self._take([tuple(_loads_of(cycle, unit.pods, at, known)) for unit in units])
+        amounts_of: dict[PodShape, tuple[int, ...]] = {}
+        self._take([tuple(_loads_of(cycle, unit.pods, at, amounts_of)) for unit in units])
 
     def only(self, units: Sequence[int]) -> "Room":
         """Return the room with some units alone, in this order."""
@@ -70,7 +70,7 @@ class Room:
         flat = [(n, row, amounts) for n, load in enumerate(loads) for row, amounts in load]
         self._unit_of = np.array([n for n, _, _ in flat], dtype=np.int64)
         self._row_of = np.array([row for _, row, _ in flat], dtype=np.int64)
-        amounts = np.array([one for _, _, one in flat], dtype=np.int64)
+        amounts = np.array([load_amounts for _, _, load_amounts in flat], dtype=np.int64)
         self._amounts: Ints = amounts.reshape(len(flat), len(self.free)).T
 
     def nothing(self) -> Ints:
@@ -155,15 +155,18 @@ def _count_required(demand: Demand, fresh: int) -> int:
 
 
 def _loads_of(
-    cycle: Cycle, pods: Sequence[Pod], at: dict[int, int], known: dict[PodShape, tuple[int, ...]]
+    cycle: Cycle,
+    pods: Sequence[Pod],
+    at: dict[int, int],
+    amounts_of: dict[PodShape, tuple[int, ...]],
 ) -> Iterator[Load]:
     for pod in pods:
         place = cycle.place_of(pod)
         if place is None:
             continue
-        amounts = known.get(pod.shape)
+        amounts = amounts_of.get(pod.shape)
         if amounts is None:
             vector = cycle.vector(pod.shape)
             used = dict(zip(vector.columns, vector.amounts, strict=True))
-            amounts = known[pod.shape] = tuple(used.get(column, 0) for column in at)
+            amounts = amounts_of[pod.shape] = tuple(used.get(column, 0) for column in at)
         yield place.row, amounts

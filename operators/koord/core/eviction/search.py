@@ -167,8 +167,8 @@ class _Search:
 
     def _wait_for(self, placement: Placement) -> WaitsForTermination:
         nodes = {assignment.node for assignment in placement.assignments}
-        every = self._candidates.terminating
-        pods = [pod for pod in every if pod.planned_node in nodes] or every
+        terminating = self._candidates.terminating
+        pods = [pod for pod in terminating if pod.planned_node in nodes] or terminating
         until = min(map(self._candidates.patience.leaves_by, pods))
         return WaitsForTermination(tuple(sorted(pod.key for pod in pods)), until)
 
@@ -198,15 +198,15 @@ class _Search:
         best, is_cheapest = find_cheapest(problem, best)
         if best is None:
             return self._explain_not_helpful(allowed)
-        others = [solution for solution in solutions if solution.cost > best.cost]
-        others.sort(key=lambda solution: solution.cost)
+        costlier = [solution for solution in solutions if solution.cost > best.cost]
+        costlier.sort(key=lambda solution: solution.cost)
         return Preemption(
             self._unit.key,
             best.victims,
             best.placement,
             best.cost,
             Certificate(best.is_minimal, is_cheapest, self._trials.cycle.steps.taken),
-            tuple(Alternative(other.victims, other.cost) for other in others[:MOST_ALTERNATIVES]),
+            tuple(Alternative(other.victims, other.cost) for other in costlier[:MOST_ALTERNATIVES]),
         )
 
     def _make_problem(self, units: Sequence[VictimUnit], guarantees: Guarantees) -> Problem | None:
@@ -229,22 +229,22 @@ class _Search:
 
     def _find_quickly(self, problem: Problem) -> list[Solution]:
         """Return minimal solutions, one per region that is worth it."""
-        found: list[Solution] = []
+        solutions: list[Solution] = []
         for offer in _in_order(problem, find_regions(self._state, self._unit)):
-            best = min((solution.cost for solution in found), default=None)
-            if len(found) > 1 and best is not None and offer.cost >= best:
-                return found
+            best = min((solution.cost for solution in solutions), default=None)
+            if len(solutions) > 1 and best is not None and offer.cost >= best:
+                return solutions
             for pool in offer.pools:
                 solution = find_cover(problem, pool, offer.region.rows)
                 if solution is not None:
-                    found.append(put_back(problem, solution))
+                    solutions.append(put_back(problem, solution))
                     break
             if self._trials.is_over:
-                return found
-        if not found:
+                return solutions
+        if not solutions:
             last = empty_rows(problem) or grow(problem)
-            found = [put_back(problem, last)] if last is not None else []
-        return found
+            solutions = [put_back(problem, last)] if last is not None else []
+        return solutions
 
     def _need_nobody(self, placement: Placement) -> Preemption:
         certificate = Certificate(is_minimal=True, is_cheapest=True, steps=0)
@@ -302,7 +302,7 @@ def _in_order(problem: Problem, regions: Sequence[Region]) -> list[_Offer]:
         if len(regions) > 1:
             cover = choose_cover(problem, pools[0], region.rows)
         if cover is not None:
-            cost = problem.costs.of([problem.units[one] for one in cover])
+            cost = problem.costs.of([problem.units[position] for position in cover])
             size = sum(room.sum(want, emptied, region.rows) for want in room.wants)
             offers.append(_Offer(region, pools, cost, (size, at)))
     return sorted(offers, key=lambda offer: (offer.cost, offer.tie))

@@ -33,7 +33,7 @@ class Trials:
         self.unit = unit
         self._scoring = scoring
         self._most = cycle.steps.taken + most_steps
-        self._known: dict[frozenset[str], Placement | Reason] = {}
+        self._outcomes: dict[frozenset[str], Placement | Reason] = {}
 
     @property
     def is_over(self) -> bool:
@@ -43,7 +43,7 @@ class Trials:
     def remove_for_good(self, pods: Iterable[Pod]) -> None:
         """Take pods out of all later trials."""
         self.cycle.remove(pods)
-        self._known.clear()
+        self._outcomes.clear()
 
     def fits(self, victims: Collection[VictimUnit]) -> bool:
         """Whether the unit fits without these units."""
@@ -52,12 +52,12 @@ class Trials:
     def plan(self, victims: Collection[VictimUnit]) -> Placement | Reason:
         """Return where the pods go without these units, or why they do not fit."""
         key = frozenset(victim.key for victim in victims)
-        known = self._known.get(key)
-        if known is None:
+        outcome = self._outcomes.get(key)
+        if outcome is None:
             mark = self.cycle.checkpoint()
-            known = self._known[key] = self.place(victims)
+            outcome = self._outcomes[key] = self.place(victims)
             self.cycle.rollback(mark)
-        return known
+        return outcome
 
     def place(self, victims: Collection[VictimUnit]) -> Placement | Reason:
         """Remove units and place the unit in their stead; the caller rolls back."""
