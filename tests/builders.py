@@ -132,7 +132,7 @@ class PodBuilder:
 
     def says(self, said: tuple[tuple[str, Hashable], ...]) -> Self:
         """Say something to plugins, by their names."""
-        return self._set(said=said)
+        return self._set(extensions=said)
 
     def quota(self, name: str, *, is_non_preemptible: bool = False) -> Self:
         """Name a quota by label; ``is_non_preemptible``: non-preemptible."""

@@ -126,7 +126,7 @@ def test_no_room_is_kept_for_a_replacement_that_needs_a_reservation_that_was_use
     upsert_reservation(scene.state, one)
     must = ((NAME, Wishes(has_affinity=True)),)
     inside, other = member("a-0", "n0", is_in=True), member("a-1", "n1")
-    scene.put(replace(inside, said=must), other)
+    scene.put(replace(inside, extensions=must), other)
     scene.state.refresh()
     upsert_reservation(scene.state, replace(one, status=succeed(one.status)))
     scene.remove("uid-default-a-0")

@@ -51,7 +51,7 @@ def test_pods_that_share_without_isolation_start_with_a_remark() -> None:
     devices = cluster.state.plugin(Devices)
     assert placed(cluster.plan(make_unit("u", [part("p")])))
     assert remark_on(devices, part("p").build()) == IsolationAbsent("default/p")
-    isolated = replace(part("p").build(), said=((NAME, Wishes(isolation=HAMI_CORE)),))
+    isolated = replace(part("p").build(), extensions=((NAME, Wishes(isolation=HAMI_CORE)),))
     served = part("p").resource("metax-tech.com/sgpu", 1).build()
     for pod in (whole("p").build(), make_pod("p").build(), isolated, served):
         assert remark_on(devices, pod) is None
@@ -90,13 +90,13 @@ def test_a_pod_gets_unequal_parts_of_gpus() -> None:
     for name, amount in amounts.items():
         pod.resource(name, amount)
     small, large = {GPU_CORE: 20, GPU_MEMORY: 10 * GIB}, {GPU_CORE: 50, GPU_MEMORY: 30 * GIB}
-    asking = replace(pod.build(), said=((NAME, unequal(small, large)),))
+    asking = replace(pod.build(), extensions=((NAME, unequal(small, large)),))
     (placement,) = cluster.plan(make_unit("u", [asking])).placements
     (given,) = placement.assignments[0].allocations
     cores = {dict(share.part)[GPU_CORE] for share in given.shares}  # type: ignore[attr-defined]
     assert cores == {20, 50}
     for wrong in (unequal(small, small), unequal(small, large, {}), unequal(large, {GPU_CORE: 20})):
-        other = replace(pod.build(), said=((NAME, wrong),))
+        other = replace(pod.build(), extensions=((NAME, wrong),))
         (refusal,) = cluster.plan(make_unit("u", [other])).refusals
         assert isinstance(refusal.reason, InvalidDeviceRequest)
 

@@ -163,7 +163,7 @@ STEPS = st.lists(
 
 def ask(kind: str, name: str) -> Pod:
     if kind == "function":
-        return replace(make_pod(name).resource(RDMA_SHARE, 1).build(), said=((NAME, VF),))
+        return replace(make_pod(name).resource(RDMA_SHARE, 1).build(), extensions=((NAME, VF),))
     return (whole(name) if kind == "whole" else part(name)).build()
 
 

@@ -132,7 +132,7 @@ def test_an_invalid_request_waits_and_says_what_would_be_valid() -> None:
 def test_gpus_and_nics_on_the_same_switches() -> None:
     wishes = Wishes(joint=Joint((GPU, RDMA), JointScope.SAME_PCIE))
     pods: list[Pod] = [
-        replace(whole(f"p{at}", 2).resource(RDMA_SHARE, 1).build(), said=((NAME, wishes),))
+        replace(whole(f"p{at}", 2).resource(RDMA_SHARE, 1).build(), extensions=((NAME, wishes),))
         for at in range(4)
     ]
     (placement,) = gpu_cluster(1).plan(make_unit("u", pods)).placements
@@ -226,7 +226,7 @@ def test_explanations_of_gpus_that_are_free_but_not_together() -> None:
     cluster = gpu_cluster(1)
     settle(cluster, whole("p", 1))
     scope = Wishes(hints=((GPU, Hint(scope=Scope.NUMA_NODE)),))
-    pod = replace(whole("q", 5).build(), said=((NAME, scope),))
+    pod = replace(whole("q", 5).build(), extensions=((NAME, scope),))
     cluster.state.upsert_pod(pod)
     (asked,) = explain_pod(cluster.state, pod, SCORING).offers
     assert asked.nodes[0].detail == "gpu 1, 2, 3, 4, 5, 6, 7 are free, at most 7 for one pod"

@@ -73,7 +73,7 @@ def numa_cluster(count: int = 1, *, gpus: bool = False) -> FakeCluster:
 def pod(name: str, wishes: NumaWishes, cpu: int = 2000, memory: int = 0, gpus: int = 0) -> Pod:
     made: PodBuilder = make_pod(name).requests(cpu=cpu, memory=memory)
     built = (made.gpu(gpus) if gpus else made).build()
-    return replace(built, said=((NAME, wishes),))
+    return replace(built, extensions=((NAME, wishes),))
 
 
 def given(one: Assignment) -> tuple[list[int], str, list[int]]:

@@ -40,7 +40,7 @@ def reserve(made: FakeCluster, wishes: NumaWishes, cpu: int = 4000, **fields: An
     reserved = {"cpu": cpu, **fields.pop("more", {})}
     waiting = make_reservation(node="", reserved=reserved, **fields)
     assert waiting.pod is not None
-    waiting = replace(waiting, pod=replace(waiting.pod, said=((NUMA, wishes),)))
+    waiting = replace(waiting, pod=replace(waiting.pod, extensions=((NUMA, wishes),)))
     upsert_reservation(made.state, waiting)
     (placement,) = made.place(make_unit("r", [made.state.pods[waiting.uid]])).placements
     (one,) = placement.assignments
@@ -69,7 +69,7 @@ def put(made: FakeCluster, *pods: Pod) -> dict[str, str]:
 
 def pod(name: str, wishes: NumaWishes, cpu: int, *said: Any, app: str = "web", **more: int) -> Pod:
     built = make_pod(name).requests(cpu=cpu, **more).labels(app=app).build()
-    return replace(built, said=((NUMA, wishes), *said))
+    return replace(built, extensions=((NUMA, wishes), *said))
 
 
 def held(made: FakeCluster) -> tuple[int, Any]:
@@ -187,9 +187,9 @@ def test_gpus_and_cpus_that_are_held_are_on_one_numa_node() -> None:
     before = made.state.plugin(Devices).shares_of["uid-r"]
     for name in ("a", "b", "c"):
         other = make_pod(name).requests(cpu=2000).gpu(1).labels(app="other").build()
-        put(made, replace(other, said=((NUMA, SINGLE),)))
+        put(made, replace(other, extensions=((NUMA, SINGLE),)))
     owner = make_pod("owner").requests(cpu=4000).gpu(2).labels(app="web").build()
-    owner = replace(owner, said=((NUMA, SINGLE), MUST))
+    owner = replace(owner, extensions=((NUMA, SINGLE), MUST))
     made.pods(owner)
     (placement,) = made.place(make_unit("owner", [owner])).placements
     nodes, _, gpus = given(placement.assignments[0])

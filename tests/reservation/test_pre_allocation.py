@@ -39,7 +39,7 @@ class Running(GpuCluster):
             made.gpu(gpus)
         pod = made.build()
         if rank := PRIORITY.get(name, 0):
-            pod = replace(pod, said=((NAME, Wishes(rank=rank)),))
+            pod = replace(pod, extensions=((NAME, Wishes(rank=rank)),))
         self.pods(pod)
         (placement,) = self.place(make_unit(pod.uid, [pod])).placements
         (one,) = placement.assignments

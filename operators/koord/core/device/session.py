@@ -335,7 +335,7 @@ def _distinct(numbers: Ints) -> tuple[list[int], Ints]:
 
 def wishes_of(pod: Pod) -> Wishes:
     """Return what the annotations of a pod say about devices."""
-    wishes = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    wishes = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
     return wishes if isinstance(wishes, Wishes) else NO_WISHES
 
 

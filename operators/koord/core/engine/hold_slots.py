@@ -191,5 +191,5 @@ def describe(unit: Unit) -> Hashable:
 
 
 def _describe_pod(pod: Pod) -> Hashable:
-    asked = (pod.shape, pod.claims, pod.said, pod.attraction, pod.planned_node)
+    asked = (pod.shape, pod.claims, pod.extensions, pod.attraction, pod.planned_node)
     return (*asked, pod.namespace, pod.quota)

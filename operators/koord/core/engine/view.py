@@ -40,7 +40,7 @@ class CycleView:
         self._restricted: Mapping[PodShape, Mask] = {}
         self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
         self._accounting: dict[PodShape, tuple[Session, ...]] = {}
-        self._saying: tuple[Sequence[Pod], Sequence[Pod]] = ((), ())
+        self._extended: tuple[Sequence[Pod], Sequence[Pod]] = ((), ())
 
     def _join(self, sessions: Sequence[Session]) -> None:
         """Add the sessions, and find which of them extend which method."""
@@ -141,11 +141,11 @@ class CycleView:
             found.append(self._resolve(pod.shape, own) if own else pod.shape)
         return found
 
-    def saying(self, pods: Sequence[Pod]) -> Sequence[Pod]:
+    def with_extensions(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Return those pods that say something to plugins; cached for repeated calls."""
-        if self._saying[0] is not pods:
-            self._saying = (pods, [pod for pod in pods if pod.said])
-        return self._saying[1]
+        if self._extended[0] is not pods:
+            self._extended = (pods, [pod for pod in pods if pod.extensions])
+        return self._extended[1]
 
     def vector(self, shape: PodShape) -> RequestVector:
         """Return the request vector of a shape."""

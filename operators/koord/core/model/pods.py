@@ -325,7 +325,7 @@ class Pod:
     """Pods with equal non-empty values are placed close to each other."""
     reserved_node: str = ""
     """Node that a waiting DaemonSet pod was created for: room is kept for it there, for a while."""
-    said: tuple[tuple[str, Hashable], ...] = ()
+    extensions: tuple[tuple[str, Hashable], ...] = ()
     """What annotations of the pod say to plugins, by their names."""
     allocations: tuple[Allocation, ...] = ()
     """What plugins gave the pod on its node."""

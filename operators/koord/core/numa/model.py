@@ -190,7 +190,7 @@ class NumaAllocation:
 
 
 def wishes_of(pod: Pod) -> NumaWishes:
-    numa_wishes = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    numa_wishes = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
     return numa_wishes if isinstance(numa_wishes, NumaWishes) else NO_WISHES
 
 

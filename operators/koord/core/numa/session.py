@@ -82,7 +82,7 @@ class NumaSession(Session):
 
     @override
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
-        if not self._is_demanded and not self._cycle.saying(pods):
+        if not self._is_demanded and not self._cycle.with_extensions(pods):
             return None
         return [self.ask(pod, pod.shape) for pod in pods]
 
@@ -90,7 +90,7 @@ class NumaSession(Session):
     def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         return {
             pod.uid: InvalidNumaAnnotation(pod.key, problems)
-            for pod in self._cycle.saying(pods)
+            for pod in self._cycle.with_extensions(pods)
             if (problems := wishes_of(pod).problems)
         }
 

@@ -73,7 +73,7 @@ class ReservationClaims:
 
     def of_all(self, pods: Sequence[Pod]) -> "Sequence[Claim | Reserving | None] | None":
         """Return :meth:`of` of each pod; None if it is None for all of them."""
-        if not self._plugin.index and not self._cycle.saying(pods):
+        if not self._plugin.index and not self._cycle.with_extensions(pods):
             return None
         if self._plugin.index.names_pods:
             found = [self.of(pod) for pod in pods]
@@ -82,7 +82,7 @@ class ReservationClaims:
             known, missing = self._by_labels, self._missing
             found = [
                 self.of(pod)
-                if pod.said or (claim := known.get(pod.profile, missing)) is missing
+                if pod.extensions or (claim := known.get(pod.profile, missing)) is missing
                 else claim
                 for pod in pods
             ]
@@ -106,7 +106,7 @@ class ReservationClaims:
     def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         """Return, by uid, what is wrong with reservations, or keeps pods from all of them."""
         found: dict[str, Reason] = {}
-        pods = self._cycle.saying(pods)
+        pods = self._cycle.with_extensions(pods)
         resources = () if self._plugin.compat else self._table.columns
         for pod in pods:
             wishes = _said(pod)
@@ -167,4 +167,4 @@ def needs_reservation(pod: Pod) -> bool:
 
 
 def _said(pod: Pod) -> object:
-    return next((said for name, said in pod.said if name == NAME), None)
+    return next((extension for name, extension in pod.extensions if name == NAME), None)

@@ -38,7 +38,7 @@ def explain(state: "ClusterState", reservation: Reservation, pod: Pod) -> list[C
     state.refresh()
     plugin = state.plugin(Reservations)
     account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
-    said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    said = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
     wishes = said if isinstance(said, Wishes) else NO_WISHES
     return [
         *_check_state(account),

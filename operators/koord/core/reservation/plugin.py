@@ -268,7 +268,7 @@ class Reservations(Plugin):
             phase=PodPhase.RUNNING,
             is_terminating=False,
             soft_eviction=0.0,
-            said=(),
+            extensions=(),
             counted=() if account.pods else pod.counted,
             excess=None,
             allocations=self._left_now(uid) if uid in self.exact else (),
@@ -284,7 +284,7 @@ class Reservations(Plugin):
         if not status.is_over:
             return None
         phase = PodPhase.SUCCEEDED if status.phase == Phase.SUCCEEDED else PodPhase.FAILED
-        return replace(pod, node=status.node, phase=phase, said=(), allocations=())
+        return replace(pod, node=status.node, phase=phase, extensions=(), allocations=())
 
     def _left_now(self, uid: str) -> tuple[Allocation, ...]:
         return self.left_of(
@@ -357,12 +357,12 @@ def find_use(allocations: Iterable[object]) -> ReservationUse | None:
 def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
     """Return the pod that is planned for a reservation."""
     requests = _sorted({**reservation.requests(), PODS: 1})
-    said = tuple(one for one in pod.said if one[0] != NAME)
+    said = tuple(one for one in pod.extensions if one[0] != NAME)
     takes_in = reservation.uid if reservation.pre_allocation is not None else ""
     said = (*said, (NAME, Reserving(reservation.policy, reservation.pinned_to, takes_in)))
     # Claims of ephemeral volumes are made for a pod, and there is none.
     claims = tuple(claim for claim in pod.claims if not claim.is_own)
-    return replace(pod, shape=replace(pod.shape, requests=requests), said=said, claims=claims)
+    return replace(pod, shape=replace(pod.shape, requests=requests), extensions=said, claims=claims)
 
 
 def _slots(reservation: Reservation) -> dict[str, int]:

@@ -89,5 +89,5 @@ class RunningPods:
 
 
 def _wishes(pod: Pod) -> Wishes:
-    wishes = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    wishes = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
     return wishes if isinstance(wishes, Wishes) else NO_WISHES

@@ -194,7 +194,7 @@ class PodTranslator:
             is_protected=is_protected(labels),
             index=_index(meta),
             excess=excess,
-            said=_extensions(meta, labels, wishes, numa),
+            extensions=_extensions(meta, labels, wishes, numa),
             allocations=allocations,
             counted=_count(shaped.shape, wishes, allocations) if shaped.has_devices else (),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
