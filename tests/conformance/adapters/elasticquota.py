@@ -642,7 +642,7 @@ def adapt_pdb_split(case: Mapping[str, Any]) -> Fields:
             Budget(budget["namespace"], selector, budget["disruptionsAllowed"], disrupted)
         )
     split = split_by_budgets(map(LabelledPod, case["pods"]), budgets)
-    return {"violating": len(split.violating), "nonViolating": len(split.others)}
+    return {"violating": len(split.violating), "nonViolating": len(split.permitted)}
 
 
 def make_selector(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...] | None:

@@ -128,10 +128,10 @@ class Allocator:
         cycle, placed = self._cycle, list[tuple[Pod, Place]]()
         keys, is_local = self._keys_for(shape)
         for pod in pods:
-            found = self._reserve_one(shape, pod, keys)
-            if found is None:
+            reserved = self._reserve_one(shape, pod, keys)
+            if reserved is None:
                 break
-            place, since = found
+            place, since = reserved
             placed.append((pod, place))
             changed = cycle.touched(since) if is_local else np.arange(keys.size)
             self._rank_rows(shape, changed, keys)
@@ -146,10 +146,10 @@ class Allocator:
             pod_shape, version, keys = self._reserved
             if pod_shape is shape and version == cycle.version:
                 return keys, True
-        every = np.arange(len(cycle.table.nodes))
-        keys = np.full(every.size, _FULL)
-        self._rank_rows(shape, every, keys)
-        return keys, not cycle.is_reactive(shape) and _is_local(cycle, shape, every)
+        rows = np.arange(len(cycle.table.nodes))
+        keys = np.full(rows.size, _FULL)
+        self._rank_rows(shape, rows, keys)
+        return keys, not cycle.is_reactive(shape) and _is_local(cycle, shape, rows)
 
     def _rank_rows(self, shape: PodShape, rows: Ints, keys: Ints) -> None:
         """Write the keys of rows; those without room get the last one."""
@@ -315,9 +315,9 @@ def _hand_out(
 
     Returns, per chosen row, the number of its pods and its key afterwards.
     """
-    table, (first, *others) = cycle.table, ranking.terms
+    table, (first, *further) = cycle.table, ranking.terms
     used, sizes = _amounts_of(cycle, first, chosen)
-    more = [(other, *_amounts_of(cycle, other, chosen)) for other in others]
+    more = [(terms, *_amounts_of(cycle, terms, chosen)) for terms in further]
     pods = cycle.used[table.column(PODS), chosen].tolist()
     names = table.name_rank[chosen].tolist()
     limits = ranking.room[chosen].tolist()
@@ -334,8 +334,8 @@ def _hand_out(
             heapq.heappop(heap)
             continue
         score = score_of(first.terms, used[at], sizes[at], given[at] + 1) + bonus[at]
-        for one, taken, there in more:
-            score += one.weight * score_of(one.terms, taken[at], there[at], given[at] + 1)
+        for terms, taken, there in more:
+            score += terms.weight * score_of(terms.terms, taken[at], there[at], given[at] + 1)
         keys[at] = _key_of(score, pods[at] + given[at], names[at])
         heapq.heapreplace(heap, (keys[at], at))
     return given, keys

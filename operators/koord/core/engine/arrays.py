@@ -23,8 +23,8 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 def combine(columns: Sequence[Ints]) -> Ints:
     """Return one number per row, equal for rows that are equal in every column; none negative."""
-    total, *others = columns
-    for other in others:
-        pairs = total * (int(other.max(initial=0)) + 1) + other
+    total, *further = columns
+    for column in further:
+        pairs = total * (int(column.max(initial=0)) + 1) + column
         total = np.unique(pairs, return_inverse=True)[1]
     return total

@@ -201,9 +201,11 @@ class Cycle(CycleView):
         """Return :meth:`room`, including room that is held for such pods."""
         bounds = self.room(shape, rows)
         for session in self._holding:
-            found = session.holds(shape, rows) if session.concerns(shape) else {}
-            for at in np.flatnonzero(np.isin(rows, list(found))).tolist() if found else ():
-                options = found[int(rows[at])]
+            combinations = session.holds(shape, rows) if session.concerns(shape) else {}
+            for at in (
+                np.flatnonzero(np.isin(rows, list(combinations))).tolist() if combinations else ()
+            ):
+                options = combinations[int(rows[at])]
                 held = max((sum(holder.most for holder in option) for option in options), default=0)
                 bounds[at] = max(bounds[at], held)
         return bounds
@@ -218,8 +220,8 @@ class Cycle(CycleView):
     def _signature_of(self, session: Session, shape: PodShape, rows: Ints) -> Ints:
         if not session.concerns(shape):
             return np.zeros_like(rows)
-        found = session.signature(shape, rows)
-        return rows if found is None else found
+        numbers = session.signature(shape, rows)
+        return rows if numbers is None else numbers
 
     def _options(self, shape: PodShape, row: int) -> Iterator[tuple[Hold, ...]]:
         """Yield the combinations of held room to try on a row; free room alone comes last."""
@@ -286,8 +288,8 @@ class Cycle(CycleView):
         if pod.uid in self._places:
             return self._places[pod.uid]
         for pods, nodes in reversed(self._batches):
-            for one, node in zip(pods, nodes, strict=True):
-                if one.uid == pod.uid:
+            for placed_pod, node in zip(pods, nodes, strict=True):
+                if placed_pod.uid == pod.uid:
                     return Place(self.table.row_of[node])
         return self._find_place(pod.uid)
 

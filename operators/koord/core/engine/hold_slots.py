@@ -90,8 +90,8 @@ class Slot:
         if not isinstance(place, Place) or not holder_of(place.allocations):
             return False
         held = session.let_reservation_pay(user)
-        rest = ((name, n - held.get(name, 0)) for name, n in user.shape.requests)
-        shape = replace(user.shape, requests=tuple((name, n) for name, n in rest if n > 0))
+        unpaid = ((name, n - held.get(name, 0)) for name, n in user.shape.requests)
+        shape = replace(user.shape, requests=tuple((name, n) for name, n in unpaid if n > 0))
         self.paid = replace(self.pod, shape=shape, counted=() if held else self.pod.counted)
         return cycle.hold(self.paid, 1)
 
@@ -191,5 +191,5 @@ def describe(unit: Unit) -> Hashable:
 
 
 def _describe_pod(pod: Pod) -> Hashable:
-    asked = (pod.shape, pod.claims, pod.extensions, pod.attraction, pod.planned_node)
-    return (*asked, pod.namespace, pod.quota)
+    wants = (pod.shape, pod.claims, pod.extensions, pod.attraction, pod.planned_node)
+    return (*wants, pod.namespace, pod.quota)

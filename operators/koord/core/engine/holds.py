@@ -181,16 +181,16 @@ class Holds:
     def reserve(self, cycle: Cycle, unit: Unit, scoring: Scoring) -> None:
         """Charge the room for replacements of other gangs that does not yield to ``unit``."""
         own = {demand.gang for demand in unit.demands}
-        others = [
+        unyielding = [
             hold
             for gang, hold in self._replacements.items()
             if gang not in own and not hold.yields_to(unit)
         ]
         planner = _HoldPlanner(cycle, _plan_nothing, scoring, 0.0, {}, {}, self._open)
-        for hold in others:
+        for hold in unyielding:
             for slot in hold.slots:
                 slot.forget()
-        for hold in others:
+        for hold in unyielding:
             planner.reserve(hold)
 
     def _count_slots(self) -> Counter[str]:
@@ -308,19 +308,19 @@ class _HoldPlanner:
         """Return the holds of others that a unit may take, of the highest priority first."""
         own = set(map(id, self._holds_of(unit)))
         holds = (*self.replacements.values(), *self.partial.values())
-        found = [
+        yielding = [
             hold for hold in holds if hold.slots and id(hold) not in own and hold.yields_to(unit)
         ]
-        return sorted(found, key=lambda hold: (not hold.gang, -hold.priority))
+        return sorted(yielding, key=lambda hold: (not hold.gang, -hold.priority))
 
     def _holds_of(self, unit: Unit) -> list[_Hold]:
-        found = {
+        repairing = {
             demand.gang: hold
             for demand in unit.demands
             if (hold := self.replacements.get(demand.gang)) is not None and hold.serves(demand)
         }
         partial = self.partial.get(unit.key)
-        return [*found.values(), *(() if partial is None else (partial,))]
+        return [*repairing.values(), *(() if partial is None else (partial,))]
 
     def _plan_plain(self, units: Sequence[Unit]) -> None:
         if not units:
@@ -345,9 +345,11 @@ class _HoldPlanner:
         mark = self.cycle.checkpoint()
         for slot in (slot for hold in charged for slot in hold.slots):
             slot.discharge(self.cycle)
-        found = frozenset(placement.unit for placement in self.run(self.cycle, units).placements)
+        unblocked = frozenset(
+            placement.unit for placement in self.run(self.cycle, units).placements
+        )
         self.cycle.rollback(mark)
-        return found
+        return unblocked
 
     def _attribute(self, refusals: Sequence[Unplaced], units: Sequence[Unit]) -> Iterator[Unplaced]:
         """Name the holds that keep units from starting as the reason for that."""
@@ -389,10 +391,10 @@ class _HoldPlanner:
 
         Those of their slots that still fit are reserved again.
         """
-        others = self._yielding(unit)
-        if not others:
+        yielding = self._yielding(unit)
+        if not yielding:
             return before
-        for hold in others:
+        for hold in yielding:
             self._release(hold)
         demands = tuple(
             replace(demand, pods=demand.pods[: demand.required])
@@ -400,10 +402,10 @@ class _HoldPlanner:
             if demand.required
         )
         outcome = self.run(self.cycle, (replace(unit, demands=demands),)) if demands else before
-        for hold in others:
+        for hold in yielding:
             self.reserve(hold, elsewhere=bool(hold.gang))
         if not outcome.placements:
-            self.in_vain.add((describe(unit), len(others)))
+            self.in_vain.add((describe(unit), len(yielding)))
         if outcome.placements or not outcome.refusals:
             return outcome
         reason = outcome.refusals[0].reason

@@ -128,13 +128,13 @@ class NodeTable:
         """Return the request vector of a shape."""
         request_vector = self._vectors.get(shape.requests)
         if request_vector is None:
-            asked = [(name, amount) for name, amount in shape.requests if amount > 0]
-            columns = [self.column(name) for name, _ in asked]
+            requests = [(name, amount) for name, amount in shape.requests if amount > 0]
+            columns = [self.column(name) for name, _ in requests]
             amounts = [
                 1 if column == ON_NO_NODE else amount
-                for column, (_, amount) in zip(columns, asked, strict=True)
+                for column, (_, amount) in zip(columns, requests, strict=True)
             ]
-            request_vector = RequestVector(tuple(name for name, _ in asked), columns, amounts)
+            request_vector = RequestVector(tuple(name for name, _ in requests), columns, amounts)
             self._vectors.keep(shape.requests, request_vector, 2 * size_of(shape.requests))
         return request_vector
 

@@ -101,13 +101,13 @@ def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Unplaced:
     """Ask every session in order; each sees the unit as the one before has trimmed it."""
     admission = None
     for session in cycle.pre_filtering:
-        one = session.pre_filter(unit if admission is None else admission.unit)
-        if isinstance(one, Unplaced):
-            return replace(one, pods=unit.pods)
+        trimmed = session.pre_filter(unit if admission is None else admission.unit)
+        if isinstance(trimmed, Unplaced):
+            return replace(trimmed, pods=unit.pods)
         if admission is not None:
-            left = (*admission.left, *one.left)
-            one = Admission(one.unit, left, admission.reason or one.reason)
-        admission = one
+            left = (*admission.left, *trimmed.left)
+            trimmed = Admission(trimmed.unit, left, admission.reason or trimmed.reason)
+        admission = trimmed
     return admission or Admission(unit)
 
 
@@ -115,8 +115,8 @@ def _add_left(unit: Unit, admission: Admission, refusal: Unplaced | None) -> Unp
     """Return why surplus was not placed, including surplus that was not admitted."""
     if admission.reason is None:
         return refusal
-    rest = refusal.pods if refusal else ()
-    return Unplaced(unit.key, (*rest, *admission.left), admission.reason)
+    unplaced_pods = refusal.pods if refusal else ()
+    return Unplaced(unit.key, (*unplaced_pods, *admission.left), admission.reason)
 
 
 class _Attempt:
@@ -166,13 +166,13 @@ class _Attempt:
     def explain_left_over(self, unit: Unit, placement: Placement) -> Unplaced | None:
         """Return why surplus pods of the unit just placed were not placed."""
         placed = {assignment.pod.uid for assignment in placement.assignments}
-        rest = tuple(pod for pod in unit.pods if pod.uid not in placed)
-        if not rest:
+        unplaced = tuple(pod for pod in unit.pods if pod.uid not in placed)
+        if not unplaced:
             return None
-        reason = self._result.left_over.get(rest[0].uid)
+        reason = self._result.left_over.get(unplaced[0].uid)
         if reason is None:
-            reason = explain_shortage(self._cycle, len(rest), rest[0])
-        return Unplaced(unit.key, rest, reason)
+            reason = explain_shortage(self._cycle, len(unplaced), unplaced[0])
+        return Unplaced(unit.key, unplaced, reason)
 
     def _place_share(self, unit: Unit, share: StrategyShare) -> list[Assignment] | Reason:
         """Place some demands of a unit by a strategy, then the others."""
@@ -181,13 +181,13 @@ class _Attempt:
         if not isinstance(result, StrategyResult):
             self._cycle.rollback(mark)
             return result if share.is_required else self._place(unit, unit.pods)
-        rest = replace(unit, demands=tuple(d for d in unit.demands if d not in share.demands))
-        others = self._place(rest, rest.pods) if rest.demands else []
-        if not isinstance(others, list):
+        remaining = replace(unit, demands=tuple(d for d in unit.demands if d not in share.demands))
+        assignments = self._place(remaining, remaining.pods) if remaining.demands else []
+        if not isinstance(assignments, list):
             self._cycle.rollback(mark)
-            return others
+            return assignments
         self._result = result
-        return result.assignments + others
+        return result.assignments + assignments
 
     def _place(self, unit: Unit, pods: Sequence[Pod]) -> list[Assignment] | InsufficientNodes:
         mark = self._cycle.checkpoint()
@@ -347,8 +347,8 @@ def _keep_recorded(cycle: Cycle, pod: Pod) -> Assignment | None:
     if row is None or not cycle.bounds(shape, np.array([row]))[0]:
         return None
     if cycle.needs_reserve(shape):
-        found = cycle.reserve(pod, shape, row)
-        return Assignment(pod, node, found.allocations) if isinstance(found, Place) else None
+        place = cycle.reserve(pod, shape, row)
+        return Assignment(pod, node, place.allocations) if isinstance(place, Place) else None
     cycle.place(shape, row)
     cycle.note_place(pod, Place(row))
     return Assignment(pod, node)

@@ -181,8 +181,10 @@ class Queue:
     def why_left_out(self, pod: Pod) -> Reason | None:
         """Return why a pod is in none of the units of its gang; None if it is in one."""
         parts = () if pod.gang is None else self.left_out.get(pod.gang.key, ())
-        found = (part.reason for part in parts if any(pod.uid == other.uid for other in part.pods))
-        return next(found, None)
+        reasons = (
+            part.reason for part in parts if any(pod.uid == other.uid for other in part.pods)
+        )
+        return next(reasons, None)
 
     def find(self, key: UnitKey) -> Unit | None:
         """Return a unit that is ready or blocked."""
@@ -237,7 +239,7 @@ class Queue:
         """
         namespace, wasted = unit.pods[0].namespace, self.wasted(now)
         wasted[namespace] = min(wasted.get(namespace, 0) + steps, MOST_PER_UNIT)
-        self._wasted = {name: (one, now) for name, one in wasted.items()}
+        self._wasted = {name: (amount, now) for name, amount in wasted.items()}
         if len(self._postponed) >= MAX_POSTPONED:
             over = [key for key, penalty in self._postponed.items() if penalty.until < now]
             for key in over or [*self._postponed][:1]:

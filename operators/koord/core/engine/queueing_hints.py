@@ -51,12 +51,12 @@ class QueueingHints:
     def _fits(self, pod: Pod, *, anywhere: bool) -> bool:
         """Whether such a pod fits, on any node or on those with more room than before."""
         shape = self._cycle.shape_of(pod)
-        known = self._has_room.get((shape, anywhere))
-        if known is None:
+        fits = self._has_room.get((shape, anywhere))
+        if fits is None:
             room = self._cycle.bounds(shape, np.arange(len(self._cycle.table.nodes)))
-            known = bool((room if anywhere else room[self._rows]).any())
-            self._has_room[shape, anywhere] = known
-        return known
+            fits = bool((room if anywhere else room[self._rows]).any())
+            self._has_room[shape, anywhere] = fits
+        return fits
 
     def _are_related_pods_changed(self, pod: Pod) -> bool:
         """Whether pods that its inter-pod rules refer to were added or removed."""
@@ -74,10 +74,10 @@ class QueueingHints:
 
     def _is_touched(self, pods: PodSelector) -> bool:
         """Whether a selector selects a pod that was added or removed."""
-        known = self._touched.get(pods)
-        if known is None:
+        is_touched = self._touched.get(pods)
+        if is_touched is None:
             self._cycle.steps.take(0, len(self._moved))
-            known = self._touched[pods] = any(
+            is_touched = self._touched[pods] = any(
                 self._pods.selects(pods, pod_labels) for pod_labels in self._moved
             )
-        return known
+        return is_touched

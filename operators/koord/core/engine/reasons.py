@@ -169,14 +169,14 @@ class InsufficientNodes(Reason):
         nodes = f"{other}node" if there.nodes == 1 else f"{other or 'all '}{there.nodes} nodes"
         causes = sorted(there.refused, key=lambda refused_nodes: -refused_nodes.nodes)
         amount = format_amount(self.resource, self.request)
-        asked = self.resource, amount, there.users, there.holders
+        amounts = self.resource, amount, there.users, there.holders
         if len(causes) == 1 and causes[0].nodes == there.nodes:
             subject = nodes if nodes.startswith("all") else f"the {nodes}"
             subject = (
                 f"{subject[0].upper()}{subject[1:]}" if other or not self.fit else f"Then {subject}"
             )
-            return f"{subject} {causes[0].clause(*asked)}"
-        clauses = [f"{cause.nodes} {cause.clause(*asked)}" for cause in causes[:MAX_LISTED]]
+            return f"{subject} {causes[0].clause(*amounts)}"
+        clauses = [f"{cause.nodes} {cause.clause(*amounts)}" for cause in causes[:MAX_LISTED]]
         if len(causes) > MAX_LISTED:
             clauses.append(f"{len(causes) - MAX_LISTED} more causes")
         whole = f"the {other}{there.nodes} nodes" if other else plural(there.nodes, "node")
@@ -189,15 +189,17 @@ class InsufficientNodes(Reason):
         """Return what would help; ``closed`` are nodes with room that are closed to ``first``."""
         if self.remark is not None:
             return self.remark.advice()
-        opening = [one.advice() for one in closed[: MAX_SENTENCES - 1]]
+        opening = [closed_nodes.advice() for closed_nodes in closed[: MAX_SENTENCES - 1]]
         # Nodes that are there and have room are nearer than new ones, if they are enough.
-        is_enough = sum(len(one.nodes) for one in closed) >= (self.more_nodes or 0)
+        is_enough = sum(len(closed_nodes.nodes) for closed_nodes in closed) >= (
+            self.more_nodes or 0
+        )
         sentences = [*opening, *self._advice()] if is_enough else [*self._advice(), *opening]
         return tuple(sentences[:MAX_SENTENCES])
 
     def _advice(self) -> Iterable[str]:
         hanging = () if self.elsewhere is None else self.elsewhere.hanging
-        return [*(one.advice() for one in hanging[:1]), *self._advise_on_nodes()]
+        return [*(hanging_pod.advice() for hanging_pod in hanging[:1]), *self._advise_on_nodes()]
 
     def _advise_on_nodes(self) -> Iterable[str]:
         if not self.nodes:

@@ -93,7 +93,7 @@ def _look_elsewhere(
     held = short
     refused: list[RefusedNodes] = []
     for cause, resource, passed in sorted(
-        checks, key=lambda one: (one[0].rank, one[1] != scarcest)
+        checks, key=lambda check: (check[0].rank, check[1] != scarcest)
     ):
         failing = left & ~passed
         if cause is not RESOURCE:

@@ -27,8 +27,8 @@ def choose_tightest(
     Those with the least room come first, equal ones by name. ``with_roomiest``: if some are left
     out, the last is the one with the most room.
     """
-    found = np.flatnonzero(fits)
-    ranked = found[np.lexsort((name_ranks[found], room[found]))].tolist()
+    fitting = np.flatnonzero(fits)
+    ranked = fitting[np.lexsort((name_ranks[fitting], room[fitting]))].tolist()
     chosen = ranked[:most]
     if with_roomiest and chosen:
         chosen[-1] = ranked[-1]

@@ -102,10 +102,10 @@ class CycleView:
 
     def session(self, kind: type[S]) -> S:
         """Return the session of a domain that is always in use."""
-        found = self.find_session(kind)
-        if found is None:
+        session = self.find_session(kind)
+        if session is None:
             raise LookupError(f"this cycle was opened without {kind.name}")
-        return found
+        return session
 
     def expect(self, pods: Sequence[Pod]) -> None:
         """Announce pods to the sessions, before any of them is placed."""
@@ -128,18 +128,18 @@ class CycleView:
         """Return :meth:`shape_of` of each pod; :meth:`expect` must have announced them."""
         if self._narrowing:
             return [self.shape_of(pod) for pod in pods]
-        asked = []
+        asks_by_session = []
         for session in self._asking:
             asks = session.ask_all(pods)
             if asks is not None:
-                asked.append((session.name, asks))
-        if not asked:
+                asks_by_session.append((session.name, asks))
+        if not asks_by_session:
             return [pod.shape for pod in pods]
-        found = []
+        shapes = []
         for at, pod in enumerate(pods):
-            own = tuple((name, asks[at]) for name, asks in asked if asks[at] is not None)
-            found.append(self._resolve(pod.shape, own) if own else pod.shape)
-        return found
+            own = tuple((name, asks[at]) for name, asks in asks_by_session if asks[at] is not None)
+            shapes.append(self._resolve(pod.shape, own) if own else pod.shape)
+        return shapes
 
     def with_extensions(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Return those pods that say something to plugins; cached for repeated calls."""
@@ -254,17 +254,17 @@ class CycleView:
 
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
         """Return the detail of a cause that is counted by detail."""
-        found = (session.detail(cause, shape, row) for session in self._filtering)
-        return next((name for name in found if name), "")
+        details = (session.detail(cause, shape, row) for session in self._filtering)
+        return next((name for name in details if name), "")
 
     def blocking_reasons(self, pods: Sequence[Pod]) -> dict[str, Reason]:
         """Return, by uid, why pods cannot be placed on any node."""
-        found: dict[str, Reason] = {}
+        reasons: dict[str, Reason] = {}
         for session in self._blocking:
             own = session.blocking_reasons(pods)
             if own:
-                found = {**own, **found}
-        return found
+                reasons = {**own, **reasons}
+        return reasons
 
     def scores(self, shape: PodShape, rows: Ints) -> Iterator[Score]:
         """Yield the scores of all sessions for feasible rows."""
@@ -273,15 +273,17 @@ class CycleView:
 
     def hints(self, shape: PodShape, row: int) -> tuple[tuple[str, Hints], ...]:
         """Return which zones of a row could serve each resource of a pod, from all sessions."""
-        found = (session.hints(shape, row) for session in self._hinting if session.concerns(shape))
-        return tuple(item for hints in found for item in hints.items())
+        hints_by_resource = (
+            session.hints(shape, row) for session in self._hinting if session.concerns(shape)
+        )
+        return tuple(item for hints in hints_by_resource for item in hints.items())
 
     def hint_signatures(self, shape: PodShape, rows: Ints) -> list[Ints]:
         """Return arrays over rows: rows with equal numbers in each have equal :meth:`hints`."""
-        found = (
+        signatures = (
             session.signature(shape, rows) for session in self._hinting if session.concerns(shape)
         )
-        return [numbers for numbers in found if numbers is not None]
+        return [numbers for numbers in signatures if numbers is not None]
 
     def depends_on_others(self, shape: PodShape) -> bool:
         """Whether a pod that does not fit may fit after other pods of its unit are placed."""
@@ -314,11 +316,11 @@ class CycleView:
         return any(session.concerns(shape) for session in (*self._reserving, *self._holding))
 
     def _sessions_of(self, shape: PodShape) -> tuple[Session, ...]:
-        found = self._accounting.get(shape)
-        if found is None:
-            found = tuple(session for session in self._applying if session.concerns(shape))
-            self._accounting[shape] = found
-        return found
+        sessions = self._accounting.get(shape)
+        if sessions is None:
+            sessions = tuple(session for session in self._applying if session.concerns(shape))
+            self._accounting[shape] = sessions
+        return sessions
 
 
 @cache

@@ -52,18 +52,18 @@ class BudgetSplit(Generic[E]):
     """Pods whose eviction violates a budget, and the others, in their order."""
 
     violating: tuple[E, ...]
-    others: tuple[E, ...]
+    permitted: tuple[E, ...]
 
 
 def split_by_budgets(pods: Iterable[E], budgets: Iterable[Budget]) -> BudgetSplit[E]:
     """Split pods by whether evicting them, in this order, violates a budget."""
-    known = tuple(budgets)
-    left = [budget.allowed for budget in known]
+    distinct = tuple(budgets)
+    left = [budget.allowed for budget in distinct]
     violating: list[E] = []
-    others: list[E] = []
+    permitted: list[E] = []
     for pod in pods:
-        covering = [at for at, budget in enumerate(known) if budget.covers(pod)]
+        covering = [at for at, budget in enumerate(distinct) if budget.covers(pod)]
         for at in covering:
             left[at] -= 1
-        (violating if any(left[at] < 0 for at in covering) else others).append(pod)
-    return BudgetSplit(tuple(violating), tuple(others))
+        (violating if any(left[at] < 0 for at in covering) else permitted).append(pod)
+    return BudgetSplit(tuple(violating), tuple(permitted))

@@ -21,8 +21,14 @@ def fast_init(cls: type[T]) -> type[T]:
     def become(self: Any) -> None:
         self.__class__ = cls
 
-    every = fields(cast("Any", cls))
-    body: dict[str, Any] = {one.name: one.default for one in every if one.default is not MISSING}
-    body["__annotations__"] = {one.name: one.type for one in every}
+    dataclass_fields = fields(cast("Any", cls))
+    body: dict[str, Any] = {
+        dataclass_field.name: dataclass_field.default
+        for dataclass_field in dataclass_fields
+        if dataclass_field.default is not MISSING
+    }
+    body["__annotations__"] = {
+        dataclass_field.name: dataclass_field.type for dataclass_field in dataclass_fields
+    }
     body["__post_init__"] = become
     return cast("type[T]", dataclass(slots=True)(type(cls.__name__, (), body)))

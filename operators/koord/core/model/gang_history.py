@@ -61,12 +61,12 @@ class Episode:
         )
 
 
-def merge(known: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ...]:
+def merge(recorded: Iterable[Episode], new: Iterable[Episode]) -> tuple[Episode, ...]:
     """Return the last episodes of both, oldest first; one per time and kind, the first of them."""
-    found: dict[tuple[int, str], Episode] = {}
-    for episode in (*known, *new):
-        found.setdefault((episode.time, episode.what), episode)
-    return tuple(sorted(found.values()))[-MAX_EPISODES:]
+    first: dict[tuple[int, str], Episode] = {}
+    for episode in (*recorded, *new):
+        first.setdefault((episode.time, episode.what), episode)
+    return tuple(sorted(first.values()))[-MAX_EPISODES:]
 
 
 def count_preemptions(history: Iterable[Episode], now: float, gang: str) -> int:

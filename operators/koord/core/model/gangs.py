@@ -384,12 +384,12 @@ class BondRecord(NamedTuple):
 
     def by_sub_group(self) -> Counter[str]:
         """Count the members by sub-group; those of none, or of one not listed, in ``ROOT``."""
-        found, left = Counter[str](), self.done
+        counts, left = Counter[str](), self.done
         for name, done in self.sub_groups:
-            found[name] += min(max(done, 0), left)
-            left = self.done - found.total()
-        found[ROOT] += left
-        return +found
+            counts[name] += min(max(done, 0), left)
+            left = self.done - counts.total()
+        counts[ROOT] += left
+        return +counts
 
 
 RunRecord: TypeAlias = tuple[BondRecord, ...]

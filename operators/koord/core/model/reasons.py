@@ -434,8 +434,8 @@ class Planned(Reason):
     def _text(self) -> str:
         plan = f" (plan {self.plan_id})" if self.plan_id else ""
         nodes = plural(self.nodes, "node")
-        others = f"; {self.by_others} of them by other schedulers" if self.by_others else ""
-        return f"{plural(self.pods, 'pod')} placed on {nodes}{plan}{others}"
+        elsewhere = f"; {self.by_others} of them by other schedulers" if self.by_others else ""
+        return f"{plural(self.pods, 'pod')} placed on {nodes}{plan}{elsewhere}"
 
 
 @dataclass(frozen=True, slots=True)

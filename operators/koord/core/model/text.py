@@ -36,10 +36,10 @@ def plural(count: int, noun: str) -> str:
 
 def listed(texts: Iterable[str], separator: str = ", ") -> str:
     """Write ``a, b, 7 more``, each text cut to ``MAX_QUOTED``."""
-    every = list(texts)
-    shown = [cut(text) for text in every[:MAX_LISTED]]
-    if len(every) > MAX_LISTED:
-        shown.append(f"{len(every) - MAX_LISTED} more")
+    all_texts = list(texts)
+    shown = [cut(text) for text in all_texts[:MAX_LISTED]]
+    if len(all_texts) > MAX_LISTED:
+        shown.append(f"{len(all_texts) - MAX_LISTED} more")
     return separator.join(shown)
 
 

@@ -48,13 +48,13 @@ class TopologyConstraint:
     @property
     def multiples(self) -> dict[str, int]:
         """Layer -> multiple above 1; the larger one of a layer named twice."""
-        found: dict[str, int] = {}
+        multiples: dict[str, int] = {}
         for layer_constraint in self.layers:
             if layer_constraint.multiple > 1:
-                found[layer_constraint.layer] = max(
-                    layer_constraint.multiple, found.get(layer_constraint.layer, 1)
+                multiples[layer_constraint.layer] = max(
+                    layer_constraint.multiple, multiples.get(layer_constraint.layer, 1)
                 )
-        return found
+        return multiples
 
     def layers_with(self, strategy: GatherStrategy) -> frozenset[str]:
         return frozenset(

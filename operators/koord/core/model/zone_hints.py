@@ -38,18 +38,18 @@ Hints: TypeAlias = Sequence[NumaHint] | None
 
 
 @lru_cache(maxsize=256)
-def list_sets(every: NumaNodes) -> tuple[NumaNodes, ...]:
+def list_sets(all_nodes: NumaNodes) -> tuple[NumaNodes, ...]:
     """Return the sets of NUMA nodes to try, smaller ones first.
 
     Those are all, but on machines with very many nodes only the smallest and all nodes.
     """
-    nodes = [1 << number for number in range(every.bit_length()) if every >> number & 1]
-    found: list[NumaNodes] = []
+    nodes = [1 << number for number in range(all_nodes.bit_length()) if all_nodes >> number & 1]
+    sets: list[NumaNodes] = []
     for size in range(1, len(nodes)):
-        if len(found) + comb(len(nodes), size) >= MAX_SETS:
+        if len(sets) + comb(len(nodes), size) >= MAX_SETS:
             break
-        found += (sum(some) for some in combinations(nodes, size))
-    return (*found, every) if every else ()
+        sets += (sum(combination) for combination in combinations(nodes, size))
+    return (*sets, all_nodes) if all_nodes else ()
 
 
 def make_hints(
