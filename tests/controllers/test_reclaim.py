@@ -68,7 +68,7 @@ class FakeEvictor:
         plugin = self._state.plugin(Reservations)
         if pod.handling is Handling.RESERVE:
             self.evicted.append(pod.name)
-            plugin.upsert(replace(plugin.known[pod.uid], status=Status(Phase.PENDING)))
+            plugin.upsert(replace(plugin.reservations[pod.uid], status=Status(Phase.PENDING)))
             plugin.show(self._state, pod.uid)
             return Eviction.EVICTED
         answer = self.answers.get(pod.name, Eviction.EVICTED)

@@ -28,7 +28,7 @@ def find_holdings(state: ClusterState, node: str) -> list[DeviceHolding]:
 
     Of a reservation only what no pod uses.
     """
-    reservations = state.plugin(Reservations).known
+    reservations = state.plugin(Reservations).reservations
     holdings = []
     for uid, shares in state.plugin(Devices).pods_on(node).items():
         pod = state.pods.get(uid)

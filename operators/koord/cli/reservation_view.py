@@ -25,7 +25,7 @@ from koord.kube.kinds import RESERVATIONS
 def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context)
     now = time.time()
-    reservations = reading.state.plugin(Reservations).known.values()
+    reservations = reading.state.plugin(Reservations).reservations.values()
     shown = [
         _describe(reading, reservation, now)
         for reservation in sorted(reservations, key=lambda reservation: reservation.name)
@@ -40,7 +40,7 @@ def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
 
 def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Output) -> None:
     reading = _read(kubeconfig, context)
-    reservations = reading.state.plugin(Reservations).known.values()
+    reservations = reading.state.plugin(Reservations).reservations.values()
     reservation = next(
         (reservation for reservation in reservations if reservation.name == name), None
     )

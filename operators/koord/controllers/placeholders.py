@@ -108,7 +108,7 @@ class Placeholders:
         if not uid:
             return await self._delete_guards()
         nodes = {placeholder.node for placeholder in self._there(uid)}
-        reservation = self._plugin.known.get(uid)
+        reservation = self._plugin.reservations.get(uid)
         if reservation is not None and _is_shown(reservation):
             nodes.add(reservation.status.node)
         elif not nodes:
@@ -153,7 +153,7 @@ class Placeholders:
     ) -> Outcome:
         """Bind a pod; an owner gets the room of the placeholders of its reservation."""
         use = find_use(member.allocations)
-        reservation = None if use is None else self._plugin.known.get(use.uid)
+        reservation = None if use is None else self._plugin.reservations.get(use.uid)
         if reservation is None or not (_is_shown(reservation) or self._there(reservation.uid)):
             return await self.turns.bind(member, write, waits)
         uid = reservation.uid
@@ -226,7 +226,7 @@ class Placeholders:
             for placeholder in there:
                 await self._delete(placeholder)
             lacking = want
-        reservation = self._plugin.known.get(uid)
+        reservation = self._plugin.reservations.get(uid)
         if lacking and reservation is not None and uid not in self._not_before:
             made = await self.writer.create(reservation, lacking)
             self._made[made.uid] = (made, self.clock())
@@ -275,7 +275,7 @@ class Placeholders:
             await write
         except KubeError as error:
             log.warning("Cannot write placeholders; trying again", extra={"problem": str(error)})
-            reservation = self._plugin.known.get(uid)
+            reservation = self._plugin.reservations.get(uid)
             if reservation is not None and isinstance(error, ApiError) and not is_transient(error):
                 self.report(reservation, error.message)
             return error

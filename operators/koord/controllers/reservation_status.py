@@ -71,7 +71,7 @@ class ReservationStatusPolicy:
 
     async def update(self, uid: str) -> float | None:
         plugin, now = self.state.plugin(Reservations), self.wall_clock()
-        reservation = plugin.known.get(uid)
+        reservation = plugin.reservations.get(uid)
         if reservation is None:
             return None
         nodes = self.state.table.row_of

@@ -221,7 +221,7 @@ def quota_audit(audit: QuotaAudit) -> Iterator[SeriesCollector]:
 
 def reservations(state: ClusterState) -> Iterator[SeriesCollector]:
     """Return Koordinator's series of reservations, and how far their accounts are off."""
-    known = state.plugin(Reservations)
+    plugin = state.plugin(Reservations)
     yield SeriesCollector(
         GaugeMetricFamily,
         "koord_reservation_status_phase",
@@ -229,7 +229,7 @@ def reservations(state: ClusterState) -> Iterator[SeriesCollector]:
         ["name", "phase"],
         lambda: (
             ((reservation.name, phase), number)
-            for reservation in known.known.values()
+            for reservation in plugin.reservations.values()
             for phase, number in phase_series(reservation.status).items()
         ),
     )
@@ -240,7 +240,7 @@ def reservations(state: ClusterState) -> Iterator[SeriesCollector]:
         ["name", "type", "resource", "unit"],
         lambda: (
             ((account.reservation.name, *labels), number)
-            for account in known.accounts.values()
+            for account in plugin.accounts.values()
             for *labels, number in resource_series(account.reserved, account.allocated())
         ),
     )
@@ -250,7 +250,9 @@ def reservations(state: ClusterState) -> Iterator[SeriesCollector]:
         "Accounts of reservations, and of the devices of their nodes, that differ from the sums of "
         "their pods.",
         [],
-        lambda: [((), len(find_drift(state)) + len(find_device_drift(state, known.exact_nodes())))],
+        lambda: [
+            ((), len(find_drift(state)) + len(find_device_drift(state, plugin.exact_nodes())))
+        ],
     )
 
 

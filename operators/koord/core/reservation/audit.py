@@ -30,10 +30,10 @@ class ReservationDrift:
 
 def find_drift(state: "ClusterState") -> list[ReservationDrift]:
     """Return the differences; none are expected."""
-    plugin, found = state.plugin(Reservations), list[ReservationDrift]()
+    plugin, drift = state.plugin(Reservations), list[ReservationDrift]()
     plugin.settle(state)
-    users = _find_users(state) if plugin.known else {}
-    for uid, reservation in plugin.known.items():
+    users = _find_users(state) if plugin.reservations else {}
+    for uid, reservation in plugin.reservations.items():
         if not reservation.status.is_active:
             continue
         mine = users.get(uid, {})
@@ -45,18 +45,20 @@ def find_drift(state: "ClusterState") -> list[ReservationDrift]:
         held = dict(pod.shape.requests) if pod is not None and is_held else {}
         held.pop(PODS, None)
         name = reservation.name
-        found += _compare(name, kept.used, used) + _compare(name, held, counted.held())
+        drift += _compare(name, kept.used, used) + _compare(name, held, counted.held())
         exact = pod.allocations if pod is not None else ()
         given = (allocation for user in sorted(mine) for allocation in mine[user][1])
         if uid in plugin.exact and exact != plugin.left_of(uid, given):
-            found.append(ReservationDrift(name, EXACT, len(exact), len(mine)))
-    return found
+            drift.append(ReservationDrift(name, EXACT, len(exact), len(mine)))
+    return drift
 
 
 def _compare(name: str, kept: Amounts, counted: Amounts) -> list[ReservationDrift]:
     pairs = ((key, kept.get(key, 0), counted.get(key, 0)) for key in {**kept, **counted})
     return [
-        ReservationDrift(name, key, one, other) for key, one, other in sorted(pairs) if one != other
+        ReservationDrift(name, key, kept_amount, counted_amount)
+        for key, kept_amount, counted_amount in sorted(pairs)
+        if kept_amount != counted_amount
     ]
 
 
@@ -66,7 +68,7 @@ def _find_users(state: "ClusterState") -> dict[str, dict[str, _User]]:
     for pod in state.pods.values():
         given = plugin.given.get(pod.uid, pod.allocations)
         use = find_use(given) if given else None
-        reservation = plugin.known.get(use.uid) if use is not None else None
+        reservation = plugin.reservations.get(use.uid) if use is not None else None
         if reservation is not None and node_charged(pod) == reservation.status.node:
             users.setdefault(reservation.uid, {})[pod.uid] = (pod, given)
     return users

@@ -39,16 +39,16 @@ NO_NODE_WITH_CANDIDATES: Final = Cause(
 )
 
 
-def conflicts(policy: AllocatePolicy, others: Iterable[AllocatePolicy]) -> bool:
+def conflicts(policy: AllocatePolicy, policies: Iterable[AllocatePolicy]) -> bool:
     """Whether a policy cannot be on a node with these: the default one only suits itself."""
     is_default = policy is AllocatePolicy.DEFAULT
-    return any((other is AllocatePolicy.DEFAULT) is not is_default for other in others)
+    return any((other is AllocatePolicy.DEFAULT) is not is_default for other in policies)
 
 
 def find_conflict(
-    reservation: Reservation, node: str, others: Iterable[AllocatePolicy]
+    reservation: Reservation, node: str, policies: Iterable[AllocatePolicy]
 ) -> Cause | None:
     """Return why a reservation cannot be on a node that has reservations with these policies."""
     if reservation.pinned_to not in {"", node}:
         return PINNED
-    return POLICY_CONFLICT if conflicts(reservation.policy, others) else None
+    return POLICY_CONFLICT if conflicts(reservation.policy, policies) else None

@@ -47,50 +47,50 @@ class ReservationClaims:
 
     def __init__(self, plugin: "Reservations", cycle: CycleView) -> None:
         self._plugin, self._cycle, self._table = plugin, cycle, cycle.table
-        self._known, self._by_labels = plugin.claims(cycle.table.epoch)
+        self._claim_of, self._by_labels = plugin.claims(cycle.table.epoch)
         self._missing = Claim((), is_required=False)
 
     def of(self, pod: Pod) -> "Claim | Reserving | None":
         """Return what a pod may use, or that it is itself a reservation; None for nothing."""
-        said = _said(pod)
-        if isinstance(said, Reserving):
-            return said
-        wishes = said if isinstance(said, Wishes) else NO_WISHES
+        extension = _extension_of(pod)
+        if isinstance(extension, Reserving):
+            return extension
+        wishes = extension if isinstance(extension, Wishes) else NO_WISHES
         index = self._plugin.index
         if wishes.is_ignoring or (not index and not wishes.has_affinity):
             return None
         named = tuple(sorted(set(index.by_identity(pod))))
         exact = pod.shape.requests if wishes.exact else ()
         key = (pod.profile, wishes, exact, named, pod.key if named else "")
-        if key not in self._known:
-            found = sorted({*named, *index.by_labels(pod)})
-            matched = tuple(uid for uid in found if self._may_use(pod, wishes, uid))
+        if key not in self._claim_of:
+            uids = sorted({*named, *index.by_labels(pod)})
+            matched = tuple(uid for uid in uids if self._may_use(pod, wishes, uid))
             is_any = matched or wishes.has_affinity
-            self._known[key] = self._intern(matched, wishes) if is_any else None
-            if said is None and not named:
-                self._by_labels[pod.profile] = self._known[key]
-        return self._known[key]
+            self._claim_of[key] = self._intern(matched, wishes) if is_any else None
+            if extension is None and not named:
+                self._by_labels[pod.profile] = self._claim_of[key]
+        return self._claim_of[key]
 
     def of_all(self, pods: Sequence[Pod]) -> "Sequence[Claim | Reserving | None] | None":
         """Return :meth:`of` of each pod; None if it is None for all of them."""
         if not self._plugin.index and not self._cycle.with_extensions(pods):
             return None
         if self._plugin.index.names_pods:
-            found = [self.of(pod) for pod in pods]
+            claims = [self.of(pod) for pod in pods]
         else:
             # Only labels count for pods that say nothing, and most pods share theirs.
-            known, missing = self._by_labels, self._missing
-            found = [
+            by_labels, missing = self._by_labels, self._missing
+            claims = [
                 self.of(pod)
-                if pod.extensions or (claim := known.get(pod.profile, missing)) is missing
+                if pod.extensions or (claim := by_labels.get(pod.profile, missing)) is missing
                 else claim
                 for pod in pods
             ]
-        return found if any(found) else None
+        return claims if any(claims) else None
 
     def _intern(self, matched: tuple[str, ...], wishes: Wishes) -> Claim | None:
         key = (matched, wishes.has_affinity)
-        return self._known.setdefault(key, Claim(*key))
+        return self._claim_of.setdefault(key, Claim(*key))
 
     def _may_use(self, pod: Pod, wishes: Wishes, uid: str) -> bool:
         return self._judge(pod, wishes, uid).may_use
@@ -100,27 +100,27 @@ class ReservationClaims:
         row = self._table.row_of.get(reservation.status.node)
         if row is None:
             return Verdict.OWNERS  # Nobody can use it without its node.
-        labels, every = self._table.node_at(row).labels, self._plugin.compat
-        return judge(pod, wishes, reservation, labels, every_namespace=every)
+        labels, every_namespace = self._table.node_at(row).labels, self._plugin.compat
+        return judge(pod, wishes, reservation, labels, every_namespace=every_namespace)
 
     def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         """Return, by uid, what is wrong with reservations, or keeps pods from all of them."""
-        found: dict[str, Reason] = {}
+        reasons: dict[str, Reason] = {}
         pods = self._cycle.with_extensions(pods)
         resources = () if self._plugin.compat else self._table.columns
         for pod in pods:
-            wishes = _said(pod)
+            wishes = _extension_of(pod)
             if isinstance(wishes, Reserving):
-                problems = self._plugin.known[pod.uid].find_problems()
+                problems = self._plugin.reservations[pod.uid].find_problems()
                 if problems:
-                    found[pod.uid] = InvalidReservation(pod.key, problems)
+                    reasons[pod.uid] = InvalidReservation(pod.key, problems)
             elif isinstance(wishes, Wishes) and (problems := problems_of(wishes, pod, resources)):
-                found[pod.uid] = InvalidReservationAnnotation(pod.key, problems)
+                reasons[pod.uid] = InvalidReservationAnnotation(pod.key, problems)
             elif isinstance(wishes, Wishes) and wishes.has_affinity:
                 claim = self.of(pod)
                 if isinstance(claim, Claim) and not claim.matched:
-                    found[pod.uid] = self._explain_none(pod, wishes)
-        return found
+                    reasons[pod.uid] = self._explain_none(pod, wishes)
+        return reasons
 
     def _explain_none(self, pod: Pod, wishes: Wishes) -> NoReservationFits:
         """Count the reservations that a pod owns by the rule that keeps it out."""
@@ -141,16 +141,16 @@ class ReservationClaims:
         plugin = self._plugin
         uids = sorted({*plugin.closed.by_identity(pod), *plugin.closed.by_labels(pod)})
         if wishes.name:  # a name says more than labels, which thousands may share
-            uids = [uid for uid in uids if plugin.known[uid].name == wishes.name]
-        found = [plugin.known[uid] for uid in uids[:MOST_JUDGED]]
+            uids = [uid for uid in uids if plugin.reservations[uid].name == wishes.name]
+        candidates = [plugin.reservations[uid] for uid in uids[:MOST_JUDGED]]
         rows = {
             reservation.status.node: self._table.row_of.get(reservation.status.node)
-            for reservation in found
+            for reservation in candidates
         }
         return find_closed(
             pod,
             wishes,
-            [(reservation, plugin.count_users(reservation.uid)) for reservation in found],
+            [(reservation, plugin.count_users(reservation.uid)) for reservation in candidates],
             {
                 node: self._table.node_at(row).labels
                 for node, row in rows.items()
@@ -162,9 +162,9 @@ class ReservationClaims:
 
 def needs_reservation(pod: Pod) -> bool:
     """Whether a pod may be placed nowhere but in a reservation."""
-    wishes = _said(pod)
+    wishes = _extension_of(pod)
     return isinstance(wishes, Wishes) and wishes.has_affinity
 
 
-def _said(pod: Pod) -> object:
+def _extension_of(pod: Pod) -> object:
     return next((extension for name, extension in pod.extensions if name == NAME), None)

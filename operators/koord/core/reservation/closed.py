@@ -60,8 +60,8 @@ def find_cause(reservation: Reservation, pods: int) -> ClosedReservation | None:
         cause = Cause.USED_UP
     elif status.is_over:
         ready = status.condition("Ready")
-        said = "" if ready is None else ready.message or ready.reason
-        cause, detail = Cause.ENDED, said or str(status.phase)
+        message = "" if ready is None else ready.message or ready.reason
+        cause, detail = Cause.ENDED, message or str(status.phase)
     elif reservation.problems:
         cause, detail = Cause.INVALID, " ".join(reservation.problems[0])
     elif not status.node:
@@ -85,11 +85,11 @@ def find_closed(
 
     ``candidates`` are reservations and how many pods use each, ``labels`` those of their nodes.
     """
-    found = []
+    closed: list[ClosedReservation] = []
     for reservation, pods in candidates:
         of_node = labels.get(reservation.status.node, {})
         verdict = judge(pod, wishes, reservation, of_node, every_namespace=every_namespace)
-        closed = find_cause(reservation, pods) if verdict in _MATCHING else None
-        if closed is not None:
-            found.append(closed)
-    return tuple(sorted(found, key=lambda closed_reservation: closed_reservation.name))
+        closed_reservation = find_cause(reservation, pods) if verdict in _MATCHING else None
+        if closed_reservation is not None:
+            closed.append(closed_reservation)
+    return tuple(sorted(closed, key=lambda closed_reservation: closed_reservation.name))

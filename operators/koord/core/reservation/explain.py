@@ -38,8 +38,8 @@ def explain(state: "ClusterState", reservation: Reservation, pod: Pod) -> list[C
     state.refresh()
     plugin = state.plugin(Reservations)
     account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
-    said = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
-    wishes = said if isinstance(said, Wishes) else NO_WISHES
+    extension = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
+    wishes = extension if isinstance(extension, Wishes) else NO_WISHES
     return [
         *_check_state(account),
         *_check_match(state, reservation, pod, wishes),
@@ -63,8 +63,8 @@ def _check_state(account: ReservationAccount) -> Iterator[Check]:
 def _check_match(
     state: "ClusterState", reservation: Reservation, pod: Pod, wishes: Wishes
 ) -> Iterator[Check]:
-    every = state.plugin(Reservations).compat
-    namespace = pod.namespace if every else reservation.namespace
+    every_namespace = state.plugin(Reservations).compat
+    namespace = pod.namespace if every_namespace else reservation.namespace
     where = f"those without a namespace are in namespace {namespace or '(none)'}"
     yield Check("owners", is_owner(pod, reservation.owners, namespace), where)
     if wishes.name:

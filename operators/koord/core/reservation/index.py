@@ -19,7 +19,7 @@ class OwnerIndex:
     """Reservations (uid) by what their owners must have."""
 
     def __init__(self) -> None:
-        self._found: dict[Key, dict[str, None]] = {}
+        self._uids_of: dict[Key, dict[str, None]] = {}
         self._keys: dict[str, tuple[Key, ...]] = {}
         self._naming = 0
 
@@ -36,21 +36,21 @@ class OwnerIndex:
         keys = tuple(dict.fromkeys(map(_key_of, reservation.owners)))
         self._keys[reservation.uid] = keys
         for key in keys:
-            self._found.setdefault(key, {})[reservation.uid] = None
+            self._uids_of.setdefault(key, {})[reservation.uid] = None
             self._naming += key[0] not in _OF_LABELS
 
     def discard(self, uid: str) -> None:
         for key in self._keys.pop(uid, ()):
-            del self._found[key][uid]
+            del self._uids_of[key][uid]
             self._naming -= key[0] not in _OF_LABELS
-            if not self._found[key]:
-                del self._found[key]
+            if not self._uids_of[key]:
+                del self._uids_of[key]
 
     def by_labels(self, pod: Pod) -> Iterator[str]:
         """Yield what only depends on labels, which many pods share."""
-        yield from self._found.get(_ANY, ())
+        yield from self._uids_of.get(_ANY, ())
         for name, value in pod.profile.labels.items():
-            yield from self._found.get(("label", name, value), ())
+            yield from self._uids_of.get(("label", name, value), ())
 
     def by_identity(self, pod: Pod) -> Iterator[str]:
         """Yield what names the pod itself or its controllers."""
@@ -58,7 +58,7 @@ class OwnerIndex:
         keys += [("owner", owner.name) for owner in pod.owners]
         keys += [("owner-uid", owner.uid) for owner in pod.owners]
         for key in keys:
-            yield from self._found.get(key, ())
+            yield from self._uids_of.get(key, ())
 
 
 def _key_of(owner: Owner) -> Key:

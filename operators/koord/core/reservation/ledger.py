@@ -92,12 +92,12 @@ def taken_by(plain: Amounts, accounts: Iterable[ReservationAccount]) -> dict[str
 def free_through(
     allocatable: Amounts,
     plain: Amounts,
-    others: Iterable[ReservationAccount],
+    other_accounts: Iterable[ReservationAccount],
     account: ReservationAccount | None = None,
 ) -> dict[str, int]:
     """Return what a pod finds on a node, through a reservation or (None) outside of all."""
     own = () if account is None else (account.allocated(), account.reservation.inner)
-    total = add_up((taken_by(plain, others), *own))
+    total = add_up((taken_by(plain, other_accounts), *own))
     return {name: n - total.get(name, 0) for name, n in allocatable.items()}
 
 
@@ -114,14 +114,14 @@ def lacks_inside(requests: Amounts, account: ReservationAccount) -> list[Lack]:
     reservation = account.reservation
     if reservation.policy is not AllocatePolicy.RESTRICTED:
         return []
-    found = []
+    lacks = []
     for name in restricted_names(sorted(account.reserved), reservation.options):
         requested = 1 if name == PODS else requests.get(name, 0)
         used = account.pods if name == PODS else max(0, account.used.get(name, 0))
         capacity = account.reserved[name] - reservation.inner.get(name, 0)
         if requested and requested + used > capacity and name not in account.ignored:
-            found.append(Lack(name, requested, used, capacity))
-    return found
+            lacks.append(Lack(name, requested, used, capacity))
+    return lacks
 
 
 def has_common(reserved: Amounts, requests: Amounts) -> bool:

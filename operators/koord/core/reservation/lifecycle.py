@@ -88,5 +88,5 @@ def _with(status: Status, condition: Condition) -> Status:
     condition = replace(condition, changed=changed)
     if before is None:
         return replace(status, conditions=(*status.conditions, condition))
-    every = (condition if one is before else one for one in status.conditions)
-    return replace(status, conditions=tuple(every))
+    conditions = (condition if old is before else old for old in status.conditions)
+    return replace(status, conditions=tuple(conditions))

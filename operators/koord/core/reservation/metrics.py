@@ -12,21 +12,21 @@ Series = list[tuple[str, str, str, float]]
 
 def phase_series(status: Status) -> dict[str, int]:
     """Return 1 for the phase of a reservation and 0 for each other one."""
-    phase = status.phase or Phase.PENDING
-    return {str(one): int(one == phase) for one in PHASES}
+    current = status.phase or Phase.PENDING
+    return {str(phase): int(phase == current) for phase in PHASES}
 
 
 def resource_series(allocatable: Amounts, allocated: Amounts) -> Series:
     """Return (type, resource, unit, value) for what is reserved, used, and their ratio."""
-    found: Series = []
+    series: Series = []
     for name, size in sorted(allocatable.items()):
         used = allocated.get(name, 0)
         unit, divisor = _unit_of(name)
-        found.append(("allocatable", name, unit, size / divisor))
-        found.append(("allocated", name, unit, used / divisor))
+        series.append(("allocatable", name, unit, size / divisor))
+        series.append(("allocated", name, unit, used / divisor))
         if size > 0:
-            found.append(("utilization", name, "ratio", used / size))
-    return found
+            series.append(("utilization", name, "ratio", used / size))
+    return series
 
 
 def _unit_of(name: str) -> tuple[str, int]:

@@ -209,9 +209,9 @@ class Reservation:
 
     def requests(self) -> dict[str, int]:
         """Return what is to be reserved: the template's requests, resized."""
-        asked = dict(self.pod.shape.requests) if self.pod is not None else {}
-        asked.pop(PODS, None)
-        return {**asked, **self.resize}
+        requests = dict(self.pod.shape.requests) if self.pod is not None else {}
+        requests.pop(PODS, None)
+        return {**requests, **self.resize}
 
     def find_problems(self) -> tuple[tuple[str, str], ...]:
         """Return what keeps it from being placed: field and what is wrong."""
@@ -274,7 +274,7 @@ class Placeholder:
     """Neither terminating nor terminal."""
 
 
-def restricted_names(names: Iterable[str], options: Iterable[str]) -> tuple[str, ...]:
+def restricted_names(reserved: Iterable[str], options: Iterable[str]) -> tuple[str, ...]:
     """Return the reserved resources that ``RESTRICTED`` is about: all unless some are named."""
-    every, wanted = tuple(names), frozenset(options)
-    return tuple(name for name in every if name in wanted) or every
+    names, wanted = tuple(reserved), frozenset(options)
+    return tuple(name for name in names if name in wanted) or names

@@ -90,12 +90,12 @@ class Payments:
         shape = PodShape(tuple(sorted(amounts.items())))
         return self._cycle.hold(replace(pod, uid="", shape=shape, counted=()), count)
 
-    def _set(self, pod: str, paid: tuple[str, Amounts] | None) -> None:
-        self._cycle.undo.push(self._restore, pod, self._paid.get(pod))
-        self._restore(pod, paid)
+    def _set(self, uid: str, paid: tuple[str, Amounts] | None) -> None:
+        self._cycle.undo.push(self._restore, uid, self._paid.get(uid))
+        self._restore(uid, paid)
 
-    def _restore(self, pod: str, paid: tuple[str, Amounts] | None) -> None:
+    def _restore(self, uid: str, paid: tuple[str, Amounts] | None) -> None:
         if paid is None:
-            self._paid.pop(pod, None)
+            self._paid.pop(uid, None)
         else:
-            self._paid[pod] = paid
+            self._paid[uid] = paid

@@ -65,7 +65,7 @@ class Reservations(Plugin):
         self.compat = compat
         self.ignored: IgnoredResources = NOTHING_IGNORED
         self.classes: dict[str, PriorityClass] = {}
-        self.known: dict[str, Reservation] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.accounts: dict[str, ReservationAccount] = {}
         """Those that hold room."""
         self.index = OwnerIndex()
@@ -113,13 +113,13 @@ class Reservations(Plugin):
 
     def upsert(self, reservation: Reservation) -> None:
         self._edits += 1
-        self.known[reservation.uid] = reservation
+        self.reservations[reservation.uid] = reservation
         self._note_allocations(reservation)
         self._settle(reservation.uid)
 
     def remove(self, uid: str) -> None:
         self._edits += 1
-        self.known.pop(uid, None)
+        self.reservations.pop(uid, None)
         self.exact.pop(uid, None)
         self.homeless.discard(uid)
         self._settle(uid)
@@ -152,8 +152,8 @@ class Reservations(Plugin):
     @override
     def advance(self, now: float) -> Collection[str]:
         """Return the nodes with pods that a waiting reservation may take in since the last call."""
-        found, self._arrived_on = self._arrived_on, set()
-        return found
+        nodes, self._arrived_on = self._arrived_on, set()
+        return nodes
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
@@ -214,11 +214,11 @@ class Reservations(Plugin):
 
     def exact_nodes(self) -> set[str]:
         """Return the nodes on which devices or CPUs are held."""
-        return {self.known[uid].status.node for uid in self.exact}
+        return {self.reservations[uid].status.node for uid in self.exact}
 
     def users_of(self, uid: str) -> list[PodCharge]:
         """Return the pods that use a reservation, by uid."""
-        reservation = self.known.get(uid)
+        reservation = self.reservations.get(uid)
         node = "" if reservation is None else reservation.status.node
         users = self._users.get(uid, {})
         return [users[user] for user in sorted(users) if users[user].load.node == node]
@@ -229,13 +229,13 @@ class Reservations(Plugin):
 
     def note_placeholder(self, placeholder: Placeholder, *, is_gone: bool = False) -> None:
         """Apply an observed placeholder."""
-        of_one = self._holding.setdefault(placeholder.reservation, {})
-        for kept in (self.placeholders, of_one):
+        of_reservation = self._holding.setdefault(placeholder.reservation, {})
+        for placeholders in (self.placeholders, of_reservation):
             if is_gone:
-                kept.pop(placeholder.uid, None)
+                placeholders.pop(placeholder.uid, None)
             else:
-                kept[placeholder.uid] = placeholder
-        if not of_one:
+                placeholders[placeholder.uid] = placeholder
+        if not of_reservation:
             del self._holding[placeholder.reservation]
         self.changes.note(placeholder.reservation)
 
@@ -248,7 +248,7 @@ class Reservations(Plugin):
 
     def pod_of(self, uid: str) -> Pod | None:
         """Return the pod that stands for a reservation; None if it holds and needs no room."""
-        reservation = self.known.get(uid)
+        reservation = self.reservations.get(uid)
         if reservation is None or reservation.status.is_over:
             return None
         account, pod = self.accounts.get(uid), reservation.pod
@@ -276,7 +276,7 @@ class Reservations(Plugin):
 
     def _ended_member(self, uid: str) -> Pod | None:
         """Return the member of a gang that a reservation was: done if it was used."""
-        reservation = self.known.get(uid)
+        reservation = self.reservations.get(uid)
         pod = None if reservation is None else reservation.pod
         if reservation is None or pod is None or pod.gang is None:
             return None
@@ -311,8 +311,8 @@ class Reservations(Plugin):
         self.closed.discard(uid)
         self._note_waiting(uid)
         if after is None or not after.is_matchable:
-            if uid in self.known:
-                self.closed.add(self.known[uid])
+            if uid in self.reservations:
+                self.closed.add(self.reservations[uid])
         else:
             self.index.add(after.reservation)
         if after is None:
@@ -322,7 +322,7 @@ class Reservations(Plugin):
 
     def _note_waiting(self, uid: str) -> None:
         """Note whether pods that start are of use to a reservation."""
-        reservation = self.known.get(uid)
+        reservation = self.reservations.get(uid)
         is_waiting = reservation is not None and not (
             reservation.status.node or reservation.status.is_over
         )
@@ -332,7 +332,7 @@ class Reservations(Plugin):
             self._taking_in.discard(uid)
 
     def _account(self, uid: str) -> ReservationAccount | None:
-        reservation = self.known.get(uid)
+        reservation = self.reservations.get(uid)
         if reservation is None or not reservation.status.is_active:
             return None
         users = self.users_of(uid)
@@ -357,12 +357,17 @@ def find_use(allocations: Iterable[object]) -> ReservationUse | None:
 def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
     """Return the pod that is planned for a reservation."""
     requests = _sorted({**reservation.requests(), PODS: 1})
-    said = tuple(one for one in pod.extensions if one[0] != NAME)
+    extensions = tuple(extension for extension in pod.extensions if extension[0] != NAME)
     takes_in = reservation.uid if reservation.pre_allocation is not None else ""
-    said = (*said, (NAME, Reserving(reservation.policy, reservation.pinned_to, takes_in)))
+    extensions = (
+        *extensions,
+        (NAME, Reserving(reservation.policy, reservation.pinned_to, takes_in)),
+    )
     # Claims of ephemeral volumes are made for a pod, and there is none.
     claims = tuple(claim for claim in pod.claims if not claim.is_own)
-    return replace(pod, shape=replace(pod.shape, requests=requests), extensions=said, claims=claims)
+    return replace(
+        pod, shape=replace(pod.shape, requests=requests), extensions=extensions, claims=claims
+    )
 
 
 def _slots(reservation: Reservation) -> dict[str, int]:
@@ -376,7 +381,7 @@ def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 def upsert_reservation(state: "ClusterState", reservation: Reservation) -> None:
     plugin = state.plugin(Reservations)
-    before = plugin.known.get(reservation.uid)
+    before = plugin.reservations.get(reservation.uid)
     if before == reservation and before.generation == reservation.generation:
         return
     plugin.upsert(reservation)
@@ -399,7 +404,7 @@ def remove_priority_class(state: "ClusterState", priority_class: PriorityClass) 
 
 def _show_all(state: "ClusterState", plugin: Reservations, priority_class: str) -> None:
     """Have the reservations of a PriorityClass counted with its value."""
-    for uid, reservation in plugin.known.items():
+    for uid, reservation in plugin.reservations.items():
         if reservation.priority_class == priority_class:
             plugin.changes.note(uid)
             plugin.show(state, uid)

@@ -34,29 +34,29 @@ def rank_waiting(pod: Pod, reservation: Reservation, classes: Classes) -> Pod:
 
     What is laid over running pods waits for them to end.
     """
-    found = classes.get(reservation.priority_class)
-    if found is None:
+    priority_class = classes.get(reservation.priority_class)
+    if priority_class is None:
         return replace(pod, priority=min(pod.priority, 0), never_preempts=True)
-    waits = found.never_preempts or reservation.pre_allocation is not None
-    return replace(pod, priority=found.value, never_preempts=pod.never_preempts or waits)
+    waits = priority_class.never_preempts or reservation.pre_allocation is not None
+    return replace(pod, priority=priority_class.value, never_preempts=pod.never_preempts or waits)
 
 
 def rank_held(reservation: Reservation, classes: Classes, users: int) -> int:
     """Return the priority of what a reservation holds that this many pods use."""
-    found = classes.get(reservation.priority_class)
-    return HIGHEST if found is None or users else found.value
+    priority_class = classes.get(reservation.priority_class)
+    return HIGHEST if priority_class is None or users else priority_class.value
 
 
 def describe_ignored(reservation: Reservation, classes: Classes) -> str:
     """Return what the template says of its priority without effect; empty for nothing."""
     name, pod = reservation.priority_class, reservation.pod
-    found = classes.get(name)
-    if found is None and name:
+    priority_class = classes.get(name)
+    if priority_class is None and name:
         return (
             f"spec.template.spec.priorityClassName: there is no PriorityClass {name}, so it "
             "takes no part in preemption"
         )
-    if pod is None or pod.priority in {0, None if found is None else found.value}:
+    if pod is None or pod.priority in {0, None if priority_class is None else priority_class.value}:
         return ""
     return (
         f"its priority {pod.priority} is ignored, because nobody has checked it: that of the "

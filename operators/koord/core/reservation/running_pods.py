@@ -40,15 +40,20 @@ class RunningPods:
         account = ReservationAccount(
             replace(reservation, status=Status(allocatable=reservation.requests()))
         )
-        found = self._candidates(reservation, wish)
-        there = {
+        candidates = self._candidates(reservation, wish)
+        charged = {
             row: [
-                running_pod for running_pod in found[row] if self._cycle.is_charged(running_pod.uid)
+                running_pod
+                for running_pod in candidates[row]
+                if self._cycle.is_charged(running_pod.uid)
             ]
             for row in rows
-            if row in found
+            if row in candidates
         }
-        return {row: choose(wish, account, self._free(row), some) for row, some in there.items()}
+        return {
+            row: choose(wish, account, self._free(row), running_pods)
+            for row, running_pods in charged.items()
+        }
 
     def _free(self, row: int) -> dict[str, int]:
         table, used = self._cycle.table, self._cycle.used
@@ -58,16 +63,16 @@ class RunningPods:
     def _candidates(
         self, reservation: Reservation, wish: PreAllocation
     ) -> Mapping[int, list[RunningPod]]:
-        found = self._by_row.get(reservation.uid)
-        if found is None:
-            found = self._by_row[reservation.uid] = {}
+        candidates = self._by_row.get(reservation.uid)
+        if candidates is None:
+            candidates = self._by_row[reservation.uid] = {}
             for pod in self._plugin.pods.values():
                 row = self._cycle.table.row_of.get(pod.node, -1)
                 if row >= 0 and self._may_take(reservation, wish, pod, row):
                     rank = _wishes(pod).rank
                     candidate = RunningPod(pod.uid, dict(pod.shape.requests), rank, pod.key)
-                    found.setdefault(row, []).append(candidate)
-        return found
+                    candidates.setdefault(row, []).append(candidate)
+        return candidates
 
     def _may_take(self, reservation: Reservation, wish: PreAllocation, pod: Pod, row: int) -> bool:
         """Whether a reservation may take in a pod; its record must be one of the operators."""
@@ -84,8 +89,8 @@ class RunningPods:
         status = Status(allocatable=reservation.requests())
         like = replace(reservation, owners=owners, is_unschedulable=False, status=status)
         labels = self._cycle.table.node_at(row).labels
-        every = self._plugin.compat or wish.is_clusterwide
-        return judge(pod, _wishes(pod), like, labels, every_namespace=every).may_use
+        every_namespace = self._plugin.compat or wish.is_clusterwide
+        return judge(pod, _wishes(pod), like, labels, every_namespace=every_namespace).may_use
 
 
 def _wishes(pod: Pod) -> Wishes:

@@ -85,7 +85,7 @@ class ReservationSession(Session):
         self._claims = ReservationClaims(plugin, cycle)
         self._running = RunningPods(plugin, cycle)
         self._rows_of: dict[Claim, dict[int, list[str]]] = {}
-        self._known: dict[PodShape, tuple[int, dict[int, _Held]]] = {}
+        self._held_by_shape: dict[PodShape, tuple[int, dict[int, _Held]]] = {}
         """Shape -> the version of the cycle for which it is known what rows hold for it."""
         self._is_probing = False
         self._gone: set[str] = set()
@@ -137,7 +137,7 @@ class ReservationSession(Session):
             yield NO_NODE_WITH_CANDIDATES, np.zeros(count, dtype=np.int64)[rows]
 
     def _must_take_in(self, reserving: Reserving) -> bool:
-        reservation = self._plugin.known.get(reserving.takes_in)
+        reservation = self._plugin.reservations.get(reserving.takes_in)
         wish = reservation.pre_allocation if reservation is not None else None
         return wish is not None and wish.is_required
 
@@ -158,13 +158,13 @@ class ReservationSession(Session):
         reserving = shape.ask_of(NAME)
         if isinstance(reserving, Reserving):
             return self._sets_to_take_in(reserving, shape, rows)
-        found = self._find_held(shape, rows)
-        if not found:
+        held_by_row = self._find_held(shape, rows)
+        if not held_by_row:
             return {}
-        most = self._room_with(shape, found)
+        most = self._room_with(shape, held_by_row)
         return {
             row: [(self._as_holder(account, room),) for account in held.accounts]
-            for (row, held), room in zip(found.items(), most, strict=True)
+            for (row, held), room in zip(held_by_row.items(), most, strict=True)
             if room > 0
         }
 
@@ -172,21 +172,21 @@ class ReservationSession(Session):
         self, reserving: Reserving, shape: PodShape, rows: Ints
     ) -> dict[int, list[tuple[Hold, ...]]]:
         """Return, per row, the sets of running pods that a reservation may take in."""
-        reservation = self._plugin.known.get(reserving.takes_in)
+        reservation = self._plugin.reservations.get(reserving.takes_in)
         if reservation is None:
             return {}
-        found = {
+        sets_of_row = {
             row: [
-                tuple(Hold(running_pod.uid, 1, is_user=True) for running_pod in some)
-                for some in option.sets
+                tuple(Hold(running_pod.uid, 1, is_user=True) for running_pod in pods)
+                for pods in option.sets
             ]
             for row, option in self._running.options(reservation, rows.tolist()).items()
             if option.sets
         }
-        for row, sets in list(found.items()):
+        for row, sets in list(sets_of_row.items()):
             if not self._has_room_around(shape, row, sets[0]):
-                del found[row]
-        return found
+                del sets_of_row[row]
+        return sets_of_row
 
     def _has_room_around(self, shape: PodShape, row: int, users: tuple[Hold, ...]) -> bool:
         """Whether other rules let a reservation take in pods; amounts are checked already."""
@@ -207,26 +207,26 @@ class ReservationSession(Session):
         if not isinstance(claim, Claim) or not claim.matched:
             return {}
         by_row = self._rows_for(claim)
-        since, known = self._known.get(shape, (-1, {}))
+        since, held_by_row = self._held_by_shape.get(shape, (-1, {}))
         if since != cycle.version:
             changed = by_row if since < 0 else by_row.keys() & set(cycle.touched(since).tolist())
             for row in changed:
-                self._read(known, shape, row, by_row[row], is_required=claim.is_required)
-            self._known[shape] = (cycle.version, known)
+                self._read(held_by_row, shape, row, by_row[row], is_required=claim.is_required)
+            self._held_by_shape[shape] = (cycle.version, held_by_row)
         if rows.size >= len(cycle.table.nodes):
-            return known
-        return {row: known[row] for row in rows.tolist() if row in known}
+            return held_by_row
+        return {row: held_by_row[row] for row in rows.tolist() if row in held_by_row}
 
     def _read(
         self,
-        known: dict[int, _Held],
+        held_by_row: dict[int, _Held],
         shape: PodShape,
         row: int,
         uids: Iterable[str],
         *,
         is_required: bool,
     ) -> None:
-        known.pop(row, None)
+        held_by_row.pop(row, None)
         requests = _requests(shape)
         accounts = [self._account(uid) for uid in uids if uid not in self._gone]
         fitting = [
@@ -236,34 +236,34 @@ class ReservationSession(Session):
         ]
         if fitting:
             ordered = nominate(requests, fitting) if len(fitting) > 1 else fitting
-            known[row] = _Held(
+            held_by_row[row] = _Held(
                 ordered, add_up(reservation_account.held() for reservation_account in fitting)
             )
 
     def _rows_for(self, claim: Claim) -> dict[int, list[str]]:
-        found = self._rows_of.get(claim)
-        if found is None:
-            found = self._rows_of[claim] = {}
+        uids_of_row = self._rows_of.get(claim)
+        if uids_of_row is None:
+            uids_of_row = self._rows_of[claim] = {}
             for uid in claim.matched:
                 node = self._plugin.accounts[uid].reservation.status.node
-                found.setdefault(self._cycle.table.row_of[node], []).append(uid)
-        return found
+                uids_of_row.setdefault(self._cycle.table.row_of[node], []).append(uid)
+        return uids_of_row
 
-    def _room_with(self, shape: PodShape, found: Mapping[int, _Held]) -> list[int]:
+    def _room_with(self, shape: PodShape, held_by_row: Mapping[int, _Held]) -> list[int]:
         """Return how many pods fit on rows if all that is held for them there is free."""
-        rows = np.fromiter(found, np.int64, len(found))
+        rows = np.fromiter(held_by_row, np.int64, len(held_by_row))
         used, columns = self._cycle.used, self._cycle.table.columns
         before = used[:, rows]
-        for row, held in found.items():
+        for row, held in held_by_row.items():
             for name, amount in held.amounts.items():
                 if name in columns:
                     used[columns[name], row] -= amount
-        ports = self._ports_on(found) if shape.host_ports else {}
+        ports = self._ports_on(held_by_row) if shape.host_ports else {}
         self._is_probing = True
         try:
             for row, held_ports in ports.items():
                 self._cycle.place(held_ports, row, -1)
-            with self._cycle.lifting(self._exact_holders(found)):
+            with self._cycle.lifting(self._exact_holders(held_by_row)):
                 room: list[int] = self._cycle.room(shape, rows).tolist()
             return room
         finally:
@@ -272,27 +272,27 @@ class ReservationSession(Session):
             self._is_probing = False
             used[:, rows] = before
 
-    def _ports_on(self, found: Mapping[int, _Held]) -> dict[int, PodShape]:
+    def _ports_on(self, held_by_row: Mapping[int, _Held]) -> dict[int, PodShape]:
         """Return, per row, the host ports that are held there for a pod."""
         held = (
             (row, tuple(port for account in held.accounts for port in account.ports))
-            for row, held in found.items()
+            for row, held in held_by_row.items()
         )
         return {row: PodShape((), host_ports=ports) for row, ports in held if ports}
 
-    def _exact_holders(self, found: Mapping[int, _Held]) -> dict[int, tuple[Hold, ...]]:
+    def _exact_holders(self, held_by_row: Mapping[int, _Held]) -> dict[int, tuple[Hold, ...]]:
         """Return, per row, those that hold more than amounts."""
         exact = self._plugin.exact
         if not exact:
             return {}
-        every = (
+        exact_of_row = (
             (row, [account for account in held.accounts if account.reservation.uid in exact])
-            for row, held in found.items()
+            for row, held in held_by_row.items()
         )
         return {
-            row: tuple(self._as_holder(reservation_account, 0) for reservation_account in some)
-            for row, some in every
-            if some
+            row: tuple(self._as_holder(reservation_account, 0) for reservation_account in accounts)
+            for row, accounts in exact_of_row
+            if accounts
         }
 
     def _as_holder(self, account: ReservationAccount, most: int) -> Hold:
@@ -309,10 +309,10 @@ class ReservationSession(Session):
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
-        found = self._find_held(shape, rows)
-        if not found:
+        held_by_row = self._find_held(shape, rows)
+        if not held_by_row:
             return
-        firsts = {row: held.accounts[0] for row, held in found.items()}
+        firsts = {row: held.accounts[0] for row, held in held_by_row.items()}
         points = score_nodes(_requests(shape), firsts)
         is_ordered = any(first.reservation.order for first in firsts.values())
         values = np.zeros(len(self._cycle.table.nodes), dtype=np.int64)
@@ -393,8 +393,8 @@ class ReservationSession(Session):
         """Whether another reservation of the node holds a host port of a pod."""
         wanted = set(draft.shape.host_ports)
         node, own = account.reservation.status.node, account.reservation.uid
-        others = (uid for uid in self._plugin.on_node.get(node, ()) if wanted and uid != own)
-        return any(not wanted.isdisjoint(self._account(uid).ports) for uid in others)
+        other_uids = (uid for uid in self._plugin.on_node.get(node, ()) if wanted and uid != own)
+        return any(not wanted.isdisjoint(self._account(uid).ports) for uid in other_uids)
 
     def _use(self, account: ReservationAccount, row: int, shape: PodShape, count: int) -> Amounts:
         """Count a pod that uses a reservation (or not any more); return what is held less."""
@@ -437,7 +437,7 @@ class ReservationSession(Session):
         for user in users:
             self._taken_in.add(user.uid)
             self._cycle.undo.push(self._taken_in.discard, user.uid)
-        name = self._plugin.known[draft.pod.uid].name
+        name = self._plugin.reservations[draft.pod.uid].name
         return PreAllocated(name, draft.pod.uid, tuple((user.uid, user.key) for user in users))
 
     def _account(self, uid: str) -> ReservationAccount:
@@ -468,7 +468,7 @@ class PayingSession(ReservationSession):
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Let reservations leave their quotas to the pods that may use them, before those pay."""
         if self._once.decide(unit):
-            self._known.clear()
+            self._held_by_shape.clear()
         if not self._cycle.is_charging_holds:
             return Admission(unit)
         left: dict[str, dict[str, int]] = {}
