@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 from tests.cluster import make_cluster
 
-from koord.cli.answer import Explanation, make_answer
-from koord.cli.cluster import Extent, Gap, Reading, Sighting, Target, TargetKind
-from koord.cli.leases import Leader
-from koord.cli.reported import Reported
+from koord.answers.leaders import Leader
+from koord.answers.reading import Extent, Gap, Reading, Sighting
+from koord.answers.reports import Reported
+from koord.answers.target import Target, TargetKind
+from koord.answers.why import Explanation, make_answer
 from koord.core.model.gangs import PodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.cli.test_overview import make_lease
 
-from koord.cli.leases import NOBODY, Leader, describe_absence, read_leader
+from koord.answers.leaders import NOBODY, Leader, describe_absence
+from koord.cli.leases import read_leader
 from koord.kube.errors import Forbidden, KubeError, NotFound
 
 

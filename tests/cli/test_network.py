@@ -11,8 +11,9 @@ from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, open_cycle
 from tests.topology.test_gang_topology import GANG, ask, make_members, make_network, must, prefer
 
-from koord.cli.answer import make_answer
-from koord.cli.cluster import Reading, Target, TargetKind
+from koord.answers.reading import Reading
+from koord.answers.target import Target, TargetKind
+from koord.answers.why import make_answer
 from koord.cli.common import TreeOutput
 from koord.cli.explain_view import BEST_NODES, make_parts
 from koord.cli.json_output import make_document as make_answer_document

@@ -12,10 +12,11 @@ from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
 from koord.answers.queue_view import view_queue
+from koord.answers.reading import Reading
+from koord.answers.similar_names import suggest
+from koord.answers.target import Target, TargetKind
 from koord.api.keys import operators
 from koord.cli import queue_view, quota_view, status_view, top_view
-from koord.cli.cluster import Reading, Target, TargetKind
-from koord.cli.common import suggest
 from koord.cli.main import COMMANDS, app
 from koord.cli.status_view import make_leader
 from koord.core.engine.scoring import Scoring

@@ -14,14 +14,15 @@ from tests.cluster import FakeCluster, make_cluster
 from typer.testing import CliRunner
 
 from koord.answers.explain import explain_gang
+from koord.answers.preemption import find_plan, find_unit, hint_at_preemption
 from koord.answers.queue_view import view_queue
+from koord.answers.reading import PreemptionSettings, Reading, Sighting
+from koord.answers.target import Target, TargetKind
+from koord.answers.why import make_answer
 from koord.api.keys.operators import OVER_ENTITLEMENT
-from koord.cli.answer import make_answer
-from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.main import app
 from koord.cli.output import to_json
 from koord.cli.preempt_view import make_document, make_parts
-from koord.cli.preemption_hints import find_plan, find_unit, hint_at_preemption
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.eviction.model import Preemption
@@ -29,7 +30,6 @@ from koord.core.eviction.progress import WaitingForPreemption, find_preempting, 
 from koord.core.eviction.reasons import VictimsProtected
 from koord.core.model.gang_history import Episode
 from koord.core.model.pods import PreemptedBy
-from koord.kube.leader_report import PreemptionReport
 
 if TYPE_CHECKING:
     from koord.core.model.plan import Unit
@@ -55,7 +55,7 @@ def find(cluster: FakeCluster) -> Unit:
     return unit
 
 
-def print_parts(unit: Unit, found: Preemption | Reason, said: PreemptionReport | None) -> str:
+def print_parts(unit: Unit, found: Preemption | Reason, said: PreemptionSettings | None) -> str:
     console = Console(width=200)
     with console.capture() as capture:
         for part in make_parts(unit, found, said):
@@ -93,13 +93,13 @@ def test_reason_is_printed_when_nobody_is_preempted() -> None:
     ("said", "names", "ends"),
     [
         (None, "low-1 low-2", "unless preemption.enabled is off."),
-        (PreemptionReport(), "low-1 low-2", "; the operators do so."),
-        (PreemptionReport(enabled=False), "low-1 low-2", "preemption.enabled is false."),
-        (PreemptionReport(min_runtime=60.0), "", "2 within their minimum runtime"),
+        (PreemptionSettings(), "low-1 low-2", "; the operators do so."),
+        (PreemptionSettings(enabled=False), "low-1 low-2", "preemption.enabled is false."),
+        (PreemptionSettings(min_runtime=60.0), "", "2 within their minimum runtime"),
     ],
 )
 def test_settings_of_the_operators_count(
-    said: PreemptionReport | None, names: str, ends: str
+    said: PreemptionSettings | None, names: str, ends: str
 ) -> None:
     cluster = make_full()
     for name in ("low-1", "low-2"):
@@ -149,7 +149,7 @@ def test_gangs_preempted_often_are_spared() -> None:
     cluster.state.upsert_pod_group(replace(group, history=history))
     unit = find(cluster)
     for most, expected in ((2, Preemption), (1, VictimsProtected)):
-        said = PreemptionReport(max_per_day=most)
+        said = PreemptionSettings(max_per_day=most)
         found = find_plan(cluster.state, unit, said, now=2000.0)
         assert isinstance(found, expected)
     assert "preempted as often as allowed" in found.text()

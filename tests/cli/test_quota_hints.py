@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import ask_gang, make_reading
 
-from koord.cli.answer import Explanation
-from koord.cli.hints import find_hints
+from koord.answers.hints import find_hints
+from koord.answers.why import Explanation
 from koord.core.quota.claims import ReclaimSetting
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reasons import AncestorInsufficient, InsufficientEntitlement, QuotaShortage

@@ -15,13 +15,14 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
+from koord.answers.missing_rights import warn_of_gaps
 from koord.answers.quota_simulation import simulate_gang
 from koord.answers.quota_view import view_quota, view_quotas
+from koord.answers.reading import Extent, Gap, Reading
+from koord.answers.target import Target, TargetKind
 from koord.cli import json_output, quota_view
-from koord.cli.cluster import Extent, Gap, Reading, Target, TargetKind
 from koord.cli.common import TreeOutput
 from koord.cli.main import app
-from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.quota_text import (
     BLOCKS,
     choose_glyphs,

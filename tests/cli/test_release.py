@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from koord.api.keys import gang
 from koord.cli.main import app
-from koord.cli.release_pods import Wanted, _choose, _Pod, _Spec
+from koord.cli.releasing import Wanted, _choose, _Pod, _Spec
 from koord.kube.wire import ObjectMeta
 
 

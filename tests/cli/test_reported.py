@@ -18,22 +18,24 @@ from tests.cli.readings import (
 from tests.cli.test_text import show
 
 from koord.answers.explain import PlacementState
+from koord.answers.helps import _helps, find_help
+from koord.answers.leaders import NOBODY, Leader
+from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import QueuePlace
+from koord.answers.quota_view import ReportedQuota, list_remarks
+from koord.answers.reading import Extent
+from koord.answers.reports import make_report
+from koord.answers.target import Target, TargetKind, TargetNotFoundError
+from koord.answers.waiting import find_waiting
 from koord.api.keys import operators
 from koord.api.keys import quota as keys
-from koord.cli.answer import TargetNotFoundError
-from koord.cli.cluster import Extent, Target, TargetKind
+from koord.cli.cluster import make_reported
 from koord.cli.json_output import make_document as make_json
-from koord.cli.leases import NOBODY, Leader
-from koord.cli.missing_rights import list_warnings
-from koord.cli.queue_view import find_waiting, make_document
-from koord.cli.reported import make_report
-from koord.cli.reported_quotas import ReportedQuota, list_remarks, make_reported
+from koord.cli.queue_view import make_document
 from koord.core.gang.status import ConditionType
 from koord.core.model.gangs import Phase
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
 from koord.kube.wire import WireElasticQuota
-from koord.reference.helps import _helps, find_help
 
 KEPT = "room for 1 pod is reserved for replacements of lost members of default/a, for 90 s more"
 A = "default/a"

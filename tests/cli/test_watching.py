@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
+from koord.answers.ages import format_age
 from koord.cli.common import ExitCode, warn
-from koord.cli.output import format_age
 from koord.cli.watching import INTERVAL, show_again, watchable
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from tests.builders import make_pod_group
 from tests.cli.readings import NOW, make_reading
 
 from koord.answers.explain import PlacementState
-from koord.cli.answer import TargetNotFoundError
-from koord.cli.cluster import Target, TargetKind
+from koord.answers.target import Target, TargetKind, TargetNotFoundError
 from koord.cli.explain_view import _answer, _refuse_evicted, make_parts
-from koord.cli.workload_target import TargetLookup, find_target
+from koord.cli.find_target import TargetLookup, find_target
 from koord.core.model.gang_history import Episode
 from koord.kube.errors import Forbidden, KubeError, NotFound
 

@@ -6,20 +6,22 @@ Nothing is decided here: shares come from the solver.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from koord.answers.quota_users import QuotaUser, find_users
 from koord.answers.quota_waits import WaitingUnit, find_waits
+from koord.answers.reports import SeenCondition
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import count_to_replace
 from koord.core.model.device_names import CARDS
 from koord.core.model.units import Amounts
 from koord.core.quota.catalog import QuotaCatalog, key_of
-from koord.core.quota.model import ROOT, QuotaName, TreeId, Usage
+from koord.core.quota.model import NO_USAGE, ROOT, QuotaName, TreeId, Usage
 from koord.core.quota.reclaim import Overuse, find_overuse
 from koord.core.quota.share_terms import Loan, Terms, find_loans, find_terms
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.quota.status import Summary, name_state, summarise
+from koord.core.quota.status import QuotaCondition, Summary, name_state, summarise
 from koord.core.quota.tree import QuotaTree
 
 
@@ -161,3 +163,27 @@ def _walk(tree: QuotaTree, name: QuotaName, depth: int) -> Iterator[tuple[QuotaN
     for child in tree.children(name):
         yield child, depth
         yield from _walk(tree, child, depth + 1)
+
+
+_CALM: Final = frozenset({QuotaCondition.READY, "Accepted", "Enforced"})
+"""Conditions that only matter if they do not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedQuota:
+    """A quota, its conditions by type, and the namespaces whose pods count for it."""
+
+    view: QuotaView
+    conditions: Mapping[str, SeenCondition]
+    namespaces: tuple[str, ...] = ()
+
+
+def make_overview(quotas: tuple[ReportedQuota, ...]) -> QuotaOverview:
+    return QuotaOverview(tuple(quota.view for quota in quotas), (), {}, NO_USAGE)
+
+
+def list_remarks(quota: ReportedQuota) -> Iterator[str]:
+    """Yield what the conditions say beyond that all is well."""
+    for kind, condition in sorted(quota.conditions.items()):
+        if (condition.status == "True") is not (kind in _CALM) and condition.message:
+            yield f"{kind}: {condition.message}"

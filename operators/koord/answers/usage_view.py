@@ -1,9 +1,13 @@
 """What each node has, what of it is used, and by whom: for people. Decides nothing."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from koord.answers.queue_view import count_gpus
 from koord.core.engine.state import ClusterState
+from koord.core.gang.done import count_needed
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts
@@ -49,3 +53,24 @@ def view_nodes(state: ClusterState) -> tuple[NodeUsage, ...]:
         )
         for name, row in state.table.live_rows()
     )
+
+
+class Running(NamedTuple):
+    """A gang with pods on nodes."""
+
+    name: str
+    bound: int
+    minimum: int
+    gpus: int
+
+
+def _find_running(state: ClusterState) -> Iterator[Running]:
+    """Yield gangs with pods on nodes, the largest first."""
+    bound: Counter[str] = Counter()
+    gpus: Counter[str] = Counter()
+    for pod in state.pods.values():
+        if pod.gang is not None and pod.node and not pod.phase.is_terminal:
+            bound[pod.gang.key] += 1
+            gpus[pod.gang.key] += count_gpus(dict(pod.shape.requests))
+    for name in sorted(bound, key=lambda name: (-gpus[name], -bound[name], name)):
+        yield Running(name, bound[name], count_needed(state.gangs, name), gpus[name])

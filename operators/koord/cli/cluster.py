@@ -2,37 +2,42 @@
 
 All kinds that the planner reads are listed concurrently, and decoded and translated as by the
 operators. A kind that must not be read is no error here but a *gap*; ``missing_rights`` says what
-follows from it.
+follows from it. Of quotas that must not all be read, those of one namespace are taken as the
+operators reported them: a part of a tree says nothing about shares.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from koord.answers.queue_view import QueuePlace
+from koord.answers.quota_view import QuotaView, ReportedQuota
+from koord.answers.reading import VOLUME_KINDS, Extent, Gap, PreemptionSettings, Reading, Sighting
+from koord.answers.reports import Reported, SeenCondition, make_report
+from koord.answers.similar_names import suggest
+from koord.answers.target import Target, TargetKind
 from koord.api.keys import operators
-from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
-from koord.cli.common import ExitCode, fail, suggest, warn
+from koord.api.keys import quota as keys
+from koord.api.misspelled_keys import find_misspelled_keys
+from koord.cli.common import ExitCode, fail, warn
 from koord.cli.connection import open_client, path_in
-from koord.cli.leases import Leader, parse_time, read_leader
-from koord.cli.reported import Reported, make_report, read_place
-from koord.cli.reported_quotas import ReportedQuota, read_reported
+from koord.cli.leases import parse_time, read_leader
 from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.progress import find_nominations
-from koord.core.model.gangs import GangKey
 from koord.core.model.pods import Pod
+from koord.core.model.units import Amounts
 from koord.core.plugins.inter_pod import InterPod
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
-from koord.core.quota.model import QuotaOptions
-from koord.core.quota.status import HOOK_FAILED, QuotaCondition
+from koord.core.quota.claims import ReclaimSetting
+from koord.core.quota.coverage import covers
+from koord.core.quota.model import ROOT, QuotaOptions
+from koord.core.quota.reclaim import Overuse
+from koord.core.quota.status import HOOK_FAILED, QuotaCondition, Summary
 from koord.core.reservation.lifecycle import SCHEDULED
-from koord.core.reservation.model import POD_PREFIX, Reservation
+from koord.core.reservation.model import Reservation
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED, Decoder, Poison
 from koord.kube.errors import (
@@ -42,28 +47,28 @@ from koord.kube.errors import (
     TooManyRequests,
 )
 from koord.kube.kinds import (
-    CLAIMS,
     DEVICES,
     KINDS,
     NAMESPACES,
     PLACEMENT,
     PODS,
     QUOTAS,
-    STORAGE_CLASSES,
-    VOLUMES,
     AnyKind,
     Kind,
     Translator,
     TranslatorOptions,
 )
-from koord.kube.leader_report import LeaderReport, PreemptionReport
+from koord.kube.leader_report import LeaderReport
 from koord.kube.plan_keys import AnySignature
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
 from koord.kube.status import conditions_of
 from koord.kube.store import HasMeta
+from koord.kube.translate.quotas import QuotaTranslator, read_amounts, read_recorded
 from koord.kube.wire import (
     Condition,
+    ObjectList,
+    WireElasticQuota,
     WirePod,
     WirePodGroup,
     WireReservation,
@@ -71,8 +76,8 @@ from koord.kube.wire import (
 from koord.runtime.hooks import load_hooks
 
 if TYPE_CHECKING:
+    from koord.core.model.gangs import GangKey
     from koord.kube.translate.pods import PodTranslator
-    from koord.kube.translate.quotas import QuotaTranslator
 
 PAGE_SIZE: Final = 5000
 """A large cluster is sent in a fifth less time than in pages of half the size."""
@@ -85,112 +90,6 @@ PLANNED_WITH: Final = tuple(kind for kind in KINDS if PLACEMENT in kind.read_by)
 
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
-
-
-class TargetKind(StrEnum):
-    """The kinds of objects that can be asked about."""
-
-    POD = "Pod"
-    POD_GROUP = "PodGroup"
-    JOB = "Job"
-    """Stands for its gang, or for the first of its pods; so do the other workloads."""
-    STATEFUL_SET = "StatefulSet"
-    DEPLOYMENT = "Deployment"
-    REPLICA_SET = "ReplicaSet"
-    RESERVATION = "Reservation"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The object of the question; the namespace of a reservation is that of its template."""
-
-    kind: TargetKind
-    namespace: str
-    name: str
-
-    @property
-    def is_planned_alone(self) -> bool:
-        """Whether it is a pod to the planner."""
-        return self.kind in {TargetKind.POD, TargetKind.RESERVATION}
-
-    @property
-    def key(self) -> str:
-        prefix = POD_PREFIX if self.kind is TargetKind.RESERVATION else ""
-        return f"{self.namespace}/{prefix}{self.name}"
-
-    @property
-    def title(self) -> str:
-        """What users call it, without its kind."""
-        return self.name if self.kind is TargetKind.RESERVATION else self.key
-
-
-class Extent(StrEnum):
-    """How much of a kind was read, if not all of it."""
-
-    NAMESPACE = "Namespace"
-    """The objects of the target's namespace."""
-    NOTHING = "Nothing"
-    NOT_SERVED = "NotServed"
-    """There is no such kind on this server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A kind of which not everything was read."""
-
-    kind: AnyKind
-    extent: Extent
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """Parts of the target that decide nothing but are shown."""
-
-    conditions: Mapping[str, Condition] = field(default_factory=dict)
-    scheduler: str = ""
-    owners: tuple[str, ...] = ()
-    slips: tuple[MisspelledKey, ...] = ()
-    """Probable misspellings of the keys that describe a gang."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The cluster as far as it could be read.
-
-    ``sighting`` is None if the target was not among what was read. ``rejected`` holds what made no
-    sense, ``namespace/name`` -> problem; the state is without it. Hooks of quotas are those that
-    are installed here.
-    """
-
-    state: ClusterState
-    sighting: Sighting | None = None
-    gaps: tuple[Gap, ...] = ()
-    rejected: Mapping[str, str] = field(default_factory=dict)
-    reclaim: ReclaimSetting = UNKNOWN
-    """Whether over-use of quotas is reclaimed, as far as the leader says so."""
-    preemption: PreemptionReport | None = None
-    """The settings of preemption; None if the leader does not say."""
-    operators_have_hooks: bool | None = None
-    """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""
-    ignored: tuple[tuple[Pod, MisspelledKey], ...] = ()
-    """Gated pods, and a misspelled key of each."""
-    leader: Leader | None = None
-    """Who leads; None if that is not known."""
-    reports: Mapping[str, Reported] = field(default_factory=dict)
-    """Pod of the state (``namespace/name``) -> why it waits, as the operators reported it."""
-    finalizers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Those of pods that are being deleted, by ``namespace/name``."""
-    places: Mapping[GangKey, QueuePlace] = field(default_factory=dict)
-    """Where gangs stand in the queue, as the operators reported it."""
-    reported_quotas: tuple[ReportedQuota, ...] | None = None
-    """The quotas of the target's namespace, where those of all must not be read, but these may."""
-
-    def extent_of(self, kind: AnyKind) -> Extent | None:
-        """Return how much of a kind was read; None if all of it."""
-        return next((gap.extent for gap in self.gaps if gap.kind is kind), None)
-
-
-VOLUME_KINDS: Final = (CLAIMS, VOLUMES, STORAGE_CLASSES)
 
 
 async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:
@@ -216,7 +115,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
             quotas = cast("QuotaTranslator", translators[QUOTAS])
             statuses = {quota.name: quotas.status_of(quota.uid) or {} for quota in values[QUOTAS]}
             leader = await leading
-            leader_report = None if leader is None else leader.report
+            leader_report = cast("LeaderReport | None", leader.report) if leader else None
             state = ClusterState(
                 compat=compat or (leader_report is not None and leader_report.compat),
                 quota_options=_find_quota_options(leader_report, statuses.values()),
@@ -230,7 +129,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         # The first one ended the others; one message is what people can use.
         raise _first_of(errors) from None
     state.advance(time.time())
-    state.volumes.is_known = not any(gap.kind in VOLUME_KINDS for gap in reader.gaps)
+    state.volumes.is_known = not any(gap.kind.name in VOLUME_KINDS for gap in reader.gaps)
     state.plugin(Devices).is_known = Gap(DEVICES, Extent.NOTHING) not in reader.gaps
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
@@ -243,7 +142,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         tuple(reader.gaps),
         reader.rejected,
         _find_reclaim(leader_report, statuses),
-        None if leader_report is None else leader_report.preemption,
+        _find_preemption_settings(leader_report),
         _are_hooked(statuses.values()),
         tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
         leader,
@@ -286,6 +185,15 @@ def _find_quota_options(
         return msgspec.convert(report.quota, QuotaOptions, from_attributes=True)
     # Published only where ``elasticQuota.guaranteeUsage`` is on.
     return QuotaOptions(guarantees_usage=any(status.get("guaranteed") for status in statuses))
+
+
+def _find_preemption_settings(report: LeaderReport | None) -> PreemptionSettings | None:
+    settings = None if report is None else report.preemption
+    if settings is None:
+        return None
+    return PreemptionSettings(
+        settings.enabled, settings.min_runtime, settings.max_per_day, settings.patience
+    )
 
 
 def _find_reclaim(
@@ -414,7 +322,7 @@ class _Reader:
             elif isinstance(value, Reservation) and value.pod is not None:
                 self._note_report(value.pod.key, _see(cast("WireReservation", item)).conditions)
 
-    def _note_report(self, pod: str, conditions: Mapping[str, Condition]) -> None:
+    def _note_report(self, pod: str, conditions: Mapping[str, SeenCondition]) -> None:
         condition = conditions.get(operators.PLACED) or conditions.get(SCHEDULED)
         if condition is not None and condition.status == "False":
             self.reports[pod] = make_report(condition)
@@ -461,13 +369,13 @@ def _is_busy(error: KubeError) -> bool:
 def refuse_unknown_namespace(reading: Reading, namespace: str) -> None:
     """End the command if this namespace, empty for all, certainly does not exist."""
     namespaces = reading.state.plugin(InterPod).namespaces
-    if namespace and namespace not in namespaces and reading.extent_of(NAMESPACES) is None:
+    if namespace and namespace not in namespaces and reading.extent_of(NAMESPACES.name) is None:
         fail(f"there is no namespace {namespace}{suggest(namespace, namespaces)}", ExitCode.USAGE)
 
 
 def refuse_without_pods(reading: Reading, target: Target) -> None:
     """End the command if no pods could be read, not even in the namespace of the target."""
-    if reading.extent_of(PODS) is Extent.NOTHING:
+    if reading.extent_of(PODS.name) is Extent.NOTHING:
         fail(
             f"you may not list pods, not even in namespace {target.namespace}: nothing can be "
             "explained (the ClusterRole koord-user has the right)",
@@ -479,13 +387,13 @@ def refuse_gaps(reading: Reading, *kinds: AnyKind) -> None:
     """End the command if any of these kinds could not be read; warn if pods could not."""
     for kind in kinds:
         refuse_gap(reading, kind)
-    if reading.extent_of(PODS) is not None:
+    if reading.extent_of(PODS.name) is not None:
         warn("you may not list all pods: less may be free than is shown")
 
 
 def refuse_gap(reading: Reading, kind: AnyKind) -> None:
     """End the command if this kind could not be read."""
-    extent = reading.extent_of(kind)
+    extent = reading.extent_of(kind.name)
     if extent is Extent.NOT_SERVED:
         fail(
             f"the cluster has no {kind}: kubectl apply --server-side -f crds/", ExitCode.UNREADABLE
@@ -495,3 +403,78 @@ def refuse_gap(reading: Reading, kind: AnyKind) -> None:
             f"you may not list {kind} (the ClusterRole koord-user has the right)",
             ExitCode.UNREADABLE,
         )
+
+
+class _Placed(msgspec.Struct, rename="camel"):
+    queue_position: int = 0
+    gpus_ahead: int = 0
+
+
+def read_place(status: bytes) -> QueuePlace | None:
+    """Return where a PodGroup stands in the queue, as its status says; None if it does not."""
+    try:
+        placed = msgspec.json.decode(status, type=_Placed | None) if status else None
+    except MALFORMED:
+        return None
+    if placed is None or placed.queue_position <= 0:
+        return None
+    return QueuePlace(placed.queue_position, placed.gpus_ahead)
+
+
+class _Status(msgspec.Struct):
+    used: msgspec.Raw = msgspec.Raw()
+    runtime: msgspec.Raw = msgspec.Raw()
+    request: msgspec.Raw = msgspec.Raw()
+    conditions: list[Condition] | None = None
+
+
+async def read_reported(client: Client, namespace: str) -> tuple[ReportedQuota, ...] | None:
+    """Return the quotas of a namespace, by name; None if they must not be read either."""
+    try:
+        objects = await client.get(path_in(QUOTAS.path, namespace), ObjectList[WireElasticQuota])
+    except Forbidden:
+        return None
+    reported = map(make_reported, objects.items or ())
+    return tuple(sorted(reported, key=lambda reported_quota: reported_quota.view.summary.name))
+
+
+def make_reported(wire: WireElasticQuota) -> ReportedQuota:
+    """Return what the operators last said of a quota."""
+    try:
+        status = msgspec.json.decode(bytes(wire.status) or b"{}", type=_Status)
+    except MALFORMED:
+        status = _Status()
+    written = QuotaTranslator().translate(wire)
+    spec = written.last_valid or written
+    recorded = read_recorded(wire.metadata.annotations or {})
+    used, share = _read(status.used), _read(status.runtime)
+    summary = Summary(
+        name=spec.name,
+        parent="" if spec.parent == ROOT else spec.parent,
+        tree=spec.tree_id,
+        is_parent=spec.is_parent,
+        min=spec.min,
+        max=spec.max,
+        weight=spec.share_weight(),
+        share=share,
+        request=_read(status.request),
+        child_request=recorded.get(keys.CHILD_REQUEST.removeprefix(keys.PREFIX), {}),
+        used=used,
+    )
+    conditions = {condition.type: condition for condition in status.conditions or ()}
+    over = conditions.get(QuotaCondition.OVER_ENTITLEMENT)
+    is_over = over is not None and over.status == "True"
+    overuse = tuple(
+        Overuse(spec.name, key, used[key], most)
+        for key, most in sorted(share.items())
+        if is_over and used.get(key, 0) > most
+    )
+    view = QuotaView(summary, spec.namespace, 0, overuse)
+    return ReportedQuota(view, conditions, covers(spec))
+
+
+def _read(raw: msgspec.Raw) -> Amounts:
+    try:
+        return read_amounts(bytes(raw))
+    except MALFORMED:
+        return {}  # somebody else has written nonsense into the status

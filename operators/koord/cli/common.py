@@ -1,17 +1,12 @@
 """Options, exit codes and messages that all commands share. Imports only what ``--help`` needs."""
 
 import sys
-from collections.abc import Iterable
-from difflib import get_close_matches
 from enum import IntEnum, StrEnum
-from typing import Annotated, Final, NoReturn, TypeAlias
+from typing import Annotated, NoReturn, TypeAlias
 
 import typer
 
 from koord.plain_text import escape
-
-MAX_SUGGESTIONS: Final = 3
-_MAX_LISTED: Final = 8
 
 
 class Output(StrEnum):
@@ -57,7 +52,7 @@ Context: TypeAlias = Annotated[
 
 def list_names_for(context: typer.Context, kind: str, namespace: str = "") -> list[str]:
     """Return names for completion from the cluster that the options typed so far choose."""
-    from koord.cli.completion import list_names  # noqa: PLC0415 - --help needs none of it
+    from koord.cli.connection import list_names  # noqa: PLC0415 - --help needs none of it
 
     typed = {key: value or "" for key, value in context.params.items()}
     where = namespace or typed.get("namespace", "")
@@ -120,24 +115,3 @@ def fail(message: str, code: ExitCode) -> NoReturn:
 
 def warn(message: str) -> None:
     typer.secho(f"warning: {escape(message)}", err=True, fg=typer.colors.YELLOW)
-
-
-def find_similar(name: str, names: Iterable[str]) -> list[str]:
-    """Return names that may be meant, whatever their case: like it, or of the same beginning."""
-    by_lower_case = {name.lower(): name for name in sorted(names)}
-    typed = name.lower()
-    stem = typed.rpartition("-")[0] or typed
-    begun = (name for name in by_lower_case if name == stem or name.startswith(f"{stem}-"))
-    close = get_close_matches(typed, by_lower_case, MAX_SUGGESTIONS) or begun
-    return [by_lower_case[name] for name, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
-
-
-def suggest(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message that ``name`` does not exist: which names may be meant."""
-    candidates = sorted(names)
-    if close := find_similar(name, candidates):
-        return f"; did you mean {' or '.join(close)}?"
-    if not candidates:
-        return "; there are none"
-    more = f" and {len(candidates) - _MAX_LISTED} more" if len(candidates) > _MAX_LISTED else ""
-    return f"; there are: {', '.join(candidates[:_MAX_LISTED])}{more}"

@@ -10,8 +10,9 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
+from koord.answers.similar_names import suggest
 from koord.cli.cluster import read_without_target, refuse_gaps
-from koord.cli.common import ExitCode, Output, fail, suggest
+from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import count_of, make_table, print_in
 from koord.controllers.device_status import make_fields
 from koord.core.device.model import Device, DeviceReport, Place

@@ -20,32 +20,21 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from koord.answers.ages import format_age
 from koord.answers.explain import PlacementState, ShapeOffers
+from koord.answers.reading import Reading
+from koord.answers.reports import Reported, ReportedReason
+from koord.answers.target import Target, TargetKind, TargetNotFoundError
+from koord.answers.why import Explained, Explanation, GangAnswer, PodPlace, make_answer
 from koord.api import Compat
-from koord.cli.answer import (
-    Explained,
-    Explanation,
-    GangAnswer,
-    PodPlace,
-    TargetNotFoundError,
-    make_answer,
-)
-from koord.cli.cluster import (
-    Reading,
-    Target,
-    TargetKind,
-    read_cluster,
-    refuse_without_pods,
-)
+from koord.cli.cluster import read_cluster, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
-from koord.cli.eviction_events import find_of_pod
-from koord.cli.job_state import COUNTED
+from koord.cli.find_target import TargetLookup, find_target
+from koord.cli.job_state import COUNTED, find_of_pod
 from koord.cli.json_output import make_document
-from koord.cli.output import approximate, count_of, format_age, make_table, print_in
-from koord.cli.reported import Reported, ReportedReason
+from koord.cli.output import approximate, count_of, make_table, print_in
 from koord.cli.topology_view import MOST_DOMAINS, make_network
-from koord.cli.workload_target import TargetLookup, find_target
 from koord.core.engine.cause import Cause
 from koord.core.engine.reasons import RefusedNodes
 from koord.core.gang.reasons import InvalidAnnotation

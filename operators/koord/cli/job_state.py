@@ -1,24 +1,27 @@
 """Says why a Job has no living pods: it is suspended, has failed, is complete, or has none yet.
 
-A value made of the Job as the API has it, and of an event about its pods. Knows no gang, no plan.
+A value made of the Job as the API has it, and of an event about its pods: events tell that pods
+were evicted, once they are gone. That is best effort: events expire, and not everybody may read
+them; they are read only when an answer would otherwise be that there is no such pod. Knows no
+gang, no plan.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from koord.answers.ages import format_age
 from koord.answers.explain import PlacementState
-from koord.cli.answer import TargetNotFoundError
-from koord.cli.cluster import Target
-from koord.cli.common import suggest
+from koord.answers.similar_names import suggest
+from koord.answers.target import Target, TargetNotFoundError
 from koord.cli.connection import path_in
-from koord.cli.eviction_events import EvictionEvent, find_of_pods
-from koord.cli.output import format_age
 from koord.core.model.text import cut, plural
 from koord.kube.client import Client
-from koord.kube.errors import Forbidden, KubeError, NotFound
+from koord.kube.errors import ApiError, Forbidden, KubeError, NotFound
 from koord.kube.wire import Condition, Identified, ObjectList, ObjectMeta
 
 _JOBS: Final = "/apis/batch/v1/jobs"
@@ -36,6 +39,30 @@ COUNTED: Final = (
     "Evicted pods count against backoffLimit, unless a podFailurePolicy ignores DisruptionTarget: "
     "see docs/recipes/job.md (Job and Indexed Job)."
 )
+
+
+_EVENTS: Final = "/api/v1/events"
+
+
+_MOST: Final = "500"
+
+
+_WHAT: Final[Mapping[str, str]] = {"Preempted": "preempted", "OverEntitlement": "reclaimed"}
+"""Reasons of the events on evicted pods, and what happened to the pods."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EvictionEvent:
+    """That a pod was evicted, at ``time`` (seconds since the epoch), and why."""
+
+    time: float
+    pod: str
+    reason: str
+    note: str
+
+    def text(self, now: float) -> str:
+        """Say what happened to the pod."""
+        return f"it was {_WHAT[self.reason]} {format_age(now - self.time)} ago: {self.note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +194,48 @@ class Job(msgspec.Struct):
             ),
             None,
         )
+
+
+async def find_of_pod(client: Client, namespace: str, name: str) -> EvictionEvent | None:
+    """Return the last eviction of a pod of this name."""
+    evictions = await _read(client, namespace, f"involvedObject.name={name}")
+    return max(evictions, default=None)
+
+
+async def find_of_pods(client: Client, namespace: str, prefix: str) -> EvictionEvent | None:
+    """Return the last eviction of a pod whose name begins so."""
+    pages = await asyncio.gather(*(_read(client, namespace, f"reason={name}") for name in _WHAT))
+    evictions = (event for page in pages for event in page if event.pod.startswith(prefix))
+    return max(evictions, default=None)
+
+
+async def _read(client: Client, namespace: str, selector: str) -> Iterable[EvictionEvent]:
+    params = {"fieldSelector": f"involvedObject.kind=Pod,{selector}", "limit": _MOST}
+    try:
+        page = await client.get(path_in(_EVENTS, namespace), ObjectList[_Event], params)
+    except ApiError:
+        return ()
+    return [
+        EvictionEvent(
+            when.timestamp(), item.involved_object.name, item.reason, cut(item.message.rstrip("."))
+        )
+        for item in page.items or ()
+        if item.reason in _WHAT and (when := item.when) is not None
+    ]
+
+
+class _Involved(msgspec.Struct):
+    name: str = ""
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    metadata: ObjectMeta
+    involved_object: _Involved
+    reason: str = ""
+    message: str = ""
+    event_time: datetime | None = None
+    last_timestamp: datetime | None = None
+
+    @property
+    def when(self) -> datetime | None:
+        return self.event_time or self.last_timestamp or self.metadata.creation_timestamp

@@ -12,8 +12,8 @@ from koord.answers.explain import ShapeOffers, TopologyExplanation
 from koord.answers.quota_simulation import EditResult, GangResult, hide_names
 from koord.answers.quota_view import QuotaView
 from koord.answers.quota_waits import WaitingUnit
-from koord.cli.answer import Explained, Explanation
-from koord.cli.reported import ReportedReason
+from koord.answers.reports import ReportedReason
+from koord.answers.why import Explained, Explanation
 from koord.core.model.gang_history import Episode
 from koord.core.model.plan import ObservedTopology
 from koord.core.model.text import format_time

@@ -1,19 +1,16 @@
 """Reads the Leases of the operators: who leads, since when, and what the leader says of itself."""
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from koord.answers.leaders import DEFAULT_NAMESPACE, NOBODY, Leader
 from koord.api.keys import operators
-from koord.cli.output import format_age
 from koord.kube.client import Client
 from koord.kube.election import LEASE_SECONDS, Lease
 from koord.kube.errors import KubeError, NotFound
-from koord.kube.leader_report import LeaderReport, decode_report
+from koord.kube.leader_report import decode_report
 
-DEFAULT_NAMESPACE: Final = "koord-system"
 _SEPARATE: Final = (
     "placement",
     "podgroup",
@@ -27,28 +24,6 @@ NAMES: Final = ("koord-operators", *(f"koord-{name}" for name in _SEPARATE))
 """Leases of the process with all operators, and of those that run one each."""
 _SKEW_SECONDS: Final = 5.0
 """How far clocks may differ before a leader is taken for gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """What one Lease says; ``holder`` is empty if nobody leads now."""
-
-    lease: str
-    holder: str
-    since: str
-    renewed: float | None
-    """Seconds since the last renewal."""
-    report: LeaderReport | None
-
-    @property
-    def is_well(self) -> bool:
-        """Whether somebody leads, has read everything, and may write what is to be written."""
-        report = self.report
-        return bool(self.holder) and not (report and (report.not_ready or report.refused))
-
-
-NOBODY: Final = Leader("", "", "", None, None)
-"""There is no Lease."""
 
 
 async def read_leader(client: Client, namespace: str = DEFAULT_NAMESPACE) -> Leader | None:
@@ -65,19 +40,6 @@ async def read_leader(client: Client, namespace: str = DEFAULT_NAMESPACE) -> Lea
         if leaders[-1].holder:
             return leaders[-1]
     return min(leaders, key=lambda leader: leader.renewed or 0.0, default=NOBODY)
-
-
-def describe_absence(leader: Leader | None) -> Iterator[str]:
-    """Yield a warning if nobody leads for certain."""
-    if leader is None or leader.holder:
-        return
-    # Settings of the operators are known from their report only.
-    here = "what follows is computed here, with default settings; koord status says more"
-    if leader is NOBODY:
-        yield f"no operators have run in namespace {DEFAULT_NAMESPACE}: {here}"
-    else:
-        ago = "" if leader.renewed is None else f" {format_age(leader.renewed)} ago"
-        yield f"nobody leads, the operators stopped{ago}: {here}"
 
 
 async def get_lease(client: Client, namespace: str, name: str) -> Lease | None:

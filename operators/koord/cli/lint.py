@@ -222,6 +222,6 @@ def _ask(kubeconfig: str, context: str) -> Known:
             )
             for spec in written
         ),
-        tuple(nodes) if reading.extent_of(NODES) is None else (),
+        tuple(nodes) if reading.extent_of(NODES.name) is None else (),
         frozenset(name for name, labels in namespaces if labels.get(operators.INJECT)),
     )

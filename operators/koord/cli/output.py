@@ -6,14 +6,19 @@ Graphs are DOT for Graphviz, and GraphML for Gephi, yEd or networkx.
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Column, Table
+from rich.text import Text
+from typing_extensions import override
 
 from koord.cli.common import Output, TreeOutput
-from koord.cli.line_table import LineTable
 from koord.cli.safe_console import SafeConsole
 from koord.core.model.units import format_amount, is_in_bytes
 from koord.plain_text import escape, escape_line, is_plain
@@ -24,6 +29,72 @@ if TYPE_CHECKING:
 _WIDTH_OF_FILES: Final = 100_000
 _LONGEST_AMOUNT: Final = 7
 _UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+
+
+_Cell: TypeAlias = tuple[str, int, str | Style]
+"""Text, width and style."""
+
+
+class LineTable(Table):
+    """A table whose rows have no styles and no sections; its columns are left- or right-aligned."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
+
+    @override
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row; the text of a cell stays in its line, whoever wrote it."""
+        super().add_row(*map(_in_one_line, cells), **options)
+
+    @override
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        gap = self.padding[1]
+        columns = [self._read(column) for column in self.columns]
+        widths = [max((width for _, width, _ in cells), default=0) for cells in columns]
+        if not all(columns) or sum(widths) + gap * (len(widths) - 1) > options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        padded = [
+            [
+                Segment(_pad(cell, width, column) + " " * gap, console.get_style(cell[2]))
+                for cell in cells
+            ]
+            for cells, width, column in zip(columns, widths, self.columns, strict=True)
+        ]
+        end = Segment.line()
+        for row in zip(*padded, strict=True):
+            yield from row
+            yield end
+
+    def _read(self, column: Column) -> list[_Cell]:
+        """Return the cells of a column with its heading; empty if one is not a simple line."""
+        cells = [_read_cell(column.header, self.header_style or "")]
+        cells += [_read_cell(cell, "") for cell in column.cells]
+        simple = [cell for cell in cells if cell is not None]
+        return simple if len(simple) == len(cells) else []
+
+
+def _in_one_line(cell: RenderableType | None) -> RenderableType | None:
+    if isinstance(cell, str):
+        return escape_line(cell)
+    if isinstance(cell, Text) and not cell.plain.isprintable():
+        return Text(escape_line(cell.plain), cell.style)
+    return cell
+
+
+def _read_cell(cell: RenderableType, style: str | Style) -> _Cell | None:
+    text = cell
+    if isinstance(cell, Text) and not cell.spans:
+        text, style = cell.plain, cell.style
+    if not isinstance(text, str) or not text.isprintable():
+        return None
+    return text, cell_len(text), style
+
+
+def _pad(cell: _Cell, width: int, column: Column) -> str:
+    text, own, _ = cell
+    space = " " * (width - own)
+    return f"{space}{text}" if column.justify == "right" else f"{text}{space}"
 
 
 def make_console() -> Console:
@@ -121,19 +192,6 @@ def make_table(*headings: str, right: Collection[str] = (), padding: int = 3) ->
             no_wrap=heading == "NODE" or heading in right,
         )
     return table
-
-
-AGES: Final[set[str]] = set()
-"""What ``format_age`` has returned, for those who compare outputs without ages."""
-
-
-def format_age(seconds: float) -> str:
-    """Write ``42s``, ``3m``, ``5h`` or ``2d``."""
-    age, units = max(0, int(seconds)), (("d", 86400), ("h", 3600), ("m", 60))
-    unit, size = next((unit for unit in units if age >= 2 * unit[1]), ("s", 1))
-    text = f"{age // size}{unit}"
-    AGES.add(text)
-    return text
 
 
 def approximate(resource: str, amount: int, *, down: bool = False) -> str:

@@ -14,21 +14,16 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from koord.cli.answer import TargetNotFoundError
-from koord.cli.cluster import (
-    Reading,
-    Target,
-    TargetKind,
-    read_cluster,
-    refuse_gaps,
-)
+from koord.answers.missing_rights import describe_missing
+from koord.answers.preemption import find_plan, find_unit, write_whether_on
+from koord.answers.reading import PreemptionSettings, Reading
+from koord.answers.target import Target, TargetKind, TargetNotFoundError
+from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.explain_view import Question
-from koord.cli.missing_rights import describe_missing
+from koord.cli.find_target import find_target
 from koord.cli.output import count_of, make_table, print_in
-from koord.cli.preemption_hints import find_plan, find_unit, write_whether_on
-from koord.cli.workload_target import find_target
 from koord.core.eviction.model import Cost, Preemption, VictimUnit
 from koord.core.eviction.progress import WaitingForPreemption, name_of
 from koord.core.model.budgets import Budget
@@ -38,7 +33,6 @@ from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.evictor import list_budgets
 from koord.kube.kinds import NODES
-from koord.kube.leader_report import PreemptionReport
 
 _NOT_WAITING = "it does not wait for a place, or is not complete; see koord explain"
 
@@ -56,15 +50,15 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     if unit is None:
         _tell_not_waiting(reading, target, output)
         return
-    preemption_report = reading.preemption
-    if preemption_report is None:
+    settings = reading.preemption
+    if settings is None:
         warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
-    outcome = find_plan(reading.state, unit, preemption_report, budgets, now)
+    outcome = find_plan(reading.state, unit, settings, budgets, now)
     print_in(
         output,
-        document=lambda: make_document(unit, outcome, preemption_report),
+        document=lambda: make_document(unit, outcome, settings),
         names=lambda: _names_of(outcome),
-        text=lambda: make_parts(unit, outcome, preemption_report),
+        text=lambda: make_parts(unit, outcome, settings),
     )
     if as_exit_code and not isinstance(outcome, Preemption):
         raise SystemExit(ExitCode.NOT_WELL)
@@ -99,7 +93,7 @@ async def _read(question: Question, now: float) -> tuple[Target, Reading, tuple[
         if lookup.job is not None:
             raise TargetNotFoundError(" ".join((*lookup.job.notes, *lookup.job.advice)))
         reading = await read_cluster(client, lookup.target)
-        if reading.extent_of(NODES) is not None:
+        if reading.extent_of(NODES.name) is not None:
             return lookup.target, reading, ()  # nothing is searched
         return lookup.target, reading, await _read_budgets(client)
 
@@ -113,10 +107,10 @@ async def _read_budgets(client: Client) -> tuple[Budget, ...]:
 
 
 def make_document(
-    unit: Unit, reason: Preemption | Reason, preemption_report: PreemptionReport | None
+    unit: Unit, reason: Preemption | Reason, settings: PreemptionSettings | None
 ) -> dict[str, Any]:
     """Return the answer as JSON has it; ``enabled`` is null if that is not known."""
-    enabled = None if preemption_report is None else preemption_report.enabled
+    enabled = None if settings is None else settings.enabled
     head = {"preemptor": name_of(unit), "priority": unit.priority, "enabled": enabled}
     if not isinstance(reason, Preemption):
         return {
@@ -158,7 +152,7 @@ def _names_of(preemption: Preemption | Reason) -> Iterable[str]:
 
 
 def make_parts(
-    unit: Unit, reason: Preemption | Reason, preemption_report: PreemptionReport | None
+    unit: Unit, reason: Preemption | Reason, settings: PreemptionSettings | None
 ) -> Iterator[RenderableType]:
     name = name_of(unit)
     if not isinstance(reason, Preemption):
@@ -173,7 +167,7 @@ def make_parts(
         (name, "bold"),
         f" (priority {unit.priority}) would preempt {count_of(len(reason.pods), 'pod')} "
         f"and start on {count_of(len(nodes), 'node')} (plan {reason.placement.plan_id}); "
-        f"{write_whether_on(preemption_report, reason.pods)}.",
+        f"{write_whether_on(settings, reason.pods)}.",
     )
     table = make_table("VICTIM", "KIND", "PRIORITY", "PODS", "NODES", right=("PRIORITY", "PODS"))
     for victim in reason.victims:

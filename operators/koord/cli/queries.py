@@ -11,6 +11,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from koord.answers.similar_names import suggest
 from koord.api import Compat
 from koord.cli.common import (
     AllNamespaces,
@@ -24,7 +25,6 @@ from koord.cli.common import (
     complete_namespace,
     list_names_for,
     say,
-    suggest,
 )
 from koord.cli.common import Namespace as OnlyIn
 from koord.cli.watching import watchable
@@ -146,7 +146,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
             show_node(name, kubeconfig, context, output=output)
         return
-    from koord.cli.cluster import TargetKind
+    from koord.answers.target import TargetKind
     from koord.cli.explain_view import Question, Shown, ask
 
     kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
@@ -167,7 +167,7 @@ def _find_meant(
         raise typer.BadParameter("give a NAME, NAMESPACE/NAME or KIND/NAME", param_hint="KIND")
     if slash and namespace not in {"", first}:
         raise typer.BadParameter(f"{kind} is not in namespace {namespace}", param_hint="KIND")
-    from koord.cli.find_by_name import find_named
+    from koord.cli.find_target import find_named
 
     named = find_named(first if slash else namespace, second or first, kubeconfig, context)
     return named.kind, named.namespace, named.name
@@ -226,7 +226,7 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
 
       koord preempt pg/train --dry-run --output json
     """
-    from koord.cli.cluster import TargetKind
+    from koord.answers.target import TargetKind
     from koord.cli.explain_view import Question
     from koord.cli.preempt_view import show
 
@@ -475,7 +475,7 @@ def quota_what_if(  # noqa: PLR0917 - typer calls it, by name
 
       koord quota what-if team-a --max nvidia.com/gpu=128 -r nvidia.com/gpu=8
     """
-    from koord.cli.what_if_view import EditRequest, WhatIf, show_what_if
+    from koord.cli.quota_view import EditRequest, WhatIf, show_what_if
 
     edit = EditRequest(minimum or (), maximum or (), weight or ())
     what_if = WhatIf(name, namespace, pods, request or (), edit)

@@ -1,33 +1,82 @@
-"""Reads the cluster and prints what waits: ``koord queue``. Not imported for ``--help``."""
+"""Reads the cluster and prints what waits: ``koord queue``. Not imported for ``--help``.
+
+Jobs that are held by ``suspend`` and whose pods would opt in are listed, too. Such a Job has no
+pods, so the planner knows nothing of it, and it has no place in the queue; its template is read as
+a pod would be, which tells its quota and its GPUs.
+"""
 
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from rich.console import RenderableType
 
-from koord.answers.queue_view import QueuePlace, Waiting, view_queue
-from koord.cli.cluster import (
-    Reading,
-    Target,
-    read_without_target,
-    refuse_unknown_namespace,
-    refuse_without_pods,
-)
+from koord.answers.ages import format_age
+from koord.answers.missing_rights import list_warnings
+from koord.answers.queue_view import Waiting, count_gpus
+from koord.answers.waiting import Suspended, find_waiting
+from koord.api.keys import operators
+from koord.cli.cluster import read_without_target, refuse_unknown_namespace, refuse_without_pods
 from koord.cli.common import Output, warn
-from koord.cli.connection import open_client
-from koord.cli.missing_rights import is_unknown, keep_known, list_warnings
-from koord.cli.output import format_age, make_table, print_in
-from koord.cli.reported import Reports
-from koord.cli.suspended_jobs import HeldJob, list_held, view_held
-from koord.core.engine.scoring import Scoring
+from koord.cli.connection import list_all, open_client, path_in
+from koord.cli.leases import parse_time
+from koord.cli.output import make_table, print_in
+from koord.core.engine.state import ClusterState
+from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import format_time, named
-from koord.kube.errors import KubeError
-from koord.kube.kinds import POD_GROUPS, PODS
+from koord.core.plugins.inter_pod import InterPod
+from koord.kube.client import Client
+from koord.kube.decode import MALFORMED
+from koord.kube.errors import Forbidden, KubeError
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.wire import Condition, ObjectMeta, PodSpec, WirePod
 
 _JOBS_UNKNOWN = "you may not list jobs.batch: suspended Jobs are left out"
+
+
+_JOBS: Final = "/apis/batch/v1/jobs"
+
+
+class _Template(msgspec.Struct):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class _JobSpec(msgspec.Struct):
+    suspend: bool | None = None
+    parallelism: int | None = None
+    template: _Template = msgspec.field(default_factory=_Template)
+
+
+class _JobStatus(msgspec.Struct):
+    conditions: list[Condition] | None = None
+
+
+class HeldJob(msgspec.Struct):
+    """A Job, reduced to what says that it is held, and what its pods would be."""
+
+    metadata: ObjectMeta
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+    @property
+    def is_held(self) -> bool:
+        ended = {
+            condition.type
+            for condition in self.status.conditions or ()
+            if condition.status == "True"
+        }
+        return bool(self.spec.suspend) and ended.isdisjoint({"Complete", "Failed"})
+
+    @property
+    def since(self) -> float:
+        for condition in self.status.conditions or ():
+            if condition.type == "Suspended" and condition.status == "True":
+                return parse_time(condition.last_transition_time) or 0.0
+        created = self.metadata.creation_timestamp
+        return 0.0 if created is None else created.timestamp()
 
 
 def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
@@ -69,59 +118,6 @@ def read_held(kubeconfig: str, context: str, namespace: str) -> list[HeldJob] | 
         return asyncio.run(read())
     except KubeError:
         return None
-
-
-def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:
-    """Return what waits, as far as it can be known from what was read in the target's namespace.
-
-    The operators' reason stands where ours is not certain, or cannot be found here.
-    """
-    state, reports = reading.state, Reports(reading.reports, reading.leader)
-    state.refresh()
-    waiting_units = (
-        reports.correct(
-            waiting_unit, state, keep_known(waiting_unit.reason, reading, target.namespace)
-        )
-        for waiting_unit in view_queue(state, Scoring(), reading.reclaim)
-    )
-    if reading.extent_of(PODS) is None and not is_unknown(reading, POD_GROUPS.name):
-        return tuple(waiting_units)
-    return tuple(
-        sorted((_placed(waiting_unit, reading) for waiting_unit in waiting_units), key=_order_of)
-    )
-
-
-def _placed(waiting_unit: Waiting, reading: Reading) -> Waiting:
-    """Return what waits with the place that the operators reported: from here none is known."""
-    reported_places = (
-        reading.places[name] for name in waiting_unit.names if name in reading.places
-    )
-    place = next(reported_places, QueuePlace(0, 0)) if waiting_unit.position else QueuePlace(0, 0)
-    return replace(
-        waiting_unit,
-        position=place.position,
-        gpus_ahead=place.gpus_ahead,
-        quotas=waiting_unit.quotas or tuple(_find_quotas(waiting_unit, reading)),
-    )
-
-
-def _find_quotas(waiting_unit: Waiting, reading: Reading) -> list[str]:
-    """Return the quotas that pods name by label, or those that list their namespace."""
-    state = reading.state
-    if waiting_unit.kind == "pod":
-        pods = [pod for name in waiting_unit.names if (pod := state.pod_by_key(name)) is not None]
-    else:
-        pods = [pod for name in waiting_unit.names for pod in state.gangs.members(name).values()]
-    named_ones = {pod.quota for pod in pods if pod.quota}
-    quotas = reading.reported_quotas or ()
-    bound = {
-        each.view.summary.name for each in quotas if waiting_unit.namespaces & {*each.namespaces}
-    }
-    return sorted(named_ones or bound)
-
-
-def _order_of(waiting_unit: Waiting) -> tuple[bool, int]:
-    return (not waiting_unit.position, waiting_unit.position)
 
 
 def make_document(waiting_unit: Waiting) -> dict[str, Any]:
@@ -175,3 +171,72 @@ def draw(shown: Sequence[Waiting], now: float, *, is_wide: bool) -> Iterator[Ren
 def _describe(waiting_unit: Waiting) -> str:
     """Return the reason; a unit that fits is about to be placed."""
     return "Placeable" if waiting_unit.reason.is_placed else waiting_unit.reason.code
+
+
+async def list_held(client: Client, namespace: str) -> list[HeldJob] | None:
+    """Return the suspended Jobs, where they may be listed; None if that is nowhere."""
+    for path in (_JOBS, path_in(_JOBS, namespace)):
+        try:
+            return [
+                held_job for held_job in await list_all(client, path, HeldJob) if held_job.is_held
+            ]
+        except Forbidden:
+            continue
+    return None
+
+
+def view_held(state: ClusterState, jobs: list[HeldJob]) -> Iterator[Waiting]:
+    """Yield those whose pods would opt in, by name."""
+    translator = PodTranslator()
+    for job in sorted(
+        jobs, key=lambda held_job: (held_job.metadata.namespace, held_job.metadata.name)
+    ):
+        pod = _make_pod(job, translator)
+        if pod is None or not _would_opt_in(pod, state):
+            continue
+        meta, count = job.metadata, 1 if job.spec.parallelism is None else job.spec.parallelism
+        quota = state.quotas.quota_of(pod) if state.quotas.is_in_use else ""
+        yield Waiting(
+            position=0,
+            kind="job",
+            names=(f"{meta.namespace}/{meta.name}",),
+            pods=0,
+            required=count,
+            reason=Suspended(meta.namespace, meta.name),
+            since=job.since,
+            quotas=(quota,) if quota else (),
+            gpus=count * count_gpus(dict(pod.shape.requests)),
+            priority=pod.priority,
+        )
+
+
+def _make_pod(job: HeldJob, translator: PodTranslator) -> Pod | None:
+    """Return what a pod of the Job would be to the planner; None if it makes no sense."""
+    template = job.spec.template
+    meta = msgspec.structs.replace(
+        template.metadata, name=job.metadata.name, namespace=job.metadata.namespace
+    )
+    for container in (*(template.spec.containers or ()), *(template.spec.init_containers or ())):
+        container.resources = _complete(container.resources)
+    try:
+        return translator.translate(WirePod(meta, template.spec))
+    except MALFORMED:
+        return None
+
+
+def _complete(resources: msgspec.Raw) -> msgspec.Raw:
+    """Set requests that are left out to the limits, as the server does for pods."""
+    try:
+        given = msgspec.json.decode(bytes(resources) or b"{}", type=dict[str, Any])
+        requests = {**(given.get("limits") or {}), **(given.get("requests") or {})}
+    except MALFORMED:
+        return resources
+    return msgspec.Raw(msgspec.json.encode({**given, "requests": requests}))
+
+
+def _would_opt_in(pod: Pod, state: ClusterState) -> bool:
+    """By its template, or by the policy ``inject``, which gates what names a gang or a quota."""
+    if pod.handling is not Handling.NOT_OURS:
+        return True
+    labels = state.plugin(InterPod).namespaces.get(pod.namespace, {})
+    return operators.INJECT in labels and bool(pod.gang or pod.quota)

@@ -12,7 +12,8 @@ import typer
 from rich.console import RenderableType
 from rich.markdown import Markdown
 
-from koord.cli.common import ExitCode, Form, Output, fail, suggest
+from koord.answers.similar_names import suggest
+from koord.cli.common import ExitCode, Form, Output, fail
 from koord.cli.output import print_in
 from koord.reference.entries import Entry, EntryKind, list_entries
 

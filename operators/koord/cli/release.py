@@ -64,11 +64,11 @@ def release(  # noqa: PLR0917 - typer calls it, by name
     """
     if sum(map(bool, (name, selector, everything, finalizers))) != 1:
         raise typer.BadParameter("give a NAME, or -l SELECTOR, or --all, or --finalizers")
-    from koord.cli.release_pods import Wanted, Way, release_pods  # noqa: PLC0415 - slow
+    from koord.cli.releasing import Wanted, Way, release_pods  # noqa: PLC0415 - slow
 
     way = Way(yes, dry_run)
     if finalizers:
-        from koord.cli.release_finalizers import release_quotas  # noqa: PLC0415 - slow
+        from koord.cli.releasing import release_quotas  # noqa: PLC0415 - slow
 
         release_quotas(kubeconfig, context, way)
         return

@@ -9,9 +9,12 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from koord.cli.cluster import Reading, read_without_target, refuse_gaps
-from koord.cli.common import ExitCode, Output, fail, suggest
-from koord.cli.output import format_age, make_table, print_in
+from koord.answers.ages import format_age
+from koord.answers.reading import Reading
+from koord.answers.similar_names import suggest
+from koord.cli.cluster import read_without_target, refuse_gaps
+from koord.cli.common import ExitCode, Output, fail
+from koord.cli.output import make_table, print_in
 from koord.core.model.text import named
 from koord.core.model.units import Amounts, format_amount
 from koord.core.reservation.explain import explain

@@ -14,15 +14,16 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from koord.answers.ages import format_age
+from koord.answers.leaders import Leader, LeaderStatement
 from koord.cli.cluster import read_without_target, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
-from koord.cli.leases import NAMES, Leader, age_of, get_lease, make_leader
-from koord.cli.output import format_age, make_table, print_in
+from koord.cli.leases import NAMES, age_of, get_lease, make_leader
+from koord.cli.output import make_table, print_in
 from koord.core.model.text import MAX_NAMES, named, plural
 from koord.kube.election import Lease
 from koord.kube.errors import Forbidden, KubeError
-from koord.kube.leader_report import LeaderReport
 from koord.kube.plan_keys import describe_missing, is_missing
 
 _LABEL: Final = "app.kubernetes.io/part-of=koord-operators"
@@ -186,7 +187,7 @@ def _draw(leader: Leader, namespace: str) -> Iterator[RenderableType]:
     yield table
 
 
-def _describe_open(report: LeaderReport) -> Iterator[str]:
+def _describe_open(report: LeaderStatement) -> Iterator[str]:
     """Yield whom quotas bind, if that is known and quotas cover any namespaces."""
     if report.open_count:
         names = named(report.open_namespaces) if report.open_count <= MAX_NAMES else ""

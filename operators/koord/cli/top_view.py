@@ -9,22 +9,17 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
+from koord.answers.leaders import describe_absence
+from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import count_gpus
-from koord.answers.quota_view import QuotaView, view_quotas
+from koord.answers.quota_view import QuotaView, make_overview, view_quotas
+from koord.answers.reading import Reading
+from koord.answers.similar_names import suggest
 from koord.answers.usage_view import NodeUsage, view_nodes
-from koord.cli.cluster import (
-    Reading,
-    read_without_target,
-    refuse_gap,
-    refuse_gaps,
-    refuse_unknown_namespace,
-)
-from koord.cli.common import ExitCode, Output, fail, suggest, warn
+from koord.cli.cluster import read_without_target, refuse_gap, refuse_gaps, refuse_unknown_namespace
+from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.json_output import make_quota, write_all
-from koord.cli.leases import describe_absence
-from koord.cli.missing_rights import list_warnings
 from koord.cli.output import approximate, make_table, print_in
-from koord.cli.reported_quotas import make_overview
 from koord.core.model.device_names import CARDS
 from koord.core.model.pods import Pod
 from koord.core.model.text import named

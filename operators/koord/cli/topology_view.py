@@ -12,8 +12,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from koord.answers.explain import TopologyExplanation
+from koord.answers.similar_names import suggest
 from koord.cli.cluster import read_without_target, refuse_gaps
-from koord.cli.common import ExitCode, TreeOutput, fail, suggest, warn
+from koord.cli.common import ExitCode, TreeOutput, fail, warn
 from koord.cli.json_output import make_domain
 from koord.cli.output import GraphNode, count_of, make_console, make_table, print_in, write_graph
 from koord.core.engine.state import ClusterState

@@ -9,7 +9,7 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rich.columns import Columns
@@ -17,24 +17,19 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from koord.answers.ages import format_age
+from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import Waiting, count_gpus
 from koord.answers.quota_view import QuotaView, view_quotas
-from koord.answers.usage_view import NodeUsage, view_nodes
-from koord.cli.cluster import (
-    Target,
-    TargetKind,
-    read_cluster,
-    refuse_unknown_namespace,
-    refuse_without_pods,
-)
+from koord.answers.target import Target, TargetKind
+from koord.answers.usage_view import NodeUsage, Running, _find_running, view_nodes
+from koord.answers.waiting import find_waiting
+from koord.cli.cluster import read_cluster, refuse_unknown_namespace, refuse_without_pods
 from koord.cli.common import ExitCode, fail
 from koord.cli.connection import open_client
-from koord.cli.missing_rights import list_warnings
-from koord.cli.output import count_of, format_age, make_console, make_table
-from koord.cli.queue_view import find_waiting
+from koord.cli.output import count_of, make_console, make_table
 from koord.cli.top_view import draw_quotas
 from koord.core.engine.state import ClusterState
-from koord.core.gang.done import count_needed
 from koord.core.model.device_names import CARDS
 from koord.kube.errors import KubeError
 
@@ -50,15 +45,6 @@ _MOST_TENANTS: Final = 8
 _REST: Final = 4
 """Share of time that reading may take: a reading is followed by a pause of this many times its
 own length, if that is longer than the interval."""
-
-
-class Running(NamedTuple):
-    """A gang with pods on nodes."""
-
-    name: str
-    bound: int
-    minimum: int
-    gpus: int
 
 
 class Picture(NamedTuple):
@@ -132,18 +118,6 @@ async def _show(
 def make_picture(state: ClusterState, waiting: Sequence[Waiting], at: float) -> Picture:
     quotas = view_quotas(state).quotas if state.quotas.is_in_use else ()
     return Picture(at, waiting, list(_find_running(state)), quotas, view_nodes(state))
-
-
-def _find_running(state: ClusterState) -> Iterator[Running]:
-    """Yield gangs with pods on nodes, the largest first."""
-    bound: Counter[str] = Counter()
-    gpus: Counter[str] = Counter()
-    for pod in state.pods.values():
-        if pod.gang is not None and pod.node and not pod.phase.is_terminal:
-            bound[pod.gang.key] += 1
-            gpus[pod.gang.key] += count_gpus(dict(pod.shape.requests))
-    for name in sorted(bound, key=lambda name: (-gpus[name], -bound[name], name)):
-        yield Running(name, bound[name], count_needed(state.gangs, name), gpus[name])
 
 
 def draw(picture: Picture, width: int, height: int, problem: str = "") -> RenderableType:

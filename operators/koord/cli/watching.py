@@ -109,7 +109,7 @@ class _Page(io.StringIO):
 
 def _take(show: Callable[[], None], last: _Look | None) -> _Look:
     """Return what a command prints: of a cluster that cannot be read the last page."""
-    from koord.cli.output import AGES  # noqa: PLC0415 - slow to import, and --help needs none
+    from koord.answers.ages import AGES  # noqa: PLC0415 - slow to import, and --help needs none
 
     page, remarks = _Page(), _Page()
     AGES.clear()

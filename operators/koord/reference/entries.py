@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from koord import answers, reference
 from koord.api import keys
 from koord.api.crdgen import RESOURCES, make_resource_schema
 from koord.runtime.settings import Address, Settings, parse_seconds
@@ -105,7 +106,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _list_conditions() -> Iterator[Entry]:
-    for condition_entry in _read("conditions.toml")["entry"]:
+    for condition_entry in _read("conditions.toml", answers)["entry"]:
         conditions = condition_entry.get("conditions", ["event only"])
         key = condition_entry.get("reason") or conditions[0]
         where = (
@@ -123,7 +124,7 @@ def _list_conditions() -> Iterator[Entry]:
 
 
 def _list_series() -> Iterator[Entry]:
-    documented = _read("metrics.toml")
+    documented = _read("metrics.toml", reference)
     for series in documented["series"]:
         labels = ", ".join(series.get("labels", ()))
         facts = {"labels": labels} if labels else {}
@@ -132,8 +133,8 @@ def _list_series() -> Iterator[Entry]:
         yield Entry(alert["name"], EntryKind.ALERT, "Prometheus", alert["means"], alert["helps"])
 
 
-def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+def _read(name: str, package: ModuleType) -> dict[str, Any]:
+    return tomllib.loads(files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 def _list_settings() -> Iterable[Entry]:

@@ -15,18 +15,18 @@ from koord.answers.explain import (
     explain_pod,
     find_closed,
 )
-from koord.api.keys import operators
-from koord.cli.cluster import Reading, Sighting, Target, TargetKind
-from koord.cli.hints import find_gate_hints, find_hints, find_owner_hints, hint_at_gates
-from koord.cli.leases import Leader
-from koord.cli.missing_rights import (
+from koord.answers.helps import find_help
+from koord.answers.hints import find_gate_hints, find_hints, find_owner_hints, hint_at_gates
+from koord.answers.leaders import Leader
+from koord.answers.missing_rights import (
     describe_missing,
     is_unknown,
     keep_known,
     list_warnings,
 )
-from koord.cli.preemption_hints import hint_at_preemption
-from koord.cli.reported import (
+from koord.answers.preemption import hint_at_preemption
+from koord.answers.reading import KindName, Reading, Sighting
+from koord.answers.reports import (
     Reported,
     ReportedReason,
     Reports,
@@ -34,6 +34,8 @@ from koord.cli.reported import (
     find_standing,
     make_report,
 )
+from koord.answers.target import Target, TargetKind, TargetNotFoundError
+from koord.api.keys import operators
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
@@ -46,8 +48,6 @@ from koord.core.model.gangs import BadValue, GangKey
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time
-from koord.kube.kinds import NODES, POD_GROUPS, PODS
-from koord.reference.helps import find_help
 
 _MOST_SUB_GROUPS: Final = 20
 """Sub-groups that are listed."""
@@ -56,10 +56,6 @@ _FALSE: Final = "False"
 
 _Signs: TypeAlias = tuple[tuple[str, str], ...]
 """(Condition type, status) that show a state, in the order of precedence."""
-
-
-class TargetNotFoundError(LookupError):
-    """The pod or PodGroup does not exist, or cannot be understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +180,7 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
 def _hint_at_preemption(
     reading: Reading, target: Target, answer: Explanation, now: float
 ) -> tuple[str, ...]:
-    if is_unknown(reading, NODES.name) or reading.extent_of(PODS) is not None:
+    if is_unknown(reading, KindName.NODES) or reading.extent_of(KindName.PODS) is not None:
         return ()
     reason = answer.reason.reason if answer.reason is not None else None
     return hint_at_preemption(reading, target, reason, now)
@@ -216,7 +212,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         is_reported_on=pod.handling is not Handling.NOT_OURS,
         place=_place_of(pod),
         gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
-        offers=() if is_unknown(reading, NODES.name) else explanation.offers,
+        offers=() if is_unknown(reading, KindName.NODES) else explanation.offers,
         advice=(
             *(f"The key {slip.key} {slip.problem}." for slip in sighting.slips),
             *(_advise_foreign(pod, sighting) if is_foreign else _advise(reading, reason)),
@@ -245,7 +241,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         created=0.0 if pod_group is None else pod_group.created,
         is_complete=below is not None or isinstance(explanation.quorum, Reached),
     )
-    if history.reported is None and is_unknown(reading, POD_GROUPS.name):
+    if history.reported is None and is_unknown(reading, KindName.POD_GROUPS):
         reports = Reports(reading.reports, reading.leader)
         history = replace(history, reported=reports.on_gang(state, target.key))
     standing, reason = _correct(standing, reason, history, reading.leader)
@@ -267,8 +263,8 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         waits=None if waits is None else Explained(waits.text(compat=state.gangs.compat), waits),
         is_reported_on=pod_group is not None,
         gang=_gang_of(reading, target.key, now),
-        offers=() if is_unknown(reading, NODES.name) else explanation.offers,
-        network=None if is_unknown(reading, NODES.name) else explanation.network,
+        offers=() if is_unknown(reading, KindName.NODES) else explanation.offers,
+        network=None if is_unknown(reading, KindName.NODES) else explanation.network,
         advice=advice,
         episodes=episodes,
         add=_ADD if _has_foreign_members(waits or reason) else "",
@@ -340,7 +336,7 @@ def _place_of(pod: Pod) -> PodPlace | None:
 def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
     book = reading.state.gangs
     spec = book.spec(key)
-    if spec is None and is_unknown(reading, POD_GROUPS.name):
+    if spec is None and is_unknown(reading, KindName.POD_GROUPS):
         return None
     counts = tuple(count for count in count_members(book, key) if book.spec(count.gang))
     counts += tuple(

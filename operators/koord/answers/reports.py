@@ -7,13 +7,11 @@ Reads nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
-
-import msgspec
+from typing import Final, Protocol
 
 from koord.answers.explain import PlacementState
-from koord.answers.queue_view import QueuePlace, Waiting
-from koord.cli.leases import Leader
+from koord.answers.leaders import Leader
+from koord.answers.queue_view import Waiting
 from koord.core.device.reasons import NodeLocked
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
@@ -21,13 +19,15 @@ from koord.core.gang.reasons import KeptForReplacements, RestartingGang, Restart
 from koord.core.model.gangs import GangKey
 from koord.core.model.reasons import BindFailed, InternalError, Reason, TooExpensive
 from koord.core.quota.reasons import QuotaCheckFailed
-from koord.kube.decode import MALFORMED
-from koord.kube.wire import Condition
 
 _FAILING: Final = frozenset({BindFailed.code, NodeLocked.code})
 """It has its room, and writes fail or devices are handed out one pod after the other."""
+
+
 _LEAVING: Final = frozenset({TerminationStuck.code, WaitsForTermination.code})
 """Others leave, and the leader knows until when it waits for them."""
+
+
 _ONLY_THEIRS: Final[Mapping[PlacementState, frozenset[str]]] = {
     PlacementState.PLACEABLE: _FAILING
     | _LEAVING
@@ -41,6 +41,21 @@ _ONLY_THEIRS: Final[Mapping[PlacementState, frozenset[str]]] = {
     PlacementState.DEGRADED: frozenset({RestartingGang.code, RestartProtected.code}),
 }
 """What is found here -> the reasons that only the leader can know instead."""
+
+
+class SeenCondition(Protocol):
+    """A condition in the status of an object."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def last_transition_time(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +80,7 @@ class ReportedReason(Reason):
         return self.message
 
 
-class _Placed(msgspec.Struct, rename="camel"):
-    queue_position: int = 0
-    gpus_ahead: int = 0
-
-
-def read_place(status: bytes) -> QueuePlace | None:
-    """Return where a PodGroup stands in the queue, as its status says; None if it does not."""
-    try:
-        placed = msgspec.json.decode(status, type=_Placed | None) if status else None
-    except MALFORMED:
-        return None
-    if placed is None or placed.queue_position <= 0:
-        return None
-    return QueuePlace(placed.queue_position, placed.gpus_ahead)
-
-
-def make_report(condition: Condition) -> Reported:
+def make_report(condition: SeenCondition) -> Reported:
     return Reported(
         condition.type,
         condition.status,

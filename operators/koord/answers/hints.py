@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
+from koord.answers.quota_hints import hint_at_quota
+from koord.answers.reports import ReportedReason
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
 from koord.api.resource_names import find_nearest_resource
-from koord.cli.quota_hints import hint_at_quota
-from koord.cli.reported import ReportedReason
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import count_to_replace

@@ -6,20 +6,14 @@ Statements that depend on a missing right are dropped, never guessed.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from koord.cli.cluster import (
-    VOLUME_KINDS,
-    Extent,
-    Reading,
-    Target,
-    TargetKind,
-)
-from koord.cli.common import MAX_SUGGESTIONS, find_similar
-from koord.cli.leases import describe_absence
+from koord.answers.leaders import describe_absence
+from koord.answers.reading import VOLUME_KINDS, Extent, KindName, Reading
+from koord.answers.similar_names import MAX_SUGGESTIONS, find_similar
+from koord.answers.target import Target, TargetKind
 from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
 from koord.core.model.gangs import GangKey
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
-from koord.kube.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, TOPOLOGIES
 
 _ROLE: Final = "the ClusterRole koord-user has it"
 _ROLE_SHOWS: Final = "the ClusterRole koord-user shows more"
@@ -29,7 +23,10 @@ def keep_known(reason: Reason | None, reading: Reading, namespace: str) -> Reaso
     """Return the part of a reason that is certain from what was read."""
     if reason is None or any(is_unknown(reading, kind) for kind in reason.rests_on):
         return None
-    if Extent.NAMESPACE not in {reading.extent_of(POD_GROUPS), reading.extent_of(PODS)}:
+    if Extent.NAMESPACE not in {
+        reading.extent_of(KindName.POD_GROUPS),
+        reading.extent_of(KindName.PODS),
+    }:
         return reason
     match reason:
         case MissingMembers(gangs):
@@ -46,34 +43,43 @@ def _is_in(gang: GangKey, namespace: str) -> bool:
 
 
 _UNKNOWN: Final[Mapping[str, frozenset[Extent]]] = {
-    NODES.name: frozenset(Extent),
-    POD_GROUPS.name: frozenset({Extent.NOTHING}),
-    QUOTAS.name: frozenset({Extent.NAMESPACE, Extent.NOTHING}),  # a part of a tree is useless
-    TOPOLOGIES.name: frozenset({Extent.NOTHING}),
+    KindName.NODES: frozenset(Extent),
+    KindName.POD_GROUPS: frozenset({Extent.NOTHING}),
+    KindName.QUOTAS: frozenset({Extent.NAMESPACE, Extent.NOTHING}),  # a part of a tree is useless
+    KindName.TOPOLOGIES: frozenset({Extent.NOTHING}),
 }
 """Kind -> the extents that leave statements about its objects unknown."""
 
 
 def is_unknown(reading: Reading, kind: str) -> bool:
     """Whether statements about objects of a kind, given by its name, are unknown."""
-    extent = next((gap.extent for gap in reading.gaps if gap.kind.name == kind), None)
-    return extent in _UNKNOWN[kind]
+    return reading.extent_of(kind) in _UNKNOWN[kind]
+
+
+def _title(reading: Reading, kind: str) -> str:
+    """Return what RBAC calls a kind with a gap."""
+    gap = reading.gap_of(kind)
+    return kind if gap is None else str(gap.kind)
 
 
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
     problem = reading.rejected.get(target.key)
     if problem is not None:
         return f"{target.kind} {target.key} cannot be understood: {problem}"
-    if target.kind is TargetKind.POD_GROUP and is_unknown(reading, POD_GROUPS.name):
+    if target.kind is TargetKind.POD_GROUP and is_unknown(reading, KindName.POD_GROUPS):
+        kind = _title(reading, KindName.POD_GROUPS)
         return (
-            f"you may not list {POD_GROUPS} ({_ROLE}): whether there is a PodGroup {target.name} "
+            f"you may not list {kind} ({_ROLE}): whether there is a PodGroup {target.name} "
             "is not known; ask about one of its pods"
         )
     split = [key.split("/", 1) for key in keys]
     here = [name for namespace, name in split if namespace == target.namespace]
     elsewhere = sorted(namespace for namespace, name in split if name == target.name)
     text = f"there is no {target.kind} {target.name} in namespace {target.namespace}"
-    if reading.extent_of(POD_GROUPS) is Extent.NOT_SERVED and target.kind is TargetKind.POD_GROUP:
+    if (
+        reading.extent_of(KindName.POD_GROUPS) is Extent.NOT_SERVED
+        and target.kind is TargetKind.POD_GROUP
+    ):
         text += "; PodGroups are not installed: kubectl apply --server-side -f crds/"
     if elsewhere:
         text += f"; there is one in {', '.join(elsewhere[:MAX_SUGGESTIONS])}"
@@ -109,7 +115,10 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
         verb = "is" if len(unknown) == 1 else "are"
         what = f"{_enumerate(unknown)} {verb} not known"
         yield f"you may not list {_enumerate(kinds)} ({_ROLE}): {what}"
-    if reading.extent_of(POD_GROUPS) is Extent.NOT_SERVED and target.kind is TargetKind.POD_GROUP:
+    if (
+        reading.extent_of(KindName.POD_GROUPS) is Extent.NOT_SERVED
+        and target.kind is TargetKind.POD_GROUP
+    ):
         yield "PodGroups are not installed: kubectl apply --server-side -f crds/"
     if reading.rejected:
         key, problem = next(iter(sorted(reading.rejected.items())))
@@ -122,41 +131,43 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
 def _sees_one_namespace(reading: Reading) -> bool:
     """Whether a user has the rights of a namespace, as with ``edit``, and no more."""
     return (
-        reading.extent_of(NODES) is Extent.NOTHING
-        and reading.extent_of(PODS) is Extent.NAMESPACE
-        and is_unknown(reading, QUOTAS.name)
+        reading.extent_of(KindName.NODES) is Extent.NOTHING
+        and reading.extent_of(KindName.PODS) is Extent.NAMESPACE
+        and is_unknown(reading, KindName.QUOTAS)
     )
 
 
 def _list_gaps(reading: Reading, target: Target) -> Iterator[tuple[str, str]]:
     """Yield what may not be listed, and what of the answer is therefore not known."""
-    if reading.extent_of(NODES) is not None:
+    if reading.extent_of(KindName.NODES) is not None:
         yield "nodes", "whether there is room"
-    if reading.extent_of(TOPOLOGIES) is Extent.NOTHING and _asks_for_topology(reading, target):
-        yield str(TOPOLOGIES), "distances between nodes"
-    if reading.extent_of(PODS) is Extent.NAMESPACE:
+    if reading.extent_of(KindName.TOPOLOGIES) is Extent.NOTHING and _asks_for_topology(
+        reading, target
+    ):
+        yield _title(reading, KindName.TOPOLOGIES), "distances between nodes"
+    if reading.extent_of(KindName.PODS) is Extent.NAMESPACE:
         yield "pods of other namespaces", "what these use"
-    match reading.extent_of(POD_GROUPS):
+    match reading.extent_of(KindName.POD_GROUPS):
         case Extent.NAMESPACE:
-            yield f"{POD_GROUPS} of other namespaces", "their gangs"
+            yield f"{_title(reading, KindName.POD_GROUPS)} of other namespaces", "their gangs"
         case Extent.NOTHING:
-            yield str(POD_GROUPS), "what gangs need"
+            yield _title(reading, KindName.POD_GROUPS), "what gangs need"
         case _:
             pass
-    if is_unknown(reading, QUOTAS.name):
-        yield f"all {QUOTAS}", "what quotas allow"
+    if is_unknown(reading, KindName.QUOTAS):
+        yield f"all {_title(reading, KindName.QUOTAS)}", "what quotas allow"
     yield from _list_gaps_of_pods(reading, target)
 
 
 def _list_gaps_of_pods(reading: Reading, target: Target) -> Iterator[tuple[str, str]]:
     """Yield the same of kinds that only some pods depend on."""
     pods = reading.state.pods.values()
-    if reading.extent_of(NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
+    if reading.extent_of(KindName.NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
         yield "namespaces", "which of them selectors choose"
     if any(pod.claims for pod in pods if _is_asked_about(pod, target)):
         for kind in VOLUME_KINDS:
             if reading.extent_of(kind) is not None:
-                yield f"all {kind}", "where volumes can be used"
+                yield f"all {_title(reading, kind)}", "where volumes can be used"
 
 
 def _enumerate(parts: Sequence[str]) -> str:

@@ -7,9 +7,10 @@ is entitled to their room; a victim makes room for somebody.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
+from koord.answers.ages import format_age
+from koord.answers.reading import PreemptionSettings, Reading, Sighting
+from koord.answers.target import Target, TargetKind
 from koord.api.keys import operators
-from koord.cli.cluster import Reading, Sighting, Target, TargetKind
-from koord.cli.output import format_age
 from koord.core.engine.holds import assume_holds
 from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
@@ -24,7 +25,6 @@ from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import named, plural
 from koord.core.quota.claims import QuotaClaim
-from koord.kube.leader_report import PreemptionReport
 
 _MOST_LEAVING: Final = 3
 """Terminating pods that are named one by one."""
@@ -73,13 +73,13 @@ def find_unit(state: ClusterState, target: Target) -> Unit | None:
 def find_plan(
     state: ClusterState,
     unit: Unit,
-    preemption_report: PreemptionReport | None,
+    settings: PreemptionSettings | None,
     budgets: tuple[Budget, ...] = (),
     now: float = 0.0,
 ) -> Preemption | Reason:
     """Return the plan that the operators would make for a unit, or why they would make none.
 
-    ``preemption_report`` has their settings; None if they are not known: then the defaults count.
+    ``settings`` has their settings; None if they are not known: then the defaults count.
     """
     preempting = find_preempting(state, unit.key)
     if preempting is not None:
@@ -92,9 +92,9 @@ def find_plan(
         prepare=lambda cycle: holds.reserve(cycle, unit, Scoring()),
         pending=lambda: find_pending(state),
     )
-    preemption_report = preemption_report or PreemptionReport()
-    options = PreemptionOptions(preemption_report.min_runtime, preemption_report.max_per_day)
-    exempt = Exempt(terminating=leaving, patience=preemption_report.patience)
+    settings = settings or PreemptionSettings()
+    options = PreemptionOptions(settings.min_runtime, settings.max_per_day)
+    exempt = Exempt(terminating=leaving, patience=settings.patience)
     return plan_preemption(state, unit, options, exempt, context)
 
 
@@ -134,21 +134,17 @@ def _describe_end(reading: Reading, pod: Pod, now: float) -> str:
     return f"{time}; {plural(len(held), 'finalizer')} {named(held)}" if held else time
 
 
-def write_whether_on(preemption_report: PreemptionReport | None, victims: Collection[Pod]) -> str:
+def write_whether_on(settings: PreemptionSettings | None, victims: Collection[Pod]) -> str:
     """Say whether the operators do what is planned here."""
     if not victims:
         return "there is room for it by now, so the operators place it in any case"
-    if preemption_report is None:
+    if settings is None:
         return "the operators do so unless preemption.enabled is off"
-    return (
-        "the operators do so"
-        if preemption_report.enabled
-        else "they do not: preemption.enabled is false"
-    )
+    return "the operators do so" if settings.enabled else "they do not: preemption.enabled is false"
 
 
 def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) -> Iterator[str]:
-    state, preemption_report = reading.state, reading.preemption
+    state, settings = reading.state, reading.preemption
     nomination = state.nominations.find(unit.key)
     if nomination is not None:
         nodes = named(sorted({assignment.node for assignment in nomination.assignments}))
@@ -156,13 +152,13 @@ def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) ->
         if left := find_left(state, nomination):
             yield _write_leaving(reading, left, now)
         return
-    outcome = find_plan(state, unit, preemption_report, now=now)
+    outcome = find_plan(state, unit, settings, now=now)
     if isinstance(outcome, Preemption):
         nodes = named(sorted({pod.node for pod in outcome.pods}))
         kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()
         yield (
             f"Preempting {write_victims(outcome.victims)} ({plural(len(outcome.pods), 'pod')}) "
-            f"frees {nodes}; {write_whether_on(preemption_report, outcome.pods)}. "
+            f"frees {nodes}; {write_whether_on(settings, outcome.pods)}. "
             f"koord preempt {kind}/{target.name} --dry-run shows the plan."
         )
     elif not isinstance(outcome, NobodyLower):

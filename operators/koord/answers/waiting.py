@@ -1,0 +1,86 @@
+"""What waits, as far as a reading of the cluster tells: the queue with what only operators know."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from typing_extensions import override
+
+from koord.answers.missing_rights import is_unknown, keep_known
+from koord.answers.queue_view import QueuePlace, Waiting, view_queue
+from koord.answers.reading import KindName, Reading
+from koord.answers.reports import Reports
+from koord.answers.target import Target
+from koord.core.engine.scoring import Scoring
+from koord.core.model.reasons import Reason
+
+
+def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:
+    """Return what waits, as far as it can be known from what was read in the target's namespace.
+
+    The operators' reason stands where ours is not certain, or cannot be found here.
+    """
+    state, reports = reading.state, Reports(reading.reports, reading.leader)
+    state.refresh()
+    waiting_units = (
+        reports.correct(
+            waiting_unit, state, keep_known(waiting_unit.reason, reading, target.namespace)
+        )
+        for waiting_unit in view_queue(state, Scoring(), reading.reclaim)
+    )
+    if reading.extent_of(KindName.PODS) is None and not is_unknown(reading, KindName.POD_GROUPS):
+        return tuple(waiting_units)
+    return tuple(
+        sorted((_placed(waiting_unit, reading) for waiting_unit in waiting_units), key=_order_of)
+    )
+
+
+def _placed(waiting_unit: Waiting, reading: Reading) -> Waiting:
+    """Return what waits with the place that the operators reported: from here none is known."""
+    reported_places = (
+        reading.places[name] for name in waiting_unit.names if name in reading.places
+    )
+    place = next(reported_places, QueuePlace(0, 0)) if waiting_unit.position else QueuePlace(0, 0)
+    return replace(
+        waiting_unit,
+        position=place.position,
+        gpus_ahead=place.gpus_ahead,
+        quotas=waiting_unit.quotas or tuple(_find_quotas(waiting_unit, reading)),
+    )
+
+
+def _find_quotas(waiting_unit: Waiting, reading: Reading) -> list[str]:
+    """Return the quotas that pods name by label, or those that list their namespace."""
+    state = reading.state
+    if waiting_unit.kind == "pod":
+        pods = [pod for name in waiting_unit.names if (pod := state.pod_by_key(name)) is not None]
+    else:
+        pods = [pod for name in waiting_unit.names for pod in state.gangs.members(name).values()]
+    named_ones = {pod.quota for pod in pods if pod.quota}
+    quotas = reading.reported_quotas or ()
+    bound = {
+        each.view.summary.name for each in quotas if waiting_unit.namespaces & {*each.namespaces}
+    }
+    return sorted(named_ones or bound)
+
+
+def _order_of(waiting_unit: Waiting) -> tuple[bool, int]:
+    return (not waiting_unit.position, waiting_unit.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended(Reason):
+    """Somebody holds the Job."""
+
+    namespace: str
+    name: str
+    code: ClassVar[str] = "Suspended"
+
+    @override
+    def _text(self) -> str:
+        return "The Job is suspended, so it has no pods."
+
+    @override
+    def _advice(self) -> Iterator[str]:
+        patch = '{"spec":{"suspend":false}}'
+        yield f"To resume it: kubectl patch job -n {self.namespace} {self.name} -p '{patch}'"
