@@ -8,7 +8,7 @@ import pytest
 from tests.agent.machine import make_sys
 
 from koord.agent.device_files import DeviceFiles
-from koord.agent.findings import Fault, Findings, Place, join
+from koord.agent.findings import DeviceReading, Fault, PciPlace, join
 from koord.agent.report import make_device
 from koord.agent.sysfs import Sysfs
 from koord.api.device import Device
@@ -33,7 +33,7 @@ def npu(minor: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def read(folder: Path, *files: object) -> Findings:
+def read(folder: Path, *files: object) -> DeviceReading:
     infos = folder / "infos"
     infos.mkdir()
     for number, content in enumerate(files):
@@ -52,7 +52,7 @@ def test_devices_of_a_vendor(tmp_path: Path) -> None:
         "koordinator.sh/gpu-memory-ratio": "100",
     }
     # What the file does not say is read from /sys.
-    assert found.devices[0].place == Place("0000:19:00.0", "0000:17:00.0", 1, -1 + 1)
+    assert found.devices[0].place == PciPlace("0000:19:00.0", "0000:17:00.0", 1, -1 + 1)
     assert found.labels == {
         "node.koordinator.sh/gpu-vendor": "huawei",
         "node.koordinator.sh/gpu-model": "Ascend-910B3",
@@ -115,5 +115,5 @@ def test_of_two_devices_with_one_minor_the_first_counts(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_has_no_devices(tmp_path: Path) -> None:
     files = DeviceFiles(tmp_path / "none", Sysfs(tmp_path))
-    assert files.read() == Findings()
+    assert files.read() == DeviceReading()
     assert files.wait(0.001) == {}

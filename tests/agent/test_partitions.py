@@ -6,15 +6,15 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.agent.findings import SWITCH, Found, Place
+from koord.agent.findings import SWITCH, ObservedDevice, PciPlace
 from koord.agent.partitions import propose
 from koord.api.device_partitions import parse_partitions
 
 
-def make_gpus(count: int) -> list[Found]:
+def make_gpus(count: int) -> list[ObservedDevice]:
     """Return GPUs, two on each switch and half of them on each socket."""
-    places = [Place(f"0000:{n:02x}:00.0", f"s{n // 2}", 2 * n // count) for n in range(count)]
-    return [Found("gpu", f"GPU-{n}", place, {}, minor=n) for n, place in enumerate(places)]
+    places = [PciPlace(f"0000:{n:02x}:00.0", f"s{n // 2}", 2 * n // count) for n in range(count)]
+    return [ObservedDevice("gpu", f"GPU-{n}", place, {}, minor=n) for n, place in enumerate(places)]
 
 
 def linked(pairs: dict[tuple[int, int], int]) -> list[tuple[int, int]]:
@@ -48,7 +48,7 @@ def test_a_link_to_a_switch_that_is_down_changes_nothing() -> None:
 def test_halves_follow_the_places_and_not_the_minors() -> None:
     gpus = make_gpus(4)
     crossed = [
-        Found("gpu", gpu.id, gpus[at].place, {}, minor=gpu.minor)
+        ObservedDevice("gpu", gpu.id, gpus[at].place, {}, minor=gpu.minor)
         for gpu, at in zip(gpus, (0, 2, 1, 3), strict=True)
     ]
     table = propose(crossed, [(n, SWITCH) for n in range(4)])

@@ -5,19 +5,21 @@ from dataclasses import replace
 
 from tests.agent.machine import make_switched
 
-from koord.agent.findings import Fault, Findings, Found, Place
+from koord.agent.findings import DeviceReading, Fault, ObservedDevice, PciPlace
 from koord.agent.report import known_faults, make_device
 from koord.api.device import Device
 from koord.api.keys.device import GPU_PARTITIONS
 
 NODE = {"name": "n", "uid": "u"}
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
-NICS = [Found("rdma", f"0000:0{n}:00.0", Place(f"0000:0{n}:00.0"), {}) for n in range(3)]
+NICS = [
+    ObservedDevice("rdma", f"0000:0{n}:00.0", PciPlace(f"0000:0{n}:00.0"), {}) for n in range(3)
+]
 XID = Fault("Xid79", "the driver reported XID 79")
 
 
 def make(devices, faults=None, before=None, now=NOW, fault=None):
-    findings = Findings(tuple(devices), fault=fault)
+    findings = DeviceReading(tuple(devices), fault=fault)
     return make_device(NODE, findings, faults or {}, before or {}, now)
 
 
@@ -57,7 +59,10 @@ def test_the_partitions_stay_while_a_gpu_is_missing(make_nvidia, nvml) -> None:
 def test_partitions_are_made_anew_when_gpus_are_numbered_anew() -> None:
     """The table names minors: with others it would name other GPUs."""
     kept = json.dumps({"2": [{"minors": [0, 1]}]})
-    gpus = [Found("gpu", f"GPU-{n}", Place(f"0000:0{n}:00.0"), {}, minor=n) for n in range(4)]
+    gpus = [
+        ObservedDevice("gpu", f"GPU-{n}", PciPlace(f"0000:0{n}:00.0"), {}, minor=n)
+        for n in range(4)
+    ]
     before = make(gpus)
     before["metadata"]["annotations"] = {GPU_PARTITIONS: kept}
     left = [replace(one, minor=at) for at, one in enumerate(gpus[1:3])]
@@ -73,7 +78,10 @@ def test_nics_keep_their_numbers() -> None:
 
 
 def test_a_missing_device_stays_unhealthy_until_another_has_its_minor() -> None:
-    gpus = [Found("gpu", f"GPU-{n}", Place(f"0000:0{n}:00.0"), {}, minor=n) for n in range(2)]
+    gpus = [
+        ObservedDevice("gpu", f"GPU-{n}", PciPlace(f"0000:0{n}:00.0"), {}, minor=n)
+        for n in range(2)
+    ]
     before = make(gpus)
     lost = entries(make(gpus[:1], faults={"GPU-1": XID}, before=before, now=LATER))["GPU-1"]
     assert (lost["health"], lost["minor"]) == (False, 1)

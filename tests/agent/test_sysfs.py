@@ -5,24 +5,24 @@ from pathlib import Path
 import pytest
 from tests.agent.machine import make_sys
 
-from koord.agent.findings import Fault, Place
+from koord.agent.findings import Fault, PciPlace
 from koord.agent.sysfs import Sysfs, normalise_address
 
 
 @pytest.mark.parametrize(
     ("machine", "place"),
     [
-        ("two-switches", Place("0000:19:00.0", "0000:17:00.0", 0, 0)),
-        ("two-switches", Place("0000:1b:00.0", "0000:17:00.0", 0, 0)),
-        ("two-switches", Place("0000:9a:00.0", "0000:98:00.0", 1, 1)),
-        ("workstation", Place("0000:01:00.0", "pci0000:00")),
-        ("workstation", Place("0000:02:00.0", "pci0000:00")),
-        ("workstation", Place("0000:00:02.0", "pci0000:00")),
-        ("workstation", Place("0000:7f:00.0")),
+        ("two-switches", PciPlace("0000:19:00.0", "0000:17:00.0", 0, 0)),
+        ("two-switches", PciPlace("0000:1b:00.0", "0000:17:00.0", 0, 0)),
+        ("two-switches", PciPlace("0000:9a:00.0", "0000:98:00.0", 1, 1)),
+        ("workstation", PciPlace("0000:01:00.0", "pci0000:00")),
+        ("workstation", PciPlace("0000:02:00.0", "pci0000:00")),
+        ("workstation", PciPlace("0000:00:02.0", "pci0000:00")),
+        ("workstation", PciPlace("0000:7f:00.0")),
     ],
 )
 def test_a_device_is_at_its_switch_or_else_at_its_host_bridge(
-    tmp_path: Path, machine: str, place: Place
+    tmp_path: Path, machine: str, place: PciPlace
 ) -> None:
     assert Sysfs(make_sys(machine, tmp_path)).place_of(place.bus_id) == place
 

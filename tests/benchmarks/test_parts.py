@@ -25,7 +25,7 @@ from benchmarks.wire import Chunks, body_of, is_complete
 from tests.support.plan_keys import make_keys
 
 from koord.core.device.allocation import record
-from koord.core.device.model import DeviceName, Share, make_part
+from koord.core.device.model import DeviceName, DeviceShare, make_part
 from koord.core.gang.start import make_start_id
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.model.gangs import GangClaim, GangSource
@@ -81,7 +81,7 @@ def test_the_ceiling_writes_what_the_operators_write(size, has_devices):
         Assignment(
             pod,
             "node-1",
-            (record(pod.uid, [Share(GPU, 0, gpu)], names),) if has_devices else (),
+            (record(pod.uid, [DeviceShare(GPU, 0, gpu)], names),) if has_devices else (),
         )
         for pod in pods
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from koord.core.device.model import DeviceReport
-    from koord.core.device.status import DeviceStatus
+    from koord.core.device.status import NodeDeviceStatus
 
 
 def printed(parts: Iterable[RenderableType]) -> str:
@@ -29,7 +29,7 @@ def printed(parts: Iterable[RenderableType]) -> str:
     return console.file.getvalue()
 
 
-def observed() -> list[tuple[DeviceReport, DeviceStatus]]:
+def observed() -> list[tuple[DeviceReport, NodeDeviceStatus]]:
     cluster = gpu_cluster(1)
     settle(cluster, whole("a", 2))
     settle(cluster, part("b", 30))

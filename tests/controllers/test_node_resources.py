@@ -10,7 +10,7 @@ from tests.cluster import make_cluster
 from tests.device.nodes import report
 
 from koord.controllers.node_resources import RETRY_SECONDS, NodeResourcesPolicy
-from koord.core.device.model import Device, Inventory, make_part
+from koord.core.device.model import Inventory, NodeDevice, make_part
 from koord.core.device.plugin import Devices
 from koord.core.model.device_names import GPU, GPU_MEMORY_RATIO, NPU_CORE, NPU_CPU
 
@@ -99,7 +99,7 @@ async def test_a_write_that_fails_is_tried_again() -> None:
 
 async def test_what_a_device_plugin_reports_itself_is_left_alone() -> None:
     writer = Writer()
-    npu = Device(0, make_part({NPU_CORE: 20, NPU_CPU: 7, GPU_MEMORY_RATIO: 100}))
+    npu = NodeDevice(0, make_part({NPU_CORE: 20, NPU_CPU: 7, GPU_MEMORY_RATIO: 100}))
     writer.cluster.nodes(replace(writer.node, allocatable={NPU_CORE: 160}))
     writer.devices.upsert_report(report("n0", Inventory(((GPU, (npu,)),))))
     await writer.settle()

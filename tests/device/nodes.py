@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from koord.core.device.allocate import DEFAULTS, Settings, allocate
-from koord.core.device.causes import Lacking
+from koord.core.device.allocate import DEFAULTS, AllocationSettings, allocate
+from koord.core.device.causes import DeviceCause
 from koord.core.device.model import (
     OURS,
-    Device,
+    DeviceLocation,
     DeviceName,
     DeviceReport,
     DeviceRequest,
     DeviceRules,
+    DeviceShare,
     FunctionGroup,
     Hint,
     Inventory,
     Joint,
     JointScope,
-    Place,
-    Share,
+    NodeDevice,
     make_part,
 )
-from koord.core.device.request import Wishes, read_request
+from koord.core.device.request import DeviceAllocationHints, read_request
 from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
@@ -44,19 +44,19 @@ MEMORY = 83201216 << 10
 GPU_TOTAL = make_part({GPU_CORE: 100, GPU_MEMORY: MEMORY, GPU_MEMORY_RATIO: 100})
 NIC_TOTAL = make_part({RDMA_SHARE: 100})
 FUNCTIONS = (FunctionGroup((("type", "general"),), tuple(range(8))),)
-A100_PLACES = tuple(Place(0, gpu // 4, f"pcie{gpu // 2}") for gpu in range(8))
+A100_PLACES = tuple(DeviceLocation(0, gpu // 4, f"pcie{gpu // 2}") for gpu in range(8))
 
 
-def gpu(minor: int, place: Place | None = None, total: Any = GPU_TOTAL) -> Device:
-    return Device(minor, total, place)
+def gpu(minor: int, place: DeviceLocation | None = None, total: Any = GPU_TOTAL) -> NodeDevice:
+    return NodeDevice(minor, total, place)
 
 
-def nic(minor: int, place: Place | None = None) -> Device:
-    return Device(minor, NIC_TOTAL, place, groups=FUNCTIONS)
+def nic(minor: int, place: DeviceLocation | None = None) -> NodeDevice:
+    return NodeDevice(minor, NIC_TOTAL, place, groups=FUNCTIONS)
 
 
 def make_node(
-    gpus: Iterable[Device], nics: Iterable[Device] = (), table: PartitionTable | None = None
+    gpus: Iterable[NodeDevice], nics: Iterable[NodeDevice] = (), table: PartitionTable | None = None
 ) -> Inventory:
     pools = ((GPU, tuple(gpus)), (RDMA, tuple(nics)))
     return Inventory(tuple((kind, devices) for kind, devices in pools if devices), table)
@@ -73,12 +73,12 @@ def a100x8(sick: Collection[int] = ()) -> Inventory:
     )
 
 
-def whole(minor: int) -> Share:
-    return Share(GPU, minor, GPU_TOTAL)
+def whole(minor: int) -> DeviceShare:
+    return DeviceShare(GPU, minor, GPU_TOTAL)
 
 
-def half(minor: int) -> Share:
-    return Share(
+def half(minor: int) -> DeviceShare:
+    return DeviceShare(
         GPU, minor, make_part({GPU_CORE: 50, GPU_MEMORY: MEMORY // 2, GPU_MEMORY_RATIO: 50})
     )
 
@@ -93,7 +93,7 @@ def wish(
 ) -> DeviceRequest:
     """Return a request; ``joint`` is "" or SamePCIe for GPUs with NICs."""
     scope = JointScope(joint) if joint else None
-    wishes = Wishes(
+    wishes = DeviceAllocationHints(
         tuple(hints.items()),
         Joint((GPU, RDMA), scope) if joint is not None else None,
         gpu_parts=gpu_parts,
@@ -104,15 +104,15 @@ def wish(
 
 
 def give(
-    ledger: DeviceLedger, request: DeviceRequest, settings: Settings = DEFAULTS
+    ledger: DeviceLedger, request: DeviceRequest, settings: AllocationSettings = DEFAULTS
 ) -> tuple[DeviceLedger, dict[str, list[int]]]:
     """Allocate, and return the ledger afterwards with the minors by type."""
     shares = allocate(ledger, request, settings=settings)
-    assert not isinstance(shares, Lacking), shares
+    assert not isinstance(shares, DeviceCause), shares
     return ledger.with_shares(shares), minors_by_type(shares)
 
 
-def minors_by_type(shares: Iterable[Share]) -> dict[str, list[int]]:
+def minors_by_type(shares: Iterable[DeviceShare]) -> dict[str, list[int]]:
     minors: dict[str, list[int]] = {}
     for share in shares:
         minors.setdefault(share.kind, []).append(share.minor)

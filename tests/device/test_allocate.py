@@ -19,7 +19,7 @@ from tests.device.nodes import (
     wish,
 )
 
-from koord.core.device.allocate import Settings, allocate
+from koord.core.device.allocate import AllocationSettings, allocate
 from koord.core.device.causes import (
     INSUFFICIENT,
     INSUFFICIENT_GPUS,
@@ -31,23 +31,23 @@ from koord.core.device.causes import (
     NO_SUCH_DEVICE,
     PARTITION_SIZE,
     PRIMARY,
-    Lacking,
+    DeviceCause,
 )
 from koord.core.device.inventory import HOPPER_PARTITIONS
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     KOORDINATOR,
+    AllocateStrategy,
+    DeviceLocation,
+    DeviceScoring,
+    DeviceShare,
+    DeviceTerms,
     Exclusive,
     Hint,
     Partition,
+    PartitionHint,
     PartitionTable,
-    PartitionWish,
-    Place,
     Scope,
-    Scoring,
-    Share,
-    Strategy,
-    Terms,
     make_part,
     minors_of,
 )
@@ -66,16 +66,16 @@ from koord.core.model.device_names import (
 )
 
 ANY_FUNCTION = Hint(function_selector=())
-PACKED = Settings(scoring=Scoring(DEFAULT_WEIGHTS, packs=True))
-COMPAT = Settings(KOORDINATOR)
+PACKED = AllocationSettings(scoring=DeviceScoring(DEFAULT_WEIGHTS, packs=True))
+COMPAT = AllocationSettings(KOORDINATOR)
 
 
-def on(*used: Share) -> DeviceLedger:
+def on(*used: DeviceShare) -> DeviceLedger:
     return DeviceLedger(a100x8()).with_shares(used)
 
 
 def cause_of(found: object) -> object:
-    assert isinstance(found, Lacking), found
+    assert isinstance(found, DeviceCause), found
     return found.cause
 
 
@@ -113,7 +113,7 @@ def test_shares_go_to_the_fuller_gpu_of_the_most_used_path() -> None:
 
 
 def test_sockets_count_between_numa_nodes_and_the_node() -> None:
-    places = [Place(n // 4, n // 2, f"pcie{n}") for n in range(8)]
+    places = [DeviceLocation(n // 4, n // 2, f"pcie{n}") for n in range(8)]
     ledger = DeviceLedger(make_node(gpu(n, place) for n, place in enumerate(places)))
     used = ledger.with_shares([whole(0)])
     assert give(used, wish({NVIDIA_GPU: 3}))[1] == {GPU: [1, 2, 3]}
@@ -159,7 +159,7 @@ def test_rounded_ratios_do_not_add_up_to_memory_that_is_not_there() -> None:
     for _ in range(8):
         ledger, _minors = give(ledger, wish({GPU_MEMORY: 3 * GIB}))
     assert ledger.free[GPU, 0][GPU_MEMORY_RATIO] == 0
-    assert isinstance(allocate(ledger, wish({GPU_MEMORY_RATIO: 4})), Lacking)
+    assert isinstance(allocate(ledger, wish({GPU_MEMORY_RATIO: 4})), DeviceCause)
 
 
 def test_unequal_parts_get_a_gpu_each() -> None:
@@ -170,7 +170,7 @@ def test_unequal_parts_get_a_gpu_each() -> None:
     request = wish({GPU_SHARED: 2, GPU_CORE: 70, GPU_MEMORY: 70 * GIB}, gpu_parts=parts)
     # The switch of GPU 0 and 1 is used; the larger part does not fit on GPU 0 beside its half.
     shares = allocate(on(half(0)), request)
-    assert not isinstance(shares, Lacking)
+    assert not isinstance(shares, DeviceCause)
     assert [(one.minor, dict(one.part)[GPU_CORE]) for one in shares] == [(0, 20), (1, 50)]
 
 
@@ -190,9 +190,9 @@ def test_unhealthy_devices_give_nothing_and_their_use_stays() -> None:
 def test_gpus_of_pods_that_nobody_knows_are_left_free() -> None:
     ledger = on(half(0)).with_foreign(3)
     assert give(ledger, wish({NVIDIA_GPU: 4}))[1] == {GPU: [4, 5, 6, 7]}
-    assert isinstance(allocate(ledger, wish({NVIDIA_GPU: 5})), Lacking)
+    assert isinstance(allocate(ledger, wish({NVIDIA_GPU: 5})), DeviceCause)
     assert give(ledger, wish({GPU_MEMORY_RATIO: 50}))[1] == {GPU: [0]}
-    assert isinstance(allocate(ledger, wish({GPU_MEMORY_RATIO: 60})), Lacking)
+    assert isinstance(allocate(ledger, wish({GPU_MEMORY_RATIO: 60})), DeviceCause)
 
 
 class TestPartitions:
@@ -230,7 +230,7 @@ class TestPartitions:
         assert cause_of(found) is INSUFFICIENT_PARTITION
 
     def test_a_wish_without_a_table(self) -> None:
-        request = replace(wish({NVIDIA_GPU: 1}), partition=PartitionWish())
+        request = replace(wish({NVIDIA_GPU: 1}), partition=PartitionHint())
         assert cause_of(allocate(on(), request)) is NO_PARTITION_TABLE
 
     def test_one_card_where_only_larger_ones_are_listed(self) -> None:
@@ -251,9 +251,9 @@ class TestPartitions:
         ledger = DeviceLedger(replace(a100x8(), table=table))
         request = wish({NVIDIA_GPU: 2})
         assert give(ledger, request)[1] == {GPU: [2, 3]}
-        fast = replace(request, partition=PartitionWish(bandwidth=300))
+        fast = replace(request, partition=PartitionHint(bandwidth=300))
         assert give(ledger, fast)[1] == {GPU: [4, 5]}
-        strict = replace(request, partition=PartitionWish(is_restricted=True, bandwidth=300))
+        strict = replace(request, partition=PartitionHint(is_restricted=True, bandwidth=300))
         assert cause_of(allocate(ledger, strict)) is INSUFFICIENT_PARTITION
 
 
@@ -286,7 +286,7 @@ class TestJoint:
         assert cause_of(allocate(ledger, request)) is INSUFFICIENT
 
     def test_other_gpus_are_tried_where_the_nics_of_the_first_are_taken(self) -> None:
-        full = Share(RDMA, 1, make_part({RDMA_SHARE: 100}))
+        full = DeviceShare(RDMA, 1, make_part({RDMA_SHARE: 100}))
         request = wish({NVIDIA_GPU: 3, RDMA_SHARE: 1}, joint="SamePCIe")
         ledger = on(whole(0), full)
         assert give(ledger, request)[1] == {GPU: [4, 5, 6], RDMA: [3, 4]}
@@ -316,14 +316,19 @@ class TestNics:
         [
             (100, Hint(), 1, 100),
             (400, Hint(), 4, 100),
-            (1, Hint(strategy=Strategy.APPLY_FOR_ALL), 4, 1),
-            (3, Hint(strategy=Strategy.REQUESTS_AS_COUNT), 3, 1),
-            (3, Hint(strategy=Strategy.REQUESTS_AS_COUNT, exclusive=Exclusive.DEVICE), 3, 100),
+            (1, Hint(strategy=AllocateStrategy.APPLY_FOR_ALL), 4, 1),
+            (3, Hint(strategy=AllocateStrategy.REQUESTS_AS_COUNT), 3, 1),
+            (
+                3,
+                Hint(strategy=AllocateStrategy.REQUESTS_AS_COUNT, exclusive=Exclusive.DEVICE),
+                3,
+                100,
+            ),
         ],
     )
     def test_count_and_amount(self, amount: int, hint: Hint, count: int, each: int) -> None:
         shares = allocate(on(), wish({RDMA_SHARE: amount}, rdma=hint))
-        assert not isinstance(shares, Lacking)
+        assert not isinstance(shares, DeviceCause)
         assert [dict(one.part)[RDMA_SHARE] for one in shares] == [each] * count
 
     def test_no_device_and_no_function(self) -> None:
@@ -347,7 +352,7 @@ class TestExclusive:
         alone = wish({NVIDIA_GPU: 1}, gpu=Hint(exclusive=Exclusive.PCIE))
         ledger, minors = give(on(half(0)), alone)
         assert minors == {GPU: [2]}
-        assert isinstance(allocate(ledger, wish({NVIDIA_GPU: 6})), Lacking)
+        assert isinstance(allocate(ledger, wish({NVIDIA_GPU: 6})), DeviceCause)
         assert give(ledger, wish({NVIDIA_GPU: 5}))[1] == {GPU: [1, 4, 5, 6, 7]}
 
 
@@ -355,22 +360,22 @@ class TestTerms:
     """What restricts an attempt besides the request."""
 
     def test_numa_nodes(self) -> None:
-        terms = Terms(numa=frozenset({1}))
+        terms = DeviceTerms(numa=frozenset({1}))
         (share,) = allocate(on(), wish({NVIDIA_GPU: 1}), terms)  # type: ignore[misc]
         assert share.minor == 4
         assert isinstance(
-            allocate(DeviceLedger(make_node([gpu(0)])), wish({NVIDIA_GPU: 1}), terms), Lacking
+            allocate(DeviceLedger(make_node([gpu(0)])), wish({NVIDIA_GPU: 1}), terms), DeviceCause
         )
 
     def test_required_devices_as_far_as_their_amounts_go(self) -> None:
         left = make_part({GPU_CORE: 70, GPU_MEMORY: MEMORY, GPU_MEMORY_RATIO: 70})
-        terms = Terms(required={(GPU, 6): left})
+        terms = DeviceTerms(required={(GPU, 6): left})
         (share,) = allocate(on(), wish({GPU_CORE: 50, GPU_MEMORY_RATIO: 50}), terms)  # type: ignore[misc]
         assert share.minor == 6
         found = allocate(on(), wish({GPU_CORE: 80, GPU_MEMORY_RATIO: 80}), terms)
-        assert isinstance(found, Lacking)
+        assert isinstance(found, DeviceCause)
 
     def test_preferred_devices_come_first(self) -> None:
-        terms = Terms(preferred=frozenset({(RDMA, 3)}))
+        terms = DeviceTerms(preferred=frozenset({(RDMA, 3)}))
         (share,) = allocate(on(), wish({RDMA_SHARE: 1}), terms)  # type: ignore[misc]
         assert share.minor == 3

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from tests.device.nodes import NIC_TOTAL, half, report, whole
 
-from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, DeviceAllocation
+from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, AllocatedDevices
 from koord.core.device.device_plugins import BIND_TIMESTAMP
 from koord.core.device.identity import NamedDevices
-from koord.core.device.model import DeviceName, Exclusive, Hint, Scope, Share, make_part
+from koord.core.device.model import DeviceName, DeviceShare, Exclusive, Hint, Scope, make_part
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes
 from koord.kube.wire import WireDevice
@@ -20,10 +20,10 @@ PARTS = "scheduling.koordinator.sh/gpu-request"
 HINTS = "scheduling.koordinator.sh/device-allocate-hint"
 
 
-def allocation() -> DeviceAllocation:
+def allocation() -> AllocatedDevices:
     names = report("n0").names
-    shares = (whole(2), half(3), Share(RDMA, 1, NIC_TOTAL, functions=(0, 3)))
-    return DeviceAllocation("uid", shares, tuple(names[one.kind, one.minor] for one in shares))
+    shares = (whole(2), half(3), DeviceShare(RDMA, 1, NIC_TOTAL, functions=(0, 3)))
+    return AllocatedDevices("uid", shares, tuple(names[one.kind, one.minor] for one in shares))
 
 
 def test_an_allocation_is_written_in_the_form_of_koordinator() -> None:
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_back() -> None:
 
 def test_unknown_gpus_are_not_named_in_part() -> None:
     gpus = (whole(0), whole(1))
-    one = DeviceAllocation("uid", gpus, (DeviceName("GPU-a"), DeviceName()))
+    one = AllocatedDevices("uid", gpus, (DeviceName("GPU-a"), DeviceName()))
     assert {write.key for write in one.writes()} == {ALLOCATED, GPU_MINORS, BIND_TIMESTAMP}
 
 

@@ -14,7 +14,7 @@ from koord.core.device.consumption import Consumption, consumption_of, remark_on
 from koord.core.device.model import DeviceOptions, make_part
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import InvalidDeviceRequest, IsolationAbsent
-from koord.core.device.request import Wishes
+from koord.core.device.request import DeviceAllocationHints
 from koord.core.device.session import NAME
 from koord.core.device.vendors import HAMI_CORE
 from koord.core.engine.state import ClusterState
@@ -51,7 +51,9 @@ def test_pods_that_share_without_isolation_start_with_a_remark() -> None:
     devices = cluster.state.plugin(Devices)
     assert placed(cluster.plan(make_unit("u", [part("p")])))
     assert remark_on(devices, part("p").build()) == IsolationAbsent("default/p")
-    isolated = replace(part("p").build(), extensions=((NAME, Wishes(isolation=HAMI_CORE)),))
+    isolated = replace(
+        part("p").build(), extensions=((NAME, DeviceAllocationHints(isolation=HAMI_CORE)),)
+    )
     served = part("p").resource("metax-tech.com/sgpu", 1).build()
     for pod in (whole("p").build(), make_pod("p").build(), isolated, served):
         assert remark_on(devices, pod) is None
@@ -75,8 +77,8 @@ def test_pods_that_share_without_isolation_wait_if_they_are_to() -> None:
     assert [one.code for one in found.values()] == ["IsolationAbsent"]
 
 
-def unequal(*parts: dict[str, int]) -> Wishes:
-    return Wishes(gpu_parts=tuple(map(make_part, parts)))
+def unequal(*parts: dict[str, int]) -> DeviceAllocationHints:
+    return DeviceAllocationHints(gpu_parts=tuple(map(make_part, parts)))
 
 
 def test_a_pod_gets_unequal_parts_of_gpus() -> None:

@@ -10,12 +10,12 @@ from tests.cluster import make_cluster, make_unit, nodes_of, plan_in
 from tests.device.nodes import GIB, MEMORY, a100x8, report, wish
 
 from koord.core.device.allocate import DEFAULTS, allocate
-from koord.core.device.causes import Lacking
+from koord.core.device.causes import DeviceCause
 from koord.core.device.counting import count_most
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceRequest, Exclusive, Hint, Scope
 from koord.core.device.plugin import Devices
-from koord.core.device.states import Asked, LedgerStates
+from koord.core.device.states import DeviceDemand, LedgerStates
 from koord.core.engine.arrays import NO_LIMIT
 from koord.core.model.device_names import (
     GPU_CORE,
@@ -34,7 +34,7 @@ TINY = {
 
 def give_all(ledger: DeviceLedger, request: DeviceRequest) -> int:
     count = 0
-    while not isinstance(shares := allocate(ledger, request), Lacking):
+    while not isinstance(shares := allocate(ledger, request), DeviceCause):
         ledger, count = ledger.with_shares(shares), count + 1
     return count
 
@@ -83,7 +83,7 @@ def test_counts_are_never_too_low_and_exact_where_they_say_so(
     ledger = DeviceLedger(a100x8())
     for one in before:
         shares = allocate(ledger, one)
-        if not isinstance(shares, Lacking):
+        if not isinstance(shares, DeviceCause):
             ledger = ledger.with_shares(shares)
     fitting = give_all(ledger, request)
     if not fitting:
@@ -91,7 +91,7 @@ def test_counts_are_never_too_low_and_exact_where_they_say_so(
     most, is_exact = count_most(ledger, request, DEFAULTS)
     assert most == fitting if is_exact else most >= fitting
     states = LedgerStates(DEFAULTS)
-    count = states.fit(states.number(ledger), Asked(request)).count
+    count = states.fit(states.number(ledger), DeviceDemand(request)).count
     assert count >= fitting
     assert count == fitting or fitting >= 8, "what is few is counted exactly"
 
@@ -122,4 +122,6 @@ def test_a_tiny_request_is_placed_at_the_cost_of_any_other(requests: dict[str, i
 def test_what_takes_no_room_at_all_fits_without_limit() -> None:
     states = LedgerStates(DEFAULTS)
     request = wish(TINY["no bytes per device"])
-    assert states.fit(states.number(DeviceLedger(a100x8())), Asked(request)).count == NO_LIMIT
+    assert (
+        states.fit(states.number(DeviceLedger(a100x8())), DeviceDemand(request)).count == NO_LIMIT
+    )

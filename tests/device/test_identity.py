@@ -14,14 +14,14 @@ from tests.cluster import make_cluster, make_unit
 from tests.device.nodes import GPU_TOTAL, NIC_TOTAL
 from tests.device.test_plugin import ROOMY, make_node, part, placed, settle, whole
 
-from koord.core.device.allocation import ALLOCATED, DeviceAllocation
+from koord.core.device.allocation import ALLOCATED, AllocatedDevices
 from koord.core.device.audit import find_drift
 from koord.core.device.identity import NamedDevices, Strayed
-from koord.core.device.model import Device, DeviceName, DeviceReport, FunctionGroup, Hint
+from koord.core.device.model import DeviceName, DeviceReport, FunctionGroup, Hint, NodeDevice
 from koord.core.device.plugin import Devices
-from koord.core.device.request import Wishes
+from koord.core.device.request import DeviceAllocationHints
 from koord.core.device.session import NAME
-from koord.core.device.status import DeviceStatus, Records, observe_devices
+from koord.core.device.status import NodeDeviceStatus, Records, observe_devices
 from koord.core.model.device_names import GPU, GPU_CORE, RDMA, RDMA_SHARE
 from koord.kube.translate.devices import read_allocated
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 GPUS = ("A", "B", "C", "D")
 NICS = ("X", "Y")
-VF = Wishes(hints=((RDMA, Hint(function_selector=())),))
+VF = DeviceAllocationHints(hints=((RDMA, Hint(function_selector=())),))
 
 
 def report(gpus: Sequence[str], nics: Sequence[str] = ()) -> DeviceReport:
@@ -53,10 +53,10 @@ def report(gpus: Sequence[str], nics: Sequence[str] = ()) -> DeviceReport:
     return DeviceReport("n0", devices, names)
 
 
-def _devices(kind: str, ids: Sequence[str]) -> list[Device]:
+def _devices(kind: str, ids: Sequence[str]) -> list[NodeDevice]:
     total = GPU_TOTAL if kind == GPU else NIC_TOTAL
     groups = (FunctionGroup((), (0, 1)),) if kind == RDMA else ()
-    return [Device(n, total, groups=groups) for n, one in enumerate(ids) if one != "-"]
+    return [NodeDevice(n, total, groups=groups) for n, one in enumerate(ids) if one != "-"]
 
 
 def _functions(nic: str) -> tuple[tuple[int, str], ...]:
@@ -72,7 +72,7 @@ def one_node(first: DeviceReport) -> FakeCluster:
     return cluster
 
 
-def status_of(cluster: FakeCluster) -> DeviceStatus:
+def status_of(cluster: FakeCluster) -> NodeDeviceStatus:
     plugin = cluster.state.plugin(Devices)
     return observe_devices(plugin, plugin.reports["n0"], cluster.state.pods)
 
@@ -140,7 +140,7 @@ def test_a_nic_without_an_id_is_found_by_its_virtual_functions() -> None:
 
 def test_what_is_strayed_names_the_id() -> None:
     named = NamedDevices(report("BA").names)
-    settled = DeviceAllocation("p", (), ())
+    settled = AllocatedDevices("p", (), ())
     assert settled.strayed(named) == ()
     assert Strayed(GPU, 0, "A", 1).describe() == "gpu 0 (A), now 1"
     assert Strayed(GPU, 0, "").describe() == "gpu 0, which is gone"
@@ -182,7 +182,7 @@ def given_by_id(pods: Sequence[Pod]) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for pod in pods:
         for one in pod.allocations:
-            assert isinstance(one, DeviceAllocation)
+            assert isinstance(one, AllocatedDevices)
             for share, name in zip(one.shares, one.names, strict=True):
                 sums[share.kind, name.id] += dict(share.part).get(GPU_CORE, 0)
                 sums.update((share.kind, address) for _, address in name.functions)

@@ -9,9 +9,9 @@ from tests.device.nodes import a100x8, gpu, make_node, whole, wish
 from tests.device.test_counting import requests
 
 from koord.core.device.allocate import allocate
-from koord.core.device.causes import INSUFFICIENT_GPUS, Lacking
+from koord.core.device.causes import INSUFFICIENT_GPUS, DeviceCause
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import DeviceRequest, Place, Share, Terms
+from koord.core.device.model import DeviceLocation, DeviceRequest, DeviceShare, DeviceTerms
 from koord.core.device.numa_hints import find_hints
 from koord.core.model.device_names import NVIDIA_GPU, RDMA_SHARE
 from koord.core.model.zone_hints import NumaHint, list_sets, make_hints
@@ -39,13 +39,13 @@ def test_sets_with_too_few_devices_are_left_out():
 def test_node_without_enough_devices_says_what_is_lacking():
     ledger = DeviceLedger(a100x8()).with_shares([whole(n) for n in range(8)])
     found = find_hints(ledger, ONE_GPU)
-    assert isinstance(found, Lacking)
+    assert isinstance(found, DeviceCause)
     assert found.cause == INSUFFICIENT_GPUS
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 31])
 def test_devices_without_a_numa_node_have_no_preference(number):
-    hints = find_hints(DeviceLedger(make_node([gpu(0, Place(0, number, "a"))])), ONE_GPU)
+    hints = find_hints(DeviceLedger(make_node([gpu(0, DeviceLocation(0, number, "a"))])), ONE_GPU)
     assert hints == {"gpu": None}
     assert align(NumaPolicy.RESTRICTED, 0b11, list(hints.items())).refusal is None
 
@@ -55,26 +55,26 @@ def test_hints_are_those_of_trying_every_set(
     before: list[DeviceRequest], request: DeviceRequest
 ) -> None:
     """Sets that contain a feasible one are not tried; there may be hundreds."""
-    places = [Place(0, at // 2, f"pcie{at}") for at in range(8)]
+    places = [DeviceLocation(0, at // 2, f"pcie{at}") for at in range(8)]
     ledger = DeviceLedger(make_node([gpu(at, place) for at, place in enumerate(places)]))
     for one in before:
         shares = allocate(ledger, one)
-        if not isinstance(shares, Lacking):
+        if not isinstance(shares, DeviceCause):
             ledger = ledger.with_shares(shares)
     found = find_hints(ledger, request)
-    if isinstance(found, Lacking):
+    if isinstance(found, DeviceCause):
         return
-    every = Terms(numa=frozenset(range(4)))
+    every = DeviceTerms(numa=frozenset(range(4)))
     best = gpus_of(allocate(ledger, request, every))
     feasible = []
     for nodes in list_sets(0b1111):
         numbers = frozenset(at for at in range(4) if nodes >> at & 1)
-        shares = allocate(ledger, request, Terms(numa=numbers))
-        if not isinstance(shares, Lacking):
+        shares = allocate(ledger, request, DeviceTerms(numa=numbers))
+        if not isinstance(shares, DeviceCause):
             feasible.append((nodes, 500 if gpus_of(shares) == best else 0))
     assert found["gpu"] == make_hints(feasible)
 
 
-def gpus_of(shares: tuple[Share, ...] | Lacking) -> list[int]:
-    assert not isinstance(shares, Lacking)
+def gpus_of(shares: tuple[DeviceShare, ...] | DeviceCause) -> list[int]:
+    assert not isinstance(shares, DeviceCause)
     return [one.minor for one in shares if one.kind == "gpu"]

@@ -14,10 +14,17 @@ import pytest
 from tests.device.nodes import GPU_TOTAL, gpu, half, make_node, nic, whole, wish
 
 from koord.core.device.allocate import allocate
-from koord.core.device.causes import Lacking
+from koord.core.device.causes import DeviceCause
 from koord.core.device.inventory import HOPPER_PARTITIONS
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import Hint, PartitionTable, Place, Scope, Share, make_part
+from koord.core.device.model import (
+    DeviceLocation,
+    DeviceShare,
+    Hint,
+    PartitionTable,
+    Scope,
+    make_part,
+)
 from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
     from koord.core.device.model import DeviceRequest
 
 SWITCHES = 4
-PLACES = [Place(0, switch // 2, f"pcie{switch}") for switch in range(SWITCHES)]
+PLACES = [DeviceLocation(0, switch // 2, f"pcie{switch}") for switch in range(SWITCHES)]
 NODE = make_node(
     (gpu(n, PLACES[n // 2]) for n in range(8)), (nic(n, PLACES[n // 2]) for n in range(8))
 )
@@ -60,7 +67,7 @@ def states() -> list[Free]:
 def make_ledger(free: Free) -> DeviceLedger:
     used = [whole(2 * i + n) for i, (gpus, _) in enumerate(free) for n in range(2 - gpus)]
     used += [
-        Share(RDMA, 2 * i + n, TAKEN_NIC)
+        DeviceShare(RDMA, 2 * i + n, TAKEN_NIC)
         for i, (_, nics) in enumerate(free)
         for n in range(2 - nics)
     ]
@@ -100,7 +107,7 @@ def can_join(free: Free, count: int, nics: int, scope: Scope | None) -> bool:
     return False
 
 
-def taken_by_switch(shares: Sequence[Share], kind: str) -> list[int]:
+def taken_by_switch(shares: Sequence[DeviceShare], kind: str) -> list[int]:
     counts = [0] * SWITCHES
     for share in shares:
         if share.kind == kind:
@@ -108,7 +115,9 @@ def taken_by_switch(shares: Sequence[Share], kind: str) -> list[int]:
     return counts
 
 
-def check_sound(ledger: DeviceLedger, request: DeviceRequest, shares: Sequence[Share]) -> None:
+def check_sound(
+    ledger: DeviceLedger, request: DeviceRequest, shares: Sequence[DeviceShare]
+) -> None:
     """Nothing is given twice or beyond what is free, and each type as often as asked."""
     keys = [(one.kind, one.minor) for one in shares]
     assert len(keys) == len(set(keys))
@@ -132,8 +141,8 @@ def test_whole_gpus(count: int, scope: Scope | None, first: int) -> None:
         ledger = make_ledger(free)
         shares = allocate(ledger, request)
         fits = best is not None and (scope is None or best >= scope)
-        assert (not isinstance(shares, Lacking)) == fits, (free, shares)
-        if not isinstance(shares, Lacking):
+        assert (not isinstance(shares, DeviceCause)) == fits, (free, shares)
+        if not isinstance(shares, DeviceCause):
             check_sound(ledger, request, shares)
             assert scope_of(taken_by_switch(shares, GPU)) == best, (free, shares)
 
@@ -151,8 +160,8 @@ def test_gpus_with_nics_on_the_same_switches(
         ledger = make_ledger(free)
         shares = allocate(ledger, request)
         fits = can_join(free, count, max(1, nics // 100), scope)
-        assert (not isinstance(shares, Lacking)) == fits, (free, shares)
-        if not isinstance(shares, Lacking):
+        assert (not isinstance(shares, DeviceCause)) == fits, (free, shares)
+        if not isinstance(shares, DeviceCause):
             check_sound(ledger, request, shares)
             gpus, given = taken_by_switch(shares, GPU), taken_by_switch(shares, RDMA)
             assert [n > 0 for n in gpus] == [n > 0 for n in given], (free, shares)
@@ -168,8 +177,8 @@ def test_gpus_with_nics_anywhere(count: int, nics: int, first: int) -> None:
         shares = allocate(ledger, request)
         gpus, left = sum(one for one, _ in free), sum(one for _, one in free)
         fits = gpus >= count and left >= max(1, nics // 100)
-        assert (not isinstance(shares, Lacking)) == fits, (free, shares)
-        if not isinstance(shares, Lacking):
+        assert (not isinstance(shares, DeviceCause)) == fits, (free, shares)
+        if not isinstance(shares, DeviceCause):
             check_sound(ledger, request, shares)
 
 
@@ -183,8 +192,8 @@ def test_partitions(count: int) -> None:
         shares = allocate(ledger, request)
         listed = [one.minors for one in table.by_size[count]]
         fits = any(not one & used for one in listed)
-        assert (not isinstance(shares, Lacking)) == fits, (used, shares)
-        if not isinstance(shares, Lacking):
+        assert (not isinstance(shares, DeviceCause)) == fits, (used, shares)
+        if not isinstance(shares, DeviceCause):
             check_sound(ledger, request, shares)
             assert sum(1 << one.minor for one in shares) in listed
 
@@ -197,10 +206,10 @@ def test_shares(count: int, ratio: int) -> None:
     for state in combinations_with_replacement(switches, SWITCHES):
         levels = [used for pair in state for used in pair]
         used = [half(n) for n, level in enumerate(levels) if level == 50]
-        used += [Share(GPU, n, GPU_TOTAL) for n, level in enumerate(levels) if level == 100]
+        used += [DeviceShare(GPU, n, GPU_TOTAL) for n, level in enumerate(levels) if level == 100]
         ledger = DeviceLedger(NODE).with_shares(used)
         shares = allocate(ledger, request)
         fits = sum(level + ratio <= 100 for level in levels) >= count
-        assert (not isinstance(shares, Lacking)) == fits, (levels, shares)
-        if not isinstance(shares, Lacking):
+        assert (not isinstance(shares, DeviceCause)) == fits, (levels, shares)
+        if not isinstance(shares, DeviceCause):
             check_sound(ledger, request, shares)

@@ -14,12 +14,12 @@ from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import a100x8, report
 
 from koord.answers.explain import explain_pod
-from koord.core.device.allocation import DeviceAllocation
+from koord.core.device.allocation import AllocatedDevices
 from koord.core.device.health import RECOVERY_SECONDS
 from koord.core.device.model import Hint, Joint, JointScope, Scope
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import InvalidDeviceRequest
-from koord.core.device.request import Wishes
+from koord.core.device.request import DeviceAllocationHints
 from koord.core.device.session import NAME, DeviceSession
 from koord.core.engine.cycle import Place
 from koord.core.engine.reasons import InsufficientNodes
@@ -59,7 +59,7 @@ def minors(assignment: Assignment, kind: str = GPU) -> list[int]:
     return [
         share.minor
         for one in assignment.allocations
-        if isinstance(one, DeviceAllocation)
+        if isinstance(one, AllocatedDevices)
         for share in one.shares
         if share.kind == kind
     ]
@@ -130,7 +130,7 @@ def test_an_invalid_request_waits_and_says_what_would_be_valid() -> None:
 
 
 def test_gpus_and_nics_on_the_same_switches() -> None:
-    wishes = Wishes(joint=Joint((GPU, RDMA), JointScope.SAME_PCIE))
+    wishes = DeviceAllocationHints(joint=Joint((GPU, RDMA), JointScope.SAME_PCIE))
     pods: list[Pod] = [
         replace(whole(f"p{at}", 2).resource(RDMA_SHARE, 1).build(), extensions=((NAME, wishes),))
         for at in range(4)
@@ -225,7 +225,7 @@ def test_explanations_name_devices_and_numbers() -> None:
 def test_explanations_of_gpus_that_are_free_but_not_together() -> None:
     cluster = gpu_cluster(1)
     settle(cluster, whole("p", 1))
-    scope = Wishes(hints=((GPU, Hint(scope=Scope.NUMA_NODE)),))
+    scope = DeviceAllocationHints(hints=((GPU, Hint(scope=Scope.NUMA_NODE)),))
     pod = replace(whole("q", 5).build(), extensions=((NAME, scope),))
     cluster.state.upsert_pod(pod)
     (asked,) = explain_pod(cluster.state, pod, SCORING).offers

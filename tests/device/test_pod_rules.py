@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.device.pod_rules import describe_faults, find_faults, normalise
+from koord.core.device.pod_rules import describe_problems, find_problems, normalise
 from koord.core.model.device_names import (
     GPU_CORE,
     GPU_MEMORY,
@@ -115,13 +115,13 @@ def test_normal_form_is_final_and_keeps_other_resources(
     ],
 )
 def test_faults_in_words_of_the_webhook(requests: dict[str, int], reason: str) -> None:
-    found = describe_faults(find_faults(requests))
+    found = describe_problems(find_problems(requests))
     assert found.startswith(reason)
     assert bool(found) == bool(reason)
 
 
 def test_several_faults_are_all_reported() -> None:
-    found = describe_faults(find_faults({GPU_SHARED: 0}))
+    found = describe_problems(find_problems({GPU_SHARED: 0}))
     assert found == (
         f'[{FIELD}: Invalid value: "0": the requested GPU must be greater than zero, '
         f"{FIELD}: Forbidden: GPU memory and GPU memory ratio all is zero]"
@@ -130,4 +130,4 @@ def test_several_faults_are_all_reported() -> None:
 
 @given(requests_drawn)
 def test_checks_never_fail(requests: dict[str, int]) -> None:
-    describe_faults(find_faults(requests))
+    describe_problems(find_problems(requests))

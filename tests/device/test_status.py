@@ -10,9 +10,9 @@ from tests.device.nodes import a100x8, report
 from tests.device.test_plugin import gpu_cluster, make_unit, part, recover, settle, whole
 
 from koord.controllers.device_status import DeviceStatusPolicy, make_fields
-from koord.core.device.model import DeviceClaim, DeviceName
+from koord.core.device.model import DeviceName, DeviceResourceClaim
 from koord.core.device.plugin import Devices
-from koord.core.device.status import Counts, Readiness, observe_devices
+from koord.core.device.status import Counts, DeviceReadiness, observe_devices
 from koord.core.model.device_names import GPU, RDMA
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def test_who_holds_what_and_what_is_free() -> None:
     cluster.pods(whole("other").not_ours().bound("n0"))
     plugin = cluster.state.plugin(Devices)
     status = observe_devices(plugin, plugin.reports["n0"], cluster.state.pods)
-    assert status.readiness is Readiness.SYNCED
+    assert status.readiness is DeviceReadiness.SYNCED
     assert status.counts == {GPU: Counts(8, 8, 5, 1), RDMA: Counts(4, 4, 4, 0)}
     assert [(one.pod, one.minors) for one in status.holders] == [
         ("default/a", (0, 1)),
@@ -57,18 +57,18 @@ def test_gpus_that_dra_gave_out_are_left_free() -> None:
         return status.foreign, status.foreign_pods, bool(plan.placements)
 
     for key, gpus in (("default/one", 1), ("default/two", 2)):
-        cluster.state.replace_device_claim(DeviceClaim(key, "n0", gpus))
+        cluster.state.replace_device_claim(DeviceResourceClaim(key, "n0", gpus))
     assert given() == (3, ("ResourceClaim default/one", "ResourceClaim default/two"), False)
-    cluster.state.replace_device_claim(DeviceClaim("default/two", "n1", 2))
+    cluster.state.replace_device_claim(DeviceResourceClaim("default/two", "n1", 2))
     assert given() == (1, ("ResourceClaim default/one",), True)
-    cluster.state.replace_device_claim(DeviceClaim("default/one"))
+    cluster.state.replace_device_claim(DeviceResourceClaim("default/one"))
     assert given() == (0, (), True)
 
 
 def test_what_dra_gave_out_survives_that_devices_are_reported_again() -> None:
     cluster = gpu_cluster(1)
     plugin = cluster.state.plugin(Devices)
-    cluster.state.replace_device_claim(DeviceClaim("default/one", "n0", 2))
+    cluster.state.replace_device_claim(DeviceResourceClaim("default/one", "n0", 2))
     plugin.upsert_report(report("n0", a100x8()))
     assert observe_devices(plugin, plugin.reports["n0"], {}).foreign == 2
 
@@ -77,7 +77,7 @@ def test_a_device_object_without_a_node() -> None:
     plugin = Devices()
     plugin.upsert_report(report("gone", a100x8()))
     status = observe_devices(plugin, plugin.reports["gone"], {})
-    assert status.readiness is Readiness.NO_NODE
+    assert status.readiness is DeviceReadiness.NO_NODE
     assert status.counts[GPU] == Counts(8, 8, 0, 0)
 
 
@@ -86,7 +86,7 @@ def test_entries_that_cannot_be_used_are_named() -> None:
     plugin = cluster.state.plugin(Devices)
     plugin.upsert_report(replace(report("n0"), problems=(("spec.devices[3].minor", "is twice"),)))
     status = observe_devices(plugin, plugin.reports["n0"], {})
-    assert status.readiness is Readiness.INVALID_ENTRIES
+    assert status.readiness is DeviceReadiness.INVALID_ENTRIES
     assert "spec.devices[3].minor is twice" in status.describe()
 
 

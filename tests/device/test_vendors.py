@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koord.api.keys import device as keys
 from koord.core.device import device_plugins
 from koord.core.device.allocate import allocate
-from koord.core.device.causes import Lacking
+from koord.core.device.causes import DeviceCause
 from koord.core.device.device_plugins import (
     DEVICE_PLUGINS,
     AdapterRejected,
@@ -25,8 +25,8 @@ from koord.core.device.device_plugins import (
 )
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import OURS, Device, DeviceReport, DeviceRequest, make_part
-from koord.core.device.request import Wishes, read_request
+from koord.core.device.model import OURS, DeviceReport, DeviceRequest, NodeDevice, make_part
+from koord.core.device.request import DeviceAllocationHints, read_request
 from koord.core.device.vendors import (
     HAMI_CORE,
     ISOLATION_LABEL,
@@ -126,18 +126,18 @@ def test_templates_are_found_by_amounts_and_the_first_name_wins() -> None:
 
 
 def make_report(**labels: str) -> DeviceReport:
-    gpu = Device(0, make_part({GPU_CORE: 100, GPU_MEMORY: GI, GPU_MEMORY_RATIO: 100}))
+    gpu = NodeDevice(0, make_part({GPU_CORE: 100, GPU_MEMORY: GI, GPU_MEMORY_RATIO: 100}))
     keys = {"vendor": VENDOR_LABEL, "model": MODEL_LABEL}
     return DeviceReport("n0", ((GPU, (gpu,)),), {}, labels={keys[k]: v for k, v in labels.items()})
 
 
 def share(report: DeviceReport, provider: str = "", installed: str = "") -> str:
     """Try to share a GPU; return why not."""
-    request = read_request({GPU_MEMORY_RATIO: 50}, Wishes(isolation=provider), OURS)
+    request = read_request({GPU_MEMORY_RATIO: 50}, DeviceAllocationHints(isolation=provider), OURS)
     assert isinstance(request, DeviceRequest)
     inventory = make_inventory(report, {ISOLATION_LABEL: installed})
     found = allocate(DeviceLedger(inventory), request)
-    return f"{found.cause}: {found.describe()}" if isinstance(found, Lacking) else ""
+    return f"{found.cause}: {found.describe()}" if isinstance(found, DeviceCause) else ""
 
 
 def test_isolation_provider_must_be_on_the_node() -> None:
@@ -249,16 +249,16 @@ def test_pods_need_the_plugin_of_the_vendor_whose_resources_they_request() -> No
 @pytest.mark.parametrize(("plugin", "fits"), [("cambricon.com/mlu.smlu.vcore", False), ("", True)])
 def test_pods_go_where_the_plugin_that_they_need_can_serve_them(plugin: str, *, fits: bool) -> None:
     asked = {GPU_MEMORY_RATIO: 50} | ({plugin: 50} if plugin else {})
-    request = read_request(asked, Wishes(), OURS)
+    request = read_request(asked, DeviceAllocationHints(), OURS)
     assert isinstance(request, DeviceRequest)
     ledger = DeviceLedger(make_inventory(make_report(vendor="cambricon"), {}))
     found = allocate(ledger, request)
-    assert isinstance(found, Lacking) != fits
-    if isinstance(found, Lacking):
+    assert isinstance(found, DeviceCause) != fits
+    if isinstance(found, DeviceCause):
         assert "gpu core resource is required" in found.describe()
         assert not found.is_resolvable
     other = DeviceLedger(make_inventory(make_report(vendor="nvidia"), {}))
-    assert not isinstance(allocate(other, request), Lacking)
+    assert not isinstance(allocate(other, request), DeviceCause)
 
 
 # The lock of a node

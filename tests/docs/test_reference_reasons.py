@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from koord.controllers.preemption_parts import Outcome
-from koord.core.device.status import Readiness as DeviceReadiness
+from koord.core.device.status import DeviceReadiness
 from koord.core.quota.profile import ProfileVerdict
 from koord.core.quota.status import REASON_IF_FALSE
 from koord.core.reservation.closed import Cause

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from koord.api.keys import operators
-from koord.core.device.model import DeviceClaim
+from koord.core.device.model import DeviceResourceClaim
 from koord.core.model.constraints import (
     AffinityTerm,
     ClaimUse,
@@ -272,6 +272,6 @@ def test_gpus_of_a_resource_claim_are_counted_on_its_node(
     found = translate_resource_claim(read(WireResourceClaim, wire))
     assert (found.key, found.node, found.gpus) == ("ns/c", *expected)
     waiting = read(WireResourceClaim, {"metadata": meta})
-    assert translate_resource_claim(waiting) == DeviceClaim("ns/c")
+    assert translate_resource_claim(waiting) == DeviceResourceClaim("ns/c")
     meta["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    assert translate_resource_claim(read(WireResourceClaim, wire)) == DeviceClaim("ns/c")
+    assert translate_resource_claim(read(WireResourceClaim, wire)) == DeviceResourceClaim("ns/c")

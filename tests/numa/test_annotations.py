@@ -16,7 +16,7 @@ from koord.core.model.nodes import Node
 from koord.core.model.units import CPU, MEMORY
 from koord.core.numa.cpu_topology import CpuExclusive
 from koord.core.numa.cpus import CpuBind
-from koord.core.numa.model import NumaAllocation, NumaWishes, make_layout
+from koord.core.numa.model import NumaAllocation, NumaAllocationHints, make_layout
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.kube.translate.numa import (
     read_amplification,
@@ -108,7 +108,7 @@ def test_wishes_of_pods() -> None:
         '"preferredCPUExclusivePolicy":"NUMANodeLevel"}',
     }
     found = read_numa_wishes(annotations, {"koordinator.sh/qosClass": "LSE"}, 9500)
-    assert found == NumaWishes(
+    assert found == NumaAllocationHints(
         NumaPolicy.RESTRICTED,
         NumaExclusive.PREFERRED,
         is_pinned=True,
@@ -148,7 +148,7 @@ def test_annotations_that_cannot_be_read(key: str, text: str, field: str) -> Non
 
 
 @pytest.mark.parametrize("wishes", [PINNED, SINGLE, replace(SINGLE, is_pinned=True)])
-def test_what_is_written_is_read_back(wishes: NumaWishes) -> None:
+def test_what_is_written_is_read_back(wishes: NumaAllocationHints) -> None:
     wishes = replace(wishes, cpu_exclusive=CpuExclusive.PCPU_LEVEL)
     plan = numa_cluster().plan(make_unit("u", [pod("p", wishes, cpu=3000, memory=1 << 33)]))
     (assignment,) = plan.placements[0].assignments

@@ -30,10 +30,10 @@ from koord.core.numa.cpus import (
     NOT_WHOLE,
     NOT_WHOLE_CORES,
     CpuBind,
+    CpuCause,
+    CpuHints,
     CpuPool,
-    CpuRefusal,
     CpuRequest,
-    CpuWish,
     free_cpus,
     request_cpus,
     take_cpus,
@@ -65,7 +65,7 @@ def cpus(text: str) -> int:
 
 def take(pool: CpuPool, in_use: CpusInUse, request: CpuRequest) -> str:
     taken = take_cpus(pool, in_use, request)
-    return taken.describe() if isinstance(taken, CpuRefusal) else format_cpuset(taken)
+    return taken.describe() if isinstance(taken, CpuCause) else format_cpuset(taken)
 
 
 # Topology and sets of CPUs
@@ -183,28 +183,28 @@ def test_pinned_are_production_pods_of_two_classes():
     assert not wants_pinned("LSR", is_prod=False)
 
 
-WISH = CpuWish(4000, is_pinned=True)
+WISH = CpuHints(4000, is_pinned=True)
 
 
 @pytest.mark.parametrize(
     ("wish", "node", "expected"),
     [
-        (CpuWish(4000), None, None),
-        (CpuWish(0, is_pinned=True), None, None),
-        (CpuWish(4000), SPREAD, CpuRequest(4, SPREAD, is_required=True)),
-        (CpuWish(0), SPREAD, None),
-        (CpuWish(4000, required=FULL), SPREAD, CpuRequest(4, SPREAD, is_required=True)),
+        (CpuHints(4000), None, None),
+        (CpuHints(0, is_pinned=True), None, None),
+        (CpuHints(4000), SPREAD, CpuRequest(4, SPREAD, is_required=True)),
+        (CpuHints(0), SPREAD, None),
+        (CpuHints(4000, required=FULL), SPREAD, CpuRequest(4, SPREAD, is_required=True)),
         (WISH, None, CpuRequest(4)),
-        (CpuWish(4000, True, None, SPREAD, NUMA), None, CpuRequest(4, SPREAD, exclusive=NUMA)),
-        (CpuWish(3000, True, None, FULL), None, CpuRequest(3)),
-        (CpuWish(4000, True, SPREAD, FULL), None, CpuRequest(4, SPREAD, is_required=True)),
-        (CpuWish(4000, True, CpuBind.DEFAULT), None, CpuRequest(4, FULL, is_required=True)),
-        (CpuWish(4000, True, None, SPREAD), FULL, CpuRequest(4, FULL, is_required=True)),
-        (CpuWish(3500, True), None, CpuRefusal(NOT_WHOLE, 3500)),
-        (CpuWish(3500), FULL, CpuRefusal(NOT_WHOLE, 3500)),
-        (CpuWish(4000, True, SPREAD), FULL, CpuRefusal(CONFLICT, 4000)),
-        (CpuWish(3000, True, FULL), None, CpuRefusal(NOT_WHOLE_CORES, 3000, 2)),
-        (CpuWish(3000), FULL, CpuRefusal(NOT_WHOLE_CORES, 3000, 2)),
+        (CpuHints(4000, True, None, SPREAD, NUMA), None, CpuRequest(4, SPREAD, exclusive=NUMA)),
+        (CpuHints(3000, True, None, FULL), None, CpuRequest(3)),
+        (CpuHints(4000, True, SPREAD, FULL), None, CpuRequest(4, SPREAD, is_required=True)),
+        (CpuHints(4000, True, CpuBind.DEFAULT), None, CpuRequest(4, FULL, is_required=True)),
+        (CpuHints(4000, True, None, SPREAD), FULL, CpuRequest(4, FULL, is_required=True)),
+        (CpuHints(3500, True), None, CpuCause(NOT_WHOLE, 3500)),
+        (CpuHints(3500), FULL, CpuCause(NOT_WHOLE, 3500)),
+        (CpuHints(4000, True, SPREAD), FULL, CpuCause(CONFLICT, 4000)),
+        (CpuHints(3000, True, FULL), None, CpuCause(NOT_WHOLE_CORES, 3000, 2)),
+        (CpuHints(3000), FULL, CpuCause(NOT_WHOLE_CORES, 3000, 2)),
     ],
 )
 def test_request_for_pinned_cpus(wish, node, expected):
@@ -213,18 +213,18 @@ def test_request_for_pinned_cpus(wish, node, expected):
 
 def test_pinning_needs_a_topology():
     refusal = request_cpus(WISH, None)
-    assert refusal == CpuRefusal(NO_TOPOLOGY, 4000)
+    assert refusal == CpuCause(NO_TOPOLOGY, 4000)
     assert not refusal.is_resolvable
-    assert request_cpus(CpuWish(4000), None) is None
+    assert request_cpus(CpuHints(4000), None) is None
 
 
 def test_refusals_have_the_messages_of_koordinator():
-    assert [CpuRefusal(cause).describe() for cause in (NOT_WHOLE, NO_TOPOLOGY, CONFLICT)] == [
+    assert [CpuCause(cause).describe() for cause in (NOT_WHOLE, NO_TOPOLOGY, CONFLICT)] == [
         "the requested CPUs must be integer",
         "node(s) invalid CPU Topology",
         "node(s) cpu bind policy conflicts with pod's required cpu bind policy",
     ]
-    assert CpuRefusal(NOT_WHOLE_CORES).describe() == (
+    assert CpuCause(NOT_WHOLE_CORES).describe() == (
         "node(s) requested cpus not multiple cpus per core"
     )
 
@@ -306,7 +306,7 @@ def test_cpus_are_taken_within_the_given_ones():
     pool = CpuPool(topology, topology.cpus)
     assert take_cpus(pool, CpusInUse(), CpuRequest(4), topology.cpus_in(0b10)) == cpus("8-11")
     refusal = take_cpus(pool, CpusInUse(), CpuRequest(10), topology.cpus_in(0b10))
-    assert refusal == CpuRefusal(INSUFFICIENT, 10000, 8)
+    assert refusal == CpuCause(INSUFFICIENT, 10000, 8)
     assert refusal.is_resolvable
 
 
@@ -355,7 +355,7 @@ def test_exactly_the_requested_number_of_free_cpus_is_taken(node, request_, held
     pool, in_use = replace(node[0], preferred=held), node[1]
     taken = take_cpus(pool, in_use, request_)
     free = free_cpus(pool, in_use, request_)
-    if isinstance(taken, CpuRefusal):
+    if isinstance(taken, CpuCause):
         assert request_.count > free.bit_count()
         return
     assert taken.bit_count() == request_.count
@@ -375,7 +375,7 @@ def test_required_policies_are_kept(node, request_, held):
     if not request_.is_required or request_.count % request_.step(pool.topology):
         return
     taken = take_cpus(pool, in_use, request_)
-    if isinstance(taken, CpuRefusal):
+    if isinstance(taken, CpuCause):
         return
     parts = {(taken & core).bit_count() for core in pool.topology.cores} - {0}
     if request_.bind is FULL:
@@ -393,7 +393,7 @@ def test_full_pcpus_takes_as_many_whole_cores_as_possible(node, request_):
     pool, in_use = node
     size = pool.topology.cpus_per_core
     taken = take_cpus(pool, in_use, request_)
-    if request_.bind is not FULL or isinstance(taken, CpuRefusal):
+    if request_.bind is not FULL or isinstance(taken, CpuCause):
         return
     cores = whole(pool, free_cpus(pool, in_use, request_))
     assert len(whole(pool, taken)) == min(request_.count // size, len(cores))
@@ -404,7 +404,7 @@ def test_cpus_are_as_close_together_as_possible(node, request_):
     """In one NUMA node, or in one socket, if any has enough: seen by trying each of them."""
     pool, in_use = node
     taken = take_cpus(pool, in_use, request_)
-    if isinstance(taken, CpuRefusal) or not request_.count:
+    if isinstance(taken, CpuCause) or not request_.count:
         return
     free = free_cpus(pool, in_use, request_)
     if request_.bind is FULL:
@@ -421,7 +421,7 @@ def test_the_fullest_or_the_emptiest_numa_node_is_taken(node, request_):
     pool, in_use = node
     request_ = CpuRequest(request_.count, FULL, request_.is_required)
     taken = take_cpus(pool, in_use, request_)
-    if isinstance(taken, CpuRefusal) or not request_.count:
+    if isinstance(taken, CpuCause) or not request_.count:
         return
     rooms = {
         one.cpus: (sum(whole(pool, free_cpus(pool, in_use, request_))) & one.cpus).bit_count()
@@ -441,7 +441,7 @@ def test_others_with_the_same_policy_are_avoided_if_a_numa_node_without_them_has
     if request_.exclusive is not NUMA:
         return
     taken = take_cpus(pool, in_use, request_)
-    if isinstance(taken, CpuRefusal):
+    if isinstance(taken, CpuCause):
         return
     held = in_use.by_numa.at_least(1)
     free = free_cpus(pool, in_use, request_)
@@ -458,7 +458,7 @@ def test_spreading_uses_as_many_cores_as_one_place_allows(node, count):
     pool, in_use = node
     request_ = CpuRequest(count, SPREAD)
     taken = take_cpus(pool, in_use, request_)
-    if isinstance(taken, CpuRefusal):
+    if isinstance(taken, CpuCause):
         return
     free = free_cpus(pool, in_use, request_)
 

@@ -19,7 +19,7 @@ from tests.numa.test_plugin import (
 )
 
 from koord.core.engine.cycle import Place
-from koord.core.numa.model import NumaWishes
+from koord.core.numa.model import NumaAllocationHints
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def test_one_numa_node_is_found_if_there_is_one(
     last: tuple[int, int, int],
     is_pinned: bool,  # noqa: FBT001 - drawn
 ) -> None:
-    wishes = NumaWishes(NumaPolicy.SINGLE_NUMA_NODE, NumaExclusive.PREFERRED, is_pinned=is_pinned)
+    wishes = NumaAllocationHints(
+        NumaPolicy.SINGLE_NUMA_NODE, NumaExclusive.PREFERRED, is_pinned=is_pinned
+    )
     cluster = numa_cluster(gpus=True)
     free = [[8000, 64, 4], [8000, 64, 4]]
     for at, (cpu, memory, gpus) in enumerate([*before, last]):
@@ -76,7 +78,10 @@ def test_one_numa_node_is_found_if_there_is_one(
 @for_all(PODS, WISHES, CPUS, GPUS)
 @settings(deadline=None)
 def test_bounds_are_never_too_low_and_zero_only_where_nothing_fits(
-    before: list[tuple[NumaWishes, int, int]], wishes: NumaWishes, cpu: int, gpus: int
+    before: list[tuple[NumaAllocationHints, int, int]],
+    wishes: NumaAllocationHints,
+    cpu: int,
+    gpus: int,
 ) -> None:
     cluster = numa_cluster(gpus=True)
     for at, one in enumerate(before):

@@ -17,7 +17,7 @@ from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import a100x8, report
 
 from koord.answers.explain import explain_pod
-from koord.core.device.allocation import DeviceAllocation
+from koord.core.device.allocation import AllocatedDevices
 from koord.core.device.plugin import Devices
 from koord.core.engine.cycle import Place
 from koord.core.engine.reasons import InsufficientNodes
@@ -32,7 +32,7 @@ from koord.core.model.topology_constraint import (
 from koord.core.model.units import CPU, MEMORY
 from koord.core.numa.cpu_topology import CpuExclusive, CpuPlace, format_cpuset, make_topology
 from koord.core.numa.cpus import CpuBind
-from koord.core.numa.model import NAME, NumaAllocation, NumaReport, NumaWishes
+from koord.core.numa.model import NAME, NumaAllocation, NumaAllocationHints, NumaReport
 from koord.core.numa.plugin import Numa, upsert_numa
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.core.numa.reasons import InvalidNumaAnnotation
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from koord.core.model.pods import Allocation, Pod
 
 GIB = 1 << 30
-SINGLE = NumaWishes(policy=NumaPolicy.SINGLE_NUMA_NODE)
-PINNED = NumaWishes(is_pinned=True)
+SINGLE = NumaAllocationHints(policy=NumaPolicy.SINGLE_NUMA_NODE)
+PINNED = NumaAllocationHints(is_pinned=True)
 
 
 def make_report(node: str, **changes: object) -> NumaReport:
@@ -70,7 +70,9 @@ def numa_cluster(count: int = 1, *, gpus: bool = False) -> FakeCluster:
     return cluster
 
 
-def pod(name: str, wishes: NumaWishes, cpu: int = 2000, memory: int = 0, gpus: int = 0) -> Pod:
+def pod(
+    name: str, wishes: NumaAllocationHints, cpu: int = 2000, memory: int = 0, gpus: int = 0
+) -> Pod:
     made: PodBuilder = make_pod(name).requests(cpu=cpu, memory=memory)
     built = (made.gpu(gpus) if gpus else made).build()
     return replace(built, extensions=((NAME, wishes),))
@@ -79,7 +81,7 @@ def pod(name: str, wishes: NumaWishes, cpu: int = 2000, memory: int = 0, gpus: i
 def given(one: Assignment) -> tuple[list[int], str, list[int]]:
     """Return NUMA nodes, CPUs and GPUs."""
     numa = [mine for mine in one.allocations if isinstance(mine, NumaAllocation)]
-    devices = [mine for mine in one.allocations if isinstance(mine, DeviceAllocation)]
+    devices = [mine for mine in one.allocations if isinstance(mine, AllocatedDevices)]
     return (
         [share.number for mine in numa for share in mine.shares],
         "".join(format_cpuset(mine.cpus) for mine in numa),
@@ -108,7 +110,7 @@ def test_no_room_on_one_numa_node_is_no_room() -> None:
     cluster = numa_cluster(gpus=True)
     text = refused(cluster.plan(make_unit("u", [pod("p", SINGLE, cpu=10000)])))
     assert "Unaligned NUMA Hint cause cpu prefer [11] among [11]" in text
-    assert placed(cluster.plan(make_unit("v", [pod("p", NumaWishes(), cpu=10000)])))
+    assert placed(cluster.plan(make_unit("v", [pod("p", NumaAllocationHints(), cpu=10000)])))
 
 
 def test_pinned_cpus_are_given_once() -> None:
@@ -144,7 +146,7 @@ def settle(cluster: FakeCluster, *pods: Pod) -> dict[str, tuple[list[int], str, 
 )
 def test_policies(policy: NumaPolicy, cpu: int, gpus: int, expected: list[int] | None) -> None:
     plan = numa_cluster(gpus=True).plan(
-        make_unit("u", [pod("p", NumaWishes(policy=policy), cpu=cpu, gpus=gpus)])
+        make_unit("u", [pod("p", NumaAllocationHints(policy=policy), cpu=cpu, gpus=gpus)])
     )
     if expected is None:
         assert "Unaligned NUMA Hint" in refused(plan)
@@ -156,7 +158,7 @@ def test_a_best_effort_pod_starts_where_numa_nodes_are_full() -> None:
     cluster = numa_cluster()
     settle(cluster, pod("a", SINGLE, cpu=8000), pod("b", SINGLE, cpu=6000))
     cluster.nodes(make_node("n0").cpu(32000).memory(128 * GIB).gpu(8))
-    best = NumaWishes(policy=NumaPolicy.BEST_EFFORT)
+    best = NumaAllocationHints(policy=NumaPolicy.BEST_EFFORT)
     assert settle(cluster, pod("c", best, cpu=4000)) == {"c": ([], "", [])}
 
 
@@ -164,9 +166,11 @@ def test_a_node_demands_its_policy_of_every_pod() -> None:
     cluster = numa_cluster()
     node = make_node("n0").cpu(16000).memory(128 * GIB)
     cluster.nodes(node.label("node.koordinator.sh/numa-topology-policy", "SingleNUMANode"))
-    assert settle(cluster, pod("a", NumaWishes(), cpu=6000)) == {"a": ([0], "", [])}
-    assert "Unaligned" in refused(cluster.plan(make_unit("v", [pod("b", NumaWishes(), cpu=9000)])))
-    other = NumaWishes(policy=NumaPolicy.RESTRICTED)
+    assert settle(cluster, pod("a", NumaAllocationHints(), cpu=6000)) == {"a": ([0], "", [])}
+    assert "Unaligned" in refused(
+        cluster.plan(make_unit("v", [pod("b", NumaAllocationHints(), cpu=9000)]))
+    )
+    other = NumaAllocationHints(policy=NumaPolicy.RESTRICTED)
     text = refused(cluster.plan(make_unit("w", [pod("c", other)])))
     assert "The node refuses: NUMA Topology policy not match." in text
 
@@ -175,10 +179,10 @@ def test_a_node_demands_whole_cores_of_every_pod() -> None:
     cluster = numa_cluster()
     node = make_node("n0").cpu(16000).memory(128 * GIB)
     cluster.nodes(node.label("node.koordinator.sh/cpu-bind-policy", "FullPCPUsOnly"))
-    assert settle(cluster, pod("a", NumaWishes(), cpu=4000)) == {"a": ([], "0-3", [])}
-    text = refused(cluster.plan(make_unit("v", [pod("b", NumaWishes(), cpu=3000)])))
+    assert settle(cluster, pod("a", NumaAllocationHints(), cpu=4000)) == {"a": ([], "0-3", [])}
+    text = refused(cluster.plan(make_unit("v", [pod("b", NumaAllocationHints(), cpu=3000)])))
     assert "requested cpus not multiple cpus per core" in text
-    text = refused(cluster.plan(make_unit("v", [pod("b", NumaWishes(), cpu=2500)])))
+    text = refused(cluster.plan(make_unit("v", [pod("b", NumaAllocationHints(), cpu=2500)])))
     assert "the requested CPUs must be integer" in text
 
 
@@ -224,7 +228,7 @@ def test_shared_and_pinned_cpus_of_a_numa_node_add_up() -> None:
 
 
 def test_an_annotation_that_cannot_be_read_waits_alone() -> None:
-    wishes = NumaWishes(problems=(("metadata.annotations[x]", "is not JSON"),))
+    wishes = NumaAllocationHints(problems=(("metadata.annotations[x]", "is not JSON"),))
     units = [make_unit("u", [pod("p", wishes)]), make_unit("v", [pod("q", SINGLE)])]
     plan = numa_cluster().plan(*units)
     (refusal,) = plan.refusals
@@ -252,7 +256,7 @@ def test_what_a_pod_was_given_stays_charged_when_its_annotation_changes() -> Non
 
 
 WISHES = st.builds(
-    NumaWishes,
+    NumaAllocationHints,
     policy=st.sampled_from([None, *NumaPolicy]),
     exclusive=st.sampled_from([None, *NumaExclusive]),
     is_pinned=st.booleans(),
@@ -304,7 +308,7 @@ def check(cycle: Cycle, held: dict[str, tuple[int, tuple[Allocation, ...]]]) -> 
 @for_all(PODS, STEPS)
 @settings(deadline=None)
 def test_nothing_is_given_twice_and_undo_is_exact(
-    asked: list[tuple[NumaWishes, int, int]], steps: list[tuple[str, int]]
+    asked: list[tuple[NumaAllocationHints, int, int]], steps: list[tuple[str, int]]
 ) -> None:
     cluster = numa_cluster(2, gpus=True)
     pods = [pod(f"p{at}", *one[:2], 4 * GIB, one[2]) for at, one in enumerate(asked)]
@@ -400,17 +404,17 @@ def test_a_pinned_cpu_costs_more_where_cpus_are_amplified() -> None:
     node = make_node("n0").cpu(24000).memory(128 * GIB).build()
     cluster.nodes(replace(node, amplification=1500))
     assert settle(cluster, pod("a", PINNED, cpu=4000)) == {"a": ([], "0-3", [])}
-    assert placed(cluster.plan(make_unit("u", [pod("b", NumaWishes(), cpu=18000)])))
-    text = refused(cluster.plan(make_unit("v", [pod("b", NumaWishes(), cpu=18001)])))
+    assert placed(cluster.plan(make_unit("u", [pod("b", NumaAllocationHints(), cpu=18000)])))
+    text = refused(cluster.plan(make_unit("v", [pod("b", NumaAllocationHints(), cpu=18001)])))
     assert "lacks 18001m free cpu" in text
-    settle(cluster, pod("c", NumaWishes(), cpu=13000))
+    settle(cluster, pod("c", NumaAllocationHints(), cpu=13000))
     text = refused(cluster.plan(make_unit("w", [pod("d", PINNED, cpu=4000)])))
     assert "Insufficient amplified cpu" in text
     assert settle(cluster, pod("e", PINNED, cpu=3000))
 
 
 def test_other_cpus_of_a_core_are_for_the_next_pods_that_spread() -> None:
-    wishes = NumaWishes(NumaPolicy.RESTRICTED, None, True, CpuBind.SPREAD_BY_PCPUS)
+    wishes = NumaAllocationHints(NumaPolicy.RESTRICTED, None, True, CpuBind.SPREAD_BY_PCPUS)
     cycle = numa_cluster().open_cycle()
     like = pod("p", wishes, cpu=1000)
     assert cycle.fit(cycle.shape_of(like), like, np.array([0]), 100).tolist() == [16]

@@ -16,7 +16,7 @@ from koord.core.numa.policy import (
     NumaExclusive,
     NumaOccupancy,
     NumaPolicy,
-    PolicyRefusal,
+    PolicyCause,
     align,
     choose_exclusive,
     choose_policy,
@@ -51,7 +51,7 @@ def offer(nodes: int | None, score: int = 0) -> NumaHint:
         (None, None, SINGLE, SINGLE),
         (None, RESTRICTED, SINGLE, RESTRICTED),
         (SINGLE, SINGLE, None, SINGLE),
-        (SINGLE, RESTRICTED, SINGLE, PolicyRefusal(POLICY_MISMATCH, RESTRICTED, SINGLE)),
+        (SINGLE, RESTRICTED, SINGLE, PolicyCause(POLICY_MISMATCH, RESTRICTED, SINGLE)),
     ],
 )
 def test_policies_of_pod_and_node_must_not_differ(pod, label, kubelet, policy):
@@ -60,7 +60,7 @@ def test_policies_of_pod_and_node_must_not_differ(pod, label, kubelet, policy):
 
 def test_policy_needs_numa_nodes():
     refusal = choose_policy(SINGLE, label=None, kubelet=None, every=0)
-    assert refusal == PolicyRefusal(NO_NUMA_NODES, None, SINGLE)
+    assert refusal == PolicyCause(NO_NUMA_NODES, None, SINGLE)
     assert refusal.describe() == "node(s) missing NUMA resources"
     assert not refusal.is_resolvable
     assert choose_policy(None, label=None, kubelet=None, every=0) is None

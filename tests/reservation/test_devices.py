@@ -14,14 +14,14 @@ from tests.device.nodes import make_node as make_inventory
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
 from koord.answers.explain import explain_pod
-from koord.core.device.allocation import DeviceAllocation
-from koord.core.device.held import HeldTerms
+from koord.core.device.allocation import AllocatedDevices
+from koord.core.device.held import DeviceHoldTerms
 from koord.core.device.inventory import HOPPER_PARTITIONS
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import PartitionTable
 from koord.core.device.plugin import PACKED, Devices
 from koord.core.device.session import DeviceSession
-from koord.core.device.states import Asked, LedgerStates, Move
+from koord.core.device.states import DeviceChoice, DeviceDemand, LedgerStates
 from koord.core.engine.cycle import Place
 from koord.core.model.device_names import (
     GPU,
@@ -110,7 +110,7 @@ def describe(one: Assignment) -> str:
     minors = [
         str(share.minor)
         for given in one.allocations
-        if isinstance(given, DeviceAllocation)
+        if isinstance(given, AllocatedDevices)
         for share in given.shares
         if share.kind == GPU
     ]
@@ -173,10 +173,10 @@ def test_held_devices_come_first(data: st.DataObject, held: set[int], gpus: str)
     ledger = DeviceLedger(inventory).with_shares(whole(n) for n in used | held)
     asked = data.draw(st.integers(1, 8 - len(used - {8})))
     state = LedgerStates(PACKED)
-    terms = HeldTerms(tuple(whole(n) for n in sorted(held)))
+    terms = DeviceHoldTerms(tuple(whole(n) for n in sorted(held)))
     request = wish({NVIDIA_GPU: asked})
-    move = state.move(state.number(ledger), Asked(request), held=terms)
-    assert isinstance(move, Move)
+    move = state.move(state.number(ledger), DeviceDemand(request), held=terms)
+    assert isinstance(move, DeviceChoice)
     given = {share.minor for share in move.shares}
     assert len(given & held) == min(asked, len(held))
     assert not given & used

@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from tests.cluster import FakeCluster
 
     from koord.core.model.pods import Pod
-    from koord.core.numa.model import NumaWishes
+    from koord.core.numa.model import NumaAllocationHints
     from koord.core.reservation.model import Reservation
 
 MUST = (NAME, Wishes(has_affinity=True))
 
 
-def reserve(made: FakeCluster, wishes: NumaWishes, cpu: int = 4000, **fields: Any) -> Reservation:
+def reserve(
+    made: FakeCluster, wishes: NumaAllocationHints, cpu: int = 4000, **fields: Any
+) -> Reservation:
     """Place a reservation and write it, as the operators do."""
     reserved = {"cpu": cpu, **fields.pop("more", {})}
     waiting = make_reservation(node="", reserved=reserved, **fields)
@@ -67,7 +69,9 @@ def put(made: FakeCluster, *pods: Pod) -> dict[str, str]:
     return found
 
 
-def pod(name: str, wishes: NumaWishes, cpu: int, *said: Any, app: str = "web", **more: int) -> Pod:
+def pod(
+    name: str, wishes: NumaAllocationHints, cpu: int, *said: Any, app: str = "web", **more: int
+) -> Pod:
     built = make_pod(name).requests(cpu=cpu, **more).labels(app=app).build()
     return replace(built, extensions=((NUMA, wishes), *said))
 
@@ -149,7 +153,7 @@ def test_deleted_reservations_leave_nothing_behind() -> None:
     chosen=st.lists(st.integers(0, 6), unique=True),
 )
 def test_removed_and_restored_they_leave_the_ledgers_equal(
-    wishes: NumaWishes,
+    wishes: NumaAllocationHints,
     asks: list[tuple[int, bool, bool]],
     chosen: list[int],
     *,

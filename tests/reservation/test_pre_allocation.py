@@ -11,7 +11,7 @@ from tests.cluster import make_unit
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 from tests.reservation.test_devices import GpuCluster, describe
 
-from koord.core.device.allocation import DeviceAllocation
+from koord.core.device.allocation import AllocatedDevices
 from koord.core.model.device_names import NVIDIA_GPU
 from koord.core.model.pods import Handling, RecordedPlan
 from koord.core.reservation.audit import find_drift
@@ -100,9 +100,9 @@ def test_it_contains_all_devices_of_the_pods_that_it_takes_in() -> None:
     (mine,) = (
         one
         for one in made.state.plugin(Reservations).exact["uid-r"]
-        if isinstance(one, DeviceAllocation)
+        if isinstance(one, AllocatedDevices)
     )
-    theirs = [one for one in made.pod("a").allocations if isinstance(one, DeviceAllocation)]
+    theirs = [one for one in made.pod("a").allocations if isinstance(one, AllocatedDevices)]
     assert {share.minor for share in theirs[0].shares} <= {share.minor for share in mine.shares}
     assert len(mine.shares) == 4
 

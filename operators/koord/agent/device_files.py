@@ -13,7 +13,14 @@ from typing import Any, Final
 import msgspec
 from typing_extensions import override
 
-from koord.agent.findings import Fault, Findings, Found, Place, Vendor, make_label
+from koord.agent.findings import (
+    DeviceReading,
+    Fault,
+    ObservedDevice,
+    PciPlace,
+    VendorReader,
+    make_label,
+)
 from koord.agent.sysfs import Sysfs, normalise_address
 from koord.api.quantity import parse_quantity
 from koord.core.device.inventory import POLICY
@@ -38,7 +45,7 @@ class _Topology(msgspec.Struct, rename="camel"):
     bus_id: str = msgspec.field(default="", name="busID")
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _DeviceHealth(msgspec.Struct, rename="camel"):
     healthy: bool = False
     err_code: str = ""
     err_message: str = ""
@@ -51,10 +58,10 @@ class _Device(msgspec.Struct):
     minor: int
     resources: dict[str, str] = {}
     topology: _Topology = msgspec.field(default_factory=_Topology)
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: _DeviceHealth = msgspec.field(default_factory=_DeviceHealth)
 
 
-class DeviceFiles(Vendor):
+class DeviceFiles(VendorReader):
     """Reads the files of a folder at every reading."""
 
     def __init__(self, folder: Path, sysfs: Sysfs) -> None:
@@ -62,12 +69,12 @@ class DeviceFiles(Vendor):
         self._sysfs = sysfs
 
     @override
-    def read(self) -> Findings:
+    def read(self) -> DeviceReading:
         read: list[_Device] = []
         faults: list[str] = []
         for file in sorted(self._folder.glob("*.json")):
             _read_file(file, read, faults)
-        return Findings(
+        return DeviceReading(
             tuple(self._make(device) for device in read),
             _labels(read),
             table=_table(read),
@@ -79,16 +86,16 @@ class DeviceFiles(Vendor):
         time.sleep(seconds)
         return {}
 
-    def _make(self, device: _Device) -> Found:
+    def _make(self, device: _Device) -> ObservedDevice:
         said, address = device.topology, device.topology.bus_id
-        seen = self._sysfs.place_of(normalise_address(address)) if address else Place("")
-        place = Place(
+        seen = self._sysfs.place_of(normalise_address(address)) if address else PciPlace("")
+        place = PciPlace(
             seen.bus_id,
             said.pcie or seen.pcie,
             said.numa if said.numa >= 0 else seen.numa,
             said.socket if said.socket >= 0 else seen.socket,
         )
-        return Found(
+        return ObservedDevice(
             GPU,
             device.uuid,
             place,
@@ -134,7 +141,7 @@ def _amounts(device: _Device) -> dict[str, str]:
     return amounts | ({GPU_MEMORY_RATIO: str(WHOLE)} if GPU_MEMORY in amounts else {})
 
 
-def _fault(status: _Status) -> Fault | None:
+def _fault(status: _DeviceHealth) -> Fault | None:
     if status.healthy:
         return None
     reason = _UNIT.sub("", status.err_code)

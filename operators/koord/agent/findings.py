@@ -1,6 +1,6 @@
 """What is found on a node: devices, links between them, and what is wrong with them.
 
-Plain values. The kernel (``sysfs``) and the library of a vendor (a ``Vendor``) make them;
+Plain values. The kernel (``sysfs``) and the library of a vendor (a ``VendorReader``) make them;
 ``report`` makes the Device object from them.
 """
 
@@ -19,7 +19,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PciPlace:
     """Where a device is, by the names of a Device object; -1 and "" are unknown."""
 
     bus_id: str
@@ -29,12 +29,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ObservedDevice:
     """One device. ``minor`` is None if nobody else numbers it. ``functions`` are PCI addresses."""
 
     kind: str
     id: str
-    place: Place
+    place: PciPlace
     resources: Mapping[str, str]
     minor: int | None = None
     functions: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class DeviceReading:
     """The devices of one vendor, or of the kernel.
 
     ``links`` are pairs of minors, one per link; ``SWITCH`` stands for the switches of the fabric.
@@ -50,7 +50,7 @@ class Findings:
     ``fault`` is why devices may be missing.
     """
 
-    devices: tuple[Found, ...] = ()
+    devices: tuple[ObservedDevice, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     links: tuple[tuple[int, int], ...] = ()
     table: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -61,26 +61,26 @@ SWITCH = -1
 """The end of a link that is no device."""
 
 
-class Vendor(Protocol):
+class VendorReader(Protocol):
     """Devices of one vendor. All calls block, and none raises."""
 
-    def read(self) -> Findings:
+    def read(self) -> DeviceReading:
         """Return the devices as they are now."""
 
     def wait(self, seconds: float) -> Mapping[str, Fault]:
         """Wait for reports of faults, ``seconds`` at most; return them by id of the device."""
 
 
-def join(parts: Iterable[Findings]) -> Findings:
+def join(parts: Iterable[DeviceReading]) -> DeviceReading:
     """Return the findings of several sources as one; of two devices with one number the first."""
     every = list(parts)
-    devices: dict[tuple[str, int | str], Found] = {}
+    devices: dict[tuple[str, int | str], ObservedDevice] = {}
     for part in every:
         for device in part.devices:
             devices.setdefault(
                 (device.kind, device.id if device.minor is None else device.minor), device
             )
-    return Findings(
+    return DeviceReading(
         devices=tuple(devices.values()),
         labels={key: value for part in every for key, value in part.labels.items()},
         links=tuple(link for part in every for link in part.links),

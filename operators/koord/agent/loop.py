@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from koord.agent.findings import Findings, Vendor, join
+from koord.agent.findings import DeviceReading, VendorReader, join
 from koord.agent.health import Health
 from koord.agent.report import API_VERSION, MISSING, ids_of, known_faults, make_device
 from koord.agent.sysfs import Sysfs
@@ -34,7 +34,7 @@ class DeviceAgent:
 
     node: str
     sysfs: Sysfs
-    vendors: Sequence[Vendor]
+    vendors: Sequence[VendorReader]
     health: Health
     _uid: str = ""
     """The object that was written last."""
@@ -43,20 +43,20 @@ class DeviceAgent:
     _reported: set[str] = field(default_factory=set)
     """The ids that it lists."""
 
-    def read(self) -> Findings:
+    def read(self) -> DeviceReading:
         """Read all devices, and note what is wrong with them."""
         findings = join([*(vendor.read() for vendor in self.vendors), self.sysfs.find_nics()])
         self._note(findings)
         return findings
 
-    def _note(self, findings: Findings) -> None:
+    def _note(self, findings: DeviceReading) -> None:
         missing = self._reported - {device.id for device in findings.devices}
         faults = dict.fromkeys(missing, findings.fault or MISSING)
         faults |= {device.id: device.fault for device in findings.devices if device.fault}
         self.health.note(faults, time.monotonic())
 
     def make(
-        self, findings: Findings, node: Mapping[str, Any], before: Mapping[str, Any]
+        self, findings: DeviceReading, node: Mapping[str, Any], before: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the object to be written. Faults that an earlier process saw count, too."""
         uid = str(before.get("metadata", {}).get("uid", ""))
@@ -71,7 +71,7 @@ class DeviceAgent:
         self._reported = ids_of(made)
         return made
 
-    async def report(self, client: Client, findings: Findings) -> str:
+    async def report(self, client: Client, findings: DeviceReading) -> str:
         """Write the object; return what was done. Raises KubeError."""
         path = f"/apis/{API_VERSION}/devices/{self.node}"
         try:
@@ -95,7 +95,7 @@ class DeviceAgent:
 
     async def run(self, client: Client, interval: float) -> None:
         """Report until cancelled: after every fault, every change, and now and then."""
-        last: tuple[Findings, object] | None = None
+        last: tuple[DeviceReading, object] | None = None
         done_at, said = 0.0, ""
         while True:
             findings = await asyncio.to_thread(self.read)
@@ -142,5 +142,5 @@ def _count(body: Mapping[str, Any]) -> str:
     return f"{len(listed)} devices, {sick} of them unhealthy"
 
 
-def _explain(findings: Findings) -> str:
+def _explain(findings: DeviceReading) -> str:
     return f" ({findings.fault.reason}: {findings.fault.message})" if findings.fault else ""

@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from koord.agent.findings import SWITCH, Fault, Findings, Found, Vendor, make_label
+from koord.agent.findings import (
+    SWITCH,
+    DeviceReading,
+    Fault,
+    ObservedDevice,
+    VendorReader,
+    make_label,
+)
 from koord.agent.sysfs import Sysfs, normalise_address
 from koord.core.device.vendors import (
     DRIVER_LABEL,
@@ -34,7 +41,7 @@ def load_nvml() -> Any:
     return import_module("pynvml")
 
 
-class Nvidia(Vendor):
+class Nvidia(VendorReader):
     """Reads GPUs; ``load`` returns a module with the functions of ``pynvml``."""
 
     def __init__(self, sysfs: Sysfs, load: Callable[[], Any] = load_nvml) -> None:
@@ -45,17 +52,17 @@ class Nvidia(Vendor):
         self._ids: tuple[str, ...] = ()
 
     @override
-    def read(self) -> Findings:
+    def read(self) -> DeviceReading:
         fault = self._open()
         if fault is not None:
             has_gpus = bool(self._sysfs.find_displays(VENDORS[NVIDIA].pci))
-            return Findings(fault=fault if has_gpus or self._ids else None)
+            return DeviceReading(fault=fault if has_gpus or self._ids else None)
         nvml = self._nvml
         try:
             driver, count = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             self._close()
-            return Findings(fault=Fault(_UNAVAILABLE, str(error)))
+            return DeviceReading(fault=Fault(_UNAVAILABLE, str(error)))
         return self._read_all(driver, count)
 
     @override
@@ -102,7 +109,7 @@ class Nvidia(Vendor):
             self._nvml.nvmlShutdown()
         self._nvml = self._events = None
 
-    def _read_all(self, driver: str, count: int) -> Findings:
+    def _read_all(self, driver: str, count: int) -> DeviceReading:
         nvml = self._nvml
         gpus, handles, models, fault = [], [], set(), None
         for index in range(count):
@@ -127,9 +134,9 @@ class Nvidia(Vendor):
             if gpu.minor is not None
             for other in _linked_to(nvml, handle)
         ]
-        return Findings(tuple(gpus), labels, tuple(links), fault=fault)
+        return DeviceReading(tuple(gpus), labels, tuple(links), fault=fault)
 
-    def _read_gpu(self, handle: Any) -> Found:
+    def _read_gpu(self, handle: Any) -> ObservedDevice:
         nvml = self._nvml
         address = normalise_address(nvml.nvmlDeviceGetPciInfo(handle).busId)
         resources = {
@@ -137,7 +144,7 @@ class Nvidia(Vendor):
             GPU_MEMORY: str(nvml.nvmlDeviceGetMemoryInfo(handle).total),
             GPU_MEMORY_RATIO: str(WHOLE),
         }
-        return Found(
+        return ObservedDevice(
             GPU,
             nvml.nvmlDeviceGetUUID(handle),
             self._sysfs.place_of(address),

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import networkx as nx
 
-from koord.agent.findings import SWITCH, Found
+from koord.agent.findings import SWITCH, ObservedDevice
 
 Graph: TypeAlias = "nx.Graph[int]"
 Sets: TypeAlias = Iterator[tuple[tuple[int, ...], int]]
@@ -24,7 +24,7 @@ _SIZES: Final = (2, 4, 8)
 """GPUs of a partition where links are not uniform."""
 
 
-def make_graph(gpus: Iterable[Found], links: Iterable[tuple[int, int]]) -> Graph:
+def make_graph(gpus: Iterable[ObservedDevice], links: Iterable[tuple[int, int]]) -> Graph:
     """Return the fabric: minors, and between two of them the number of their links."""
     graph: Graph = nx.Graph()
     graph.add_nodes_from(gpu.minor for gpu in gpus if gpu.minor is not None)
@@ -42,7 +42,7 @@ def make_graph(gpus: Iterable[Found], links: Iterable[tuple[int, int]]) -> Graph
 
 
 def propose(
-    gpus: Sequence[Found], links: Iterable[tuple[int, int]]
+    gpus: Sequence[ObservedDevice], links: Iterable[tuple[int, int]]
 ) -> dict[str, list[dict[str, object]]]:
     """Return a table as in the annotation ``gpu-partitions``; empty if there are no links."""
     graph = make_graph(gpus, links)
@@ -62,7 +62,7 @@ def propose(
     return table
 
 
-def _place(gpu: Found) -> tuple[int, int, str, str]:
+def _place(gpu: ObservedDevice) -> tuple[int, int, str, str]:
     place = gpu.place
     return place.socket, place.numa, place.pcie, place.bus_id
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from koord.agent.findings import Fault, Findings, Found
+from koord.agent.findings import DeviceReading, Fault, ObservedDevice
 from koord.agent.partitions import propose
 from koord.api.keys.device import GPU_PARTITIONS
 from koord.core.model.device_names import GPU
@@ -20,7 +20,7 @@ _Object = Mapping[str, Any]
 
 
 def make_device(
-    node: _Object, findings: Findings, faults: Mapping[str, Fault], before: _Object, now: str
+    node: _Object, findings: DeviceReading, faults: Mapping[str, Fault], before: _Object, now: str
 ) -> dict[str, Any]:
     """Return the Device of a node, of which the metadata is given; ``now`` as in the API.
 
@@ -64,7 +64,7 @@ def _table_of(device: _Object) -> str:
     return str(annotations.get(GPU_PARTITIONS, ""))
 
 
-def _make_table(findings: Findings) -> str:
+def _make_table(findings: DeviceReading) -> str:
     gpus = [device for device in findings.devices if device.kind == GPU]
     table = findings.table or propose(gpus, findings.links)
     return json.dumps(table, separators=(",", ":")) if table else ""
@@ -89,8 +89,8 @@ def _entries_of(device: _Object) -> list[dict[str, Any]]:
 
 
 def _number(
-    devices: tuple[Found, ...], known: Mapping[str, _Object]
-) -> Iterator[tuple[Found, int]]:
+    devices: tuple[ObservedDevice, ...], known: Mapping[str, _Object]
+) -> Iterator[tuple[ObservedDevice, int]]:
     """Yield each device with its minor: its own, its previous one, or the lowest that is free."""
     taken = {(one["type"], one["minor"]) for one in known.values()}
     taken |= {(device.kind, device.minor) for device in devices if device.minor is not None}
@@ -106,7 +106,7 @@ def _number(
 
 
 def _make_entry(
-    one: Found, minor: int, before: _Object, fault: Fault | None, now: str
+    one: ObservedDevice, minor: int, before: _Object, fault: Fault | None, now: str
 ) -> dict[str, Any]:
     place = one.place
     entry: dict[str, Any] = {

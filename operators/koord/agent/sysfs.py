@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from koord.agent.findings import Fault, Findings, Found, Place
+from koord.agent.findings import DeviceReading, Fault, ObservedDevice, PciPlace
 from koord.core.model.device_names import RDMA, RDMA_SHARE, WHOLE
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -29,11 +29,11 @@ class Sysfs:
 
     root: Path
 
-    def place_of(self, address: str) -> Place:
+    def place_of(self, address: str) -> PciPlace:
         """Return where a PCI device is."""
         device = self._device(address)
         numa = _read_int(device / "numa_node")
-        return Place(address, _switch_of(device), numa, self._socket_of(numa))
+        return PciPlace(address, _switch_of(device), numa, self._socket_of(numa))
 
     def find_displays(self, vendor: str) -> list[str]:
         """Return the addresses of a vendor's GPUs, by its PCI id such as ``0x10de``."""
@@ -44,11 +44,13 @@ class Sysfs:
             and _read(self._device(address) / "class").startswith(_DISPLAY)
         ]
 
-    def find_nics(self) -> Findings:
+    def find_nics(self) -> DeviceReading:
         """Return the physical functions with RDMA; virtual ones belong to them."""
-        return Findings(tuple(nic for address in self._addresses() if (nic := self._nic(address))))
+        return DeviceReading(
+            tuple(nic for address in self._addresses() if (nic := self._nic(address)))
+        )
 
-    def _nic(self, address: str) -> Found | None:
+    def _nic(self, address: str) -> ObservedDevice | None:
         device = self._device(address)
         ports = sorted(device.glob("infiniband/*/ports/*/state"))
         if not ports or (device / "physfn").exists():
@@ -56,7 +58,7 @@ class Sysfs:
         states = [_read(port) for port in ports]
         down = None if _ACTIVE in states else Fault("LinkDown", f"ports are {', '.join(states)}")
         functions = sorted(link.resolve().name for link in device.glob("virtfn*"))
-        return Found(
+        return ObservedDevice(
             RDMA,
             address,
             self.place_of(address),

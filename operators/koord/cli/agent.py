@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from koord.agent.device_files import DeviceFiles
-from koord.agent.findings import Findings, Vendor
+from koord.agent.findings import DeviceReading, VendorReader
 from koord.agent.health import Health
 from koord.agent.loop import MANAGER, DeviceAgent
 from koord.agent.nvidia import Nvidia
@@ -52,7 +52,7 @@ def device_agent(
       koord device-agent --node-name "$(hostname)" --output json
     """
     sysfs = Sysfs(sys_root)
-    vendors: list[Vendor] = [Nvidia(sysfs)]
+    vendors: list[VendorReader] = [Nvidia(sysfs)]
     if device_infos is not None:
         vendors.append(DeviceFiles(device_infos, sysfs))
     agent = DeviceAgent(node_name, sysfs, vendors, Health(healthy_after))
@@ -71,7 +71,7 @@ def device_agent(
 async def _run(
     agent: DeviceAgent,
     interval: float | None,
-    findings: Findings,
+    findings: DeviceReading,
     kubeconfig: str,
     context: str,
 ) -> None:

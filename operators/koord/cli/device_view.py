@@ -15,9 +15,9 @@ from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import count_of, make_table, print_in
 from koord.controllers.device_status import make_fields
-from koord.core.device.model import Device, DeviceReport, Place
+from koord.core.device.model import DeviceLocation, DeviceReport, NodeDevice
 from koord.core.device.plugin import Devices
-from koord.core.device.status import DeviceState, DeviceStatus, observe_devices
+from koord.core.device.status import DeviceState, NodeDeviceStatus, observe_devices
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.model.units import format_amount
 from koord.kube.kinds import DEVICES, NODES
@@ -44,7 +44,7 @@ def show(node: str, kubeconfig: str, context: str, *, output: Output) -> None:
     )
 
 
-def _make_document(report: DeviceReport, status: DeviceStatus) -> dict[str, Any]:
+def _make_document(report: DeviceReport, status: NodeDeviceStatus) -> dict[str, Any]:
     problems = [{"field": path, "message": what} for path, what in report.problems]
     return {
         "node": report.node,
@@ -56,7 +56,7 @@ def _make_document(report: DeviceReport, status: DeviceStatus) -> dict[str, Any]
     }
 
 
-def list_nodes(nodes: list[tuple[DeviceReport, DeviceStatus]]) -> Iterator[RenderableType]:
+def list_nodes(nodes: list[tuple[DeviceReport, NodeDeviceStatus]]) -> Iterator[RenderableType]:
     if not nodes:
         yield "No node reports devices: there is no Device object."
         return
@@ -81,14 +81,14 @@ def list_nodes(nodes: list[tuple[DeviceReport, DeviceStatus]]) -> Iterator[Rende
     yield table
 
 
-def draw_node(report: DeviceReport, status: DeviceStatus) -> Iterator[RenderableType]:
+def draw_node(report: DeviceReport, status: NodeDeviceStatus) -> Iterator[RenderableType]:
     """Draw the devices of a node by NUMA node and PCIe switch."""
     states = {(device.kind, device.minor): device for device in status.devices}
     root = Tree(Text(f"{report.node}: {status.describe()}", "bold"))
     branches: dict[tuple[int, str], Tree] = {}
     placed = sorted(
         (
-            (device.place or Place(), kind, device)
+            (device.place or DeviceLocation(), kind, device)
             for kind, pool in report.devices
             for device in pool
         ),
@@ -107,13 +107,13 @@ def draw_node(report: DeviceReport, status: DeviceStatus) -> Iterator[Renderable
     yield f"Largest number of GPUs that one pod can get: {status.largest}"
 
 
-def _name_place(place: Place) -> str:
+def _name_place(place: DeviceLocation) -> str:
     if place.numa < 0 and not place.pcie:
         return "place unknown"
     return f"NUMA node {place.numa}, PCIe {place.pcie or 'unknown'}"
 
 
-def _describe(kind: str, device: Device, state: DeviceState | None) -> Text:
+def _describe(kind: str, device: NodeDevice, state: DeviceState | None) -> Text:
     name = Text(f"{kind} {device.minor}  ", "bold")
     if not device.total:
         return Text.assemble(name, ("unhealthy", "red"), _name_pods(state))

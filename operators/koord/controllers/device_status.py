@@ -13,8 +13,8 @@ from koord.controllers.status_controller import StatusSink
 from koord.core.device.model import DeviceReport
 from koord.core.device.plugin import Devices
 from koord.core.device.status import (
-    DeviceStatus,
-    Readiness,
+    DeviceReadiness,
+    NodeDeviceStatus,
     Records,
     observe_devices,
 )
@@ -69,7 +69,7 @@ class DeviceStatusPolicy:
         self.sink.write_status(report, make_fields(status), _conditions(status, report))
         self._announce(node, status)
 
-    def _announce(self, node: str, status: DeviceStatus) -> None:
+    def _announce(self, node: str, status: NodeDeviceStatus) -> None:
         """Tell gangs and single pods that devices of theirs have failed or are gone, once."""
         failed = {(failed.pod, failed.kind, failed.name): failed for failed in _find_failed(status)}
         told, self._told[node] = self._told.get(node, frozenset()), frozenset(failed)
@@ -100,7 +100,7 @@ class _Failed:
     text: str
 
 
-def _find_failed(status: DeviceStatus) -> Iterator[_Failed]:
+def _find_failed(status: NodeDeviceStatus) -> Iterator[_Failed]:
     for device in status.unhealthy:
         for pod in device.pods if not device.is_recovering else ():
             text = f"{device.kind} {device.minor}"
@@ -111,8 +111,8 @@ def _find_failed(status: DeviceStatus) -> Iterator[_Failed]:
             yield _Failed(pod, gone.kind, gone.minor, name, gone.describe())
 
 
-def _conditions(status: DeviceStatus, report: DeviceReport) -> tuple[ConditionPatch, ...]:
-    is_ready = status.readiness is Readiness.SYNCED
+def _conditions(status: NodeDeviceStatus, report: DeviceReport) -> tuple[ConditionPatch, ...]:
+    is_ready = status.readiness is DeviceReadiness.SYNCED
     ready = ConditionPatch(
         READY, is_ready, str(status.readiness), status.describe(), report.generation
     )
@@ -137,7 +137,7 @@ def _conditions(status: DeviceStatus, report: DeviceReport) -> tuple[ConditionPa
     return ready, healthy, foreign, records
 
 
-def make_fields(status: DeviceStatus) -> dict[str, Any]:
+def make_fields(status: NodeDeviceStatus) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
     allocations: dict[str, list[dict[str, Any]]] = {}
     for holder in status.holders:

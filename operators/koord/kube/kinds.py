@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import operators
 from koord.api.keys.gang import NATIVE_VERSION
-from koord.core.device.model import DeviceClaim, DeviceReport
+from koord.core.device.model import DeviceReport, DeviceResourceClaim
 from koord.core.engine.state import ClusterState
 from koord.core.model.gangs import PodGroup
 from koord.core.model.nodes import Namespace, Node
@@ -383,14 +383,14 @@ RESERVATIONS: Final = Kind[WireReservation, Reservation, ReservationTranslator](
     absent_on=(NotFound,),
 )
 RESOURCE_CLAIMS: Final = Kind[
-    WireResourceClaim, DeviceClaim, Stateless[WireResourceClaim, DeviceClaim]
+    WireResourceClaim, DeviceResourceClaim, Stateless[WireResourceClaim, DeviceResourceClaim]
 ](
     "resource.k8s.io/v1",
     "resourceclaims",
     WireResourceClaim,
     lambda _: Stateless(translate_resource_claim),
     ClusterState.replace_device_claim,
-    lambda state, claim: state.replace_device_claim(DeviceClaim(claim.key)),
+    lambda state, claim: state.replace_device_claim(DeviceResourceClaim(claim.key)),
     read_by=DEVICES.read_by,
     is_useful_in_part=True,
     absent_on=(NotFound,),

@@ -11,8 +11,8 @@ from tests.conformance.adapters.device_cpus import unpack
 from tests.conformance.compare import Exact
 
 from koord.api.quantity import InvalidQuantityError
-from koord.core.device.allocate import SLICED, Settings, allocate, drop_planned, size
-from koord.core.device.causes import Lacking
+from koord.core.device.allocate import SLICED, AllocationSettings, allocate, drop_planned, size
+from koord.core.device.causes import DeviceCause
 from koord.core.device.identity import NamedDevices
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger, complete
@@ -21,24 +21,24 @@ from koord.core.device.model import (
     KOORDINATOR,
     DeviceReport,
     DeviceRequest,
+    DeviceScoring,
+    DeviceShare,
+    DeviceTerms,
     Scope,
-    Scoring,
-    Share,
-    Terms,
     make_part,
 )
 from koord.core.device.numa_hints import find_hints
 from koord.core.device.reasons import InvalidDeviceAnnotation
 from koord.core.device.request import (
+    DeviceAllocationHints,
     InvalidRequest,
-    Wishes,
     convert,
     read_normal,
     read_request,
     split_gpus,
 )
 from koord.core.device.scoring import score, score_node
-from koord.core.device.states import NO_DEVICES, Asked, LedgerStates
+from koord.core.device.states import NO_DEVICES, DeviceDemand, LedgerStates
 from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
@@ -107,7 +107,7 @@ def with_own_ids(entries: Iterable[Fields]) -> Iterator[Fields]:
         yield one | {"id": f"{own[1]}-{at}"} if is_known else one
 
 
-def shares_of(allocations: Any, report: DeviceReport) -> list[Share]:
+def shares_of(allocations: Any, report: DeviceReport) -> list[DeviceShare]:
     """Return what the record of a pod says; one that cannot be read says nothing."""
     with suppress(*MALFORMED):
         read = read_allocated("pod", json.dumps(allocations or {}))
@@ -137,23 +137,25 @@ class Scene:
             }
             for key, named in (case.get("templates") or {}).items()
         }
-        self.settings = Settings(
+        self.settings = AllocationSettings(
             KOORDINATOR,
             templates,
-            Scoring(scoring["weights"], scoring["type"] == "MostAllocated") if scoring else None,
+            DeviceScoring(scoring["weights"], scoring["type"] == "MostAllocated")
+            if scoring
+            else None,
         )
 
-    def _terms(self, designated: Mapping[str, Any] | None) -> Terms:
+    def _terms(self, designated: Mapping[str, Any] | None) -> DeviceTerms:
         if designated is None:
             return ANYWHERE
         shares = shares_of(designated, self.report)
         keys = {(one.kind, one.minor): one for one in shares}
-        return Terms(
+        return DeviceTerms(
             required={key: one.part for key, one in keys.items()},
             functions={key: frozenset(one.functions) for key, one in keys.items() if one.functions},
         )
 
-    def show(self, shares: tuple[Share, ...]) -> Fields:
+    def show(self, shares: tuple[DeviceShare, ...]) -> Fields:
         shown: Fields = {}
         for one in shares:
             entry: Fields = {"minor": one.minor, "resources": show(one.part)}
@@ -181,7 +183,9 @@ def request_of(case: Fields) -> DeviceRequest | InvalidRequest | InvalidDeviceAn
     return read_request(amounts_of(pod.get("requests")), wishes, KOORDINATOR)
 
 
-def normal_request(groups: Mapping[str, Any], wishes: Wishes) -> DeviceRequest | InvalidRequest:
+def normal_request(
+    groups: Mapping[str, Any], wishes: DeviceAllocationHints
+) -> DeviceRequest | InvalidRequest:
     """Return a request whose resources are in normal form already."""
     return read_normal(
         {kind: amounts_of(group) for kind, group in groups.items()}, wishes, KOORDINATOR
@@ -207,7 +211,7 @@ def describe(problem: InvalidRequest | InvalidDeviceAnnotation) -> str:
 
 
 def fit_without_device(request: DeviceRequest, scene: Scene) -> Fields:
-    fit = LedgerStates(scene.settings).fit(NO_DEVICES, Asked(request))
+    fit = LedgerStates(scene.settings).fit(NO_DEVICES, DeviceDemand(request))
     if not fit.count:
         return failed(fit.lacking.describe(), is_resolvable=fit.lacking.is_resolvable)
     return {"allocations": Exact({}), "fits": True}
@@ -221,7 +225,7 @@ def allocate_case(case: Fields) -> Fields:
     if case.get("phase") == "Filter":
         request = drop_planned(scene.ledger, request)
     found = allocate(scene.ledger, request, scene.terms, scene.settings)
-    if isinstance(found, Lacking):
+    if isinstance(found, DeviceCause):
         return failed(found.describe(), is_resolvable=found.is_resolvable)
     return {"allocations": Exact(scene.show(found)), "fits": True}
 
@@ -273,7 +277,7 @@ def split_devices(case: Fields) -> Fields:
         return read
     request, scene = read
     found = size(scene.ledger.inventory, request.types[0])
-    if isinstance(found, Lacking):
+    if isinstance(found, DeviceCause):
         return failed(found.describe(), is_resolvable=found.is_resolvable)
     return {"per_device": show(found.parts[0]), "count": len(found.parts)}
 
@@ -316,7 +320,7 @@ def parse_requirements(case: Fields) -> Fields:
 
 
 def score_device(case: Fields) -> Fields:
-    scoring = Scoring(case["scoring"]["weights"], case["scoring"]["type"] == "MostAllocated")
+    scoring = DeviceScoring(case["scoring"]["weights"], case["scoring"]["type"] == "MostAllocated")
     total, free, part = (amounts_of(case[key]) for key in ("total", "free", "per_device_request"))
     return {"score": score(total, free, part, scoring)}
 
@@ -327,7 +331,7 @@ def score_whole_node(case: Fields) -> Fields:
         return {"score": 0, **read}
     request, scene = read
     found = allocate(scene.ledger, request, scene.terms, scene.settings)
-    if isinstance(found, Lacking):
+    if isinstance(found, DeviceCause):
         return failed(found.describe(), is_resolvable=found.is_resolvable)
     assert scene.settings.scoring is not None
     return {"score": score_node(scene.ledger, request, scene.settings.scoring, KOORDINATOR)}
@@ -339,7 +343,7 @@ def hints_of(case: Fields) -> Fields:
         return {"hints": {}, **read}
     request, scene = read
     found = find_hints(scene.ledger, request, scene.terms, scene.settings)
-    if isinstance(found, Lacking):
+    if isinstance(found, DeviceCause):
         return failed(found.describe(), is_resolvable=found.is_resolvable)
     return {
         "hints": {

@@ -13,8 +13,8 @@ from tests.conformance.adapters.device import read_report
 from tests.conformance.compare import Exact
 
 from koord.core.device.allocate import allocate
-from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, DeviceAllocation
-from koord.core.device.causes import ISOLATION, Lacking
+from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, AllocatedDevices
+from koord.core.device.causes import ISOLATION, DeviceCause
 from koord.core.device.device_plugins import (
     BIND_TIMESTAMP,
     CORE_LIMIT,
@@ -31,16 +31,16 @@ from koord.core.device.inventory import HOPPER_PARTITIONS, NVSWITCH_LINK, make_i
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     KOORDINATOR,
-    Device,
     DeviceName,
     DeviceReport,
     DeviceRequest,
-    Share,
+    DeviceShare,
+    NodeDevice,
     make_part,
 )
 from koord.core.device.node_resources import PUBLISHED, Publishing, publish
-from koord.core.device.pod_rules import describe_faults, find_faults, normalise
-from koord.core.device.request import Wishes, read_request
+from koord.core.device.pod_rules import describe_problems, find_problems, normalise
+from koord.core.device.request import DeviceAllocationHints, read_request
 from koord.core.device.vendors import ISOLATION_LABEL, MODEL_LABEL, VENDOR_LABEL, has_nvswitch
 from koord.core.engine.allocator import score_terms
 from koord.core.engine.scoring import Scoring, ScoringStrategy, Weighed, score_of
@@ -137,10 +137,10 @@ def write(
 ) -> list[AnnotationWrite]:
     """Return what is written to a pod with these GPUs, without what Koordinator does not write."""
     provider = (pod.get("labels") or {}).get(ISOLATION_LABEL, "")
-    shares = tuple(Share(GPU, one.minor, make_part(one.amounts)) for one in gpus)
+    shares = tuple(DeviceShare(GPU, one.minor, make_part(one.amounts)) for one in gpus)
     names = tuple(DeviceName(one.id) for one in gpus)
     handed = hand_off(gpus, vendor, model, provider, node)
-    writes = DeviceAllocation("uid", shares, names, handed).writes()
+    writes = AllocatedDevices("uid", shares, names, handed).writes()
     return [one for one in writes if not one.key.startswith(OURS)]
 
 
@@ -180,14 +180,14 @@ def device_plugin_adapt_full(case: Fields) -> Fields:
 
 
 def shared_gpu_node_gate(case: Fields) -> Fields:
-    gpu = Device(0, make_part(dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO), 100)))
+    gpu = NodeDevice(0, make_part(dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO), 100)))
     report = DeviceReport("n0", ((GPU, (gpu,)),), {})
     asked = {GPU_MEMORY_RATIO: 50 if case["gpu_shared"] else 100}
-    wishes = Wishes(isolation=case["pod_labels"].get(ISOLATION_LABEL, ""))
+    wishes = DeviceAllocationHints(isolation=case["pod_labels"].get(ISOLATION_LABEL, ""))
     request = read_request(asked, wishes, KOORDINATOR)
     assert isinstance(request, DeviceRequest)
     found = allocate(DeviceLedger(make_inventory(report, case["node_labels"])), request)
-    if not isinstance(found, Lacking):
+    if not isinstance(found, DeviceCause):
         return {"fits": True}
     # Koordinator ends the whole attempt where a node lacks the provider; ours goes on.
     code = "Error" if found.cause is ISOLATION else "UnschedulableAndUnresolvable"
@@ -279,8 +279,8 @@ def webhook_mutate(case: Fields) -> Fields:
 
 
 def webhook_validate(case: Fields) -> Fields:
-    faults = list(find_faults(parse(case["container_requests"]))) if case["enabled"] else []
-    return {"allowed": not faults, "reason": describe_faults(faults)}
+    faults = list(find_problems(parse(case["container_requests"]))) if case["enabled"] else []
+    return {"allowed": not faults, "reason": describe_problems(faults)}
 
 
 def pod_request_sum(case: Fields) -> Fields:

@@ -19,7 +19,7 @@ from koord.core.device.causes import (
     PRIMARY,
     SHARING,
     TEMPLATE,
-    Lacking,
+    DeviceCause,
 )
 from koord.core.device.choice import (
     Candidate,
@@ -35,17 +35,17 @@ from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import (
     ANYWHERE,
     OURS,
+    AllocateStrategy,
     DeviceRequest,
     DeviceRules,
+    DeviceScoring,
+    DeviceShare,
+    DeviceTerms,
     Exclusive,
     Inventory,
     Joint,
     JointScope,
     Part,
-    Scoring,
-    Share,
-    Strategy,
-    Terms,
     TypeRequest,
     make_part,
 )
@@ -64,25 +64,25 @@ SLICED: Final = frozenset({NPU_CORE})
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AllocationSettings:
     """What allocation follows besides the ledger and the request."""
 
     rules: DeviceRules = OURS
     templates: Templates | None = None
-    scoring: Scoring | None = None
+    scoring: DeviceScoring | None = None
 
 
-DEFAULTS: Final = Settings()
+DEFAULTS: Final = AllocationSettings()
 
 
 def allocate(
     ledger: DeviceLedger,
     request: DeviceRequest,
-    terms: Terms = ANYWHERE,
-    settings: Settings = DEFAULTS,
-) -> tuple[Share, ...] | Lacking:
+    terms: DeviceTerms = ANYWHERE,
+    settings: AllocationSettings = DEFAULTS,
+) -> tuple[DeviceShare, ...] | DeviceCause:
     """Return the devices for a request, sorted by type and minor; or what is lacking."""
-    return _Attempt(ledger, request, terms, settings).run()
+    return _NodeAttempt(ledger, request, terms, settings).run()
 
 
 def drop_planned(ledger: DeviceLedger, request: DeviceRequest) -> DeviceRequest:
@@ -98,36 +98,36 @@ def drop_planned(ledger: DeviceLedger, request: DeviceRequest) -> DeviceRequest:
     return replace(request, types=types, joint=replace(joint, kinds=joint.kinds[:1]))
 
 
-def size(inventory: Inventory, request: TypeRequest) -> TypeRequest | Lacking:
+def size(inventory: Inventory, request: TypeRequest) -> TypeRequest | DeviceCause:
     """Return how many devices a request is for on a node."""
     devices = inventory.of(request.kind)
     hint = request.hint
     if not devices:
-        return Lacking(NO_SUCH_DEVICE, request.kind, len(request.parts))
+        return DeviceCause(NO_SUCH_DEVICE, request.kind, len(request.parts))
     if hint.function_selector is not None and not any(device.groups for device in devices):
-        return Lacking(NO_FUNCTIONS, request.kind, len(request.parts))
-    if hint.strategy is Strategy.APPLY_FOR_ALL and len(request.parts) == 1:
+        return DeviceCause(NO_FUNCTIONS, request.kind, len(request.parts))
+    if hint.strategy is AllocateStrategy.APPLY_FOR_ALL and len(request.parts) == 1:
         count = sum(is_selected(dict(device.labels), hint.selector) for device in devices)
         if not count:
-            return Lacking(NO_SUCH_DEVICE, request.kind)
+            return DeviceCause(NO_SUCH_DEVICE, request.kind)
         request = replace(request, parts=request.parts * count)
     return request
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _NodeAttempt:
     """One request on one node."""
 
     ledger: DeviceLedger
     request: DeviceRequest
-    terms: Terms
-    settings: Settings
+    terms: DeviceTerms
+    settings: AllocationSettings
 
-    def run(self) -> tuple[Share, ...] | Lacking:
+    def run(self) -> tuple[DeviceShare, ...] | DeviceCause:
         sized: dict[DeviceType, TypeRequest] = {}
         for type_ in self.request.types:
             exact = size(self.ledger.inventory, type_)
-            if isinstance(exact, Lacking):
+            if isinstance(exact, DeviceCause):
                 return exact
             sized[type_.kind] = exact
         gate = self._check_sharing(sized.get(GPU))
@@ -135,13 +135,13 @@ class _Attempt:
             return gate
         joint = self.request.joint
         chosen = self._choose_joint(sized, joint) if joint is not None and len(sized) > 1 else {}
-        if isinstance(chosen, Lacking):
+        if isinstance(chosen, DeviceCause):
             return chosen
         for kind, one in sized.items():
             if kind in chosen:
                 continue
             ways = self._ways(one)
-            if isinstance(ways, Lacking):
+            if isinstance(ways, DeviceCause):
                 return ways
             chosen[kind] = next(iter(ways))
         shares = tuple(
@@ -151,7 +151,7 @@ class _Attempt:
         )
         return self._check_plugin(shares) or shares
 
-    def _check_plugin(self, shares: tuple[Share, ...]) -> Lacking | None:
+    def _check_plugin(self, shares: tuple[DeviceShare, ...]) -> DeviceCause | None:
         """Return what a device plugin that the pod needs cannot serve."""
         vendor = self.ledger.inventory.vendor
         if vendor not in self.request.plugins:
@@ -163,19 +163,19 @@ class _Attempt:
         ]
         adapter_rejected = DEVICE_PLUGINS[vendor].adapt(gpus, "") if gpus else {}
         if isinstance(adapter_rejected, AdapterRejected):
-            return Lacking(ADAPTER, GPU, len(gpus), named=adapter_rejected.describe())
+            return DeviceCause(ADAPTER, GPU, len(gpus), named=adapter_rejected.describe())
         return None
 
-    def _check_sharing(self, gpus: TypeRequest | None) -> Lacking | None:
+    def _check_sharing(self, gpus: TypeRequest | None) -> DeviceCause | None:
         if gpus is None or not gpus.is_shared:
             return None
         inventory = self.ledger.inventory
         if inventory.unshareable:
-            return Lacking(SHARING, GPU, named=inventory.unshareable)
+            return DeviceCause(SHARING, GPU, named=inventory.unshareable)
         if self.request.isolation and self.request.isolation != inventory.isolation:
-            return Lacking(ISOLATION, GPU)
+            return DeviceCause(ISOLATION, GPU)
         if self._is_sliced(gpus) and self._template_of(gpus) is None:
-            return Lacking(TEMPLATE, GPU)
+            return DeviceCause(TEMPLATE, GPU)
         return None
 
     @staticmethod
@@ -190,7 +190,7 @@ class _Attempt:
         settings = self.settings
         return find_candidates(self.ledger, request, self.terms, settings.rules, settings.scoring)
 
-    def _ways(self, request: TypeRequest) -> list[Picked] | Lacking:
+    def _ways(self, request: TypeRequest) -> list[Picked] | DeviceCause:
         """Return ways to meet the request for one type, the best one first."""
         candidates = self._candidates(request)
         if request.kind == GPU:
@@ -199,39 +199,39 @@ class _Attempt:
                 return ways
         picked = pick(in_order(candidates), request)
         if picked is None:
-            return Lacking(INSUFFICIENT, request.kind, len(request.parts), len(candidates))
+            return DeviceCause(INSUFFICIENT, request.kind, len(request.parts), len(candidates))
         return [picked]
 
     def _gpu_ways(
         self, request: TypeRequest, candidates: Sequence[Candidate]
-    ) -> list[Picked] | Lacking | None:
+    ) -> list[Picked] | DeviceCause | None:
         """Return GPUs by partition, then by place; None if neither is known."""
         rules, tables = self.settings.rules, None
         if not request.is_shared:
             tables = choose_by_partition(self.ledger, self.request, request, candidates, rules)
-            is_known = not isinstance(tables, Lacking) and not self.terms.preferred
+            is_known = not isinstance(tables, DeviceCause) and not self.terms.preferred
             if is_known or must_honor(self.ledger, self.request):
                 return tables
         ways = choose_by_scope(self.ledger, request, candidates, rules)
-        if tables and not isinstance(tables, Lacking) and _is_as_good(tables, ways):
+        if tables and not isinstance(tables, DeviceCause) and _is_as_good(tables, ways):
             return tables
-        if isinstance(ways, Lacking) and not ways.is_resolvable and request.hint.scope is None:
+        if isinstance(ways, DeviceCause) and not ways.is_resolvable and request.hint.scope is None:
             return None
         return ways
 
     def _choose_joint(
         self, sized: Mapping[DeviceType, TypeRequest], joint: Joint
-    ) -> dict[DeviceType, Picked] | Lacking:
+    ) -> dict[DeviceType, Picked] | DeviceCause:
         """Choose the devices of the first type, then those of the others next to them."""
         first, *others = (sized[kind] for kind in joint.kinds)
         ways = self._ways(first)
-        if isinstance(ways, Lacking):
-            return Lacking(PRIMARY, first.kind, len(first.parts), ways.of, ways)
-        refused = Lacking(JOINT, first.kind, len(first.parts))
+        if isinstance(ways, DeviceCause):
+            return DeviceCause(PRIMARY, first.kind, len(first.parts), ways.of, ways)
+        refused = DeviceCause(JOINT, first.kind, len(first.parts))
         near = [self._candidates(other) for other in others]
         for way in self._alternatives(first, others, near, ways):
             chosen = self._choose_next_to(way, others, near)
-            if not isinstance(chosen, Lacking):
+            if not isinstance(chosen, DeviceCause):
                 return {first.kind: way, **chosen}
             if way is ways[0]:
                 refused = chosen
@@ -262,7 +262,7 @@ class _Attempt:
 
     def _choose_next_to(
         self, way: Picked, others: Sequence[TypeRequest], near: Sequence[Sequence[Candidate]]
-    ) -> dict[DeviceType, Picked] | Lacking:
+    ) -> dict[DeviceType, Picked] | DeviceCause:
         joint = self.request.joint
         is_strict = joint is not None and joint.scope is JointScope.SAME_PCIE
         switches = list(dict.fromkeys(candidate.place.pcie for candidate, _ in way))
@@ -275,15 +275,15 @@ class _Attempt:
             ]
             least = wanted if is_strict else len(other.parts)
             if len(fitting) < least:
-                return Lacking(
+                return DeviceCause(
                     JOINT if is_strict else INSUFFICIENT, other.kind, least, len(fitting)
                 )
             if is_strict and {candidate.place.pcie for candidate in fitting} != set(switches):
-                return Lacking(JOINT, other.kind, least, len(fitting))
+                return DeviceCause(JOINT, other.kind, least, len(fitting))
             chosen[other.kind] = [(candidate, other.parts[0]) for candidate in fitting]
         return chosen
 
-    def _make_shares(self, request: TypeRequest, picked: Picked) -> Iterator[Share]:
+    def _make_shares(self, request: TypeRequest, picked: Picked) -> Iterator[DeviceShare]:
         hint = request.hint
         keeps = self.settings.rules.keeps_exclusive
         template = (self._template_of(request) or "") if self._is_sliced(request) else ""
@@ -291,7 +291,7 @@ class _Attempt:
             total = dict(candidate.device.total)
             is_alone = keeps and hint.exclusive is Exclusive.DEVICE
             taken = make_part({key: total[key] for key, _ in part}) if is_alone else part
-            yield Share(
+            yield DeviceShare(
                 request.kind,
                 candidate.device.minor,
                 complete(taken, total) if request.kind == GPU else taken,
@@ -301,8 +301,8 @@ class _Attempt:
             )
 
 
-def _is_as_good(tables: Sequence[Picked], ways: Sequence[Picked] | Lacking) -> bool:
+def _is_as_good(tables: Sequence[Picked], ways: Sequence[Picked] | DeviceCause) -> bool:
     """Whether a partition has as many of the preferred devices as there can be together."""
-    if isinstance(ways, Lacking):
+    if isinstance(ways, DeviceCause):
         return True
     return count_preferred(tables[0]) >= count_preferred(ways[0])

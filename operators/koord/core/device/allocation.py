@@ -18,7 +18,7 @@ from koord.core.device.device_plugins import (
     hand_off,
 )
 from koord.core.device.identity import NamedDevices, Strayed
-from koord.core.device.model import DeviceKey, DeviceName, Inventory, Share
+from koord.core.device.model import DeviceKey, DeviceName, DeviceShare, Inventory
 from koord.core.model.device_names import GPU
 from koord.core.model.pods import Allocation, AnnotationWrite
 from koord.core.model.units import format_amount
@@ -29,7 +29,7 @@ GPU_UUIDS: Final = "scheduling.koordinator.sh/gpu-uuids"
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceAllocation:
+class AllocatedDevices:
     """The devices of one pod (uid), in the order of types and minors, with their names.
 
     Names hold only the virtual functions that the pod was given, numbered from 0 in the shares, so
@@ -38,10 +38,10 @@ class DeviceAllocation:
     """
 
     pod: str
-    shares: tuple[Share, ...]
+    shares: tuple[DeviceShare, ...]
     names: tuple[DeviceName, ...]
     handed: HandOff = field(default=NOTHING, compare=False)
-    users: tuple["DeviceAllocation", ...] = ()
+    users: tuple["AllocatedDevices", ...] = ()
     """Of held devices: what other pods use."""
 
     def writes(self) -> Iterable[AnnotationWrite]:
@@ -62,16 +62,16 @@ class DeviceAllocation:
         for key, value in self.handed.labels.items():
             yield AnnotationWrite(self.pod, key, value, is_label=True)
 
-    def shared_with(self, used: Iterable[Allocation]) -> "DeviceAllocation":
+    def shared_with(self, used: Iterable[Allocation]) -> "AllocatedDevices":
         """Return it with what other pods use of its devices, or besides them."""
         return replace(
             self,
             users=tuple(
-                allocation for allocation in used if isinstance(allocation, DeviceAllocation)
+                allocation for allocation in used if isinstance(allocation, AllocatedDevices)
             ),
         )
 
-    def handed_to(self, inventory: Inventory, isolation: str, node: str) -> "DeviceAllocation":
+    def handed_to(self, inventory: Inventory, isolation: str, node: str) -> "AllocatedDevices":
         """Return it with what the device plugin of its node reads."""
         vendor = inventory.vendor
         if not isolation and vendor not in DEVICE_PLUGINS:
@@ -84,7 +84,7 @@ class DeviceAllocation:
         model = inventory.model.removeprefix(f"{vendor}-")
         return replace(self, handed=hand_off(gpus, vendor, model, isolation, node))
 
-    def numbered(self, devices: NamedDevices) -> tuple[Share, ...]:
+    def numbered(self, devices: NamedDevices) -> tuple[DeviceShare, ...]:
         """Return the shares by the minors and numbers that devices and functions have now.
 
         Devices that the node no longer has are left out.
@@ -95,7 +95,7 @@ class DeviceAllocation:
         """Return the devices that are not where this record says."""
         return devices.strayed(self.shares, self.names)
 
-    def _numbered(self, devices: NamedDevices) -> Iterator[Share]:
+    def _numbered(self, devices: NamedDevices) -> Iterator[DeviceShare]:
         for share, name in zip(self.shares, self.names, strict=True):
             minor = devices.locate(share.kind, share.minor, name)
             if minor is None:
@@ -112,8 +112,8 @@ class DeviceAllocation:
 
 
 def record(
-    pod: str, shares: Iterable[Share], names: Mapping[DeviceKey, DeviceName]
-) -> DeviceAllocation:
+    pod: str, shares: Iterable[DeviceShare], names: Mapping[DeviceKey, DeviceName]
+) -> AllocatedDevices:
     """Return the allocation of shares, by the names that devices have now."""
     recorded, given = [], []
     for share in shares:
@@ -121,10 +121,10 @@ def record(
         functions = [name.functions[n] for n in share.functions if n < len(name.functions)]
         recorded.append(replace(share, functions=tuple(range(len(functions)))))
         given.append(DeviceName(name.id, tuple(functions)))
-    return DeviceAllocation(pod, tuple(recorded), tuple(given))
+    return AllocatedDevices(pod, tuple(recorded), tuple(given))
 
 
-def _encode_share(share: Share, name: DeviceName) -> Iterator[tuple[str, Any]]:
+def _encode_share(share: DeviceShare, name: DeviceName) -> Iterator[tuple[str, Any]]:
     yield "minor", share.minor
     yield "resources", {key: format_amount(key, amount) for key, amount in share.part}
     if name.id:

@@ -6,16 +6,19 @@ What the pods have must be included; it does not limit which devices are added.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from koord.core.device.allocate import Settings, allocate
-from koord.core.device.causes import INSUFFICIENT, Lacking
+from koord.core.device.allocate import AllocationSettings, allocate
+from koord.core.device.causes import INSUFFICIENT, DeviceCause
 from koord.core.device.held import subtract
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import ANYWHERE, DeviceRequest, Share, Terms
+from koord.core.device.model import ANYWHERE, DeviceRequest, DeviceShare, DeviceTerms
 
 
 def allocate_around(
-    ledger: DeviceLedger, request: DeviceRequest, inside: tuple[Share, ...], settings: Settings
-) -> tuple[Share, ...] | Lacking:
+    ledger: DeviceLedger,
+    request: DeviceRequest,
+    inside: tuple[DeviceShare, ...],
+    settings: AllocationSettings,
+) -> tuple[DeviceShare, ...] | DeviceCause:
     """Return the devices for a request that include ``inside``, which counts as used."""
     lifted = ledger.with_shares(inside, -1)
     keys = frozenset((share.kind, share.minor) for share in inside)
@@ -25,16 +28,19 @@ def allocate_around(
         for key, amounts in lifted.free.items()
         if key in keys or key[0] not in kinds
     }
-    for terms in (replace(ANYWHERE, preferred=keys), Terms(required=free)):
+    for terms in (replace(ANYWHERE, preferred=keys), DeviceTerms(required=free)):
         found = allocate(lifted, request, terms, settings)
-        if not isinstance(found, Lacking) and not subtract(inside, found):
+        if not isinstance(found, DeviceCause) and not subtract(inside, found):
             return found
     return _add(ledger, request, inside, settings)
 
 
 def _add(
-    ledger: DeviceLedger, request: DeviceRequest, inside: tuple[Share, ...], settings: Settings
-) -> tuple[Share, ...] | Lacking:
+    ledger: DeviceLedger,
+    request: DeviceRequest,
+    inside: tuple[DeviceShare, ...],
+    settings: AllocationSettings,
+) -> tuple[DeviceShare, ...] | DeviceCause:
     """Add whole devices to those that pods have."""
     types = []
     for type_ in request.types:
@@ -42,16 +48,16 @@ def _add(
         if there and (
             type_.is_shared or not all(_is_enough(share, type_.parts[0]) for share in there)
         ):
-            return Lacking(INSUFFICIENT, type_.kind, len(type_.parts))
+            return DeviceCause(INSUFFICIENT, type_.kind, len(type_.parts))
         if len(there) < len(type_.parts):
             types.append(replace(type_, parts=type_.parts[len(there) :]))
     more = replace(request, types=tuple(types))
     lacking = allocate(ledger, more, settings=settings) if types else ()
-    if isinstance(lacking, Lacking):
+    if isinstance(lacking, DeviceCause):
         return lacking
     return tuple(sorted((*inside, *lacking), key=lambda share: (share.kind, share.minor)))
 
 
-def _is_enough(share: Share, part: Iterable[tuple[str, int]]) -> bool:
+def _is_enough(share: DeviceShare, part: Iterable[tuple[str, int]]) -> bool:
     amounts = dict(share.part)
     return all(amounts.get(name, 0) >= amount for name, amount in part)

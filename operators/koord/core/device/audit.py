@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, TypeAlias
 
-from koord.core.device.model import Share
+from koord.core.device.model import DeviceShare
 from koord.core.device.plugin import Devices
 from koord.core.model.device_names import DeviceType
 from koord.core.model.pod_charge import node_charged
@@ -37,7 +37,7 @@ def find_drift(state: "ClusterState", nodes: Collection[str]) -> list[str]:
     return [node for node in ledgers if kept[node] != counted[node]]
 
 
-def _shares_of(plugin: Devices, node: str, pod: Pod) -> tuple[Share, ...]:
+def _shares_of(plugin: Devices, node: str, pod: Pod) -> tuple[DeviceShare, ...]:
     if pod.handling is Handling.RESERVE:
         return plugin.held_by(node, pod.allocations).left
     return plugin.numbered(node, plugin.given_to(pod.uid) or pod.allocations)

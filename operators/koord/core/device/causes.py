@@ -141,7 +141,7 @@ _FINAL: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class DeviceCause:
     """One cause, with the type of device and how many ``of`` ``wanted`` there were.
 
     ``named`` is what the text names instead of the type.
@@ -151,7 +151,7 @@ class Lacking:
     kind: DeviceType = ""
     wanted: int = 0
     of: int = 0
-    primary: "Lacking | None" = None
+    primary: "DeviceCause | None" = None
     """Why the type that decides first did not fit."""
     named: str = ""
 

@@ -6,9 +6,9 @@ a device depends on the model. Quotas in other names for the same device would n
 
 from collections.abc import Iterable, Mapping
 
-from koord.core.device.allocation import DeviceAllocation
+from koord.core.device.allocation import AllocatedDevices
 from koord.core.device.model import OURS, DeviceRequest, Exclusive
-from koord.core.device.request import Wishes, read_request
+from koord.core.device.request import DeviceAllocationHints, read_request
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
 from koord.core.model.pods import Allocation
 
@@ -19,14 +19,14 @@ def count_given(requests: Counted, allocations: Iterable[Allocation]) -> Counted
     """Return requests raised to what was given; () if nothing was given beyond them."""
     given: dict[str, int] = {}
     for allocation in allocations:
-        if isinstance(allocation, DeviceAllocation):
+        if isinstance(allocation, AllocatedDevices):
             for share in allocation.shares:
                 for key, amount in share.part:
                     given[key] = given.get(key, 0) + amount
     return _raise(requests, given)
 
 
-def count_possible(requests: Counted, wishes: Wishes) -> Counted:
+def count_possible(requests: Counted, wishes: DeviceAllocationHints) -> Counted:
     """Return requests raised to what may be given at most; () if that is what they say.
 
     How much of a device its memory in bytes is, is not known before: it counts as a whole device.

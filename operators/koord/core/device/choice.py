@@ -11,14 +11,14 @@ from typing import TypeAlias
 
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
-    Device,
+    DeviceLocation,
     DeviceRules,
+    DeviceScoring,
+    DeviceTerms,
     Exclusive,
     Hint,
+    NodeDevice,
     Part,
-    Place,
-    Scoring,
-    Terms,
     TypeRequest,
 )
 from koord.core.device.scoring import score
@@ -30,7 +30,7 @@ from koord.core.model.selectors import is_selected
 class Candidate:
     """A device that may be used: what is free of it, its free virtual functions, its points."""
 
-    device: Device
+    device: NodeDevice
     free: Mapping[str, int]
     functions: tuple[int, ...]
     is_used: bool
@@ -38,8 +38,8 @@ class Candidate:
     points: int
 
     @property
-    def place(self) -> Place:
-        return self.device.place or Place()
+    def place(self) -> DeviceLocation:
+        return self.device.place or DeviceLocation()
 
     def fits(self, part: Part) -> bool:
         return all(self.free.get(key, 0) >= amount for key, amount in part)
@@ -56,9 +56,9 @@ def count_preferred(picked: Picked) -> int:
 def find_candidates(
     ledger: DeviceLedger,
     request: TypeRequest,
-    terms: Terms,
+    terms: DeviceTerms,
     rules: DeviceRules,
-    scoring: Scoring | None,
+    scoring: DeviceScoring | None,
 ) -> list[Candidate]:
     """Return the devices that a request may use, in the order of minors."""
     kind, hint = request.kind, request.hint
@@ -94,14 +94,14 @@ def _cap(free: Mapping[str, int], most: Part | None) -> Mapping[str, int]:
     return {key: min(free.get(key, 0), amount) for key, amount in most or ()}
 
 
-def _is_near(device: Device, terms: Terms) -> bool:
+def _is_near(device: NodeDevice, terms: DeviceTerms) -> bool:
     if terms.numa is None:
         return True
     return device.place is not None and (device.place.numa < 0 or device.place.numa in terms.numa)
 
 
 def _free_functions(
-    device: Device, hint: Hint, taken: frozenset[int], only: frozenset[int] | None
+    device: NodeDevice, hint: Hint, taken: frozenset[int], only: frozenset[int] | None
 ) -> tuple[int, ...]:
     if hint.function_selector is None:
         return ()

@@ -9,7 +9,7 @@ from enum import StrEnum
 from koord.core.device.device_plugins import DEVICE_PLUGINS, DevicePlugin
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
-from koord.core.device.states import Asked
+from koord.core.device.states import DeviceDemand
 from koord.core.device.vendors import VENDORS
 from koord.core.model.pods import Pod
 
@@ -34,7 +34,7 @@ def plugin_for(devices: Devices, pod: Pod, node: str) -> DevicePlugin | None:
     if node not in devices.reports:
         return None
     asked, ledger = devices.request_of(pod), devices.ledger_of(node)
-    if ledger is None or not isinstance(asked, Asked):
+    if ledger is None or not isinstance(asked, DeviceDemand):
         return None
     vendor = ledger.inventory.vendor
     return DEVICE_PLUGINS[vendor] if vendor in asked.request.plugins else None
@@ -43,5 +43,5 @@ def plugin_for(devices: Devices, pod: Pod, node: str) -> DevicePlugin | None:
 def remark_on(devices: Devices, pod: Pod) -> IsolationAbsent | None:
     """Return what there is to say about a pod that was given devices."""
     asked = devices.request_of(pod) if devices.reports else None
-    is_alone = isinstance(asked, Asked) and asked.request.lacks_isolation
+    is_alone = isinstance(asked, DeviceDemand) and asked.request.lacks_isolation
     return IsolationAbsent(pod.key) if is_alone else None

@@ -6,8 +6,8 @@ request is whatever somebody has written.
 
 from collections.abc import Sequence
 
-from koord.core.device.allocate import Settings, size
-from koord.core.device.causes import INSUFFICIENT, INSUFFICIENT_GPUS, Lacking
+from koord.core.device.allocate import AllocationSettings, size
+from koord.core.device.causes import INSUFFICIENT, INSUFFICIENT_GPUS, DeviceCause
 from koord.core.device.choice import Candidate, find_candidates
 from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import (
@@ -25,7 +25,7 @@ from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 
 
 def count_most(
-    ledger: DeviceLedger, request: DeviceRequest, settings: Settings
+    ledger: DeviceLedger, request: DeviceRequest, settings: AllocationSettings
 ) -> tuple[int, bool]:
     """Return an upper bound of the pods that fit one after the other, and whether it is exact.
 
@@ -34,7 +34,7 @@ def count_most(
     most, is_exact = NO_LIMIT, len(request.types) == 1
     for type_ in request.types:
         sized = size(ledger.inventory, type_)
-        if isinstance(sized, Lacking):
+        if isinstance(sized, DeviceCause):
             return 0, True
         found = find_candidates(ledger, sized, ANYWHERE, settings.rules, None)
         part = _least(sized.parts)
@@ -44,11 +44,11 @@ def count_most(
     return most, is_exact
 
 
-def lacking_after(request: DeviceRequest) -> Lacking:
+def lacking_after(request: DeviceRequest) -> DeviceCause:
     """Return what is lacking for one more pod once as many as fit have their devices."""
     first = request.types[0]
     cause = INSUFFICIENT_GPUS if first.kind == GPU else INSUFFICIENT
-    return Lacking(cause, first.kind, len(first.parts))
+    return DeviceCause(cause, first.kind, len(first.parts))
 
 
 def _least(parts: Sequence[Part]) -> Part:

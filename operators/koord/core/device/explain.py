@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from koord.core.device.allocate import allocate
-from koord.core.device.causes import Lacking
+from koord.core.device.causes import DeviceCause
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import Device, DeviceRequest, TypeRequest, make_part
+from koord.core.device.model import DeviceRequest, NodeDevice, TypeRequest, make_part
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, PREFIX, WHOLE
 from koord.core.model.units import format_amount
 
@@ -34,7 +34,7 @@ def _explain_type(ledger: DeviceLedger, request: TypeRequest) -> str:
     return f"{len(fitting)} of {wanted} {request.kind}; {', '.join(texts[:MOST_DEVICES])}{hidden}"
 
 
-def _find_short(ledger: DeviceLedger, request: TypeRequest, device: Device) -> str:
+def _find_short(ledger: DeviceLedger, request: TypeRequest, device: NodeDevice) -> str:
     if not device.total:
         return "unhealthy"
     free = ledger.free[request.kind, device.minor]
@@ -60,6 +60,6 @@ def find_largest(ledger: DeviceLedger) -> int:
     """Return the largest number of whole GPUs that one pod can get."""
     for count in range(len(ledger.inventory.of(GPU)), 0, -1):
         request = DeviceRequest((TypeRequest(GPU, (_WHOLE_GPU,) * count),))
-        if not isinstance(allocate(ledger, request), Lacking):
+        if not isinstance(allocate(ledger, request), DeviceCause):
             return count
     return 0

@@ -10,30 +10,37 @@ from functools import cached_property
 from typing import Final
 
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import ANYWHERE, DeviceKey, DeviceRequest, Part, Share, Terms
+from koord.core.device.model import (
+    ANYWHERE,
+    DeviceKey,
+    DeviceRequest,
+    DeviceShare,
+    DeviceTerms,
+    Part,
+)
 from koord.core.model.device_names import TYPE_OF, DeviceType
 
 
 @dataclass(frozen=True)
-class HeldDevices:
+class DeviceHold:
     """Devices that are held (``shares``), and what pods use of them, or besides them (``used``)."""
 
-    shares: tuple[Share, ...] = ()
-    used: tuple[Share, ...] = ()
+    shares: tuple[DeviceShare, ...] = ()
+    used: tuple[DeviceShare, ...] = ()
 
     @cached_property
-    def left(self) -> tuple[Share, ...]:
+    def left(self) -> tuple[DeviceShare, ...]:
         return subtract(self.shares, self.used)
 
-    def with_use(self, shares: tuple[Share, ...], count: int) -> "HeldDevices":
+    def with_use(self, shares: tuple[DeviceShare, ...], count: int) -> "DeviceHold":
         """Return it with one more pod that uses shares (1), or one less (-1)."""
         if count > 0:
-            return HeldDevices(self.shares, (*self.used, *shares))
+            return DeviceHold(self.shares, (*self.used, *shares))
         used = list(self.used)
         for share in shares:
             if share in used:
                 used.remove(share)
-        return HeldDevices(self.shares, tuple(used))
+        return DeviceHold(self.shares, tuple(used))
 
     def strict_types(self, names: Iterable[str]) -> frozenset[DeviceType]:
         """Return the types that are held, of those that these resources ask for."""
@@ -42,10 +49,10 @@ class HeldDevices:
         }
 
 
-NOTHING_HELD: Final = HeldDevices()
+NOTHING_HELD: Final = DeviceHold()
 
 
-def subtract(shares: Iterable[Share], used: Iterable[Share]) -> tuple[Share, ...]:
+def subtract(shares: Iterable[DeviceShare], used: Iterable[DeviceShare]) -> tuple[DeviceShare, ...]:
     """Return what is left of shares, device by device."""
     taken: dict[DeviceKey, dict[str, int]] = {}
     functions: dict[DeviceKey, set[int]] = {}
@@ -58,10 +65,10 @@ def subtract(shares: Iterable[Share], used: Iterable[Share]) -> tuple[Share, ...
 
 
 def _subtract(
-    shares: Iterable[Share],
+    shares: Iterable[DeviceShare],
     taken: dict[DeviceKey, dict[str, int]],
     functions: dict[DeviceKey, set[int]],
-) -> Iterator[Share]:
+) -> Iterator[DeviceShare]:
     for share in shares:
         key = (share.kind, share.minor)
         if key not in taken:
@@ -75,27 +82,27 @@ def _subtract(
 
 
 @dataclass(frozen=True)
-class HeldTerms:
+class DeviceHoldTerms:
     """What a pod may use of held devices; compared by value.
 
     ``left`` are those of all holders that it may use together, and ``strict`` the types of which
     none of them lets it use others.
     """
 
-    left: tuple[Share, ...]
+    left: tuple[DeviceShare, ...]
     strict: frozenset[DeviceType] = frozenset()
 
-    def after(self, shares: tuple[Share, ...]) -> "HeldTerms":
+    def after(self, shares: tuple[DeviceShare, ...]) -> "DeviceHoldTerms":
         """Return what is left after a pod has got its devices."""
-        return HeldTerms(subtract(self.left, shares), self.strict)
+        return DeviceHoldTerms(subtract(self.left, shares), self.strict)
 
-    def terms(self, lifted: DeviceLedger, request: DeviceRequest) -> Iterator[Terms]:
+    def terms(self, lifted: DeviceLedger, request: DeviceRequest) -> Iterator[DeviceTerms]:
         """Yield the terms to try: only what is held first; ``lifted`` has it free."""
         asked = {type_.kind for type_ in request.types}
         held = {share.kind for share in self.left} & asked
         only = self.strict & asked
         if held:
-            yield Terms(required=self._required(lifted, held | only))
+            yield DeviceTerms(required=self._required(lifted, held | only))
         if not held or not held <= self.strict:
             preferred = frozenset((share.kind, share.minor) for share in self.left)
             required = self._required(lifted, only) if only else None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from koord.core.device.model import DeviceKey, DeviceName, Share
+from koord.core.device.model import DeviceKey, DeviceName, DeviceShare
 from koord.core.model.device_names import DeviceType
 
 _PCI_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
@@ -80,7 +80,9 @@ class NamedDevices:
         there = self._names.get((kind, minor), DeviceName()).functions
         return tuple(n for n, (_, address) in enumerate(there) if compared(address) in taken)
 
-    def strayed(self, shares: Iterable[Share], names: Iterable[DeviceName]) -> tuple[Strayed, ...]:
+    def strayed(
+        self, shares: Iterable[DeviceShare], names: Iterable[DeviceName]
+    ) -> tuple[Strayed, ...]:
         """Return the devices of a record that are not where it says."""
         every = (
             Strayed(share.kind, share.minor, name.id, self.locate(share.kind, share.minor, name))

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from koord.core.device.model import DeviceKey, Inventory, Minors, Part, Share, make_part, minors_of
+from koord.core.device.model import (
+    DeviceKey,
+    DeviceShare,
+    Inventory,
+    Minors,
+    Part,
+    make_part,
+    minors_of,
+)
 from koord.core.model.device_names import (
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
@@ -49,7 +57,7 @@ class DeviceLedger:
     def __hash__(self) -> int:
         return hash(self._identity)
 
-    def with_shares(self, shares: Iterable[Share], count: int = 1) -> "DeviceLedger":
+    def with_shares(self, shares: Iterable[DeviceShare], count: int = 1) -> "DeviceLedger":
         """Return the ledger with shares given (1) or taken back (-1)."""
         used = dict(self.used)
         for share in shares:
@@ -112,7 +120,7 @@ class Use:
     holders: int = 0
     exclusive: int = 0
 
-    def with_share(self, share: Share, count: int) -> "Use":
+    def with_share(self, share: DeviceShare, count: int) -> "Use":
         amounts = dict(self.amounts)
         for key, amount in share.part:
             amounts[key] = amounts.get(key, 0) + count * amount

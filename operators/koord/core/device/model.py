@@ -33,7 +33,7 @@ def minors_of(numbers: Iterable[int]) -> Minors:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeviceLocation:
     """Where in the machine a device is; -1 and "" are unknown."""
 
     socket: int = -1
@@ -53,12 +53,12 @@ class FunctionGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class NodeDevice:
     """One device of a node. ``total`` is empty while it is unhealthy."""
 
     minor: int
     total: Part
-    place: Place | None = None
+    place: DeviceLocation | None = None
     labels: Labels = ()
     groups: tuple[FunctionGroup, ...] = ()
 
@@ -97,7 +97,7 @@ class Inventory:
     ``model`` is ``vendor-model``, for templates; ``isolation`` the provider that is installed.
     """
 
-    devices: tuple[tuple[DeviceType, tuple[Device, ...]], ...]
+    devices: tuple[tuple[DeviceType, tuple[NodeDevice, ...]], ...]
     table: PartitionTable | None = None
     model: str = ""
     isolation: str = ""
@@ -112,7 +112,7 @@ class Inventory:
         """Type -> its place in ``devices``."""
         return {kind: index for index, (kind, _) in enumerate(self.devices)}
 
-    def of(self, kind: DeviceType) -> tuple[Device, ...]:
+    def of(self, kind: DeviceType) -> tuple[NodeDevice, ...]:
         index = self.types.get(kind)
         return self.devices[index][1] if index is not None else ()
 
@@ -146,7 +146,7 @@ class DeviceReport:
     """
 
     node: str
-    devices: tuple[tuple[DeviceType, tuple[Device, ...]], ...] = ()
+    devices: tuple[tuple[DeviceType, tuple[NodeDevice, ...]], ...] = ()
     names: Mapping[DeviceKey, DeviceName] = field(default_factory=dict)
     partitions: tuple[tuple[int, tuple[Partition, ...]], ...] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class DeviceReport:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceClaim:
+class DeviceResourceClaim:
     """A ResourceClaim (key): the GPUs of a node that DRA gave it; it is not known which ones."""
 
     key: str
@@ -165,7 +165,7 @@ class DeviceClaim:
     gpus: int = 0
 
 
-class Strategy(Enum):
+class AllocateStrategy(Enum):
     """How many devices a request is for (annotation device-allocate-hint, allocateStrategy)."""
 
     APPLY_FOR_ALL = "ApplyForAll"
@@ -200,7 +200,7 @@ class Hint:
     selector: LabelSelector = ()
     function_selector: LabelSelector = None
     """Of virtual functions; None: none is asked for."""
-    strategy: Strategy | None = None
+    strategy: AllocateStrategy | None = None
     scope: Scope | None = None
     exclusive: Exclusive | None = None
 
@@ -240,7 +240,7 @@ class Joint:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionWish:
+class PartitionHint:
     """What a pod says about GPU partitions (annotation gpu-partition-spec)."""
 
     is_restricted: bool = False
@@ -254,7 +254,7 @@ class DeviceRequest:
 
     types: tuple[TypeRequest, ...]
     joint: Joint | None = None
-    partition: PartitionWish | None = None
+    partition: PartitionHint | None = None
     isolation: str = ""
     """The provider that must be installed where GPUs are shared."""
     plugins: frozenset[str] = frozenset()
@@ -278,7 +278,7 @@ class DeviceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DeviceShare:
     """A device, or a part of it, that a pod is given.
 
     ``functions`` are virtual functions by their number; ``template`` is that of a sliced NPU. With
@@ -294,7 +294,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
+class DeviceScoring:
     """How devices are preferred: weights by resource, fuller or emptier ones first."""
 
     weights: Mapping[str, int]
@@ -358,7 +358,7 @@ DEFAULT_OPTIONS: Final = DeviceOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DeviceTerms:
     """Where on a node a request may be met, besides its own wishes.
 
     ``numa``: only devices of these NUMA nodes. ``required``: only these devices, as far as the
@@ -372,4 +372,4 @@ class Terms:
     functions: Mapping[DeviceKey, frozenset[int]] = field(default_factory=dict)
 
 
-ANYWHERE: Final = Terms()
+ANYWHERE: Final = DeviceTerms()

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from koord.core.device.allocate import DEFAULTS, Settings, allocate
-from koord.core.device.causes import Lacking
+from koord.core.device.allocate import DEFAULTS, AllocationSettings, allocate
+from koord.core.device.causes import DeviceCause
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import ANYWHERE, DeviceRequest, Share, Terms
+from koord.core.device.model import ANYWHERE, DeviceRequest, DeviceShare, DeviceTerms
 from koord.core.model.device_names import GPU, DeviceType
 from koord.core.model.zone_hints import MAX_NUMBER, Hints, NumaNodes, list_sets, make_hints
 
@@ -23,16 +23,16 @@ MOST_LOOKS: Final = 16
 def find_hints(
     ledger: DeviceLedger,
     request: DeviceRequest,
-    terms: Terms = ANYWHERE,
-    settings: Settings = DEFAULTS,
-) -> Mapping[DeviceType, Hints] | Lacking:
+    terms: DeviceTerms = ANYWHERE,
+    settings: AllocationSettings = DEFAULTS,
+) -> Mapping[DeviceType, Hints] | DeviceCause:
     """Return the feasible sets, the same for every type; or what is lacking on the whole node.
 
     Without devices that have a NUMA node there is no preference.
     """
     nodes = _numa_nodes(ledger, request)
     whole = allocate(ledger, request, _within(terms, nodes) if nodes else terms, settings)
-    if isinstance(whole, Lacking):
+    if isinstance(whole, DeviceCause):
         return whole
     best = _gpus_of(whole)
     needed = _zones_of(ledger, whole) if _is_simple(ledger, request, terms) else None
@@ -45,13 +45,13 @@ def find_hints(
         if not _has_enough(ledger, request, chosen):
             continue
         shares = allocate(ledger, request, _within(terms, chosen), settings)
-        if not isinstance(shares, Lacking):
+        if not isinstance(shares, DeviceCause):
             feasible.append((chosen, BEST_GPUS if _gpus_of(shares) == best else 0))
     hints = make_hints(feasible) if nodes else None
     return {type_.kind: hints for type_ in request.types}
 
 
-def _is_simple(ledger: DeviceLedger, request: DeviceRequest, terms: Terms) -> bool:
+def _is_simple(ledger: DeviceLedger, request: DeviceRequest, terms: DeviceTerms) -> bool:
     """Whether devices are of one type, and more of them to choose from change no choice."""
     return (
         len(request.types) == 1
@@ -71,7 +71,7 @@ def _has_enough(ledger: DeviceLedger, request: DeviceRequest, nodes: NumaNodes) 
     return True
 
 
-def _zones_of(ledger: DeviceLedger, shares: Sequence[Share]) -> NumaNodes:
+def _zones_of(ledger: DeviceLedger, shares: Sequence[DeviceShare]) -> NumaNodes:
     """Return the NUMA nodes that the GPUs of a pod are on."""
     minors = _gpus_of(shares)
     places = (device.place for device in ledger.inventory.of(GPU) if device.minor in minors)
@@ -92,8 +92,8 @@ def limit_to(
     ledger: DeviceLedger,
     request: DeviceRequest,
     nodes: NumaNodes | None,
-    terms: Terms = ANYWHERE,
-) -> Terms:
+    terms: DeviceTerms = ANYWHERE,
+) -> DeviceTerms:
     """Limit terms to certain NUMA nodes; without effect where no device has a NUMA node."""
     return _within(terms, nodes) if nodes and _numa_nodes(ledger, request) else terms
 
@@ -104,10 +104,10 @@ def _numa_nodes(ledger: DeviceLedger, request: DeviceRequest) -> NumaNodes:
     return sum(1 << number for number in numbers if 0 <= number <= MAX_NUMBER)
 
 
-def _within(terms: Terms, nodes: NumaNodes) -> Terms:
+def _within(terms: DeviceTerms, nodes: NumaNodes) -> DeviceTerms:
     numbers = range(nodes.bit_length())
     return replace(terms, numa=frozenset(number for number in numbers if nodes >> number & 1))
 
 
-def _gpus_of(shares: Sequence[Share]) -> frozenset[int]:
+def _gpus_of(shares: Sequence[DeviceShare]) -> frozenset[int]:
     return frozenset(share.minor for share in shares if share.kind == GPU)

@@ -12,7 +12,7 @@ from koord.core.device.causes import (
     INSUFFICIENT_PARTITION,
     NO_PARTITION_TABLE,
     PARTITION_SIZE,
-    Lacking,
+    DeviceCause,
 )
 from koord.core.device.choice import Candidate, Picked, count_preferred
 from koord.core.device.ledger import DeviceLedger
@@ -43,17 +43,17 @@ def choose_by_partition(
     gpus: TypeRequest,
     candidates: Sequence[Candidate],
     rules: DeviceRules,
-) -> Lacking | list[Picked]:
+) -> DeviceCause | list[Picked]:
     """Return the free partitions of the right size, the best one first; or why there is none."""
     table = ledger.inventory.table
     count = len(gpus.parts)
     if table is None:
-        return Lacking(NO_PARTITION_TABLE, GPU)
+        return DeviceCause(NO_PARTITION_TABLE, GPU)
     listed = table.by_size.get(count, ())
     if not listed and count == 1 and rules.allows_single_cards:
         listed = tuple(Partition(1 << device.minor) for device in ledger.inventory.of(GPU))
     if not listed:
-        return Lacking(PARTITION_SIZE, GPU, count)
+        return DeviceCause(PARTITION_SIZE, GPU, count)
     used = ledger.minors_in_use(GPU)
     free = minors_of(
         candidate.device.minor
@@ -72,7 +72,7 @@ def choose_by_partition(
         if wish is not None and wish.is_restricted:
             break
     if not ways:
-        return Lacking(INSUFFICIENT_PARTITION, GPU, count, free.bit_count())
+        return DeviceCause(INSUFFICIENT_PARTITION, GPU, count, free.bit_count())
     by_minor = {candidate.device.minor: candidate for candidate in candidates}
     found = [
         [

@@ -13,10 +13,10 @@ import numpy as np
 from typing_extensions import override
 
 from koord.caches import MIB, BoundedCache, cached_by_text, size_of
-from koord.core.device.allocate import Settings
-from koord.core.device.allocation import DeviceAllocation, record
+from koord.core.device.allocate import AllocationSettings
+from koord.core.device.allocation import AllocatedDevices, record
 from koord.core.device.health import Recoveries
-from koord.core.device.held import HeldDevices
+from koord.core.device.held import DeviceHold
 from koord.core.device.identity import NOTHING_NAMED, NamedDevices, Strayed
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger
@@ -24,23 +24,23 @@ from koord.core.device.model import (
     DEFAULT_OPTIONS,
     KOORDINATOR,
     OURS,
-    DeviceClaim,
     DeviceOptions,
     DeviceReport,
     DeviceRequest,
-    Scoring,
-    Share,
+    DeviceResourceClaim,
+    DeviceScoring,
+    DeviceShare,
 )
 from koord.core.device.old_names import OldNames
-from koord.core.device.request import InvalidRequest, Wishes, read_request
+from koord.core.device.request import DeviceAllocationHints, InvalidRequest, read_request
 from koord.core.device.scoring import DEFAULT_WEIGHTS
-from koord.core.device.session import NAME, DeviceSession, wishes_of
+from koord.core.device.session import NAME, DeviceSession, allocation_hints_of
 from koord.core.device.states import (
     DEVICE_MISSING,
     FIXED_STATES,
     NO_DEVICES,
     UNKNOWN_DEVICES,
-    Asked,
+    DeviceDemand,
     LedgerStates,
     StateId,
     knows_devices,
@@ -71,12 +71,16 @@ if TYPE_CHECKING:
     from koord.core.engine.arrays import Ints
     from koord.core.engine.state import ClusterState
 
-PACKED: Final = Settings(OURS, index_templates(), Scoring(DEFAULT_WEIGHTS, packs=True))
+PACKED: Final = AllocationSettings(
+    OURS, index_templates(), DeviceScoring(DEFAULT_WEIGHTS, packs=True)
+)
 """Fuller devices and nodes first: whole devices stay free."""
-COMPATIBLE: Final = Settings(KOORDINATOR, index_templates(), Scoring(DEFAULT_WEIGHTS))
+COMPATIBLE: Final = AllocationSettings(
+    KOORDINATOR, index_templates(), DeviceScoring(DEFAULT_WEIGHTS)
+)
 """As Koordinator does."""
 
-_Question: TypeAlias = tuple[Hashable, Wishes]
+_Question: TypeAlias = tuple[Hashable, DeviceAllocationHints]
 """Requests and wishes: pods that agree in both ask for the same."""
 
 
@@ -86,7 +90,7 @@ class Devices(Plugin):
     name = NAME
 
     def __init__(
-        self, settings: Settings = PACKED, options: DeviceOptions = DEFAULT_OPTIONS
+        self, settings: AllocationSettings = PACKED, options: DeviceOptions = DEFAULT_OPTIONS
     ) -> None:
         self.states = LedgerStates(settings)
         self.reports: dict[str, DeviceReport] = {}
@@ -107,14 +111,14 @@ class Devices(Plugin):
         """Nodes with devices or with something published, or whose devices changed."""
         self.changes_of_use = ChangeLog()
         """Nodes with devices, by what is used of them."""
-        self.shares_of: dict[str, tuple[Share, ...]] = {}
+        self.shares_of: dict[str, tuple[DeviceShare, ...]] = {}
         """Pod uid -> its devices; none if nobody knows which ones they are. Of held ones, those
         that no pod uses."""
-        self.held: dict[str, HeldDevices] = {}
+        self.held: dict[str, DeviceHold] = {}
         """Pod uid -> the devices that are held under it for other pods."""
         self.holders: dict[str, str] = {}
         """Pod uid -> the pod whose held room it uses."""
-        self._given: dict[str, tuple[DeviceAllocation, ...]] = {}
+        self._given: dict[str, tuple[AllocatedDevices, ...]] = {}
         """Pod uid -> what it was given when it was first seen on its node."""
         self._discharged: set[str] = set()
         """Pods that left their nodes since the last :meth:`absorb`; most of them come back."""
@@ -122,12 +126,12 @@ class Devices(Plugin):
         self._nodes: dict[int, Node] = {}
         self._pods: dict[int, dict[str, PodCharge]] = {}
         """Row -> the pods there that use devices."""
-        self._claims: dict[str, DeviceClaim] = {}
+        self._claims: dict[str, DeviceResourceClaim] = {}
         """ResourceClaims by key, of those that have GPUs."""
         self._claims_on: dict[str, set[str]] = {}
         """Node -> the keys of its ResourceClaims."""
-        self._requests: BoundedCache[_Question, Asked | InvalidRequest | None] = BoundedCache(
-            16 * MIB
+        self._requests: BoundedCache[_Question, DeviceDemand | InvalidRequest | None] = (
+            BoundedCache(16 * MIB)
         )
 
     # --- what is observed ------------------------------------------------------------------------
@@ -172,7 +176,7 @@ class Devices(Plugin):
             self.changes_of_nodes.note(node)
         self._rebuild(node)
 
-    def replace_claim(self, claim: DeviceClaim) -> set[str]:
+    def replace_claim(self, claim: DeviceResourceClaim) -> set[str]:
         """Replace what DRA gave to a ResourceClaim; return the nodes that this changes."""
         before = self._claims.pop(claim.key, None)
         if before is not None:
@@ -215,7 +219,7 @@ class Devices(Plugin):
         mine = tuple(
             allocation
             for allocation in charge.allocations
-            if isinstance(allocation, DeviceAllocation)
+            if isinstance(allocation, AllocatedDevices)
         )
         # What a pod was given does not change: later annotations are not believed. What is held
         # changes with what pods use of it.
@@ -261,13 +265,13 @@ class Devices(Plugin):
             foreign = ledger.foreign + count * _count_gpus(charge.shape.requests)
             self.state_of[row] = self.states.number(ledger.with_foreign(foreign))
 
-    def numbered(self, node: str, allocations: Iterable[Allocation]) -> tuple[Share, ...]:
+    def numbered(self, node: str, allocations: Iterable[Allocation]) -> tuple[DeviceShare, ...]:
         """Return the devices of a pod by the minors and numbers that they have now."""
         named = self._named.get(node, NOTHING_NAMED)
         return tuple(
             share
             for allocation in allocations
-            if isinstance(allocation, DeviceAllocation)
+            if isinstance(allocation, AllocatedDevices)
             for share in allocation.numbered(named)
         )
 
@@ -281,17 +285,17 @@ class Devices(Plugin):
         }
         return {uid: one for uid, one in found.items() if one}
 
-    def given_to(self, uid: str) -> tuple[DeviceAllocation, ...]:
+    def given_to(self, uid: str) -> tuple[AllocatedDevices, ...]:
         """Return what a pod on a node was given; later annotations are not believed."""
         return self._given.get(uid, ())
 
-    def held_by(self, node: str, allocations: Sequence[Allocation]) -> HeldDevices:
+    def held_by(self, node: str, allocations: Sequence[Allocation]) -> DeviceHold:
         """Return devices that are held, and what pods use of them."""
         mine = [
-            allocation for allocation in allocations if isinstance(allocation, DeviceAllocation)
+            allocation for allocation in allocations if isinstance(allocation, AllocatedDevices)
         ]
         users = [other for device_allocation in mine for other in device_allocation.users]
-        return HeldDevices(self.numbered(node, mine), self.numbered(node, users))
+        return DeviceHold(self.numbered(node, mine), self.numbered(node, users))
 
     def _rebuild(self, name: str) -> None:
         """Rebuild the ledger of a node after its devices or labels have changed."""
@@ -340,25 +344,25 @@ class Devices(Plugin):
         state = NO_DEVICES if row is None else int(self.state_of[row])
         return self.states.ledger(state) if knows_devices(state) else None
 
-    def pods_on(self, node: str) -> Mapping[str, tuple[Share, ...]]:
+    def pods_on(self, node: str) -> Mapping[str, tuple[DeviceShare, ...]]:
         """Return the pods of a node that use devices; () if nobody knows which ones."""
         pods = self._pods.get(self._row_of.get(node, -1), {})
         every = {uid: self.shares_of[uid] for uid in sorted(pods)}
         return {uid: one for uid, one in every.items() if one or not self._given[uid]}
 
-    def claims_on(self, node: str) -> list[DeviceClaim]:
+    def claims_on(self, node: str) -> list[DeviceResourceClaim]:
         """Return the ResourceClaims to which DRA gave GPUs of a node."""
         return [self._claims[key] for key in sorted(self._claims_on.get(node, ()))]
 
     # --- cycles ----------------------------------------------------------------------------------
 
-    def request_of(self, pod: Pod) -> Asked | InvalidRequest | None:
+    def request_of(self, pod: Pod) -> DeviceDemand | InvalidRequest | None:
         """Return what a pod asks for, one value for all pods that ask for the same."""
-        wishes = wishes_of(pod)
+        wishes = allocation_hints_of(pod)
         key = (pod.shape.requests, wishes)
         if key not in self._requests:
             read = read_request(dict(pod.shape.requests), wishes, self.states.settings.rules)
-            asked = Asked(read) if isinstance(read, DeviceRequest) else read
+            asked = DeviceDemand(read) if isinstance(read, DeviceRequest) else read
             return self._requests.keep(key, asked, 2 * size_of(key))
         return self._requests[key]
 
@@ -386,14 +390,14 @@ class Devices(Plugin):
         renumbered = {state: number for number, state in enumerate([*FIXED_STATES, *used])}
         self.state_of = np.array([renumbered[state] for state in self.state_of.tolist()])
 
-    def record(self, pod: Pod, row: int, shares: Sequence[Share]) -> DeviceAllocation:
+    def record(self, pod: Pod, row: int, shares: Sequence[DeviceShare]) -> AllocatedDevices:
         """Return the allocation of shares of a node, with what its device plugin reads."""
         node, inventory = (
             self._nodes[row].name,
             self.states.ledger(int(self.state_of[row])).inventory,
         )
         made = record(pod.uid, shares, self.reports[node].names)
-        return made.handed_to(inventory, wishes_of(pod).isolation, node)
+        return made.handed_to(inventory, allocation_hints_of(pod).isolation, node)
 
 
 @cached_by_text()

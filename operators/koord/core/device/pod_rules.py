@@ -44,7 +44,7 @@ def normalise(amounts: Amounts, *, is_strict: bool = False) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFault:
+class RequestProblem:
     """What is wrong with the GPU requests of a container.
 
     ``amount`` is the invalid value; None if the combination of resources is forbidden.
@@ -59,42 +59,42 @@ class RequestFault:
         return f"{_FIELD}: {kind}: {self.message}"
 
 
-def describe_faults(faults: Iterable[RequestFault]) -> str:
+def describe_problems(faults: Iterable[RequestProblem]) -> str:
     """Return all faults as the API server reports them; empty if there are none."""
     texts = list(dict.fromkeys(fault.describe() for fault in faults))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
 
 
-def find_faults(amounts: Amounts) -> Iterator[RequestFault]:
+def find_problems(amounts: Amounts) -> Iterator[RequestProblem]:
     """Yield what is wrong with the GPU requests of a container."""
     given = rename(amounts)
     if KOORD_GPU in given and GPU_SHARED in given:
-        yield RequestFault("declare GPU and GPU share at same time")
+        yield RequestProblem("declare GPU and GPU share at same time")
     elif KOORD_GPU in given:
         yield from _check_gpu(given[KOORD_GPU])
     elif GPU_SHARED in given:
         yield from _check_shared(given)
 
 
-def _check_gpu(gpu: int) -> Iterator[RequestFault]:
+def _check_gpu(gpu: int) -> Iterator[RequestProblem]:
     if not gpu:
-        yield RequestFault("the requested GPU must be greater than zero", gpu)
+        yield RequestProblem("the requested GPU must be greater than zero", gpu)
     if gpu > WHOLE and gpu % WHOLE:
-        yield RequestFault("the requested GPU must be percentage of 100", gpu)
+        yield RequestProblem("the requested GPU must be percentage of 100", gpu)
 
 
-def _check_shared(given: Amounts) -> Iterator[RequestFault]:
+def _check_shared(given: Amounts) -> Iterator[RequestProblem]:
     shared = given[GPU_SHARED]
     if not shared:
-        yield RequestFault("the requested GPU must be greater than zero", shared)
+        yield RequestProblem("the requested GPU must be greater than zero", shared)
     if given.get(NPU_CORE):
         return
     memory, ratio = given.get(GPU_MEMORY, 0), given.get(GPU_MEMORY_RATIO, 0)
     if not memory and not ratio:
-        yield RequestFault("GPU memory and GPU memory ratio all is zero")
+        yield RequestProblem("GPU memory and GPU memory ratio all is zero")
     if memory and ratio:
-        yield RequestFault("declare GPU memory and GPU memory ratio at same time")
+        yield RequestProblem("declare GPU memory and GPU memory ratio at same time")
     for name, word in ((GPU_CORE, "gpuCore"), (GPU_MEMORY_RATIO, "gpuMemoryRatio")):
         amount = given.get(name, 0)
         if shared and amount % shared:
-            yield RequestFault(f"the requested {word} must multiple of shared", amount)
+            yield RequestProblem(f"the requested {word} must multiple of shared", amount)

@@ -11,18 +11,18 @@ from typing import Final, TypeAlias
 from koord.core.device.device_plugins import find_plugins
 from koord.core.device.model import (
     NO_HINT,
+    AllocateStrategy,
     DeviceRequest,
     DeviceRules,
     Exclusive,
     Hint,
     Joint,
     Part,
-    PartitionWish,
-    Strategy,
+    PartitionHint,
     TypeRequest,
     make_part,
 )
-from koord.core.device.pod_rules import find_faults, normalise
+from koord.core.device.pod_rules import find_problems, normalise
 from koord.core.model.device_names import (
     AMD_GPU,
     CARDS,
@@ -68,7 +68,7 @@ class InvalidRequest:
     @property
     def faults(self) -> list[str]:
         """What Koordinator's webhook refuses when such a pod is created: field and value."""
-        return [fault.describe() for fault in find_faults(dict(self.amounts))]
+        return [fault.describe() for fault in find_problems(dict(self.amounts))]
 
     def describe(self) -> str:
         """Return the message of Koordinator."""
@@ -80,7 +80,7 @@ class InvalidRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DeviceAllocationHints:
     """What the annotations and labels of a pod say about its devices.
 
     ``gpu_parts``: amounts per GPU, where they are not equal. ``problems`` are annotations that
@@ -89,13 +89,13 @@ class Wishes:
 
     hints: tuple[tuple[DeviceType, Hint], ...] = ()
     joint: Joint | None = None
-    partition: PartitionWish | None = None
+    partition: PartitionHint | None = None
     isolation: str = ""
     gpu_parts: tuple[Part, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
 
 
-NO_WISHES: Final = Wishes()
+NO_ALLOCATION_HINTS: Final = DeviceAllocationHints()
 
 
 def _is_whole(amount: int) -> bool:
@@ -211,14 +211,14 @@ def split_others(kind: DeviceType, amount: int, hint: Hint) -> TypeRequest:
     count, each = 1, amount
     if amount > WHOLE and amount % WHOLE == 0:
         count, each = amount // WHOLE, WHOLE
-    elif hint.strategy is Strategy.REQUESTS_AS_COUNT:
+    elif hint.strategy is AllocateStrategy.REQUESTS_AS_COUNT:
         count, each = amount, WHOLE if hint.exclusive is Exclusive.DEVICE else 1
     parts = (((name, each),),) * min(count, MOST_DEVICES + 1)
     return TypeRequest(kind, parts, is_shared=each < WHOLE, hint=hint)
 
 
 def read_request(
-    requests: Amounts, wishes: Wishes, rules: DeviceRules
+    requests: Amounts, wishes: DeviceAllocationHints, rules: DeviceRules
 ) -> DeviceRequest | InvalidRequest | None:
     """Return what a pod asks for; None if it asks for no device."""
     groups: dict[DeviceType, Amounts] = {}
@@ -235,7 +235,7 @@ def read_request(
 
 
 def read_normal(
-    groups: Mapping[DeviceType, Amounts], wishes: Wishes, rules: DeviceRules
+    groups: Mapping[DeviceType, Amounts], wishes: DeviceAllocationHints, rules: DeviceRules
 ) -> DeviceRequest | InvalidRequest:
     """Return what a pod asks for by requests in normal form."""
     types: list[TypeRequest] = []
@@ -274,6 +274,8 @@ def _reduce_joint(joint: Joint | None, types: Sequence[TypeRequest]) -> Joint | 
     """Leave out types that are not asked for, and those that are taken from every device."""
     if joint is None:
         return None
-    asked = {type_.kind for type_ in types if type_.hint.strategy is not Strategy.APPLY_FOR_ALL}
+    asked = {
+        type_.kind for type_ in types if type_.hint.strategy is not AllocateStrategy.APPLY_FOR_ALL
+    }
     kinds = tuple(kind for kind in dict.fromkeys(joint.kinds) if kind in asked)
     return Joint(kinds, joint.scope) if kinds else None

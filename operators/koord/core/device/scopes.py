@@ -16,16 +16,16 @@ from koord.core.device.causes import (
     INSUFFICIENT_SCOPE,
     NO_TOPOLOGY,
     SHARES_IN_SCOPE,
-    Lacking,
+    DeviceCause,
 )
 from koord.core.device.choice import Candidate, Picked, count_preferred, in_order, pick
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
-    Device,
+    DeviceLocation,
     DeviceRules,
     Inventory,
     Minors,
-    Place,
+    NodeDevice,
     Scope,
     TypeRequest,
     minors_of,
@@ -45,7 +45,7 @@ class ScopeNode:
 
 
 @dataclass(slots=True)
-class _Found:
+class _ScopeChoice:
     """A scope that holds a request, and how it compares with others: greater is better."""
 
     picked: Picked
@@ -53,11 +53,11 @@ class _Found:
 
 
 @dataclass(slots=True)
-class _Search:
+class _ScopeSearch:
     request: TypeRequest
     candidates: Mapping[int, Candidate]
     used: Minors
-    found: list[_Found] = field(default_factory=list)
+    found: list[_ScopeChoice] = field(default_factory=list)
 
     def walk(self, node: ScopeNode, depth: int, in_use: int) -> None:
         count = len(self.request.parts)
@@ -80,7 +80,7 @@ class _Search:
         if picked is not None:
             points = picked[0][0].points if self.request.is_shared else 0
             rank = (count_preferred(picked), depth, in_use, points)
-            self.found.append(_Found(picked, rank))
+            self.found.append(_ScopeChoice(picked, rank))
 
 
 def _is_within(scope: Scope, wanted: Scope, count: int) -> bool:
@@ -90,19 +90,21 @@ def _is_within(scope: Scope, wanted: Scope, count: int) -> bool:
 
 def choose_by_scope(
     ledger: DeviceLedger, request: TypeRequest, candidates: Sequence[Candidate], rules: DeviceRules
-) -> Lacking | list[Picked]:
+) -> DeviceCause | list[Picked]:
     """Return ways to meet a request, the best one first; or why there is none."""
     tree = make_tree(ledger.inventory, has_all_places=not rules.uses_partial_topology)
     if tree is None:
-        return Lacking(NO_TOPOLOGY, GPU)
+        return DeviceCause(NO_TOPOLOGY, GPU)
     if request.is_shared and len(request.parts) > 1 and not rules.shares_in_scopes:
-        return Lacking(SHARES_IN_SCOPE, GPU)
+        return DeviceCause(SHARES_IN_SCOPE, GPU)
     used = ledger.minors_in_use(GPU)
-    search = _Search(request, {candidate.device.minor: candidate for candidate in candidates}, used)
+    search = _ScopeSearch(
+        request, {candidate.device.minor: candidate for candidate in candidates}, used
+    )
     search.walk(tree, 1, 0)
     if not search.found:
         cause = INSUFFICIENT_SCOPE if request.hint.scope is not None else INSUFFICIENT_GPUS
-        return Lacking(cause, GPU, len(request.parts), len(candidates))
+        return DeviceCause(cause, GPU, len(request.parts), len(candidates))
     # Stable: the first one of equals, in the order of the tree, stays first.
     ways = sorted(enumerate(search.found), key=lambda one: (*(-n for n in one[1].rank), one[0]))
     return [found.picked for _, found in ways]
@@ -141,7 +143,7 @@ def make_tree(inventory: Inventory, *, has_all_places: bool) -> ScopeNode | None
     return ScopeNode(Scope.NODE, minors_of(device.minor for device in gpus), tuple(parts))
 
 
-def _split(devices: Sequence[Device], scope: Scope) -> Iterator[ScopeNode]:
+def _split(devices: Sequence[NodeDevice], scope: Scope) -> Iterator[ScopeNode]:
     keys = sorted({_key(device, scope) for device in devices})
     for key in keys:
         inside = [device for device in devices if _key(device, scope) == key]
@@ -149,8 +151,8 @@ def _split(devices: Sequence[Device], scope: Scope) -> Iterator[ScopeNode]:
         yield ScopeNode(scope, minors_of(device.minor for device in inside), tuple(parts))
 
 
-def _key(device: Device, scope: Scope) -> tuple[int, str]:
-    place = device.place or Place()
+def _key(device: NodeDevice, scope: Scope) -> tuple[int, str]:
+    place = device.place or DeviceLocation()
     match scope:
         case Scope.NUMA_NODE:
             return place.numa, ""
@@ -160,7 +162,7 @@ def _key(device: Device, scope: Scope) -> tuple[int, str]:
             return 0, place.pcie
 
 
-def _group_by_socket(devices: Sequence[Device], numa: list[ScopeNode]) -> Iterator[ScopeNode]:
+def _group_by_socket(devices: Sequence[NodeDevice], numa: list[ScopeNode]) -> Iterator[ScopeNode]:
     """Put NUMA nodes into sockets, if there are several sockets and they are known."""
     sockets = sorted({_key(device, Scope.SOCKET) for device in devices})
     if len(sockets) < 2 or sockets[0][0] < 0 or len(sockets) == len(numa):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from koord.core.device.ledger import DeviceLedger, complete
-from koord.core.device.model import DeviceRequest, DeviceRules, Scoring, TypeRequest
+from koord.core.device.model import DeviceRequest, DeviceRules, DeviceScoring, TypeRequest
 from koord.core.model.device_names import (
     FPGA_SHARE,
     GPU,
@@ -26,7 +26,7 @@ DEFAULT_WEIGHTS: Final[Mapping[str, int]] = {
 }
 
 
-def score(total: Amounts, free: Amounts, request: Amounts, scoring: Scoring) -> int:
+def score(total: Amounts, free: Amounts, request: Amounts, scoring: DeviceScoring) -> int:
     """Return the points for amounts of which ``request`` is to be taken."""
     points = weights = 0
     for key, weight in scoring.weights.items():
@@ -44,14 +44,14 @@ def score(total: Amounts, free: Amounts, request: Amounts, scoring: Scoring) -> 
 
 
 def score_node(
-    ledger: DeviceLedger, request: DeviceRequest, scoring: Scoring, rules: DeviceRules
+    ledger: DeviceLedger, request: DeviceRequest, scoring: DeviceScoring, rules: DeviceRules
 ) -> int:
     """Return the sum of the points of all types that are asked for."""
     return sum(_score_type(ledger, type_, scoring, rules) for type_ in request.types)
 
 
 def _score_type(
-    ledger: DeviceLedger, request: TypeRequest, scoring: Scoring, rules: DeviceRules
+    ledger: DeviceLedger, request: TypeRequest, scoring: DeviceScoring, rules: DeviceRules
 ) -> int:
     total: dict[str, int] = {}
     free: dict[str, int] = {}

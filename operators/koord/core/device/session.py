@@ -7,18 +7,18 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.device.around import allocate_around
-from koord.core.device.causes import INSUFFICIENT, Lacking
+from koord.core.device.causes import INSUFFICIENT, DeviceCause
 from koord.core.device.explain import explain_devices
-from koord.core.device.held import NOTHING_HELD, HeldDevices, HeldTerms
+from koord.core.device.held import NOTHING_HELD, DeviceHold, DeviceHoldTerms
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import Share
+from koord.core.device.model import DeviceShare
 from koord.core.device.reasons import InvalidDeviceAnnotation, InvalidDeviceRequest, IsolationAbsent
-from koord.core.device.request import NO_WISHES, InvalidRequest, Wishes
+from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints, InvalidRequest
 from koord.core.device.states import (
     NOTHING_KNOWN,
-    Asked,
+    DeviceChoice,
+    DeviceDemand,
     Fit,
-    Move,
     StateId,
     knows_devices,
 )
@@ -51,15 +51,15 @@ class DeviceSession(Session):
         self._cycle = cycle
         self._state_of = plugin.state_of
         self._is_copy = False
-        self._given: dict[str, tuple[Share, ...]] = {}
+        self._given: dict[str, tuple[DeviceShare, ...]] = {}
         """Pod uid -> what this cycle has given it; () if it was taken back."""
-        self._held: dict[str, HeldDevices] = {}
+        self._held: dict[str, DeviceHold] = {}
         """Pod uid -> what is held under it, as this cycle has changed it."""
         self._holders: dict[str, str] = {}
         """Pod uid -> the pod whose held devices it uses, by this cycle."""
-        self._lifted: list[tuple[StateId, HeldTerms]] = []
+        self._lifted: list[tuple[StateId, DeviceHoldTerms]] = []
         """States with held devices that a pod may use; their numbers are negative."""
-        self._number_of: dict[tuple[StateId, HeldTerms], int] = {}
+        self._number_of: dict[tuple[StateId, DeviceHoldTerms], int] = {}
         self._before: dict[str, StateId] = {}
         """Uid of a pod that was taken from its row -> the state of the row with it."""
 
@@ -73,7 +73,7 @@ class DeviceSession(Session):
         found: dict[str, Reason] = {}
         waits = self._plugin.options.waits_for_isolation
         for pod in pods:
-            invalid_request, wishes = self._plugin.request_of(pod), wishes_of(pod)
+            invalid_request, wishes = self._plugin.request_of(pod), allocation_hints_of(pod)
             if invalid_request is not None and wishes.problems:
                 found[pod.uid] = InvalidDeviceAnnotation(pod.key, wishes.problems)
             elif isinstance(invalid_request, InvalidRequest):
@@ -85,7 +85,7 @@ class DeviceSession(Session):
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
         asked = shape.ask_of(NAME)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, DeviceDemand):
             return
         states, at = _distinct(self._numbers(rows))
         fits = []
@@ -105,7 +105,7 @@ class DeviceSession(Session):
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
         asked = shape.ask_of(NAME)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, DeviceDemand):
             return ""
         lacking = self._states.fit(int(self._state_of[row]), asked).lacking
         return (lacking.detail or GPU) if lacking.cause is cause else ""
@@ -113,7 +113,7 @@ class DeviceSession(Session):
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
         asked, state = shape.ask_of(NAME), int(self._state_of[row])
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, DeviceDemand):
             return ""
         if self._states.fit(state, asked).lacking.cause is not cause:
             return ""
@@ -124,7 +124,7 @@ class DeviceSession(Session):
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
         asked = shape.ask_of(NAME)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, DeviceDemand):
             return
         states, at = _distinct(self._state_of[rows])
         points = [self._states.points(state, asked) for state in states]
@@ -137,7 +137,7 @@ class DeviceSession(Session):
     @override
     def hints(self, shape: PodShape, row: int) -> Mapping[str, Hints]:
         asked, state = shape.ask_of(NAME), int(self._state_of[row])
-        if not isinstance(asked, Asked) or not knows_devices(state):
+        if not isinstance(asked, DeviceDemand) or not knows_devices(state):
             return {}
         before = self._states.operations
         hints = self._states.hints(state, asked, self._terms(row))
@@ -148,7 +148,7 @@ class DeviceSession(Session):
     def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
         asked = draft.shape.ask_of(NAME)
         state = int(self._state_of[draft.row])
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, DeviceDemand):
             return None
         if not knows_devices(state):
             return (
@@ -159,7 +159,7 @@ class DeviceSession(Session):
         before = self._states.operations
         move = self._states.move(state, asked, draft.zones, self._terms(draft.row))
         self._count_work(before)
-        if not isinstance(move, Move):
+        if not isinstance(move, DeviceChoice):
             return Unschedulable(move, is_optional=bool(draft.holds))
         self._set(draft.row, move.after)
         self._note(draft.pod.uid, move.shares)
@@ -214,28 +214,28 @@ class DeviceSession(Session):
 
     # --- what is held ----------------------------------------------------------------------------
 
-    def _held_of(self, uid: str) -> HeldDevices | None:
+    def _held_of(self, uid: str) -> DeviceHold | None:
         """Return the devices that are held under a pod; None if there are none."""
         held_devices = self._held.get(uid) or self._plugin.held.get(uid)
         return held_devices if held_devices and held_devices.shares else None
 
-    def _held_by(self, holder: Hold) -> HeldDevices | None:
+    def _held_by(self, holder: Hold) -> DeviceHold | None:
         if not holder.is_user:
             return self._held_of(holder.uid)
         shares = self._given.get(holder.uid, self._plugin.shares_of.get(holder.uid, ()))
-        return HeldDevices(shares) if shares else None
+        return DeviceHold(shares) if shares else None
 
     def _reserve_around(
-        self, draft: Draft, asked: Asked, state: StateId
+        self, draft: Draft, asked: DeviceDemand, state: StateId
     ) -> Allocation | Unschedulable:
         """Hold the devices of pods that run, and those that a request is for besides."""
         every = [(holder, self._held_by(holder)) for holder in draft.holds]
         inside = tuple(share for _, held in every if held is not None for share in held.shares)
         ledger = self._states.ledger(state)
         lacking = allocate_around(ledger, asked.request, inside, self._states.settings)
-        if isinstance(lacking, Lacking):
+        if isinstance(lacking, DeviceCause):
             return Unschedulable(lacking, is_optional=True)
-        held, uid = HeldDevices(lacking, inside), draft.pod.uid
+        held, uid = DeviceHold(lacking, inside), draft.pod.uid
         self._set(draft.row, self._states.after(state, held.left, 1))
         self._note(uid, held.left)
         self._change(self._held, uid, held)
@@ -243,11 +243,11 @@ class DeviceSession(Session):
             self._change(self._holders, holder.uid, uid)
         return self._record_held(draft.pod, draft.row, held)
 
-    def _record_held(self, pod: Pod, row: int, held: HeldDevices) -> Allocation:
+    def _record_held(self, pod: Pod, row: int, held: DeviceHold) -> Allocation:
         used = self._plugin.record(pod, row, held.used)
         return self._plugin.record(pod, row, held.shares).shared_with((used,))
 
-    def _terms(self, row: int) -> HeldTerms | None:
+    def _terms(self, row: int) -> DeviceHoldTerms | None:
         """Return what pods may use of held devices of a row; None for nothing."""
         holders = self._cycle.lifted.get(row, ())
         held = [
@@ -259,9 +259,9 @@ class DeviceSession(Session):
             return None
         strict = [held_devices.strict_types(holder.strict) for holder, held_devices in held]
         left = tuple(share for _, held_devices in held for share in held_devices.left)
-        return HeldTerms(left, frozenset.intersection(*strict))
+        return DeviceHoldTerms(left, frozenset.intersection(*strict))
 
-    def _use_held(self, pod: str, holder: str, shares: tuple[Share, ...], count: int) -> None:
+    def _use_held(self, pod: str, holder: str, shares: tuple[DeviceShare, ...], count: int) -> None:
         """Count a pod that uses held devices (1), or does so no longer (-1)."""
         held = self._held_of(holder)
         if held is None:
@@ -269,7 +269,7 @@ class DeviceSession(Session):
         self._change(self._held, holder, held.with_use(shares, count))
         self._change(self._holders, pod, holder)
 
-    def _rehold(self, state: StateId, before: HeldDevices, after: HeldDevices) -> StateId:
+    def _rehold(self, state: StateId, before: DeviceHold, after: DeviceHold) -> StateId:
         state = self._states.after(state, before.left, -1)
         return self._states.after(state, after.left, 1)
 
@@ -286,13 +286,13 @@ class DeviceSession(Session):
                 states[index] = self._number((int(states[index]), terms))
         return states
 
-    def _number(self, key: tuple[StateId, HeldTerms]) -> int:
+    def _number(self, key: tuple[StateId, DeviceHoldTerms]) -> int:
         if key not in self._number_of:
             self._lifted.append(key)
             self._number_of[key] = -len(self._lifted)
         return self._number_of[key]
 
-    def _fit(self, number: int, asked: Asked) -> Fit:
+    def _fit(self, number: int, asked: DeviceDemand) -> Fit:
         if number >= 0:
             return self._states.fit(number, asked)
         state, terms = self._lifted[-1 - number]
@@ -314,7 +314,7 @@ class DeviceSession(Session):
     def _write(self, row: int, state: StateId) -> None:
         self._state_of[row] = state
 
-    def _note(self, uid: str, shares: tuple[Share, ...]) -> None:
+    def _note(self, uid: str, shares: tuple[DeviceShare, ...]) -> None:
         self._change(self._given, uid, shares)
 
     def _change(self, values: dict[str, T], uid: str, value: T) -> None:
@@ -333,13 +333,15 @@ def _distinct(numbers: Ints) -> tuple[list[int], Ints]:
     return found.tolist(), at
 
 
-def wishes_of(pod: Pod) -> Wishes:
+def allocation_hints_of(pod: Pod) -> DeviceAllocationHints:
     """Return what the annotations of a pod say about devices."""
-    wishes = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
-    return wishes if isinstance(wishes, Wishes) else NO_WISHES
+    wishes = next(
+        (extension for name, extension in pod.extensions if name == NAME), NO_ALLOCATION_HINTS
+    )
+    return wishes if isinstance(wishes, DeviceAllocationHints) else NO_ALLOCATION_HINTS
 
 
-def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Unschedulable | None:
+def _find_overused(ledger: DeviceLedger, shares: Sequence[DeviceShare]) -> Unschedulable | None:
     """Return why exactly these shares cannot be given; those it already had are not checked."""
     for share in shares:
         free = ledger.free.get((share.kind, share.minor), {})
@@ -347,5 +349,5 @@ def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Unschedulab
         if any(free.get(key, 0) < amount for key, amount in share.part) or (
             not use.functions.isdisjoint(share.functions)
         ):
-            return Unschedulable(Lacking(INSUFFICIENT, share.kind, share.minor))
+            return Unschedulable(DeviceCause(INSUFFICIENT, share.kind, share.minor))
     return None

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from koord.core.device.allocate import Settings, allocate
-from koord.core.device.causes import NO_DEVICE_OBJECT, Lacking
+from koord.core.device.allocate import AllocationSettings, allocate
+from koord.core.device.causes import NO_DEVICE_OBJECT, DeviceCause
 from koord.core.device.counting import count_most, lacking_after
 from koord.core.device.explain import find_largest
-from koord.core.device.held import HeldTerms
+from koord.core.device.held import DeviceHoldTerms
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share, Terms
+from koord.core.device.model import ANYWHERE, DeviceRequest, DeviceShare, DeviceTerms, Inventory
 from koord.core.device.numa_hints import count_looks, find_hints, limit_to
 from koord.core.device.scoring import score_node
 from koord.core.engine.arrays import NO_LIMIT
@@ -43,19 +43,19 @@ JOINT_WAYS: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class DeviceDemand:
     """A request that pods share; compared by identity."""
 
     request: DeviceRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class DeviceChoice:
     """What a pod gets, and the state afterwards, with what is still held then."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[DeviceShare, ...]
     after: StateId
-    held: HeldTerms | None = None
+    held: DeviceHoldTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +63,27 @@ class Fit:
     """How many pods with a request fit, and why not one more."""
 
     count: int
-    lacking: Lacking
+    lacking: DeviceCause
 
 
-NOTHING_KNOWN: Final = Lacking(NO_DEVICE_OBJECT)
-_Question: TypeAlias = tuple[StateId, Asked, NumaNodes | None, HeldTerms | None]
+NOTHING_KNOWN: Final = DeviceCause(NO_DEVICE_OBJECT)
+_Question: TypeAlias = tuple[StateId, DeviceDemand, NumaNodes | None, DeviceHoldTerms | None]
 
 
 class LedgerStates:
     """All states that nodes are in, or may get into."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AllocationSettings) -> None:
         self.settings = settings
         self._ledgers: list[DeviceLedger] = []
         self._number_of: dict[DeviceLedger, StateId] = {}
         self._inventories: dict[Inventory, Inventory] = {}
-        self._moves: dict[_Question, Move | Lacking] = {}
-        self._hints: dict[tuple[StateId, Asked, HeldTerms | None], Mapping[DeviceType, Hints]] = {}
-        self._fits: dict[tuple[StateId, Asked, HeldTerms | None], Fit] = {}
-        self._points: dict[tuple[StateId, Asked], int] = {}
+        self._moves: dict[_Question, DeviceChoice | DeviceCause] = {}
+        self._hints: dict[
+            tuple[StateId, DeviceDemand, DeviceHoldTerms | None], Mapping[DeviceType, Hints]
+        ] = {}
+        self._fits: dict[tuple[StateId, DeviceDemand, DeviceHoldTerms | None], Fit] = {}
+        self._points: dict[tuple[StateId, DeviceDemand], int] = {}
         self._largest: dict[DeviceLedger, int] = {}
         self.operations = 0
         """What all answers so far that were not remembered have cost."""
@@ -125,10 +127,10 @@ class LedgerStates:
     def move(
         self,
         state: StateId,
-        asked: Asked,
+        asked: DeviceDemand,
         numa: NumaNodes | None = None,
-        held: HeldTerms | None = None,
-    ) -> Move | Lacking:
+        held: DeviceHoldTerms | None = None,
+    ) -> DeviceChoice | DeviceCause:
         """Return what one pod gets, on certain NUMA nodes if the devices are on any.
 
         ``held``: what it may use of devices that count as used in this state.
@@ -140,28 +142,32 @@ class LedgerStates:
         return found
 
     def _find_move(
-        self, state: StateId, asked: Asked, numa: NumaNodes | None, held: HeldTerms | None
-    ) -> Move | Lacking:
+        self,
+        state: StateId,
+        asked: DeviceDemand,
+        numa: NumaNodes | None,
+        held: DeviceHoldTerms | None,
+    ) -> DeviceChoice | DeviceCause:
         ledger = self._ledgers[state]
         if held is not None:
             ledger = ledger.with_shares(held.left, -1)
-        shares: tuple[Share, ...] | Lacking = ()
+        shares: tuple[DeviceShare, ...] | DeviceCause = ()
         for tried in _terms(ledger, asked, held):
             self._take(ledger, asked.request)
             terms = limit_to(ledger, asked.request, numa, tried)
             shares = allocate(ledger, asked.request, terms, self.settings)
-            if not isinstance(shares, Lacking):
+            if not isinstance(shares, DeviceCause):
                 break
-        if isinstance(shares, Lacking):
+        if isinstance(shares, DeviceCause):
             return shares
         after = ledger.with_shares(shares)
         left = held.after(shares) if held is not None else None
         if left is not None:
             after = after.with_shares(left.left)
-        return Move(shares, self.number(after), left)
+        return DeviceChoice(shares, self.number(after), left)
 
     def hints(
-        self, state: StateId, asked: Asked, held: HeldTerms | None = None
+        self, state: StateId, asked: DeviceDemand, held: DeviceHoldTerms | None = None
     ) -> Mapping[DeviceType, Hints]:
         """Return which NUMA nodes could give a pod its devices; none if the node cannot at all."""
         key = (state, asked, held)
@@ -170,16 +176,16 @@ class LedgerStates:
             ledger = self._ledgers[state]
             if held is not None:
                 ledger = ledger.with_shares(held.left, -1)
-            hints: Mapping[DeviceType, Hints] | Lacking = {}
+            hints: Mapping[DeviceType, Hints] | DeviceCause = {}
             for terms in _terms(ledger, asked, held):
                 self._take(ledger, asked.request, count_looks(ledger, asked.request))
                 hints = find_hints(ledger, asked.request, terms, self.settings)
-                if not isinstance(hints, Lacking):
+                if not isinstance(hints, DeviceCause):
                     break
-            found = self._hints[key] = {} if isinstance(hints, Lacking) else hints
+            found = self._hints[key] = {} if isinstance(hints, DeviceCause) else hints
         return found
 
-    def fit(self, state: StateId, asked: Asked, held: HeldTerms | None = None) -> Fit:
+    def fit(self, state: StateId, asked: DeviceDemand, held: DeviceHoldTerms | None = None) -> Fit:
         """Return how many pods fit one after the other, if they may use held devices too.
 
         An upper bound where more fit than are given out to see how far the devices go.
@@ -192,11 +198,11 @@ class LedgerStates:
             found = self._fits[key] = self._find_fit(state, asked, held)
         return found
 
-    def _find_fit(self, state: StateId, asked: Asked, held: HeldTerms | None) -> Fit:
+    def _find_fit(self, state: StateId, asked: DeviceDemand, held: DeviceHoldTerms | None) -> Fit:
         most, is_exact = 0, False
         for given in range(MOST_GIVEN):
             move = self.move(state, asked, held=held)
-            if isinstance(move, Lacking):
+            if isinstance(move, DeviceCause):
                 return Fit(given, move)
             if not given or given + 1 == MOST_GIVEN:
                 most, is_exact = self._count_most(state, asked, held)
@@ -205,7 +211,9 @@ class LedgerStates:
             state, held = move.after, move.held or held
         return Fit(min(given + most, NO_LIMIT), lacking_after(asked.request))
 
-    def _count_most(self, state: StateId, asked: Asked, held: HeldTerms | None) -> tuple[int, bool]:
+    def _count_most(
+        self, state: StateId, asked: DeviceDemand, held: DeviceHoldTerms | None
+    ) -> tuple[int, bool]:
         ledger, request = self._ledgers[state], asked.request
         self._take(ledger, request)
         if held is None:
@@ -225,7 +233,7 @@ class LedgerStates:
             return False
         return request.needs_device_object or state == UNKNOWN_DEVICES
 
-    def points(self, state: StateId, asked: Asked) -> int:
+    def points(self, state: StateId, asked: DeviceDemand) -> int:
         """Return the score of a node in this state."""
         key = (state, asked)
         found = self._points.get(key)
@@ -242,7 +250,7 @@ class LedgerStates:
             self._largest[ledger] = find_largest(ledger)
         return self._largest[ledger]
 
-    def after(self, state: StateId, shares: Iterable[Share], count: int) -> StateId:
+    def after(self, state: StateId, shares: Iterable[DeviceShare], count: int) -> StateId:
         """Return the state with shares given (1) or taken back (-1)."""
         return self.number(self._ledgers[state].with_shares(shares, count))
 
@@ -252,5 +260,7 @@ def knows_devices(state: StateId) -> bool:
     return state not in FIXED_STATES
 
 
-def _terms(lifted: DeviceLedger, asked: Asked, held: HeldTerms | None) -> Iterable[Terms]:
+def _terms(
+    lifted: DeviceLedger, asked: DeviceDemand, held: DeviceHoldTerms | None
+) -> Iterable[DeviceTerms]:
     return (ANYWHERE,) if held is None else held.terms(lifted, asked.request)

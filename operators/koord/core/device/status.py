@@ -11,7 +11,14 @@ from typing import Final
 from koord.core.device.consumption import Consumption, consumption_of
 from koord.core.device.identity import Strayed
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import DeviceKey, DeviceName, DeviceReport, Part, Share, make_part
+from koord.core.device.model import (
+    DeviceKey,
+    DeviceName,
+    DeviceReport,
+    DeviceShare,
+    Part,
+    make_part,
+)
 from koord.core.device.plugin import Devices
 from koord.core.model.device_names import GPU, DeviceType
 from koord.core.model.pods import Pod
@@ -22,7 +29,7 @@ MAX_HOLDERS: Final = 256
 _MAX_SHOWN: Final = 5
 
 
-class Readiness(StrEnum):
+class DeviceReadiness(StrEnum):
     """Whether all that the object says is in use."""
 
     SYNCED = "Synced"
@@ -51,7 +58,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceHolder:
+class PodDevices:
     """A pod (key and uid) with the devices of one type that it was given."""
 
     kind: DeviceType
@@ -75,17 +82,17 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceStatus:
+class NodeDeviceStatus:
     """The status of the devices of a node.
 
     ``largest`` is the most free GPUs that one pod can get; ``foreign`` counts GPUs of pods of which
     nobody knows which ones they are, and ``foreign_pods`` names those pods and ResourceClaims.
     """
 
-    readiness: Readiness
+    readiness: DeviceReadiness
     problems: tuple[tuple[str, str], ...]
     counts: Mapping[DeviceType, Counts]
-    holders: tuple[DeviceHolder, ...] = ()
+    holders: tuple[PodDevices, ...] = ()
     devices: tuple[DeviceState, ...] = ()
     largest: int = 0
     foreign: int = 0
@@ -101,7 +108,7 @@ class DeviceStatus:
         return 1 - self.largest / gpus.free if gpus and gpus.free else 0.0
 
     def describe(self) -> str:
-        if self.readiness is Readiness.NO_NODE:
+        if self.readiness is DeviceReadiness.NO_NODE:
             return "there is no node of this name"
         if self.problems:
             shown = listed(f"{path} {what}" for path, what in self.problems[:_MAX_SHOWN])
@@ -142,22 +149,24 @@ class DeviceStatus:
         )
 
 
-def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, Pod]) -> DeviceStatus:
+def observe_devices(
+    plugin: Devices, report: DeviceReport, pods: Mapping[str, Pod]
+) -> NodeDeviceStatus:
     """Return the status of the devices of a node; ``pods`` are the known ones by uid."""
     ledger = plugin.ledger_of(report.node)
     if ledger is None:
         counts = {kind: _count(devices, ()) for kind, devices in _healthy(report)}
-        return DeviceStatus(Readiness.NO_NODE, report.problems, counts)
+        return NodeDeviceStatus(DeviceReadiness.NO_NODE, report.problems, counts)
     held = plugin.pods_on(report.node)
     keys = {uid: pods[uid].key if uid in pods else uid for uid in held}
     holders = [
-        DeviceHolder(kind, keys[uid], uid, minors)
+        PodDevices(kind, keys[uid], uid, minors)
         for uid, shares in held.items()
         for kind, minors in _minors_of(shares)
     ]
     devices = _list_devices(plugin, report, ledger, keys)
-    return DeviceStatus(
-        Readiness.INVALID_ENTRIES if report.problems else Readiness.SYNCED,
+    return NodeDeviceStatus(
+        DeviceReadiness.INVALID_ENTRIES if report.problems else DeviceReadiness.SYNCED,
         report.problems,
         {
             kind: _count(healthy, [device for device in devices if device.kind == kind])
@@ -201,7 +210,7 @@ def _count(healthy: list[bool], devices: Iterable[DeviceState]) -> Counts:
     return Counts(len(healthy), sum(healthy), free, shared)
 
 
-def _minors_of(shares: Iterable[Share]) -> list[tuple[DeviceType, tuple[int, ...]]]:
+def _minors_of(shares: Iterable[DeviceShare]) -> list[tuple[DeviceType, tuple[int, ...]]]:
     minors: dict[DeviceType, list[int]] = {}
     for share in shares:
         minors.setdefault(share.kind, []).append(share.minor)

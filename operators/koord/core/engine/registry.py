@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from koord.core.device.allocate import Settings
+from koord.core.device.allocate import AllocationSettings
 from koord.core.device.model import DEFAULT_OPTIONS, DeviceOptions
 from koord.core.device.plugin import PACKED, Devices
 from koord.core.engine.plugin import Plugin
@@ -30,7 +30,7 @@ def make_plugins(
     gangs: GangCache,
     rules: QuotaRules | None = None,
     hooks: Hooks | None = None,
-    settings: Settings = PACKED,
+    settings: AllocationSettings = PACKED,
     device_options: DeviceOptions = DEFAULT_OPTIONS,
 ) -> tuple[Plugin, ...]:
     """Return new plugins for one cluster state; ``gangs`` are its gangs."""

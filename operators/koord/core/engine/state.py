@@ -10,7 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from koord.core.device.model import DEFAULT_OPTIONS, DeviceClaim, DeviceOptions, DeviceReport
+from koord.core.device.model import (
+    DEFAULT_OPTIONS,
+    DeviceOptions,
+    DeviceReport,
+    DeviceResourceClaim,
+)
 from koord.core.device.plugin import COMPATIBLE, PACKED, Devices
 from koord.core.engine.cycle import Cycle, Place
 from koord.core.engine.node_table import NodeTable
@@ -354,7 +359,7 @@ class ClusterState:
         self.plugin(Devices).remove_report(node)
         self._changes.freed.add(node)
 
-    def replace_device_claim(self, claim: DeviceClaim) -> None:
+    def replace_device_claim(self, claim: DeviceResourceClaim) -> None:
         """Apply what DRA gave to a ResourceClaim; without GPUs it is forgotten."""
         self._changes.freed |= self.plugin(Devices).replace_claim(claim)
 

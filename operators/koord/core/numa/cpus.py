@@ -75,7 +75,7 @@ AMPLIFIED: Final = Cause(
 
 
 @dataclass(frozen=True, slots=True)
-class CpuRefusal:
+class CpuCause:
     """Why a node cannot pin the CPUs of a pod.
 
     ``wanted`` milli-CPU are requested. ``of``: CPUs that are free and meet the policy for
@@ -110,7 +110,7 @@ class CpuBind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CpuWish:
+class CpuHints:
     """What a pod says about its CPUs; the policies count only where ``is_pinned``."""
 
     milli: int
@@ -142,8 +142,8 @@ def wants_pinned(qos: str, *, is_prod: bool) -> bool:
 
 
 def request_cpus(
-    wish: CpuWish, topology: CpuTopology | None, node_bind: CpuBind | None = None
-) -> CpuRequest | CpuRefusal | None:
+    wish: CpuHints, topology: CpuTopology | None, node_bind: CpuBind | None = None
+) -> CpuRequest | CpuCause | None:
     """Return what a pod asks a node for; None: its CPUs are not pinned there.
 
     ``node_bind``: the policy that the node demands of every pod, if any.
@@ -151,12 +151,12 @@ def request_cpus(
     if not wish.milli or not (wish.is_pinned or node_bind):
         return None
     if wish.milli % MILLI:
-        return CpuRefusal(NOT_WHOLE, wish.milli)
+        return CpuCause(NOT_WHOLE, wish.milli)
     if topology is None:
-        return CpuRefusal(NO_TOPOLOGY, wish.milli)
+        return CpuCause(NO_TOPOLOGY, wish.milli)
     own = wish.required.meaning if wish.is_pinned and wish.required else None
     if node_bind and own not in {None, node_bind}:
-        return CpuRefusal(CONFLICT, wish.milli)
+        return CpuCause(CONFLICT, wish.milli)
     required = node_bind or own
     request = CpuRequest(
         wish.milli // MILLI,
@@ -165,7 +165,7 @@ def request_cpus(
         exclusive=wish.exclusive if wish.is_pinned else None,
     )
     if request.count % request.step(topology):
-        return CpuRefusal(NOT_WHOLE_CORES, wish.milli, topology.cpus_per_core)
+        return CpuCause(NOT_WHOLE_CORES, wish.milli, topology.cpus_per_core)
     return request
 
 
@@ -200,21 +200,21 @@ def free_cpus(
 
 def take_cpus(
     pool: CpuPool, in_use: CpusInUse, request: CpuRequest, within: Cpus = ANY_CPU
-) -> Cpus | CpuRefusal:
+) -> Cpus | CpuCause:
     """Choose exactly ``request.count`` CPUs, ``within`` the given ones.
 
     All of the preferred ones if they are not enough.
     """
     free = free_cpus(pool, in_use, request, within)
     if request.count > free.bit_count():
-        return CpuRefusal(INSUFFICIENT, request.count * MILLI, free.bit_count())
+        return CpuCause(INSUFFICIENT, request.count * MILLI, free.bit_count())
     first = free & pool.preferred
     if request.step(pool.topology) > 1:
         first = sum(_whole_cores(pool.topology.cores, first, pool.topology.cpus_per_core))
     if first.bit_count() >= request.count:
         first, free = 0, first
     kept = free & ~_avoided(pool.topology, in_use, request.exclusive)
-    return first | _Search(
+    return first | _CpuSearch(
         pool.topology,
         free & ~first,
         kept & ~first,
@@ -246,7 +246,7 @@ def _one_per_core(cores: Iterable[Cpus], free: Cpus, counts: RefCounts) -> Cpus:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _CpuSearch:
     """One request on one node that has enough free CPUs.
 
     ``kept`` are the ``free`` CPUs outside of what exclusive policies avoid. ``counts`` are empty

@@ -5,15 +5,15 @@ from typing import Final
 
 from koord.core.model.text import listed
 from koord.core.model.units import CPU, format_amount
-from koord.core.numa.cpus import CpuRefusal, CpuRequest, request_cpus
-from koord.core.numa.states import NumaAsked, NumaRefusal, NumaState
+from koord.core.numa.cpus import CpuCause, CpuRequest, request_cpus
+from koord.core.numa.states import NumaCause, NumaDemand, NumaState
 from koord.core.numa.zones import InsufficientNuma, NumaZone
 
 MOST_ZONES: Final = 16
 """More are counted only."""
 
 
-def describe_detail(refusal: NumaRefusal) -> str:
+def describe_detail(refusal: NumaCause) -> str:
     """Return what nodes with one cause are counted by."""
     if isinstance(refusal, InsufficientNuma):
         return ", ".join(key for key, _ in refusal.lacking)
@@ -22,8 +22,8 @@ def describe_detail(refusal: NumaRefusal) -> str:
 
 def explain_zones(
     state: NumaState,
-    asked: NumaAsked,
-    refusal: NumaRefusal,
+    asked: NumaDemand,
+    refusal: NumaCause,
     problems: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Return what is free of each NUMA node: ``NUMA node 0: 12 of 16 CPUs free``.
@@ -39,16 +39,16 @@ def explain_zones(
         f"NUMA node {zone.number}: {', '.join(_describe_zone(zone, asked))}"
         for zone in zones[:MOST_ZONES]
     ]
-    if isinstance(refusal, CpuRefusal) and not zones:
+    if isinstance(refusal, CpuCause) and not zones:
         texts = [f"{refusal.of} of {refusal.wanted // 1000} CPUs can be pinned"]
     if len(zones) > MOST_ZONES:
         texts.append(f"{len(zones) - MOST_ZONES} more")
-    if isinstance(refusal, (CpuRefusal, InsufficientNuma)) or not zones:
+    if isinstance(refusal, (CpuCause, InsufficientNuma)) or not zones:
         return "; ".join(texts)
     return "; ".join([refusal.describe(), *texts])
 
 
-def _describe_zone(zone: NumaZone, asked: NumaAsked) -> Iterator[str]:
+def _describe_zone(zone: NumaZone, asked: NumaDemand) -> Iterator[str]:
     for key in sorted(asked.requests.keys() & zone.total.keys()):
         free, total = (format_amount(key, one[key]) for one in (zone.available, zone.total))
         yield f"{free} of {total} CPUs free" if key == CPU else f"{key} {free} of {total} free"

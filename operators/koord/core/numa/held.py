@@ -12,9 +12,9 @@ from koord.core.numa.cpu_topology import Cpus, lowest_cpus
 from koord.core.numa.cpus import MILLI
 from koord.core.numa.model import NumaAllocation, NumaLayout
 from koord.core.numa.states import (
-    NumaAsked,
+    NumaCause,
     NumaChoice,
-    NumaRefusal,
+    NumaDemand,
     NumaState,
     OtherHints,
     choose,
@@ -58,7 +58,7 @@ def names_of(given: NumaAllocation) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class HeldZones:
+class NumaHoldTerms:
     """What a pod may use of what is held on a node; compared by value.
 
     ``left`` is that of all holders that it may use together, ``held`` the resources of which they
@@ -75,8 +75,8 @@ class HeldZones:
         return state
 
     def choose(
-        self, state: NumaState, asked: NumaAsked, others: OtherHints
-    ) -> NumaChoice | NumaRefusal:
+        self, state: NumaState, asked: NumaDemand, others: OtherHints
+    ) -> NumaChoice | NumaCause:
         """Return what a pod gets: only of what is held if possible."""
         lifted = self.lift(state)
         names = self.held & asked.requests.keys()

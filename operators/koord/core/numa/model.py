@@ -39,7 +39,7 @@ _BINDS: Final[Mapping[str, CpuBind]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NumaWishes:
+class NumaAllocationHints:
     """What the annotations and labels of a pod say about NUMA nodes and CPUs.
 
     ``problems`` are annotations that cannot be read: field and what is wrong.
@@ -54,7 +54,7 @@ class NumaWishes:
     problems: tuple[tuple[str, str], ...] = ()
 
 
-NO_WISHES: Final = NumaWishes()
+NO_ALLOCATION_HINTS: Final = NumaAllocationHints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +189,11 @@ class NumaAllocation:
         return json.dumps(status, separators=(",", ":"))
 
 
-def wishes_of(pod: Pod) -> NumaWishes:
-    numa_wishes = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
-    return numa_wishes if isinstance(numa_wishes, NumaWishes) else NO_WISHES
+def allocation_hints_of(pod: Pod) -> NumaAllocationHints:
+    numa_wishes = next(
+        (extension for name, extension in pod.extensions if name == NAME), NO_ALLOCATION_HINTS
+    )
+    return numa_wishes if isinstance(numa_wishes, NumaAllocationHints) else NO_ALLOCATION_HINTS
 
 
 def find_own(allocations: Iterable[Allocation]) -> NumaAllocation | None:

@@ -21,16 +21,16 @@ from koord.core.numa.held import left_of
 from koord.core.numa.model import (
     NAME,
     NumaAllocation,
+    NumaAllocationHints,
     NumaReport,
-    NumaWishes,
+    allocation_hints_of,
     find_own,
     make_layout,
-    wishes_of,
 )
 from koord.core.numa.session import NumaSession
 from koord.core.numa.states import (
     UNKNOWN,
-    NumaAsked,
+    NumaDemand,
     NumaState,
     NumaStates,
     StateId,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from koord.core.engine.state import ClusterState
 
 _MOST_REQUESTS: Final = 1 << 14
-_Key: TypeAlias = tuple[tuple[tuple[str, int], ...], NumaWishes]
+_Key: TypeAlias = tuple[tuple[tuple[str, int], ...], NumaAllocationHints]
 
 
 class Numa(Plugin):
@@ -75,7 +75,7 @@ class Numa(Plugin):
         self._discharged: set[str] = set()
         self._stale: set[int] = set()
         """Rows whose state is not that of ``state_of`` any more."""
-        self._requests: dict[_Key, NumaAsked] = {}
+        self._requests: dict[_Key, NumaDemand] = {}
         self._isolated = Isolation("numa")
 
     # --- what is observed ------------------------------------------------------------------------
@@ -182,9 +182,9 @@ class Numa(Plugin):
     def given_to(self, uid: str) -> NumaAllocation | None:
         return self._given.get(uid)
 
-    def request_of(self, pod: Pod, *, is_demanded: bool) -> NumaAsked | None:
+    def request_of(self, pod: Pod, *, is_demanded: bool) -> NumaDemand | None:
         """Return what a pod asks for, one value for all pods that ask for the same."""
-        wishes = wishes_of(pod)
+        wishes = allocation_hints_of(pod)
         if wishes.is_pinned and not self.reports:
             # Nothing could pin its CPUs: no node has an agent.
             wishes = replace(wishes, is_pinned=False)
@@ -195,7 +195,7 @@ class Numa(Plugin):
         if known is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
-            known = self._requests[key] = NumaAsked(dict(pod.shape.requests), wishes)
+            known = self._requests[key] = NumaDemand(dict(pod.shape.requests), wishes)
         return known
 
     @override

@@ -62,7 +62,7 @@ class NumaExclusive(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyRefusal:
+class PolicyCause:
     """The policy of a pod cannot be applied on a node; no room that is freed would help."""
 
     cause: Cause
@@ -82,16 +82,16 @@ def choose_policy(
     label: NumaPolicy | None,
     kubelet: NumaPolicy | None,
     every: NumaNodes,
-) -> NumaPolicy | PolicyRefusal | None:
+) -> NumaPolicy | PolicyCause | None:
     """Return the policy for a pod on a node that has ``every`` NUMA node; None: there is none.
 
     A label of the node overrides the policy of its kubelet.
     """
     node = label or kubelet
     if node and pod and node is not pod:
-        return PolicyRefusal(POLICY_MISMATCH, node, pod)
+        return PolicyCause(POLICY_MISMATCH, node, pod)
     if (node or pod) and not every:
-        return PolicyRefusal(NO_NUMA_NODES, node, pod)
+        return PolicyCause(NO_NUMA_NODES, node, pod)
     return node or pod
 
 

@@ -18,19 +18,19 @@ from koord.core.model.units import CPU
 from koord.core.numa.bounds import Bounds
 from koord.core.numa.cpus import AMPLIFIED, INSUFFICIENT
 from koord.core.numa.explain import describe_detail, explain_zones
-from koord.core.numa.held import HeldZones, left_of, names_of
+from koord.core.numa.held import NumaHoldTerms, left_of, names_of
 from koord.core.numa.model import (
     NAME,
     NumaAllocation,
+    allocation_hints_of,
     find_own,
-    wishes_of,
 )
 from koord.core.numa.reasons import InvalidNumaAnnotation
 from koord.core.numa.states import (
     FREE_CHOICE,
-    NumaAsked,
+    NumaCause,
     NumaChoice,
-    NumaRefusal,
+    NumaDemand,
     StateId,
 )
 
@@ -64,7 +64,7 @@ class NumaSession(Session):
         """Pod uid -> what is held under it, as this cycle has changed it."""
         self._holders: dict[str, str] = {}
         """Pod uid -> the pod whose held room it uses, by this cycle."""
-        self._lifted: dict[tuple[StateId, HeldZones], int] = {}
+        self._lifted: dict[tuple[StateId, NumaHoldTerms], int] = {}
         """States with held room that a pod may use -> negative numbers, unlike all states."""
         self._before: dict[str, StateId] = {}
         """Uid of a pod that was taken from its row -> the state of the row with it."""
@@ -91,13 +91,13 @@ class NumaSession(Session):
         return {
             pod.uid: InvalidNumaAnnotation(pod.key, problems)
             for pod in self._cycle.with_extensions(pods)
-            if (problems := wishes_of(pod).problems)
+            if (problems := allocation_hints_of(pod).problems)
         }
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
         asked = shape.ask_of(NAME)
-        if not isinstance(asked, NumaAsked):
+        if not isinstance(asked, NumaDemand):
             return
         every = np.arange(self._state_of.size)[rows]
         bounds = self._bounds.get(shape)
@@ -123,7 +123,7 @@ class NumaSession(Session):
         self,
         bounds: Bounds,
         shape: PodShape,
-        asked: NumaAsked,
+        asked: NumaDemand,
         rows: Ints,
         columns: Sequence[Ints],
     ) -> None:
@@ -148,7 +148,7 @@ class NumaSession(Session):
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int:
         asked = shape.ask_of(NAME)
-        if not isinstance(asked, NumaAsked):
+        if not isinstance(asked, NumaDemand):
             return NO_LIMIT
         found, at = np.unique(self._state_of, return_inverse=True)
         counts = [self._states.most_when_empty(number, asked) for number in found.tolist()]
@@ -162,7 +162,7 @@ class NumaSession(Session):
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
         asked, found = shape.ask_of(NAME), self._refusal(cause, shape, row)
-        if found is None or not isinstance(asked, NumaAsked):
+        if found is None or not isinstance(asked, NumaDemand):
             return ""
         problems = self._plugin.problems_of(self._cycle.table.node_at(row).name)
         return explain_zones(self._states.state(int(self._state_of[row])), asked, found, problems)
@@ -174,7 +174,7 @@ class NumaSession(Session):
     @override
     def align(self, draft: Draft) -> int | Unschedulable | None:
         asked = draft.shape.ask_of(NAME)
-        if not isinstance(asked, NumaAsked):
+        if not isinstance(asked, NumaDemand):
             return None
         numa_choice = self._choose(asked, draft.shape, draft.row)
         if not isinstance(numa_choice, NumaChoice):
@@ -185,7 +185,7 @@ class NumaSession(Session):
     @override
     def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
         asked = draft.shape.ask_of(NAME)
-        if not isinstance(asked, NumaAsked):
+        if not isinstance(asked, NumaDemand):
             return None
         # As aligned just now: the hints of others change when they reserve.
         numa_choice = self._aligned
@@ -238,7 +238,7 @@ class NumaSession(Session):
             else None
         )
 
-    def _terms(self, row: int) -> HeldZones | None:
+    def _terms(self, row: int) -> NumaHoldTerms | None:
         """Return what pods may use of held room of a row; None for nothing."""
         holders = self._cycle.lifted.get(row, ())
         held = [
@@ -253,7 +253,7 @@ class NumaSession(Session):
             *(names_of(numa_allocation) & holder.strict for holder, numa_allocation in held)
         )
         names = frozenset[str]().union(*(names_of(numa_allocation) for _, numa_allocation in held))
-        return HeldZones(
+        return NumaHoldTerms(
             tuple(left_of(numa_allocation, layout) for _, numa_allocation in held), names, strict
         )
 
@@ -291,13 +291,13 @@ class NumaSession(Session):
 
     # --- states ----------------------------------------------------------------------------------
 
-    def _choose(self, asked: NumaAsked, shape: PodShape, row: int) -> NumaChoice | NumaRefusal:
+    def _choose(self, asked: NumaDemand, shape: PodShape, row: int) -> NumaChoice | NumaCause:
         others = self._cycle.hints(shape, row)
         return self._states.choose(int(self._state_of[row]), asked, others, self._terms(row))
 
-    def _refusal(self, cause: Cause, shape: PodShape, row: int) -> NumaRefusal | None:
+    def _refusal(self, cause: Cause, shape: PodShape, row: int) -> NumaCause | None:
         asked = shape.ask_of(NAME)
-        if not isinstance(asked, NumaAsked):
+        if not isinstance(asked, NumaDemand):
             return None
         found = self._choose(asked, shape, row)
         return found if not isinstance(found, NumaChoice) and found.cause is cause else None

@@ -17,19 +17,19 @@ from koord.core.numa.cpu_topology import Cpus, CpusInUse, lowest_cpus
 from koord.core.numa.cpus import (
     MILLI,
     CpuBind,
+    CpuCause,
+    CpuHints,
     CpuPool,
-    CpuRefusal,
     CpuRequest,
-    CpuWish,
     free_cpus,
     request_cpus,
     take_cpus,
 )
-from koord.core.numa.model import NumaAllocation, NumaLayout, NumaWishes, Part
+from koord.core.numa.model import NumaAllocation, NumaAllocationHints, NumaLayout, Part
 from koord.core.numa.policy import (
     NumaOccupancy,
     NumaPolicy,
-    PolicyRefusal,
+    PolicyCause,
     Unaligned,
     align,
     choose_exclusive,
@@ -48,7 +48,7 @@ StateId: TypeAlias = int
 UNKNOWN: Final[StateId] = 0
 """The state of nodes of which nothing is reported and that demand nothing."""
 OtherHints: TypeAlias = tuple[tuple[str, Hints], ...]
-NumaRefusal: TypeAlias = PolicyRefusal | Unaligned | InsufficientNuma | CpuRefusal
+NumaCause: TypeAlias = PolicyCause | Unaligned | InsufficientNuma | CpuCause
 
 MOST_STATES: Final = 20_000
 MOST_ANSWERS: Final = 50_000
@@ -56,16 +56,16 @@ MOST_ANSWERS: Final = 50_000
 
 
 @dataclass(frozen=True, eq=False)
-class NumaAsked:
+class NumaDemand:
     """What pods with equal requests and wishes ask for; compared by identity."""
 
     requests: Amounts
-    wishes: NumaWishes
+    wishes: NumaAllocationHints
 
     @cached_property
-    def cpus(self) -> CpuWish:
+    def cpus(self) -> CpuHints:
         wishes = self.wishes
-        return CpuWish(
+        return CpuHints(
             self.requests.get(CPU, 0),
             wishes.is_pinned,
             wishes.required,
@@ -188,9 +188,7 @@ class NumaState:
                 room -= some.bit_count()
         return found
 
-    def take(
-        self, request: CpuRequest | None, shares: Sequence[NumaShare] = ()
-    ) -> Cpus | CpuRefusal:
+    def take(self, request: CpuRequest | None, shares: Sequence[NumaShare] = ()) -> Cpus | CpuCause:
         """Choose CPUs: of each NUMA node as many as its share, or from anywhere."""
         pool, taken = self.layout.pool, 0
         if request is None or pool is None:
@@ -203,7 +201,7 @@ class NumaState:
         ]
         for part, within in parts or ((request, self.pinnable(pool)),):
             cpu_refusal = take_cpus(pool, self.cpus, part, within)
-            if isinstance(cpu_refusal, CpuRefusal):
+            if isinstance(cpu_refusal, CpuCause):
                 return cpu_refusal
             taken |= cpu_refusal
         return taken
@@ -230,11 +228,11 @@ def _subtract(total: Amounts, used: Amounts) -> dict[str, int]:
     return {key: max(0, amount - used.get(key, 0)) for key, amount in total.items()}
 
 
-def choose(state: NumaState, asked: NumaAsked, others: OtherHints = ()) -> NumaChoice | NumaRefusal:
+def choose(state: NumaState, asked: NumaDemand, others: OtherHints = ()) -> NumaChoice | NumaCause:
     """Return the NUMA nodes and CPUs of one more pod; ``others`` are the hints of other domains."""
     layout = state.layout
     request = request_cpus(asked.cpus, layout.cpus, layout.bind)
-    if isinstance(request, CpuRefusal):
+    if isinstance(request, CpuCause):
         return request
     every = layout.every
     for _, hints in others:
@@ -242,16 +240,16 @@ def choose(state: NumaState, asked: NumaAsked, others: OtherHints = ()) -> NumaC
             every |= hint.nodes or 0
     wishes = asked.wishes
     policy = choose_policy(wishes.policy, label=layout.label, kubelet=layout.kubelet, every=every)
-    if isinstance(policy, PolicyRefusal):
+    if isinstance(policy, PolicyCause):
         return policy
     if policy is None:
         return _pin(state, request) if request is not None else FREE_CHOICE
     return _Alignment(state, asked, request, policy, every).choose(others)
 
 
-def _pin(state: NumaState, request: CpuRequest) -> NumaChoice | CpuRefusal:
+def _pin(state: NumaState, request: CpuRequest) -> NumaChoice | CpuCause:
     cpus = state.take(request)
-    if isinstance(cpus, CpuRefusal):
+    if isinstance(cpus, CpuCause):
         return cpus
     return NumaChoice(cpus=cpus, most=state.count(request), cost=state.cost_of(cpus))
 
@@ -261,12 +259,12 @@ class _Alignment:
     """One pod on one node with a policy."""
 
     state: NumaState
-    asked: NumaAsked
+    asked: NumaDemand
     request: CpuRequest | None
     policy: NumaPolicy
     every: NumaNodes
 
-    def choose(self, others: OtherHints) -> NumaChoice | NumaRefusal:
+    def choose(self, others: OtherHints) -> NumaChoice | NumaCause:
         state, wishes = self.state, self.asked.wishes
         zones = state.zones_for(self.request)
         own = make_zone_hints(
@@ -291,7 +289,7 @@ class _Alignment:
                 return shares
             shares = ()
         cpus = state.take(self.request, shares)
-        if isinstance(cpus, CpuRefusal):
+        if isinstance(cpus, CpuCause):
             return cpus
         only = nodes if nodes != self.every else None
         return NumaChoice(only, shares, cpus, self._most(), state.cost_of(cpus))
@@ -334,8 +332,8 @@ class Chooser(Protocol):
     """Another rule than :func:`choose`; compared by value."""
 
     def choose(
-        self, state: NumaState, asked: NumaAsked, others: OtherHints
-    ) -> NumaChoice | NumaRefusal:
+        self, state: NumaState, asked: NumaDemand, others: OtherHints
+    ) -> NumaChoice | NumaCause:
         """Return what one more pod gets."""
 
     def __hash__(self) -> int: ...
@@ -349,7 +347,7 @@ class NumaStates:
         self._number_of: dict[NumaState, StateId] = {}
         self._layouts: dict[NumaLayout, NumaLayout] = {}
         self._answers: dict[
-            tuple[StateId, NumaAsked, OtherHints, Chooser | None], NumaChoice | NumaRefusal
+            tuple[StateId, NumaDemand, OtherHints, Chooser | None], NumaChoice | NumaCause
         ] = {}
         self.compact(())
 
@@ -383,10 +381,10 @@ class NumaStates:
     def choose(
         self,
         number: StateId,
-        asked: NumaAsked,
+        asked: NumaDemand,
         others: OtherHints,
         held: "Chooser | None" = None,
-    ) -> NumaChoice | NumaRefusal:
+    ) -> NumaChoice | NumaCause:
         """Return what one more pod gets in a state; ``held`` chooses if it may use held room."""
         key = (number, asked, others, held)
         found = self._answers.get(key)
@@ -395,7 +393,7 @@ class NumaStates:
             found = self._answers[key] = rule(self._states[number], asked, others)
         return found
 
-    def most_when_empty(self, number: StateId, asked: NumaAsked) -> int:
+    def most_when_empty(self, number: StateId, asked: NumaDemand) -> int:
         """Return how many pods an empty node of the same layout takes, at most."""
         layout = self._states[number].layout
         if not layout.zones and layout.pool is None:

@@ -20,31 +20,31 @@ from koord.api.annotations import (
 )
 from koord.api.device_partitions import parse_partitions
 from koord.api.parse import InvalidObject, JsonAnnotation
-from koord.core.device.allocation import DeviceAllocation
+from koord.core.device.allocation import AllocatedDevices
 from koord.core.device.identity import NamedDevices, compared
 from koord.core.device.model import (
-    Device,
-    DeviceClaim,
+    AllocateStrategy,
     DeviceKey,
+    DeviceLocation,
     DeviceName,
     DeviceReport,
+    DeviceResourceClaim,
+    DeviceShare,
     Exclusive,
     FunctionGroup,
     Hint,
     Joint,
     JointScope,
     Labels,
+    NodeDevice,
     Part,
     Partition,
-    PartitionWish,
-    Place,
+    PartitionHint,
     Scope,
-    Share,
-    Strategy,
     make_part,
     minors_of,
 )
-from koord.core.device.request import NO_WISHES, Wishes
+from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints
 from koord.core.device.vendors import GPU_DRIVERS, ISOLATION_LABEL
 from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceType, rename
 from koord.core.model.text import MAX_QUOTED, cut
@@ -68,7 +68,7 @@ _SCOPES: Final = {
     "PCIe": Scope.PCIE,
     "Device": Scope.DEVICE,
 }
-_Entries = dict[DeviceType, dict[int, tuple[Device, DeviceName]]]
+_Entries = dict[DeviceType, dict[int, tuple[NodeDevice, DeviceName]]]
 _Owners = dict[tuple[DeviceType, str], int]
 """Type and id, or address of a virtual function -> the entry that has it."""
 
@@ -184,7 +184,7 @@ def _read_functions(
 
 def _read_device(
     entry: DeviceEntry, minor: int, functions: Sequence[tuple[str, int]]
-) -> tuple[Device, DeviceName]:
+) -> tuple[NodeDevice, DeviceName]:
     """Translate one entry. Raises ValueError if its amounts are invalid."""
     amounts = rename(parse_amounts(bytes(entry.resources)))
     place = entry.topology
@@ -202,10 +202,12 @@ def _read_device(
         )
         for group in entry.vf_groups or ()
     )
-    device = Device(
+    device = NodeDevice(
         minor,
         make_part(amounts) if entry.health else (),
-        Place(place.socket_id, place.node_id, place.pcie_id) if place is not None else None,
+        DeviceLocation(place.socket_id, place.node_id, place.pcie_id)
+        if place is not None
+        else None,
         _labels(entry.labels),
         groups,
     )
@@ -243,17 +245,17 @@ _EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that kube-scheduler makes for a pod's requests, which count already."""
 
 
-def translate_resource_claim(wire: WireResourceClaim) -> DeviceClaim:
+def translate_resource_claim(wire: WireResourceClaim) -> DeviceResourceClaim:
     """Return the GPUs that a claim was given; none if it names no single node."""
     meta, allocation = wire.metadata, wire.status.allocation
     key = f"{meta.namespace}/{meta.name}"
     if allocation is None or _EXTENDED_RESOURCE in (meta.annotations or {}):
-        return DeviceClaim(key)
+        return DeviceResourceClaim(key)
     results = allocation.devices.results or ()
     gpus = sum(result.driver in GPU_DRIVERS and not result.admin_access for result in results)
     selector = bytes(allocation.node_selector)
     terms = parse_node_selector(selector) if gpus and selector else None
-    return DeviceClaim(key, pinned_to(terms or ()), gpus)
+    return DeviceResourceClaim(key, pinned_to(terms or ()), gpus)
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -277,7 +279,9 @@ _NO_EXTENSION: Final = _Extension()
 _allocated_decoder = msgspec.json.Decoder(dict[str, list[_Share]])
 
 
-def read_allocated(pod: str, text: str, wishes: Wishes = NO_WISHES) -> DeviceAllocation:
+def read_allocated(
+    pod: str, text: str, wishes: DeviceAllocationHints = NO_ALLOCATION_HINTS
+) -> AllocatedDevices:
     """Return what the annotation device-allocated of a pod (uid) says.
 
     Whether it keeps PCIe switches for itself is among its wishes. Raises ValueError if the text is
@@ -296,21 +300,23 @@ def read_allocated(pod: str, text: str, wishes: Wishes = NO_WISHES) -> DeviceAll
         extension = entry.extension or _NO_EXTENSION
         amounts = {key: parse_amount(key, amount) for key, amount in entry.resources.items()}
         part, functions = make_part(rename(amounts)), tuple(range(len(extension.vfs)))
-        shares.append(Share(kind, entry.minor, part, functions, extension.template, kind in alone))
+        shares.append(
+            DeviceShare(kind, entry.minor, part, functions, extension.template, kind in alone)
+        )
         names.append(DeviceName(entry.id, tuple((f.minor, f.bus_id) for f in extension.vfs)))
-    return DeviceAllocation(pod, tuple(shares), tuple(names))
+    return AllocatedDevices(pod, tuple(shares), tuple(names))
 
 
-def read_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wishes:
+def read_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> DeviceAllocationHints:
     """Return what a pod says about its devices, and what of it cannot be read."""
     if not annotations and ISOLATION_LABEL not in labels:
-        return NO_WISHES
+        return NO_ALLOCATION_HINTS
     problems: list[tuple[str, str]] = []
     hints = _read(DEVICE_ALLOCATE_HINT, annotations, problems) or {}
     joint = _read(DEVICE_JOINT_ALLOCATE, annotations, problems)
     partition = _read(GPU_PARTITION_SPEC, annotations, problems)
     parts = _read(GPU_REQUEST, annotations, problems) or []
-    return Wishes(
+    return DeviceAllocationHints(
         tuple((kind, _make_hint(hint)) for kind, hint in sorted(hints.items())),
         _make_joint(joint) if joint is not None else None,
         _make_partition_wish(partition) if partition is not None else None,
@@ -334,9 +340,9 @@ def _make_joint(spec: DeviceJointAllocate) -> Joint:
     return Joint(tuple(spec.device_types), scope)
 
 
-def _make_partition_wish(spec: GpuPartitionSpec) -> PartitionWish:
+def _make_partition_wish(spec: GpuPartitionSpec) -> PartitionHint:
     bandwidth = spec.ring_bus_bandwidth
-    return PartitionWish(
+    return PartitionHint(
         spec.allocate_policy == "Restricted", bandwidth.whole if bandwidth is not None else None
     )
 
@@ -358,7 +364,7 @@ def _make_hint(hint: DeviceHint) -> Hint:
     return Hint(
         translate_selector(hint.selector) if hint.selector is not None else (),
         translate_selector(hint.vf_selector) if hint.vf_selector is not None else None,
-        Strategy(hint.allocate_strategy) if hint.allocate_strategy else None,
+        AllocateStrategy(hint.allocate_strategy) if hint.allocate_strategy else None,
         _SCOPES[hint.required_topology_scope] if hint.required_topology_scope else None,
         Exclusive(hint.exclusive_policy) if hint.exclusive_policy else None,
     )

@@ -32,7 +32,13 @@ from koord.core.numa.cpu_topology import (
     parse_cpuset,
 )
 from koord.core.numa.cpus import MILLI, PINNED_QOS, CpuBind, wants_pinned
-from koord.core.numa.model import NO_WISHES, NumaAllocation, NumaReport, NumaWishes, Part
+from koord.core.numa.model import (
+    NO_ALLOCATION_HINTS,
+    NumaAllocation,
+    NumaAllocationHints,
+    NumaReport,
+    Part,
+)
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.core.numa.zones import NumaShare
 from koord.kube.decode import MALFORMED
@@ -201,19 +207,19 @@ def read_amplification(annotations: Mapping[str, str]) -> int:
 
 def read_numa_wishes(
     annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
-) -> NumaWishes:
+) -> NumaAllocationHints:
     """Return what a pod says about NUMA nodes and CPUs, and what of it cannot be read."""
     qos = labels.get(QOS_CLASS, "")
     says_more = NUMA_TOPOLOGY_SPEC.key in annotations or RESOURCE_SPEC.key in annotations
     if not says_more and qos not in PINNED_QOS:
-        return NO_WISHES
+        return NO_ALLOCATION_HINTS
     numa, cpus = NUMA_TOPOLOGY_SPEC.read(annotations), RESOURCE_SPEC.read(annotations)
     invalid = [invalid for invalid in (numa, cpus) if isinstance(invalid, InvalidObject)]
     if invalid:
         problems = tuple(
             (problem.field, problem.message) for found in invalid for problem in found.problems
         )
-        return NumaWishes(problems=problems)
+        return NumaAllocationHints(problems=problems)
     is_prod = labels.get(PRIORITY_CLASS) not in _LOWER_BANDS and priority not in _LOWER_PRIORITIES
     wishes: dict[str, Any] = {"is_pinned": wants_pinned(qos, is_prod=is_prod)}
     if numa is not None and not isinstance(numa, InvalidObject):
@@ -225,14 +231,14 @@ def read_numa_wishes(
         wishes["required"] = CpuBind(required) if required else None
         wishes["preferred"] = CpuBind(cpus.preferred_cpu_bind_policy or CpuBind.DEFAULT)
         wishes["cpu_exclusive"] = _read_exclusive(cpus.preferred_cpu_exclusive_policy)
-    return NumaWishes(**wishes)
+    return NumaAllocationHints(**wishes)
 
 
 def _read_exclusive(text: str | None) -> CpuExclusive | None:
     return CpuExclusive(text) if text and text != "None" else None
 
 
-def read_status(pod: str, text: str, wishes: NumaWishes) -> NumaAllocation:
+def read_status(pod: str, text: str, wishes: NumaAllocationHints) -> NumaAllocation:
     """Return what the annotation resource-status of a pod (uid) says. Raises ValueError."""
     status = _status_decoder.decode(text)
     shares = tuple(

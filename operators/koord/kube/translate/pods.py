@@ -22,7 +22,7 @@ from koord.api.quantity import parse_duration_seconds
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.device.allocation import ALLOCATED
 from koord.core.device.charge import count_given, count_possible
-from koord.core.device.request import NO_WISHES, Wishes
+from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints
 from koord.core.device.session import NAME as DEVICES
 from koord.core.eviction.protection import SYSTEM_CRITICAL
 from koord.core.model.constraints import PodLabels
@@ -42,8 +42,8 @@ from koord.core.model.pods import (
 from koord.core.model.text import cut
 from koord.core.model.units import CPU
 from koord.core.numa.model import NAME as NUMA
-from koord.core.numa.model import NO_WISHES as NO_NUMA_WISHES
-from koord.core.numa.model import STATUS, NumaAllocation, NumaWishes
+from koord.core.numa.model import NO_ALLOCATION_HINTS as NO_NUMA_HINTS
+from koord.core.numa.model import STATUS, NumaAllocation, NumaAllocationHints
 from koord.core.reservation.model import ALLOCATED as RESERVED
 from koord.core.reservation.model import NAME as RESERVATION
 from koord.core.reservation.model import NO_WISHES as NO_RESERVATION_WISHES
@@ -159,7 +159,7 @@ class PodTranslator:
         is_eviction_pending = is_reclaimed and not is_deleted
         preempted_by = _preempted_by(wire)
         is_marked = is_reclaimed or preempted_by is not None
-        wishes = _read_wishes(meta) if shaped.has_devices else NO_WISHES
+        wishes = _read_wishes(meta) if shaped.has_devices else NO_ALLOCATION_HINTS
         numa = read_numa_wishes(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
         allocations = _allocations(meta, shaped.shape, recorded, wishes, numa)
         unschedulable = _find_unschedulable(wire) if is_foreign and recorded is not None else None
@@ -334,19 +334,22 @@ def _foreign_gates(gates: list[str]) -> tuple[str, ...]:
     return tuple(sorted(gate for gate in gates[:MAX_PARTS] if gate != operators.PLACEMENT_GATE))
 
 
-def _read_wishes(meta: ObjectMeta) -> Wishes:
+def _read_wishes(meta: ObjectMeta) -> DeviceAllocationHints:
     """Return what a pod says about the devices that it asks for."""
     return read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
 
 
 def _extensions(
-    meta: ObjectMeta, labels: Mapping[str, str], devices: Wishes, numa: NumaWishes
+    meta: ObjectMeta,
+    labels: Mapping[str, str],
+    devices: DeviceAllocationHints,
+    numa: NumaAllocationHints,
 ) -> tuple[tuple[str, Hashable], ...]:
     """Return what annotations and labels say to plugins."""
     extensions: tuple[tuple[str, Hashable], ...]
-    is_silent = devices is NO_WISHES or devices == NO_WISHES
+    is_silent = devices is NO_ALLOCATION_HINTS or devices == NO_ALLOCATION_HINTS
     extensions = () if is_silent else ((DEVICES, devices),)
-    if numa is not NO_NUMA_WISHES:
+    if numa is not NO_NUMA_HINTS:
         extensions = (*extensions, (NUMA, numa))
     reservations = read_reservation_wishes(meta.annotations or _NO_LABELS, labels)
     if reservations is not NO_RESERVATION_WISHES:
@@ -358,8 +361,8 @@ def _allocations(
     meta: ObjectMeta,
     shape: PodShape,
     plan: RecordedPlan | None,
-    devices: Wishes,
-    numa: NumaWishes,
+    devices: DeviceAllocationHints,
+    numa: NumaAllocationHints,
 ) -> tuple[Allocation, ...]:
     """Return what a pod was given, if the operators wrote it with its plan."""
     if plan is None or not plan.records:
@@ -386,7 +389,7 @@ def _recorded_text(meta: ObjectMeta, plan: RecordedPlan, key: str) -> str:
 
 
 def _count(
-    shape: PodShape, wishes: Wishes, allocations: tuple[Allocation, ...]
+    shape: PodShape, wishes: DeviceAllocationHints, allocations: tuple[Allocation, ...]
 ) -> tuple[tuple[str, int], ...]:
     """Return what quotas count for a pod that asks for devices, if it is more than it requests."""
     if allocations:
