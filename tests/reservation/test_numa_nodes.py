@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import example, settings
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_unit
@@ -151,6 +151,13 @@ def test_deleted_reservations_leave_nothing_behind() -> None:
     ),
     is_restricted=st.booleans(),
     chosen=st.lists(st.integers(0, 6), unique=True),
+)
+@example(  # the pinned pod, removed and restored, comes after those that share CPUs
+    asks=[(1000, False, False)] * 2
+    + [(1000, False, True)] * 2
+    + [(1000, True, True), (1000, False, True)],
+    is_restricted=False,
+    chosen=[5],
 )
 def test_removed_and_restored_they_leave_the_ledgers_equal(
     wishes: NumaAllocationHints,

@@ -30,7 +30,8 @@ def left_of(given: NumaAllocation, layout: NumaLayout) -> NumaAllocation:
     if not given.users:
         return given
     cpus, taken = given.cpus, dict[int, dict[str, int]]()
-    for user in given.users:
+    # Pinned pods first: the others take the lowest CPUs of what these leave, whoever came first.
+    for user in sorted(given.users, key=lambda user: not user.cpus):
         cpus &= ~user.cpus
         for share in user.shares:
             amounts = taken.setdefault(share.number, {})
