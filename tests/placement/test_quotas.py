@@ -85,7 +85,7 @@ def test_a_gang_is_charged_completely_or_not_at_all() -> None:
     assert cluster.step() == []
     reason = cluster.reason()
     assert isinstance(reason, InsufficientMax)
-    assert reason.shortages == (QuotaShortage(GPU, limit=16, used=0, asked=24),)
+    assert reason.shortages == (QuotaShortage(GPU, limit=16, used=0, requested=24),)
     assert used(cluster, "t") == 0
 
 
@@ -159,7 +159,7 @@ def test_pods_outside_quotas_reduce_the_capacity() -> None:
     assert cluster.step() == ["a"]
     assert isinstance(cluster.reason(), InsufficientEntitlement)
     assert cluster.reason().shortages == (
-        QuotaShortage(GPU, limit=12, used=8, asked=8, offered=12),
+        QuotaShortage(GPU, limit=12, used=8, requested=8, offered=12),
     )
 
 

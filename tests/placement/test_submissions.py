@@ -27,7 +27,7 @@ def test_older_pods_are_within_the_submission_limit() -> None:
     submit(cluster, "a", "b", "c", "d")
     assert sorted(cluster.step()) == ["a", "b"]
     reasons = {one.unit.key: one.reason for one in cluster.queue.blocked.values()}
-    short = (QuotaShortage(GPU, limit=16, used=16, asked=8),)
+    short = (QuotaShortage(GPU, limit=16, used=16, requested=8),)
     assert set(reasons.values()) == {SubmissionExceeded("q/t", short)}
     assert len(reasons) == 2
 

@@ -67,7 +67,7 @@ def test_a_unit_of_several_quotas_is_charged_completely_or_not_at_all() -> None:
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_quota_and_the_amounts(total, usage, code, topo, short) -> None:
-    refusal = try_charge(make_ledger(TREE, total, usage), [charge("a", short.asked)])
+    refusal = try_charge(make_ledger(TREE, total, usage), [charge("a", short.requested)])
     assert (refusal.code, refusal.topo, refusal.shortages) == (code, topo, (short,))
 
 

@@ -196,4 +196,4 @@ def test_what_is_remembered_of_pods_that_are_gone_is_bounded(monkeypatch) -> Non
         assert used(cluster.state) == {"mine": 1}
     quotas = cluster.state.quotas
     assert len(quotas.charged) <= 8
-    assert len(quotas._found) <= 8
+    assert len(quotas._bindings_of) <= 8

@@ -163,7 +163,7 @@ def test_a_shortage_of_capacity_is_named(reason, part: str) -> None:
 
 
 def test_waiting_for_own_pods_helps_if_the_unit_alone_fits() -> None:
-    shortage = QuotaShortage(GPU, limit=14, used=12, asked=8, offered=14)
+    shortage = QuotaShortage(GPU, limit=14, used=12, requested=8, offered=14)
     text = InsufficientMax(("team",), (shortage,), (), (), ()).text()
     assert (
         "wait for its own pods to finish, or ask the administrators to raise its max, "

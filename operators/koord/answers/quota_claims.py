@@ -147,7 +147,7 @@ class QuotaClaims:
                     guaranteed=ledger.solution(name).minimum(name).get(key, 0),
                     entitled=entitled,
                     used=used,
-                    asked=demanded,
+                    requested=demanded,
                     borrowers=borrowers,
                     is_known=self.reclaim.is_known,
                     after=self.reclaim.after,

@@ -52,7 +52,7 @@ def hint_at_quota(
             (over[other.spec.name] for other in siblings if other.spec.name in over), None
         )
         most = find_entitlement(ledger, reason.quota).get(key, 0)
-        is_claim = used + short.asked <= most
+        is_claim = used + short.requested <= most
         when = (
             _tell_when(state, ledger, wanted, reclaim)
             if is_claim

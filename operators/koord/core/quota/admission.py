@@ -188,9 +188,9 @@ def _numbers(
         needed = used.get(key, 0) + request.get(key, 0)
         most = None if capacity is None else capacity.get(key, 0)
         offered = most if most is not None and most < needed else None
-        asked = request.get(key, 0)
+        requested = request.get(key, 0)
         now = used.get(key, 0)
-        short.append(QuotaShortage(key, limit[key], now, asked, offered, kept.get(key, 0)))
+        short.append(QuotaShortage(key, limit[key], now, requested, offered, kept.get(key, 0)))
     return tuple(short), _sorted(limit), _sorted(used), _sorted(request)
 
 

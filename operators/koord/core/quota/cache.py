@@ -70,7 +70,7 @@ class QuotaCache:
         """Quota that is given no leftovers -> the unit that waits for what was taken back."""
         self.supply = Supply()
         self._nodes: dict[str, Node] = {}
-        self.asked: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
+        self.pending_units: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
         """What units ask that were looked at before; as long as they are the very same."""
         self._members: dict[str, set[str]] = {}
         """Gang -> uids of its pods that are counted."""
@@ -80,11 +80,11 @@ class QuotaCache:
         """Pod that waits -> why it is more than may be submitted to its quota."""
         self._limited: _Limited = {}
         """Quota that limits what is submitted -> what ``submission_refusals`` was found with."""
-        self._found: dict[Claim, Binding] = {}
+        self._bindings_of: dict[Claim, Binding] = {}
         self.terminating = TerminatingPods(self.rules.terminating_use)
         self.has_refusals = False
         """Whether some pods name quotas that they may not use."""
-        self._known: frozenset[QuotaName] = frozenset()
+        self._known_names: frozenset[QuotaName] = frozenset()
         """The quotas that pods on nodes could be charged to, as of the last ``settle``."""
         self.charged = charged if charged is not None else {}
         """Pod on a node -> the quota that it was charged to when it was first counted there."""
@@ -137,7 +137,7 @@ class QuotaCache:
         if self.rules.restricts_use and is_used(pod):
             recorded = pod.recorded.quota if pod.recorded is not None else ""
             name = recorded or self.charged.get(pod.uid, "")
-            if name in self.catalog.known:
+            if name in self.catalog.known_names:
                 return name
         return self._find(self.claim_of(pod)).quota
 
@@ -165,9 +165,9 @@ class QuotaCache:
         return self._find(self.claim_of(pod)).refusal
 
     def _find(self, claim: Claim) -> Binding:
-        binding = self._found.get(claim)
+        binding = self._bindings_of.get(claim)
         if binding is None:
-            binding = self._found[claim] = self._resolve(claim)
+            binding = self._bindings_of[claim] = self._resolve(claim)
         return binding
 
     def _resolve(self, claim: Claim) -> Binding:
@@ -183,7 +183,7 @@ class QuotaCache:
     def settle(self) -> list[Pod]:
         """Bring quotas into force; return the pods that now count for another quota."""
         usage = self.usage.usage()
-        used = {name: one.used for name, one in usage.items()}
+        used = {name: quota_usage.used for name, quota_usage in usage.items()}
         in_force = dict(self.catalog.registry.specs) if self.hooks.hooks else {}
         self.catalog.settle(Facts(labels=usage.keys(), used=used))
         if self.hooks.hooks:
@@ -191,14 +191,14 @@ class QuotaCache:
         if self.catalog.bindings == self._bindings:
             return []
         self._bindings = self.catalog.bindings
-        before, known = self._found, self._known
-        self._known = self.catalog.known
+        before, known_names = self._bindings_of, self._known_names
+        self._known_names = self.catalog.known_names
         self.has_refusals = False
-        self._found = {claim: self._resolve(claim) for claim in before}
-        self.asked.clear()
-        moved = {claim for claim in before if before[claim] != self._found[claim]}
+        self._bindings_of = {claim: self._resolve(claim) for claim in before}
+        self.pending_units.clear()
+        moved = {claim for claim in before if before[claim] != self._bindings_of[claim]}
         moved |= {self.claim_of(pod) for pod, _ in self._seen.values()} - before.keys()
-        if not moved and known == self._known:
+        if not moved and known_names == self._known_names:
             return []
         pods = [
             pod
@@ -218,9 +218,11 @@ class QuotaCache:
         most = 2 * len(self._seen) + MOST_STALE
         if len(self.charged) > most:
             self.charged = {uid: self.charged[uid] for uid in self.charged.keys() & self._seen}
-        if len(self._found) > most:
+        if len(self._bindings_of) > most:
             claims = {self.claim_of(pod) for pod, _ in self._seen.values()}
-            self._found = {claim: self._found[claim] for claim in self._found.keys() & claims}
+            self._bindings_of = {
+                claim: self._bindings_of[claim] for claim in self._bindings_of.keys() & claims
+            }
         specs = self.catalog.registry.specs
         if len(self.leftovers_given) > 2 * len(specs) + MOST_STALE:
             for name in self.leftovers_given.keys() - specs.keys():
@@ -364,11 +366,13 @@ class QuotaCache:
     def outside(self) -> Usage:
         """Return what pods ask and use that are in no quota in force."""
         specs = self.catalog.registry.specs
-        others = [one for name, one in self.usage.usage().items() if name not in specs]
+        outside_usages = [
+            quota_usage for name, quota_usage in self.usage.usage().items() if name not in specs
+        ]
         return Usage(
-            submitted=add_up(other.submitted for other in others),
-            demand=add_up(other.demand for other in others),
-            used=add_up(other.used for other in others),
+            submitted=add_up(quota_usage.submitted for quota_usage in outside_usages),
+            demand=add_up(quota_usage.demand for quota_usage in outside_usages),
+            used=add_up(quota_usage.used for quota_usage in outside_usages),
         )
 
     def failure_of(self, name: QuotaName) -> Exception | None:

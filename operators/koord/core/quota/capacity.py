@@ -34,10 +34,10 @@ def is_apart(spec: QuotaSpec) -> bool:
     return is_root and not spec.ignores_default_tree and bool(spec.selector)
 
 
-def add_up(amounts: Iterable[Amounts]) -> dict[str, int]:
+def add_up(parts: Iterable[Amounts]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for one in amounts:
-        for key, amount in one.items():
+    for part in parts:
+        for key, amount in part.items():
             total[key] = total.get(key, 0) + amount
     return total
 

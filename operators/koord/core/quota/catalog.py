@@ -156,7 +156,7 @@ class QuotaCatalog:
         return self._children.get(name, ())
 
     @property
-    def known(self) -> frozenset[QuotaName]:
+    def known_names(self) -> frozenset[QuotaName]:
         """The quotas that pods on nodes may be charged to: those that exist, valid or not."""
         if self._known is None:
             self._known = frozenset({SYSTEM, *self.registry.specs, *self.inactive.specs})

@@ -88,7 +88,7 @@ class ScaledMin:
         return f"its min of {minimum} is scaled down: {self.tell_sum()}"
 
     def tell_sum(self) -> str:
-        mins, total = (format_amount(self.resource, one) for one in (self.mins, self.total))
+        mins, total = (format_amount(self.resource, amount) for amount in (self.mins, self.total))
         if not self.parent:
             return f"the mins of the tree add up to {mins} and there are {total}"
         return f"the mins below {self.parent} add up to {mins} and it has {total}"
@@ -113,7 +113,7 @@ class Borrower:
 
 @dataclass(frozen=True, slots=True)
 class QuotaClaim(Remark):
-    """A quota may use ``asked`` more of ``resource`` and cannot: ``borrowers`` use it.
+    """A quota may use ``requested`` more of ``resource`` and cannot: ``borrowers`` use it.
 
     ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.
     ``leaving`` are pods of the borrowers that are evicted for that and not gone yet, ``hanging``
@@ -128,7 +128,7 @@ class QuotaClaim(Remark):
     guaranteed: int
     entitled: int
     used: int
-    asked: int
+    requested: int
     borrowers: tuple[Borrower, ...]
     is_known: bool = False
     after: float | None = None
@@ -148,14 +148,14 @@ class QuotaClaim(Remark):
         amount, uses = self._write(self.guaranteed), self._write(self.used)
         why = f" ({self.scaled.text()})" if self.scaled is not None else ""
         own = f"Quota {self.quota} is guaranteed {amount} {self.resource}{why} and uses {uses}."
-        if self.used + self.asked > self.guaranteed:
+        if self.used + self.requested > self.guaranteed:
             amount = self._write(self.entitled)
             own = f"Quota {self.quota} is entitled to {amount} {self.resource} and uses {uses}."
-        others = [
+        notes = [
             borrower.text().format(self._write(borrower.over)) for borrower in self.borrowers[:3]
         ]
-        others += [f"{tell_hanging(self.hanging)}."] if self.hanging else []
-        return cut(" ".join(filter(None, (own, *others, self._tell_reclaim()))), 512)
+        notes += [f"{tell_hanging(self.hanging)}."] if self.hanging else []
+        return cut(" ".join(filter(None, (own, *notes, self._tell_reclaim()))), 512)
 
     def advice(self) -> tuple[str, ...]:
         if self.leaving:

@@ -166,17 +166,17 @@ def _sizes(starts: Rows, end: int) -> Rows:
     return sizes
 
 
-def _multiply_and_divide(one: Ints, other: Ints, by: Ints) -> tuple[Ints, Ints]:
-    """Return quotient and remainder of ``one * other`` by a positive divisor, exactly.
+def _multiply_and_divide(factor: Ints, multiplier: Ints, divisor: Ints) -> tuple[Ints, Ints]:
+    """Return quotient and remainder of ``factor * multiplier`` by a positive divisor, exactly.
 
     The product need not fit into 64 bits. The quotient is estimated in floating point: below
     ``MAX_AMOUNT`` the estimate is off by some 16 units at most. Its remainder is computed modulo
     2**64, fits because divisors are below ``MAX_WEIGHT``, and corrects the quotient.
     """
-    if one.dtype == object:
-        quotient = one * other // by
-        return quotient, one * other - quotient * by
-    quotient = (one.astype(np.float64) * other / by).astype(np.int64)
-    rest = one * other - quotient * by
-    missing = rest // by
-    return quotient + missing, rest - missing * by
+    if factor.dtype == object:
+        quotient = factor * multiplier // divisor
+        return quotient, factor * multiplier - quotient * divisor
+    quotient = (factor.astype(np.float64) * multiplier / divisor).astype(np.int64)
+    remainder = factor * multiplier - quotient * divisor
+    missing = remainder // divisor
+    return quotient + missing, remainder - missing * divisor

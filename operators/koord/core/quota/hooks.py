@@ -110,11 +110,11 @@ class Hooks:
             self._call(name, "on_pod_change", hook.on_pod_change, before, after)
 
     def augment(self, summary: Summary) -> tuple[HookCondition, ...]:
-        said: list[HookCondition] = []
+        conditions: list[HookCondition] = []
         for name, hook in self.hooks.items():
-            found = self._call(name, "augment_status", _augment, hook, summary)
-            said += found or ()
-        return tuple(said)
+            added = self._call(name, "augment_status", _augment, hook, summary)
+            conditions += added or ()
+        return tuple(conditions)
 
     def _make_check(self, name: HookName, ledger: Ledger) -> Check:
         hook = self.hooks[name]
@@ -154,8 +154,8 @@ def _untimed(*_: str) -> AbstractContextManager[object]:
 
 
 def _augment(hook: QuotaHook, summary: Summary) -> list[HookCondition]:
-    said = list(hook.augment_status(summary))
-    for hook_condition in said:
+    conditions = list(hook.augment_status(summary))
+    for hook_condition in conditions:
         if "/" not in hook_condition.type:
             raise ValueError(f"the condition {hook_condition.type} has no domain of its own")
-    return said
+    return conditions

@@ -112,9 +112,9 @@ def _is_any_left(ledger: Ledger, unit: PendingUnit) -> bool:
     solution = ledger.solution(charge.quota)
     top = solution.inputs.tree.children(ROOT)
     return all(
-        asked <= solution.inputs.total.get(key, 0) - ledger.used_by(top, key)
-        for key, asked in mask(charge.request, ledger.account(charge.quota)).items()
-        if asked > 0
+        amount <= solution.inputs.total.get(key, 0) - ledger.used_by(top, key)
+        for key, amount in mask(charge.request, ledger.account(charge.quota)).items()
+        if amount > 0
     )
 
 
@@ -125,9 +125,9 @@ def _order(
     account = ledger.account(charge.quota)
     lacking = max(
         (
-            Fraction(account.used.get(key, 0) + asked - account.share.get(key, 0), asked)
-            for key, asked in mask(charge.request, account).items()
-            if asked > 0
+            Fraction(account.used.get(key, 0) + amount - account.share.get(key, 0), amount)
+            for key, amount in mask(charge.request, account).items()
+            if amount > 0
         ),
         default=Fraction(0),
     )
@@ -158,7 +158,7 @@ class _Leftovers:
         if any(Balance(account.spec.max, account.used, request).excess() for account in accounts):
             return False
         return all(
-            self._has_room(account, key, asked) for key, asked in request.items() if asked > 0
+            self._has_room(account, key, amount) for key, amount in request.items() if amount > 0
         )
 
     def take(self, charge: QuotaCharge) -> None:
@@ -167,12 +167,12 @@ class _Leftovers:
         keys = mask(charge.request, account)
         before = [(account, key, self._reserved(account, key)) for account in path for key in keys]
         self._ledger.charge(charge)
-        for one, key, had in before:
-            level = (one.spec.tree_id, one.spec.parent, key)
+        for above, key, had in before:
+            level = (above.spec.tree_id, above.spec.parent, key)
             if level in self._levels:
-                self._levels[level] += self._reserved(one, key) - had
+                self._levels[level] += self._reserved(above, key) - had
 
-    def _has_room(self, account: Account, key: str, asked: int) -> bool:
+    def _has_room(self, account: Account, key: str, amount: int) -> bool:
         """Whether there is enough above the highest quota on the path that exceeds its share.
 
         Below that quota the parent has what it is granted, so only promises to siblings could
@@ -180,19 +180,21 @@ class _Leftovers:
         leftovers granted to others may have used up the shares.
         """
         accounts = [self._ledger.account(name) for name in account.path]
-        known = [account for account in accounts if key in account.share]
-        over = [at for at, account in enumerate(known) if self._exceeds(account, key, asked)]
-        return all(self._is_left(account, key, asked) for account in known[max(over, default=0) :])
+        sharing = [account for account in accounts if key in account.share]
+        over = [at for at, account in enumerate(sharing) if self._exceeds(account, key, amount)]
+        return all(
+            self._is_left(account, key, amount) for account in sharing[max(over, default=0) :]
+        )
 
-    def _exceeds(self, account: Account, key: str, asked: int) -> bool:
-        return account.used.get(key, 0) + asked > account.share[key]
+    def _exceeds(self, account: Account, key: str, amount: int) -> bool:
+        return account.used.get(key, 0) + amount > account.share[key]
 
-    def _is_left(self, account: Account, key: str, asked: int) -> bool:
+    def _is_left(self, account: Account, key: str, amount: int) -> bool:
         """Whether the parent of a quota has enough left for what that quota would take."""
         solution = self._ledger.solution(account.spec.name)
         row = solution.inputs.tree.layout.row_of[account.spec.parent]
         total = solution.share_at(key, row)
-        more = self._reserved(account, key, asked) - self._reserved(account, key)
+        more = self._reserved(account, key, amount) - self._reserved(account, key)
         return total is not None and self._level(account.spec, key) + more <= total
 
     def _level(self, child: QuotaSpec, key: str) -> int:
@@ -209,8 +211,8 @@ class _Leftovers:
             self._levels[level] = reserved + max(0, own)
         return self._levels[level]
 
-    def _reserved(self, account: Account, key: str, asked: int = 0) -> int:
-        has = self._has(account, key) + asked
+    def _reserved(self, account: Account, key: str, amount: int = 0) -> int:
+        has = self._has(account, key) + amount
         lends = self._ledger.rules.lends(account.spec)
         return has if lends else max(has, account.share.get(key, 0))
 

@@ -49,8 +49,8 @@ def choose_quotas(
     open_to = named or [
         quota for quota in quotas if _allows(alternatives, pools.get(quota.tree_id, ()))
     ]
-    asked = {key for key in wish.resources if any(key in quota.max for quota in open_to)}
-    fitting = [quota for quota in open_to if asked <= quota.max.keys()]
+    devices = {key for key in wish.resources if any(key in quota.max for quota in open_to)}
+    fitting = [quota for quota in open_to if devices <= quota.max.keys()]
     return tuple(sorted(quota.name for quota in fitting))
 
 

@@ -110,13 +110,13 @@ def find_verdict(
     """
     if profile.problems:
         return ProfileVerdict.INVALID, ""
-    found = {quota.namespace: quota for quota in quotas}
-    ours = found.get(profile.namespace)
+    by_namespace = {quota.namespace: quota for quota in quotas}
+    ours = by_namespace.get(profile.namespace)
     if ours is not None and ours.profile != profile.name:
         return ProfileVerdict.NOT_OURS, ours.profile
     older = [rival for rival in rivals if _age(rival) < _age(profile)]
-    if ours is None and found:
-        return ProfileVerdict.NAME_TAKEN, min(found)
+    if ours is None and by_namespace:
+        return ProfileVerdict.NAME_TAKEN, min(by_namespace)
     if ours is None and older:
         return ProfileVerdict.CONTESTED, min(older, key=_age).key
     return ProfileVerdict.MADE, ""
@@ -252,8 +252,8 @@ class ProfileCache:
             for name in self._selected.get(key, ())
             if len(self._claims[name]) > 1
         }
-        others = {other for claims in shared.values() for other in claims} - {key}
-        return Overlap(tuple(sorted(shared)), tuple(sorted(others)))
+        other_keys = {claimant for claims in shared.values() for claimant in claims} - {key}
+        return Overlap(tuple(sorted(shared)), tuple(sorted(other_keys)))
 
     def rivals(self, name: QuotaName, key: ProfileKey) -> list[QuotaProfile]:
         """Return the other profiles in force that generate a quota of a name."""

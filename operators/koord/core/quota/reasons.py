@@ -19,7 +19,7 @@ _SHARED_WITH: Final = "operators.koordinator.sh/shared-with"
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``.
+    """One resource that a quota is short of: ``used`` and ``requested`` together exceed ``limit``.
 
     ``offered`` is the capacity that quotas share, if even that is too little. ``kept`` is the part
     of ``used`` that is room kept for gangs. ``max`` is that of the quota, if it is larger and
@@ -29,7 +29,7 @@ class QuotaShortage:
     resource: str
     limit: int
     used: int
-    asked: int
+    requested: int
     offered: int | None = None
     kept: int = 0
     max: int | None = None
@@ -40,12 +40,12 @@ class QuotaShortage:
 
     def text(self) -> str:
         """Return ``8 nvidia.com/gpu, uses 6 and needs 4 more``."""
-        limit, used, asked, kept = (
+        limit, used, requested, kept = (
             format_amount(self.resource, amount)
-            for amount in (self.named_limit, self.used, self.asked, self.kept)
+            for amount in (self.named_limit, self.used, self.requested, self.kept)
         )
         used = f"{used} (kept for gangs: {kept})" if self.kept else used
-        return f"{limit} {self.resource}, uses {used} and needs {asked} more"
+        return f"{limit} {self.resource}, uses {used} and needs {requested} more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class QuotaExceeded(QuotaReason):
         """Return whom to ask for the ``min`` or ``max`` that is needed, and how to try it."""
         edits = " ".join(
             f"--{setting} {shortage.resource}="
-            f"{format_amount(shortage.resource, shortage.used + shortage.asked)}"
+            f"{format_amount(shortage.resource, shortage.used + shortage.requested)}"
             for shortage in self.shortages
         )
         command = f"koord quota what-if {self.quota} {edits}"
@@ -175,8 +175,8 @@ class InsufficientMax(QuotaExceeded):
     def _exceeds_limit_alone(self) -> bool:
         """Whether the unit would not fit even if nothing of the quota was used."""
         return any(
-            shortage.asked > shortage.named_limit
-            or (shortage.offered is not None and shortage.asked > shortage.offered)
+            shortage.requested > shortage.named_limit
+            or (shortage.offered is not None and shortage.requested > shortage.offered)
             for shortage in self.shortages
         )
 
@@ -251,7 +251,7 @@ class SubmissionExceeded(QuotaReason):
         )
 
     def upstream(self) -> str:
-        requested = _amounts((shortage.resource, shortage.asked) for shortage in self.shortages)
+        requested = _amounts((shortage.resource, shortage.requested) for shortage in self.shortages)
         used = _amounts(
             (shortage.resource, shortage.used) for shortage in self.shortages if shortage.used
         )

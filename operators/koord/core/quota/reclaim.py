@@ -56,17 +56,17 @@ def find_entitlement(ledger: Ledger, name: QuotaName) -> dict[str, int]:
 
 def find_overuse(ledger: Ledger) -> tuple[Overuse, ...]:
     """Return all over-use, by quota and resource."""
-    found = []
+    overuses = []
     for name in ledger.names():
         account = ledger.account(name)
         if any(used > account.share.get(key, used) for key, used in account.used.items()):
             entitled = find_entitlement(ledger, name)
-            found += [
+            overuses += [
                 Overuse(name, key, account.used.get(key, 0), most)
                 for key, most in sorted(entitled.items())
                 if account.used.get(key, 0) > most
             ]
-    return tuple(found)
+    return tuple(overuses)
 
 
 def is_rounding(ledger: Ledger, over: Overuse) -> bool:

@@ -88,12 +88,12 @@ class ActiveQuotas:
         return {name, *self.descendants(name)}
 
     def descendants(self, name: QuotaName) -> set[QuotaName]:
-        found, left = set[QuotaName](), [name]
+        below, left = set[QuotaName](), [name]
         while left:
-            new = self._children.get(left.pop(), set()) - found
-            found |= new
+            new = self._children.get(left.pop(), set()) - below
+            below |= new
             left += new
-        return found - {name}
+        return below - {name}
 
     def orphans(self) -> list[QuotaSpec]:
         """Return the quotas that no chain of quotas in force connects to the root."""
@@ -105,11 +105,11 @@ class ActiveQuotas:
 
     def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
         """Return where pods may go, of each tree that is confined to some nodes."""
-        found: dict[TreeId, tuple[LabelSelector, ...]] = {}
+        selectors_of: dict[TreeId, tuple[LabelSelector, ...]] = {}
         for spec in self.specs.values():
             if spec.is_tree_root and spec.tree_id != DEFAULT_TREE:
-                found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
-        return {tree: selectors for tree, selectors in found.items() if all(selectors)}
+                selectors_of[spec.tree_id] = (*selectors_of.get(spec.tree_id, ()), spec.selector)
+        return {tree: selectors for tree, selectors in selectors_of.items() if all(selectors)}
 
     @property
     def limits_priority(self) -> bool:
@@ -125,9 +125,9 @@ class ActiveQuotas:
         if self._usable is None:
             self._usable = {}
             for name, spec in sorted(self.specs.items()):
-                for one in {spec.namespace, *spec.namespaces, *spec.shared_with}:
+                for namespace_of_pods in {spec.namespace, *spec.namespaces, *spec.shared_with}:
                     if not spec.is_parent:
-                        self._usable.setdefault(one, []).append(name)
+                        self._usable.setdefault(namespace_of_pods, []).append(name)
         return tuple(self._usable.get(namespace, ()))
 
     def find_priority_limit(self, name: QuotaName) -> tuple[QuotaName, int] | None:
@@ -137,8 +137,8 @@ class ActiveQuotas:
             for with_parent in with_parents(self.specs.get(name), self.specs)
             if with_parent.max_priority is not None
         )
-        found = min(limits, key=lambda limit: limit[0], default=None)  # the nearest, of equal ones
-        return None if found is None else (found[1], found[0])
+        lowest = min(limits, key=lambda limit: limit[0], default=None)  # the nearest, of equal ones
+        return None if lowest is None else (lowest[1], lowest[0])
 
     def put(self, spec: QuotaSpec) -> None:
         """Bring a quota into force, instead of what was there under its name."""
@@ -163,7 +163,7 @@ class ActiveQuotas:
         if not siblings:
             del self._children[spec.parent]
         for namespace in spec.namespaces:
-            left = tuple(one for one in self.owners.pop(namespace, ()) if one != name)
+            left = tuple(owner for owner in self.owners.pop(namespace, ()) if owner != name)
             if left:
                 self.owners[namespace] = left
 

@@ -223,7 +223,7 @@ class QuotaSession(Session):
         """Return what keeps pods from starting whose quota has been lost; released ones go on."""
         catalog = self._cache.catalog
         for name in sorted({self._cache.quota_of(pod) for pod in pods if not is_used(pod)}):
-            if catalog.is_missing and name in catalog.known and name not in BUILT_IN:
+            if catalog.is_missing and name in catalog.known_names and name not in BUILT_IN:
                 return QuotasNotServed(name)
             if name in catalog.gone:
                 return QuotaGone(name)
@@ -232,8 +232,8 @@ class QuotaSession(Session):
     def _find_leftovers(self) -> Leftovers:
         if self._leftovers is None:
             units = list(self._pending())
-            if len(self._cache.asked) > 2 * len(units) + MOST_REMEMBERED:
-                self._cache.asked.clear()
+            if len(self._cache.pending_units) > 2 * len(units) + MOST_REMEMBERED:
+                self._cache.pending_units.clear()
             pending = [self._as_pending(unit) for unit in units]
             self._newest = max((unit.since for unit in pending), default=0.0)
             self._leftovers = grant_leftovers(
@@ -242,12 +242,12 @@ class QuotaSession(Session):
         return self._leftovers
 
     def _as_pending(self, unit: Unit) -> PendingUnit:
-        known = self._cache.asked.get(unit.key)
-        if known is None or known[0] is not unit:
+        unit_and_pending = self._cache.pending_units.get(unit.key)
+        if unit_and_pending is None or unit_and_pending[0] is not unit:
             pods = _required(unit) or unit.pods[:1]
             pending = PendingUnit(unit.key, tuple(self._charges_of(pods)), unit.since)
-            known = self._cache.asked[unit.key] = (unit, pending)
-        return known[1]
+            unit_and_pending = self._cache.pending_units[unit.key] = (unit, pending)
+        return unit_and_pending[1]
 
     def _charges_of(self, pods: Iterable[Pod]) -> list[QuotaCharge]:
         """Return what pods ask of each quota; those that were released are counted already."""
@@ -265,10 +265,10 @@ class QuotaSession(Session):
         return [
             QuotaCharge(
                 name,
-                add_up(quota_charge.request for quota_charge in some),
-                add_up(quota_charge.non_preemptible for quota_charge in some),
+                add_up(quota_charge.request for quota_charge in charges_of_quota),
+                add_up(quota_charge.non_preemptible for quota_charge in charges_of_quota),
             )
-            for name, some in sorted(charges.items())
+            for name, charges_of_quota in sorted(charges.items())
         ]
 
     def _charge_of(self, kind: _Kind) -> QuotaCharge:
@@ -296,8 +296,8 @@ def _required(unit: Unit) -> tuple[Pod, ...]:
     return tuple(pod for demand in unit.demands for pod in demand.pods[: demand.required])
 
 
-def _without(pods: Sequence[Pod], others: Sequence[Pod]) -> tuple[Pod, ...]:
-    uids = {pod.uid for pod in others}
+def _without(pods: Sequence[Pod], excluded: Sequence[Pod]) -> tuple[Pod, ...]:
+    uids = {pod.uid for pod in excluded}
     return tuple(pod for pod in pods if pod.uid not in uids)
 
 

@@ -158,10 +158,10 @@ class Solution:
 
     def level(self, key: str, parent: int) -> Level | None:
         """Return what the children of a row claim of a resource, and get; None if nothing."""
-        tree, found, rules = self.inputs.tree, self.results, self.inputs.rules
+        tree, results, rules = self.inputs.tree, self.results, self.inputs.rules
         at = tree.keys.index(key)
         first, end = tree.layout.children_of.get(parent, (0, 0))
-        if not found.is_shared[at, first:end].any():
+        if not results.is_shared[at, first:end].any():
             return None
 
         def column(amounts: Ints) -> list[int]:
@@ -172,12 +172,12 @@ class Solution:
             total=self.share_at(key, parent) or 0,
             own=int(self.demand[at, parent]) if rules.serves_own_pods_first else 0,
             minimum=column(tree.minimum),
-            guaranteed=column(found.guaranteed),
-            wants=column(found.limited),
+            guaranteed=column(results.guaranteed),
+            wants=column(results.limited),
             weights=column(tree.weight),
             lends=_lends(self.inputs)[first:end].tolist(),
-            scaled=column(found.minimum),
-            share=column(found.share),
+            scaled=column(results.minimum),
+            share=column(results.share),
         )
 
     def _row(self, name: QuotaName) -> int:
@@ -202,8 +202,8 @@ def solve(inputs: ShareInput, before: Solution | None = None) -> Solution:
     for dtype, is_chosen in ((np.dtype(np.int64), is_small), (np.dtype(object), ~is_small)):
         rows = np.flatnonzero(changed & is_chosen)
         if rows.size:
-            found = _Problem(inputs, demand, used, rows, dtype).solve()
-            results = found if len(rows) == len(changed) else _merge(found, rows, results)
+            solved = _Problem(inputs, demand, used, rows, dtype).solve()
+            results = solved if len(rows) == len(changed) else _merge(solved, rows, results)
     return Solution(inputs, demand, used, results)
 
 
@@ -214,10 +214,10 @@ class _Problem:
         self, inputs: ShareInput, demand: Ints, used: Ints, at: Rows, dtype: np.dtype[Any]
     ) -> None:
         tree = inputs.tree
-        some = slice(None) if len(at) == len(tree.keys) else at
+        selected = slice(None) if len(at) == len(tree.keys) else at
 
         def pick(amounts: Ints) -> Ints:
-            picked: Ints = amounts[some].astype(dtype, copy=False)
+            picked: Ints = amounts[selected].astype(dtype, copy=False)
             return picked
 
         maximum = tree.maximum
@@ -226,8 +226,8 @@ class _Problem:
         self._rules, self._layout = inputs.rules, tree.layout
         self._demand, self._used = pick(demand), pick(used)
         self._minimum, self._maximum, self._weight = map(pick, (tree.minimum, maximum, tree.weight))
-        self._named, self._lends = tree.named[some], _lends(inputs)
-        keys = [tree.keys[one] for one in at]
+        self._named, self._lends = tree.named[selected], _lends(inputs)
+        keys = [tree.keys[position] for position in at]
         self._total = np.array([inputs.total.get(key, 0) for key in keys], dtype=dtype)
         self._is_known = np.array([key in inputs.total for key in keys], dtype=np.bool_)
 
@@ -250,9 +250,9 @@ class _Problem:
             rows = slice(depth.first, depth.end)
             bare = child_request[:, rows]
             least = np.maximum(bare, self._minimum[:, rows])
-            request[:, rows] = asked = np.where(self._lends[rows], bare, least)
-            capped = np.minimum(asked, self._maximum[:, rows])
-            limited[:, rows] = capped = np.where(self._named[:, rows], capped, asked)
+            request[:, rows] = requested = np.where(self._lends[rows], bare, least)
+            capped = np.minimum(requested, self._maximum[:, rows])
+            limited[:, rows] = capped = np.where(self._named[:, rows], capped, requested)
             child_request[:, depth.parents] += np.add.reduceat(capped, depth.starts, axis=1)
         request[:, 0] = limited[:, 0] = child_request[:, 0]
         return child_request, request, limited
@@ -305,12 +305,12 @@ def _make_results(shape: tuple[int, ...]) -> Results:
     return Results(zeros, zeros, zeros, zeros, zeros, zeros, zeros, zeros.astype(np.bool_))
 
 
-def _merge(results: Results, rows: Rows, others: Results) -> Results:
+def _merge(solved: Results, rows: Rows, results: Results) -> Results:
     merged = []
     for field in fields(Results):
-        some, amounts = getattr(results, field.name), getattr(others, field.name)
-        amounts = amounts.astype(np.result_type(amounts, some))
-        amounts[rows] = some
+        new, amounts = getattr(solved, field.name), getattr(results, field.name)
+        amounts = amounts.astype(np.result_type(amounts, new))
+        amounts[rows] = new
         merged.append(amounts)
     return Results(*merged)
 
@@ -346,9 +346,9 @@ def _find_changed(inputs: ShareInput, demand: Ints, used: Ints, before: Solution
             (tree.named, quota_tree.named),
             (np.tile(tree.lends, (len(tree.keys), 1)), quota_tree.lends),
         ]
-    for one, other in pairs:
-        if one is not other:
-            changed |= (one != other).any(axis=1)
+    for now, then in pairs:
+        if now is not then:
+            changed |= (now != then).any(axis=1)
     return changed
 
 
@@ -356,8 +356,8 @@ def _fits_int64(inputs: ShareInput, demand: Ints, used: Ints) -> Flags:
     tree = inputs.tree
     totals = (inputs.total.get(key, 0) for key in tree.keys)
     amounts = np.abs(np.array([float(total) for total in totals]))
-    for one in (demand, used, tree.minimum):
-        amounts += np.abs(one.astype(np.float64)).sum(axis=1)
+    for array in (demand, used, tree.minimum):
+        amounts += np.abs(array.astype(np.float64)).sum(axis=1)
     weights = np.abs(tree.weight.astype(np.float64)).sum(axis=1)
     pairs = zip(amounts, weights, strict=True)
     return np.array([fits_int64(*pair) for pair in pairs], dtype=np.bool_)
@@ -371,7 +371,9 @@ def _collect(inputs: ShareInput, before: Solution | None) -> tuple[Ints, Ints]:
         return _collect_all(tree, usage, demand_of), _collect_all(tree, usage, _used)
     was = before.inputs.usage
     changed = dict.fromkeys(was.keys() - usage.keys(), NO_USAGE)
-    changed |= {name: one for name, one in usage.items() if was.get(name) is not one}
+    changed |= {
+        name: quota_usage for name, quota_usage in usage.items() if was.get(name) is not quota_usage
+    }
     return (
         _update(tree, before.demand, changed, demand_of),
         _update(tree, before.used, changed, _used),

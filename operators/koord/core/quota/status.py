@@ -118,10 +118,10 @@ def is_current(summary: Summary, annotations: Mapping[str, Amounts], used: Amoun
     return is_same(summary.used, used) and are_same(recorded(summary), annotations)
 
 
-def are_same(one: Mapping[str, Amounts], other: Mapping[str, Amounts]) -> bool:
+def are_same(first: Mapping[str, Amounts], second: Mapping[str, Amounts]) -> bool:
     """Whether annotations hold the same amounts; a missing one is zero."""
     return all(
-        is_same(one.get(name, NOTHING), other.get(name, NOTHING)) for name in {**one, **other}
+        is_same(first.get(name, NOTHING), second.get(name, NOTHING)) for name in {**first, **second}
     )
 
 
@@ -134,8 +134,8 @@ def measure(summary: Summary) -> dict[tuple[str, str], int]:
     }
 
 
-def is_same(one: Amounts, other: Amounts) -> bool:
-    return all(one.get(key, 0) == other.get(key, 0) for key in {**one, **other})
+def is_same(first: Amounts, second: Amounts) -> bool:
+    return all(first.get(key, 0) == second.get(key, 0) for key in {**first, **second})
 
 
 HOOK_FAILED: Final = "HookFailed"
@@ -289,5 +289,5 @@ def name_state(
 
 
 def _find(kind: QuotaCondition, amounts: Amounts) -> Finding:
-    found = tuple(sorted((key, amount) for key, amount in amounts.items() if amount > 0))
-    return Finding(kind, bool(found), found)
+    positive = tuple(sorted((key, amount) for key, amount in amounts.items() if amount > 0))
+    return Finding(kind, bool(positive), positive)

@@ -67,7 +67,7 @@ class _Layout:
         return {name for name in names if self.counted.get(name) != before.counted.get(name)}
 
     def is_in(self, node: Node, tree: TreeId) -> bool:
-        return any(is_selected(node.labels, one) for one in self.selectors[tree])
+        return any(is_selected(node.labels, selector) for selector in self.selectors[tree])
 
     def pool_of(self, node: Node) -> TreeId:
         """Return the tree that a node is taken for; empty for the default tree."""
@@ -121,7 +121,9 @@ class Supply:
             totals[spec.tree_id] = add_up((totals.get(spec.tree_id, {}), spec.total))
         for tree in totals.keys() - {DEFAULT_TREE}:
             beyond = self._sum(_Sum.BEYOND, tree)
-            totals[tree] = {key: one + beyond.get(key, 0) for key, one in totals[tree].items()}
+            totals[tree] = {
+                key: amount + beyond.get(key, 0) for key, amount in totals[tree].items()
+            }
         return totals
 
     def _default_total(self, roots: Iterable[QuotaSpec]) -> dict[str, int]:
@@ -130,13 +132,13 @@ class Supply:
             if not spec.ignores_default_tree:
                 part = subtract(spec.total, spec.unschedulable)
                 taken[spec.tree_id] = add_up((taken.get(spec.tree_id, {}), part))
-        known = [key for key, count in self._sum(_Sum.NAMED, DEFAULT_TREE).items() if count]
-        total = add_up((dict.fromkeys(known, 0), self._sum(_Sum.WORTH, DEFAULT_TREE)))
+        offered = [key for key, count in self._sum(_Sum.NAMED, DEFAULT_TREE).items() if count]
+        total = add_up((dict.fromkeys(offered, 0), self._sum(_Sum.WORTH, DEFAULT_TREE)))
         for tree, part in sorted(taken.items()):
             left = self._left_of(tree, part) if tree in self._layout.apart else subtract({}, part)
             total = add_up((total, left))
         # A resource that no node offers is not divided, whatever is used of it.
-        return {key: total[key] for key in known}
+        return {key: total[key] for key in offered}
 
     def _left_of(self, pool: TreeId, taken: Amounts) -> dict[str, int]:
         """Return what a pool leaves to the default tree: at least what its pods use there."""
@@ -175,10 +177,12 @@ class Supply:
     def _part_of(self, name: str, use: UsageTracker) -> _Sums:
         """Return what a node, or what pods still use of one that is gone, adds to each sum."""
         node, layout = self._nodes.get(name), self._layout
-        found = self._use_by_tree(use.on_node(name))
-        outside = found.pop(_OUTSIDE, {})
-        own = add_up(found[tree] for tree in sorted(found) if tree not in layout.selectors)
-        away = {tree: used for tree, used in found.items() if tree in layout.selectors}
+        use_by_tree = self._use_by_tree(use.on_node(name))
+        outside = use_by_tree.pop(_OUTSIDE, {})
+        own = add_up(
+            use_by_tree[tree] for tree in sorted(use_by_tree) if tree not in layout.selectors
+        )
+        away = {tree: used for tree, used in use_by_tree.items() if tree in layout.selectors}
         part: _Sums = {}
         if node is not None:
             part[_Sum.NAMED, DEFAULT_TREE] = dict.fromkeys(node.allocatable, 1)
@@ -199,12 +203,12 @@ class Supply:
 
     def _use_by_tree(self, used: Mapping[QuotaName, Amounts]) -> dict[str, dict[str, int]]:
         """Return what pods use on a node, by their tree, of resources of which use counts."""
-        found: dict[str, list[Amounts]] = {}
+        amounts_by_tree: dict[str, list[Amounts]] = {}
         for quota, amounts in used.items():
             tree, named = self._layout.counted.get(quota, (_OUTSIDE, amounts.keys()))
             counted = {key: amount for key, amount in amounts.items() if key in named}
-            found.setdefault(tree, []).append(counted)
-        return {tree: add_up(several) for tree, several in found.items()}
+            amounts_by_tree.setdefault(tree, []).append(counted)
+        return {tree: add_up(several) for tree, several in amounts_by_tree.items()}
 
 
 def _most(*amounts: Amounts) -> dict[str, int]:

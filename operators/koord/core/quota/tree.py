@@ -46,15 +46,15 @@ class Layout:
 
     @cached_property
     def depths(self) -> tuple[TreeDepth, ...]:
-        found = []
+        depths = []
         at, end = 0, 1
         while at < len(self.levels):
-            some = [level for level in self.levels[at:] if level[0] < end]
-            parents, starts, ends = zip(*some, strict=True)
+            levels = [level for level in self.levels[at:] if level[0] < end]
+            parents, starts, ends = zip(*levels, strict=True)
             first, end = starts[0], ends[-1]
-            found.append(TreeDepth(np.array(parents), np.array(starts) - first, first, end))
-            at += len(some)
-        return tuple(found)
+            depths.append(TreeDepth(np.array(parents), np.array(starts) - first, first, end))
+            at += len(levels)
+        return tuple(depths)
 
     def path(self, row: int) -> list[int]:
         """Return the rows from ``row`` up to, and without, the root."""
@@ -99,7 +99,7 @@ class QuotaTree:
         row = self.layout.row_of.get(name)
         if row is None:
             return (name,)
-        above = (self.layout.names[one] for one in self.layout.path(row))
+        above = (self.layout.names[ancestor] for ancestor in self.layout.path(row))
         return (*above, ROOT)
 
     def children(self, name: QuotaName) -> tuple[QuotaName, ...]:

@@ -62,14 +62,14 @@ class _Counted:
 
     def __init__(self, rules: QuotaRules) -> None:
         self._rules = rules
-        self._known: BoundedCache[_Requests, _Requests] = BoundedCache(4 * MIB)
+        self._cached: BoundedCache[_Requests, _Requests] = BoundedCache(4 * MIB)
 
     def of(self, requests: _Requests) -> _Requests:
-        known = self._known.get(requests)
-        if known is None:
-            known = tuple(count_devices(dict(requests), self._rules).items())
-            self._known.keep(requests, known, 2 * size_of(known))
-        return known
+        counted = self._cached.get(requests)
+        if counted is None:
+            counted = tuple(count_devices(dict(requests), self._rules).items())
+            self._cached.keep(requests, counted, 2 * size_of(counted))
+        return counted
 
 
 class UsageTracker:
@@ -152,12 +152,12 @@ class UsageTracker:
 
     def on_node(self, name: str) -> dict[QuotaName, dict[str, int]]:
         """Return what the pods of each quota use of a node; the same pods as in ``used``."""
-        found: dict[QuotaName, dict[str, int]] = {}
+        usage: dict[QuotaName, dict[str, int]] = {}
         for (quota, requests), count in self._on_nodes.get(name, {}).items():
-            total = found.setdefault(quota, {})
+            total = usage.setdefault(quota, {})
             for key, amount in self._counted.of(requests):
                 total[key] = total.get(key, 0) + amount * count
-        return found
+        return usage
 
     def take_touched(self) -> set[str]:
         """Return the nodes of which pods use more or less since the last call."""

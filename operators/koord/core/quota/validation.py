@@ -219,16 +219,18 @@ def check_guarantee(edit: QuotaEdit) -> InvalidQuota | None:
         return None
     raised = _larger(_guaranteed(edit, spec.name), spec.min)
     below = spec
-    while (key := _first_above(raised, known := _guaranteed(edit, below.name))) is not None:
+    while (key := _first_above(raised, guaranteed := _guaranteed(edit, below.name))) is not None:
         above = edit.registry.get(below.parent)
         if above is None:
             fault = QuotaFault.PARENT_NOT_FOUND
             if below.is_tree_root:
                 fault = QuotaFault.GUARANTEE_UNSATISFIABLE
-            limit = known.get(key, 0)
+            limit = guaranteed.get(key, 0)
             return edit.fault(fault, other=below.name, key=key, value=raised[key], limit=limit)
-        others = [child for child in edit.registry.children(above.name) if child.name != below.name]
-        together = add_up([raised, *(_guaranteed(edit, other.name) for other in others)])
+        siblings = [
+            child for child in edit.registry.children(above.name) if child.name != below.name
+        ]
+        together = add_up([raised, *(_guaranteed(edit, sibling.name) for sibling in siblings)])
         raised, below = _larger(together, above.min), above
     return None
 
@@ -271,8 +273,8 @@ _RULES: Final[tuple[Rule, ...]] = (
 
 
 def _first(rules: Iterable[Rule], edit: QuotaEdit) -> InvalidQuota | None:
-    found = (rule(edit) for rule in rules)
-    return next((fault for fault in found if fault), None)
+    faults = (rule(edit) for rule in rules)
+    return next((fault for fault in faults if fault), None)
 
 
 def _is_unchanged(before: QuotaSpec, after: QuotaSpec) -> bool:
@@ -289,10 +291,10 @@ def _used_below(edit: QuotaEdit, quota: QuotaSpec) -> dict[str, int]:
     return add_up(
         {
             key: used
-            for key, used in edit.facts.used.get(one.name, NOTHING).items()
-            if key in one.max
+            for key, used in edit.facts.used.get(spec.name, NOTHING).items()
+            if key in spec.max
         }
-        for one in (quota, *below)
+        for spec in (quota, *below)
     )
 
 
@@ -301,8 +303,8 @@ def _first_above(amounts: Amounts, limits: Amounts) -> str | None:
     return next(above, None)
 
 
-def _larger(one: Amounts, other: Amounts) -> dict[str, int]:
-    return {key: max(one.get(key, 0), other.get(key, 0)) for key in {**one, **other}}
+def _larger(first: Amounts, second: Amounts) -> dict[str, int]:
+    return {key: max(first.get(key, 0), second.get(key, 0)) for key in {**first, **second}}
 
 
 def check_spec(spec: QuotaSpec, used: Amounts = NOTHING) -> InvalidQuota | None:
