@@ -293,7 +293,7 @@ def test_unknown_required_layer_is_refused_unknown_preferred_one_ignored() -> No
     ask(cluster, must("spine"))
     reason = run(cluster, make_members(9)).refusals[0].reason
     assert isinstance(reason, UnknownLayer)
-    assert (reason.layers, reason.known) == (("spine",), ("Spine", "Block", NODE_LAYER))
+    assert (reason.layers, reason.existing) == (("spine",), ("Spine", "Block", NODE_LAYER))
     assert reason.text().startswith('ClusterNetworkTopology default has no layer "spine"; its')
     assert reason.text(compat=True).endswith(
         "(no candidate topology nodes can accommodate job, desiredOfferSlot: 9, , "

@@ -230,8 +230,10 @@ class GangCache:
     def pod_group(self, key: GangKey) -> PodGroup | None:
         """Return the PodGroup of a gang, unless it is a native one, whose status is not ours."""
         gang = self._gangs.get(key)
-        found = gang.pod_group if gang is not None else None
-        return None if found is None or found.spec.source is GangSource.NATIVE else found
+        pod_group = gang.pod_group if gang is not None else None
+        return (
+            None if pod_group is None or pod_group.spec.source is GangSource.NATIVE else pod_group
+        )
 
     def members(self, key: GangKey) -> Mapping[str, Pod]:
         """Return all members by uid, terminated and terminating ones included."""

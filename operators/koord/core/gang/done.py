@@ -62,16 +62,16 @@ def count_done(cache: GangCache, key: GangKey) -> int:
 def count_done_by_sub_group(cache: GangCache, key: GangKey) -> Counter[str]:
     """Count the members of a gang that are done, those of no sub-group in ``ROOT``."""
     tally, recorded = cache.tally(key), _recorded(cache, key)
-    found = Counter[str]()
+    counts = Counter[str]()
     if cache.compat or not (tally.done or recorded):
-        return found
+        return counts
     run = _find_run(cache, key)
     for bond in run.counted & tally.bonds.keys():
-        found += _count_there(cache, key, bond)
+        counts += _count_there(cache, key, bond)
     for bond in recorded:
         if bond in run.linked:
-            found += _count_gone(cache, key, bond)
-    return found
+            counts += _count_gone(cache, key, bond)
+    return counts
 
 
 def find_done(cache: GangCache, key: GangKey) -> tuple[Pod, ...]:
@@ -100,7 +100,7 @@ def record_run(cache: GangCache, key: GangKey) -> RunRecord:
             if bond in run.linked or not run.lives:
                 gone = _count_gone(cache, key, bond)
                 kept[bond] = kept.get(bond, Counter()) + gone
-    most = sorted(kept.items(), key=lambda one: (-one[1].total(), one[0]))[:MAX_RECORDED]
+    most = sorted(kept.items(), key=lambda item: (-item[1].total(), item[0]))[:MAX_RECORDED]
     return tuple(_make_records(sorted(most)))
 
 
@@ -138,11 +138,11 @@ def _count_gone(cache: GangCache, key: GangKey, bond: Bond) -> Counter[str]:
 
 def _by_listed(cache: GangCache, key: GangKey, counts: Mapping[str, int]) -> Counter[str]:
     """Count by the sub-groups that the gang lists; members of others are in ``ROOT``."""
-    spec, found = cache.spec(key), Counter[str]()
+    spec, by_listed = cache.spec(key), Counter[str]()
     tree = None if spec is None else spec.sub_groups
     for name, count in counts.items():
-        found[ROOT if tree is None else tree.find(name)] += count
-    return +found
+        by_listed[ROOT if tree is None else tree.find(name)] += count
+    return +by_listed
 
 
 def count_needed(cache: GangCache, key: GangKey) -> int:
@@ -235,14 +235,14 @@ def _follow(living: Iterable[Bond], bonds: Iterable[Bond], bare: Collection[Bond
     for bond in bonds:
         for mark in _marks_of(bond, bare):
             bearers[mark].append(bond)
-    found = set(living)
-    queue = list(found)
+    followed = set(living)
+    queue = list(followed)
     while queue:
         for mark in _marks_of(queue.pop(), bare):
-            fresh = set(bearers.pop(mark, ())) - found
+            fresh = set(bearers.pop(mark, ())) - followed
             queue += fresh
-            found |= fresh
-    return found
+            followed |= fresh
+    return followed
 
 
 def _marks_of(bond: Bond, bare: Collection[Bond]) -> Iterator[_Mark]:

@@ -63,7 +63,7 @@ def _count_unbound(cache: GangCache, key: GangKey) -> int:
     """Count members without a node that were to start together with others that have theirs."""
     own = cache.members(key)
     group = (cache.members(gang).values() for gang in cache.group(key).gangs)
-    unbound = [p for p in find_unbound(pod for one in group for pod in one) if p.uid in own]
+    unbound = [p for p in find_unbound(pod for members in group for pod in members) if p.uid in own]
     started = find_started(cache, key)
     return sum(pod.recorded is not None or started(pod) for pod in unbound)
 

@@ -64,32 +64,32 @@ def close_group(key: GangKey, listing: Listing) -> Group:
     A group of ``n`` gangs has n² listings, but most of its gangs have equal lists. So each distinct
     list is read once; a graph with an edge per listing would be too large for thousands of gangs.
     """
-    found, queue = {key}, [key]
+    reached, queue = {key}, [key]
     lists: dict[frozenset[GangKey], _List] = {}
     unreturned: dict[GangKey, tuple[GangKey, ...]] = {}
     absent: dict[GangKey, tuple[GangKey, ...]] = {}
     while queue:
         lister = queue.pop()
         listed = listing(lister) or frozenset()
-        known = lists.get(listed)
-        if known is None:
-            known = lists[listed] = _List(listed, listing)
-        mutual = [gang for gang, own in known.others.items() if lister in own]
-        one_sided = {gang for gang in known.others if gang != lister}.difference(mutual)
+        by_list = lists.get(listed)
+        if by_list is None:
+            by_list = lists[listed] = _List(listed, listing)
+        mutual = [gang for gang, own in by_list.other_lists.items() if lister in own]
+        one_sided = {gang for gang in by_list.other_lists if gang != lister}.difference(mutual)
         if lister not in listed:
-            one_sided.update(known.same)
-        elif not known.is_followed:
-            known.is_followed = True
-            mutual += known.same
+            one_sided.update(by_list.same)
+        elif not by_list.is_followed:
+            by_list.is_followed = True
+            mutual += by_list.same
         if one_sided:
             unreturned[lister] = tuple(sorted(one_sided))
-        if unknown := tuple(gang for gang in known.unknown if gang != lister):
+        if unknown := tuple(gang for gang in by_list.unknown if gang != lister):
             absent[lister] = unknown
-        queue += (gang for gang in mutual if gang not in found)
-        found.update(mutual)
+        queue += (gang for gang in mutual if gang not in reached)
+        reached.update(mutual)
     return Group(
-        id=make_group_id(found),
-        gangs=tuple(sorted(found)),
+        id=make_group_id(reached),
+        gangs=tuple(sorted(reached)),
         unreturned=tuple(sorted(unreturned.items())),
         absent=tuple(sorted(absent.items())),
     )
@@ -100,7 +100,7 @@ class _List:
 
     def __init__(self, listed: frozenset[GangKey], listing: Listing) -> None:
         self.same: list[GangKey] = []
-        self.others: dict[GangKey, frozenset[GangKey]] = {}
+        self.other_lists: dict[GangKey, frozenset[GangKey]] = {}
         self.unknown: list[GangKey] = []
         self.is_followed = False
         """Whether ``same`` were added to the group already."""
@@ -111,4 +111,4 @@ class _List:
             elif own is listed or own == listed:
                 self.same.append(gang)
             else:
-                self.others[gang] = own
+                self.other_lists[gang] = own

@@ -69,10 +69,10 @@ def _cap(spec: GangSpec, had: int) -> SubGroupTree:
     )
 
 
-def _limit(found: Iterable[Lost], had: int) -> Iterator[Lost]:
+def _limit(losses: Iterable[Lost], had: int) -> Iterator[Lost]:
     """Cut what is missing: no gang has lost more members than it had."""
     left = had or 1 << 62
-    for lost_member in found:
+    for lost_member in losses:
         missing = min(lost_member.missing, left)
         left -= missing
         if missing:
@@ -88,23 +88,23 @@ class _Search:
 
     def find(self, name: str) -> list[Lost]:
         """Return what is lost in a sub-group that has started."""
-        group, found = self.tree.by_name[name], list[Lost]()
+        group, losses = self.tree.by_name[name], list[Lost]()
         complete, empty = 0, list[SubGroup]()
         for child in self.tree.below[name]:
             if self.placed.count(child.name):
                 lost = self.find(child.name)
-                found += lost
+                losses += lost
                 complete += 1  # with what is to be replaced
             elif self.left.is_short(child.name):
                 empty.append(child)
             else:
                 complete += 1
-        found += map(self._lose_all, empty[: max(0, self._wanted(group) - complete)])
+        losses += map(self._lose_all, empty[: max(0, self._wanted(group) - complete)])
         left = self.left.count(name)
-        missing = group.min_member - left - sum(lost_member.missing for lost_member in found)
+        missing = group.min_member - left - sum(lost_member.missing for lost_member in losses)
         if missing > 0:
-            found.append(Lost(name, left, group.min_member, missing))
-        return found
+            losses.append(Lost(name, left, group.min_member, missing))
+        return losses
 
     def _lose_all(self, group: SubGroup) -> Lost:
         left, needed = self.left.count(group.name), max(1, self._needed(group))

@@ -230,19 +230,19 @@ class _Part:
     @cached_property
     def reported(self) -> Reached | NotReady:
         # One-sided lists are reported with the settings; the members may be complete.
-        found = self.count if isinstance(self.quorum, InconsistentGroup) else self.quorum
-        return found if not self._compat else self._add_succeeded(found)
+        result = self.count if isinstance(self.quorum, InconsistentGroup) else self.quorum
+        return result if not self._compat else self._add_succeeded(result)
 
-    def _add_succeeded(self, found: Reached | NotReady) -> Reached | NotReady:
+    def _add_succeeded(self, result: Reached | NotReady) -> Reached | NotReady:
         """Add the members that Koordinator counts in its statuses, and does not in its decision."""
-        if not isinstance(found, MissingMembers | Reached):
-            return found
+        if not isinstance(result, MissingMembers | Reached):
+            return result
         counts = tuple(
             replace(count, present=count.present + count_done(self._cache, count.gang))
-            for count in found.gangs
+            for count in result.gangs
         )
         is_complete = all(count.present >= count.min_member for count in counts)
-        is_reached = is_complete or isinstance(found, Reached)
+        is_reached = is_complete or isinstance(result, Reached)
         return Reached(counts) if is_reached else MissingMembers(counts)
 
     @cached_property
@@ -387,12 +387,12 @@ class _Part:
             is_apart = self.is_satisfied and demand.sub_groups is not None
             if is_one and (demand.gang in starting or not is_apart):
                 division = divide_start(self._cache, demand)
-                first, rest = division.parts[:1], division.parts[1:]
+                first, apart = division.parts[:1], division.parts[1:]
                 together += (demand for part in first for demand in part.demands)
             else:
                 division = divide_started(self._cache, demand)
-                rest = division.parts
-            parts += rest
+                apart = division.parts
+            parts += apart
             left_out += division.left_out
         units = [self._make_unit_together(together)] if together else []
         lost = {gang: find_to_replace(self._cache, gang) for gang in self._gangs if parts}
@@ -454,12 +454,12 @@ class _Part:
     @cached_property
     def _by_constraint(self) -> dict[TopologyConstraint, tuple[GangKey, ...]]:
         """Topology constraint -> the gangs without sub-groups that have it."""
-        found: dict[TopologyConstraint, list[GangKey]] = {}
+        gangs_by_constraint: dict[TopologyConstraint, list[GangKey]] = {}
         for gang in self._group.gangs:
             spec = self._cache.spec(gang)
             if spec is not None and spec.topology is not None and spec.sub_groups is None:
-                found.setdefault(spec.topology, []).append(gang)
-        return {constraint: tuple(gangs) for constraint, gangs in found.items()}
+                gangs_by_constraint.setdefault(spec.topology, []).append(gang)
+        return {constraint: tuple(gangs) for constraint, gangs in gangs_by_constraint.items()}
 
     def _make_part(self, part: Part, lost: Mapping[GangKey, tuple[Lost, ...]]) -> Unit:
         """Make a unit of one pod, or of a sub-group that starts later than the gang."""

@@ -132,26 +132,26 @@ def find_unbound(members: Iterable[Pod]) -> list[Pod]:
         {recorded_plan.start_id for recorded_plan in begun} - {""},
     )
     unbound: list[Pod] = []
-    others: list[Pod] = []
+    candidates: list[Pod] = []
     for pod in members:
         if pod.is_waiting and not is_placed(pod):
             recorded_plan = pod.recorded
             is_begun = recorded_plan is not None and (
                 recorded_plan.plan_id in plans or recorded_plan.start_id in starts
             )
-            (unbound if is_begun else others).append(pod)
+            (unbound if is_begun else candidates).append(pod)
     started = sum(pod.recorded is not None and bool(pod.node) for pod in members)
     if started >= max(plan.member_count for plan in begun):
         return unbound
     youngest = max(plan.youngest for plan in begun)
-    others = [pod for pod in others if is_present(pod) and pod.created <= youngest]
+    candidates = [pod for pod in candidates if is_present(pod) and pod.created <= youngest]
     distinct = {(plan.plan_id, plan.start_id): plan for plan in begun}.values()
-    completing = {uid for plan in distinct for uid in _completing(plan, members, others)}
-    return unbound + [p for p in others if p.created < youngest or p.uid in completing]
+    completing = {uid for plan in distinct for uid in _completing(plan, members, candidates)}
+    return unbound + [p for p in candidates if p.created < youngest or p.uid in completing]
 
 
 def _completing(
-    plan: RecordedPlan, members: Iterable[Pod], others: Iterable[Pod]
+    plan: RecordedPlan, members: Iterable[Pod], candidates: Iterable[Pod]
 ) -> frozenset[str]:
     """Return the other waiting members that complete the recorded start; none if they do not.
 
@@ -165,7 +165,7 @@ def _completing(
         if (member := pod.recorded)
         and (member.start_id == plan.start_id or member.plan_id == plan.plan_id)
     )
-    ordered = sorted(others, key=lambda pod: (-pod.priority, pod.created, pod.name, pod.uid))
+    ordered = sorted(candidates, key=lambda pod: (-pod.priority, pod.created, pod.name, pod.uid))
     missing = max(plan.member_count - len(of_start), 0)
-    found = frozenset(pod.uid for pod in ordered[:missing])
-    return found if make_start_id(of_start | found) == plan.start_id else frozenset()
+    completing = frozenset(pod.uid for pod in ordered[:missing])
+    return completing if make_start_id(of_start | completing) == plan.start_id else frozenset()

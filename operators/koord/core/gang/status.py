@@ -239,8 +239,8 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
 
 
 def _quorum(view: _View) -> Condition:
-    found = report_quorum(view.cache, view.key)
-    return ConditionType.QUORUM_REACHED, isinstance(found, Reached), found
+    quorum = report_quorum(view.cache, view.key)
+    return ConditionType.QUORUM_REACHED, isinstance(quorum, Reached), quorum
 
 
 def _spec_valid(view: _View) -> Condition:

@@ -219,10 +219,10 @@ def _count_short(
 
 
 def _by_sub_group(tree: SubGroupTree, pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    found: dict[str, list[Pod]] = {name: [] for name in tree.by_name}
+    pods_by_name: dict[str, list[Pod]] = {name: [] for name in tree.by_name}
     for pod in pods:
-        found[tree.find(pod.sub_group)].append(pod)
-    return found
+        pods_by_name[tree.find(pod.sub_group)].append(pod)
+    return pods_by_name
 
 
 def _make_divider(cache: GangCache, demand: Demand, tree: SubGroupTree) -> "_Divider":
@@ -302,13 +302,13 @@ class _Divider:
             if self.waiting[name]
         )
         self._parts.append(Part(name, demands))
-        for one in (child.name for parent in chosen for child in tree.below[parent]):
-            if one in required.chosen or not self._has_waiting(one):
+        for child_name in (child.name for parent in chosen for child in tree.below[parent]):
+            if child_name in required.chosen or not self._has_waiting(child_name):
                 continue
-            if self._runs(one):
-                self.go_on(one)
+            if self._runs(child_name):
+                self.go_on(child_name)
             else:
-                self._leave_out(one)
+                self._leave_out(child_name)
 
     def go_on(self, name: str) -> None:
         """Repair a sub-group that has started, and let it grow."""
@@ -318,8 +318,8 @@ class _Divider:
         for size in sizes:
             pods, own = tuple(own[:size]), own[size:]
             needs = min(lacking, size) if self.has_multiples else 1
-            one = replace(self.demand, pods=pods, required=needs, sub_group=name)
-            self._parts.append(Part(name, (one,)))
+            demand = replace(self.demand, pods=pods, required=needs, sub_group=name)
+            self._parts.append(Part(name, (demand,)))
         for child in self.tree.below[name]:
             if not self._has_waiting(child.name):
                 continue
@@ -353,7 +353,7 @@ class _Divider:
             self._left_out.append(LeftOut(gang, full_name, pods, reason))
 
     def _has_waiting(self, name: str) -> bool:
-        return any(self.waiting[one] for one in self._names_in(name))
+        return any(self.waiting[sub_group] for sub_group in self._names_in(name))
 
     def _names_in(self, name: str) -> Iterator[str]:
         yield name

@@ -150,47 +150,47 @@ class Tally:
         self.plannable.pop(pod.uid, None)
         self.foreign.pop(pod.uid, None)
 
-    def _count(self, pod: Pod, one: int) -> None:
-        self.total += one
-        self.terminating += one * pod.is_terminating
-        self.running += one * (pod.phase is PodPhase.RUNNING)
-        self.succeeded += one * (pod.phase is PodPhase.SUCCEEDED)
-        self.failed += one * (pod.phase is PodPhase.FAILED)
-        self.bound += one * bool(pod.node)
-        self._count_bond(pod, one)
+    def _count(self, pod: Pod, sign: int) -> None:
+        self.total += sign
+        self.terminating += sign * pod.is_terminating
+        self.running += sign * (pod.phase is PodPhase.RUNNING)
+        self.succeeded += sign * (pod.phase is PodPhase.SUCCEEDED)
+        self.failed += sign * (pod.phase is PodPhase.FAILED)
+        self.bound += sign * bool(pod.node)
+        self._count_bond(pod, sign)
         if pod.is_alive:
-            self._count_alive(pod, one)
+            self._count_alive(pod, sign)
 
-    def _count_bond(self, pod: Pod, one: int) -> None:
+    def _count_bond(self, pod: Pod, sign: int) -> None:
         bond = bond_of(pod)
         counts = self.bonds.setdefault(bond, BondCounts())
-        counts.total += one
-        counts.alive += one * pod.is_alive
+        counts.total += sign
+        counts.alive += sign * pod.is_alive
         if is_done(pod):
-            counts.done[pod.sub_group] += one
+            counts.done[pod.sub_group] += sign
         if not counts.total:
             del self.bonds[bond]
 
-    def _count_alive(self, pod: Pod, one: int) -> None:
-        self.alive += one
-        self.present += one * is_present(pod)
+    def _count_alive(self, pod: Pod, sign: int) -> None:
+        self.alive += sign
+        self.present += sign * is_present(pod)
         if is_placed(pod):
-            self.placed += one
+            self.placed += sign
             release = _release_of(pod)
-            self._count_release(release, one)
-            self.by_others += one * (release is None and pod.handling is not Handling.RESERVE)
+            self._count_release(release, sign)
+            self.by_others += sign * (release is None and pod.handling is not Handling.RESERVE)
         if pod.node:
-            self.bound_alive += one
+            self.bound_alive += sign
         else:
-            self.held += one * pod.is_gated
-            self.planned += one * is_planned(pod)
-            self.refused += one * pod.is_unschedulable
+            self.held += sign * pod.is_gated
+            self.planned += sign * is_planned(pod)
+            self.refused += sign * pod.is_unschedulable
 
-    def _count_release(self, release: Release | None, one: int) -> None:
+    def _count_release(self, release: Release | None, sign: int) -> None:
         if release is None:
             return
-        self.released += one
-        left = self.releases.get(release, 0) + one
+        self.released += sign
+        left = self.releases.get(release, 0) + sign
         if left:
             self.releases[release] = left
         else:

@@ -73,9 +73,9 @@ class SelectorIndex:
             return
         labels = (("", None), *profile.labels.items(), *((key, None) for key in profile.labels))
         for namespace, (key, value) in product(("", profile.namespace), labels):
-            found = self._at.get((namespace, key, value))
-            if found is not None:
-                yield found
+            selectors = self._at.get((namespace, key, value))
+            if selectors is not None:
+                yield selectors
 
 
 def _places_of(pods: PodSelector) -> list[_Place]:
@@ -129,13 +129,13 @@ class TermCounts:
 
     def totals(self, selectors: Iterable[PodSelector]) -> dict[str, Counter[int]]:
         """Return topology key -> row -> the weight of all terms with these selectors."""
-        found: dict[str, Counter[int]] = {}
+        totals: dict[str, Counter[int]] = {}
         for pods in selectors:
             for term in self._terms.get(pods, ()):
-                total = found.setdefault(term.topology_key, Counter())
+                total = totals.setdefault(term.topology_key, Counter())
                 for row, weight in self._weights[term].items():
                     total[row] += weight
-        return found
+        return totals
 
     def _forget(self, term: AffinityTerm) -> None:
         del self._weights[term]

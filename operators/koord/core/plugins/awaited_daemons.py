@@ -119,10 +119,10 @@ class AwaitedDaemonsSession(Session):
         yield NodeRefusal.DAEMON, limits
 
     def _kept_for(self, lowest: int) -> Mapping[int, Ints]:
-        known = self._kept.get(lowest)
-        if known is None:
-            known = self._kept[lowest] = self._sum_up(lowest)
-        return known
+        held = self._kept.get(lowest)
+        if held is None:
+            held = self._kept[lowest] = self._sum_up(lowest)
+        return held
 
     def _sum_up(self, lowest: int) -> Mapping[int, Ints]:
         sums: dict[int, Ints] = {}

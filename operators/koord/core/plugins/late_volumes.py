@@ -114,12 +114,15 @@ class FreeVolumes:
             return _joined(self._terms_of(kept, wanted))
         if not storage_class.is_static and storage_class.terms is None:
             return None
-        known = self._known.setdefault(storage_class.name, {})
-        if wanted not in known:
-            known[wanted] = _joined(
+        terms_by_wanted = self._known.setdefault(storage_class.name, {})
+        if wanted not in terms_by_wanted:
+            terms_by_wanted[wanted] = _joined(
                 self._terms_of(self._names.get((storage_class.name, ""), ()), wanted)
             )
-        existing, made = known[wanted], () if storage_class.is_static else storage_class.terms
+        existing, made = (
+            terms_by_wanted[wanted],
+            () if storage_class.is_static else storage_class.terms,
+        )
         return None if existing is None else _joined((existing, made))
 
     def _terms_of(self, names: Iterable[str], wanted: Wanted) -> Iterator[Terms | None]:
@@ -132,21 +135,21 @@ class FreeVolumes:
 def _joined(parts: Iterable[Terms | None]) -> Terms | None:
     """Return terms of which one must hold; those about one label are one. None if any part is."""
     values: dict[str, set[str]] = {}
-    others: set[SelectorTerm] = set()
+    unmerged: set[SelectorTerm] = set()
     for terms in parts:
         if terms is None:
             return None
         for term in terms:
             only = _one_label(term)
             if only is None:
-                others.add(term)
+                unmerged.add(term)
             else:
                 values.setdefault(only.key, set()).update(only.values)
     merged = (
         SelectorTerm((Requirement(key, Operator.IN, tuple(sorted(value))),))
         for key, value in values.items()
     )
-    return tuple(sorted((*others, *merged), key=repr))
+    return tuple(sorted((*unmerged, *merged), key=repr))
 
 
 def _one_label(term: SelectorTerm) -> Requirement | None:

@@ -23,11 +23,11 @@ from koord.core.plugins.volumes import VolumeCache, VolumesSession, constraints_
 
 @dataclass(slots=True)
 class NodeDiagnosis:
-    """Details of refusals of ``subject``; ``others`` are the pods on nodes, with their rows."""
+    """Details of refusals of ``subject``; ``other_pods`` are the pods on nodes, with their rows."""
 
     cycle: Cycle
     subject: Pod
-    others: tuple[tuple[Pod, int], ...]
+    other_pods: tuple[tuple[Pod, int], ...]
     shape: PodShape = field(init=False)
     _found: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
         init=False, default_factory=dict
@@ -118,7 +118,7 @@ class NodeDiagnosis:
         """Yield pods that use an exclusive claim of the subject."""
         volumes = constraints_of(self.shape)
         exclusive = () if volumes is None else volumes.exclusive
-        for pod, _ in self.others:
+        for pod, _ in self.other_pods:
             for use in pod.claims:
                 if use.key in exclusive:
                     yield f"{use.key} by {pod.key}"
@@ -147,25 +147,25 @@ class NodeDiagnosis:
 
     def _find_excluding(self) -> dict[str, dict[str, str]]:
         """Return topology key -> label value -> the first pod there that excludes the subject."""
-        found: dict[str, dict[str, str]] = {}
-        for pod, at in self.others:
+        excluding: dict[str, dict[str, str]] = {}
+        for pod, at in self.other_pods:
             constraints = pod.shape.constraints
             for term in () if constraints is None else constraints.anti_affinity:
                 value = self._value_at(term.topology_key, at)
                 if value and self._state.selects(term.pods, self.subject.profile):
-                    found.setdefault(term.topology_key, {}).setdefault(value, pod.key)
-        return found
+                    excluding.setdefault(term.topology_key, {}).setdefault(value, pod.key)
+        return excluding
 
     def _first_pods(self, terms: tuple[AffinityTerm, ...], key: str) -> Mapping[str, str]:
         """Return label value -> the first pod there that all terms select."""
-        known = self._found.get((terms, key))
-        if known is None:
+        first_by_value = self._found.get((terms, key))
+        if first_by_value is None:
             selects = self._state.selects
-            known = self._found[terms, key] = {}
-            for pod, at in self.others:
+            first_by_value = self._found[terms, key] = {}
+            for pod, at in self.other_pods:
                 if all(selects(term.pods, pod.profile) for term in terms):
-                    known.setdefault(self._value_at(key, at), pod.key)
-        return known
+                    first_by_value.setdefault(self._value_at(key, at), pod.key)
+        return first_by_value
 
 
 _NO_CONSTRAINTS: Final = PodConstraints()
@@ -223,20 +223,20 @@ def offers(diagnosis: NodeDiagnosis) -> list[NodeOffer]:
     cycle, shape = diagnosis.cycle, diagnosis.shape
     room = cycle.room(shape)
     checks = cycle.checks(shape)
-    found = []
+    node_offers = []
     for name, row in cycle.table.live_rows():
         refusal = next((cause for cause, _, passed in checks if not passed[row]), None)
         detail = diagnosis.describe(refusal, row)
         short = _short_at(cycle, shape, row)
-        found.append(NodeOffer(name, int(room[row]), refusal, detail, short))
-    return found
+        node_offers.append(NodeOffer(name, int(room[row]), refusal, detail, short))
+    return node_offers
 
 
 def _short_at(cycle: Cycle, shape: PodShape, row: int) -> tuple[tuple[str, int, int], ...]:
-    vector, asked = cycle.vector(shape), dict(shape.requests)
+    vector, requests = cycle.vector(shape), dict(shape.requests)
     free = cycle.table.allocatable[:, row] - cycle.used[:, row]
     return tuple(
-        (name, asked[name], max(int(free[column]), 0))
+        (name, requests[name], max(int(free[column]), 0))
         for name, column, amount in vector.items()  # of what no node has, the amount is 1
         if free[column] < amount
     )

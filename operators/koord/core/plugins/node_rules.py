@@ -48,16 +48,16 @@ class NodeRules(Plugin):
         """Return the limits of each check that some node fails."""
         if self._epoch != table.epoch:
             self._epoch, self._limits = table.epoch, _make_cache()
-        found = self._limits.get(spec)
-        if found is None:
-            found = tuple(
+        limits = self._limits.get(spec)
+        if limits is None:
+            limits = tuple(
                 (cause, np.where(rows, NO_LIMIT, 0))
                 for cause, rows in check_node_rules(table.labels, spec)
                 if not rows[table.is_live].all()
             )
-            arrays = sum(limits.nbytes for _, limits in found)
-            self._limits.keep(spec, found, arrays + EXPANSION * spec.size)
-        return found
+            arrays = sum(limit.nbytes for _, limit in limits)
+            self._limits.keep(spec, limits, arrays + EXPANSION * spec.size)
+        return limits
 
 
 class NodeRulesSession(Session):
@@ -78,12 +78,12 @@ class NodeRulesSession(Session):
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int:
         limits = self._plugin.limits(self._table, shape.spec)
-        return np.minimum.reduce([one for _, one in limits]) if limits else NO_LIMIT
+        return np.minimum.reduce([limit for _, limit in limits]) if limits else NO_LIMIT
 
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
-        found = untolerated_taints(self._table.node_at(row), shape)
-        return next(found, "") if cause is NodeRefusal.TAINT else ""
+        taints = untolerated_taints(self._table.node_at(row), shape)
+        return next(taints, "") if cause is NodeRefusal.TAINT else ""
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:

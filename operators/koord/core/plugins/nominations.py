@@ -144,10 +144,10 @@ class NominationsSession(Session):
         if self._extra_at != self._cycle.version:
             self._extra_at = self._cycle.version
             self._extra.clear()
-        known = self._extra.get(applied)
-        if known is None:
-            known = self._extra[applied] = self._sum_up(applied)
-        return known
+        extra = self._extra.get(applied)
+        if extra is None:
+            extra = self._extra[applied] = self._sum_up(applied)
+        return extra
 
     def _sum_up(self, applied: _Applied) -> _Extra:
         """Return what will be used more than now; victims may be removed within the cycle."""

@@ -112,14 +112,14 @@ class PodAffinityState:
         selected = self._selectors.get(profile)
         if selected is None:
             self.steps.check()
-            found = dict.fromkeys(self.selecting(self._registered, profile))
-            own = len(found)
+            selectors = dict.fromkeys(self.selecting(self._registered, profile))
+            own = len(selectors)
             self.steps.take(0, self._registered.count_candidates(profile) + 8 * own)
             for index in self._base.terms.indexes:
-                found |= dict.fromkeys(self.selecting(index, profile))
+                selectors |= dict.fromkeys(self.selecting(index, profile))
                 self.steps.take_for_others(index.count_candidates(profile))
-            self.steps.take_for_others(8 * (len(found) - own))
-            selected = self._selectors[profile] = Selected(sorted(found, key=_order_of))
+            self.steps.take_for_others(8 * (len(selectors) - own))
+            selected = self._selectors[profile] = Selected(sorted(selectors, key=_order_of))
         return selected
 
     def domains(self, key: str) -> LabelDomains:
@@ -157,13 +157,13 @@ class PodAffinityState:
 
     def total_weights(self, kind: TermKind, shape: PodShape) -> dict[str, Ints]:
         """Return topology key -> the sum of :meth:`weight` of all :meth:`terms`."""
-        found: dict[str, Ints] = {}
+        totals: dict[str, Ints] = {}
         for terms in (self._base.terms, self._added):
             for key, total in _counts_of(terms, kind).totals(selected_by(shape)).items():
-                per_row = found.setdefault(key, np.zeros(len(self.table.nodes), dtype=np.int64))
+                per_row = totals.setdefault(key, np.zeros(len(self.table.nodes), dtype=np.int64))
                 per_row[list(total)] += list(total.values())
                 self.steps.take(100 * len(total))
-        return found
+        return totals
 
     def terms(self, kind: TermKind, shape: PodShape) -> dict[AffinityTerm, None]:
         """Return the terms of pods on nodes that select such a pod, each once."""
@@ -180,10 +180,10 @@ class PodAffinityState:
 
     def remember(self, key: Hashable, find: Callable[[], Mask]) -> Mask:
         """Return a memoised mask; only for what no placement changes."""
-        known = self._remembered.get(key)
-        if known is None:
-            known = self._remembered[key] = find()
-        return known
+        mask = self._remembered.get(key)
+        if mask is None:
+            mask = self._remembered[key] = find()
+        return mask
 
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         """Put pods of a shape on a row (negative: take them off again)."""
@@ -220,8 +220,8 @@ class Selected(tuple[PodSelector, ...]):  # noqa: SLOT001 - it caches
         return frozenset(iter(self))
 
     @override
-    def __contains__(self, one: object) -> bool:
-        return one in self._members
+    def __contains__(self, selector: object) -> bool:
+        return selector in self._members
 
 
 @cached_by_text(16 * MIB)

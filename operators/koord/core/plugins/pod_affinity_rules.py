@@ -116,21 +116,23 @@ def score_affinity(shape: PodShape, state: PodAffinityState, rows: Ints) -> Iter
 def _sum_weights(shape: PodShape, state: PodAffinityState, rows: Ints) -> Ints | None:
     """Sum, per row, the weights of preferred terms of the pod and of pods on nodes."""
     total: Ints | None = None
-    others = state.terms(TermKind.PREFERRED, shape)
-    if len(others) > _MANY:  # an array for each would take too much memory
-        found = list(state.total_weights(TermKind.PREFERRED, shape).items())
+    preferred = state.terms(TermKind.PREFERRED, shape)
+    if len(preferred) > _MANY:  # an array for each would take too much memory
+        weights = list(state.total_weights(TermKind.PREFERRED, shape).items())
     else:
-        found = [(other.topology_key, state.weight(TermKind.PREFERRED, other)) for other in others]
+        weights = [
+            (term.topology_key, state.weight(TermKind.PREFERRED, term)) for term in preferred
+        ]
     own = () if shape.constraints is None else shape.constraints.preferred
-    found += [
+    weights += [
         (
             weighted_term.term.topology_key,
             weighted_term.weight * state.count((weighted_term.term.pods,)),
         )
         for weighted_term in own
     ]
-    state.steps.take(rows.size, 4 * len(found))
-    for key, per_row in found:
+    state.steps.take(rows.size, 4 * len(weights))
+    for key, per_row in weights:
         domains = state.domains(key)
         part = domains.of_rows(domains.total(per_row))
         total = part if total is None else total + part

@@ -62,32 +62,32 @@ class ScarceResourcesSession(Session):
             scores = score_nodes(self._rules, self._table, shape)
             is_equal = np.ptp(scores[self._table.is_live]) == 0 if len(self._table) else True
             self._scores[shape] = None if is_equal else scores
-        known = self._scores[shape]
-        if known is not None:
-            yield Score(known[rows], self._rules.weight)
+        points = self._scores[shape]
+        if points is not None:
+            yield Score(points[rows], self._rules.weight)
 
 
 def score_nodes(rules: ScarceRules, table: NodeTable, shape: PodShape) -> Ints:
     """Return the score of each row for pods of a shape, from 0 to 100."""
     names = [name for name in table.columns if name != PODS]
     has = table.allocatable[[table.columns[name] for name in names]] > 0
-    asked = {name for name, amount in shape.requests if amount > 0}
+    requested = {name for name, amount in shape.requests if amount > 0}
     if rules.class_of is None:
-        return score_by_names(names, has, asked, rules.resources)
+        return score_by_names(names, has, requested, rules.resources)
     class_of = rules.class_of
     return score_by_classes(
         [class_of.get(name, name) for name in names],
         has,
-        {class_of.get(name, name) for name in asked},
+        {class_of.get(name, name) for name in requested},
         {class_of.get(name, name) for name in rules.resources},
     )
 
 
 def score_by_names(
-    names: list[str], has: Mask, asked: Iterable[str], scarce: Iterable[str]
+    names: list[str], has: Mask, requested: Iterable[str], scarce: Iterable[str]
 ) -> Ints:
     """Return which part of what a pod does not ask for is not scarce; ``has`` is names by nodes."""
-    unused = has & ~np.isin(names, list(asked))[:, None]
+    unused = has & ~np.isin(names, list(requested))[:, None]
     count = unused.sum(axis=0)
     wasted = (unused & np.isin(names, list(scarce))[:, None]).sum(axis=0)
     scores: Ints = (count - wasted) * MAX_SCORE // np.maximum(count, 1)
@@ -95,10 +95,10 @@ def score_by_names(
 
 
 def score_by_classes(
-    classes: list[str], has: Mask, asked: Iterable[str], scarce: Iterable[str]
+    classes: list[str], has: Mask, requested: Iterable[str], scarce: Iterable[str]
 ) -> Ints:
     """Return which part of the scarce classes of a node a pod asks for; 100 if it has none."""
-    wanted = set(asked)
+    wanted = set(requested)
     count = np.zeros(has.shape[1], dtype=np.int64)
     used = np.zeros_like(count)
     for name in scarce:

@@ -38,8 +38,8 @@ def spread_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[Ca
     """Yield (cause, limits per row), two per constraint."""
     constraints = () if shape.constraints is None else shape.constraints.spread
     for constraint in constraints:
-        known = state.domains(constraint.topology_key).is_known
-        yield NodeRefusal.SPREAD_LABEL, np.where(known, NO_LIMIT, 0)
+        has_domain = state.domains(constraint.topology_key).is_known
+        yield NodeRefusal.SPREAD_LABEL, np.where(has_domain, NO_LIMIT, 0)
         yield NodeRefusal.SPREAD, _limits(shape, constraint, constraints, state)
 
 
@@ -149,10 +149,10 @@ def _minima(totals: Ints, present: Ints, min_domains: int) -> tuple[int, Ints]:
     values = totals[present]
     at = int(values.argmin())
     lowest = int(values[at])
-    others = np.full_like(totals, lowest)
+    of_others = np.full_like(totals, lowest)
     values[at] = NO_LIMIT
-    others[present[at]] = values.min()
-    return lowest, others
+    of_others[present[at]] = values.min()
+    return lowest, of_others
 
 
 def score_spread(shape: PodShape, state: PodAffinityState, rows: Ints) -> Iterator[Score]:

@@ -125,9 +125,9 @@ class VolumeCache:
 
     def claims_of(self, volume: str) -> frozenset[str]:
         """Return the claims that have a volume, or may get it."""
-        found = frozenset(self._claims_of.get((volume, ""), ()))
+        claims = frozenset(self._claims_of.get((volume, ""), ()))
         storage_class = self.free.class_of(volume)
-        return found.union(self._claims_of.get(("", storage_class), ()) if storage_class else ())
+        return claims.union(self._claims_of.get(("", storage_class), ()) if storage_class else ())
 
     def claims_proven_by(self, volume: Volume) -> frozenset[str]:
         """Return the claims of which a volume is the first to show that they can be served."""
@@ -138,10 +138,10 @@ class VolumeCache:
         return frozenset(key for name in classes for key in self._claims_of.get(("", name), ()))
 
     def claims_in(self, storage_class: str) -> frozenset[str]:
-        found = (
+        claims = (
             claim.key for claim in self.claims.values() if claim.storage_class == storage_class
         )
-        return frozenset(found)
+        return frozenset(claims)
 
     def use(self, claims: tuple[ClaimUse, ...], count: int) -> None:
         """Add ``count`` pods to the users of these claims."""

@@ -43,8 +43,8 @@ class Goal:
         First the preferred ones, the deepest first; then the others from the top.
         """
         preferred = sorted(set(self.prefer), reverse=True)
-        rest = [layer for layer in range(1, self.depth + 1) if layer not in preferred]
-        return (*preferred, *rest)
+        remaining = [layer for layer in range(1, self.depth + 1) if layer not in preferred]
+        return (*preferred, *remaining)
 
     def without_multiples(self) -> "Goal":
         return Goal(self.must, self.prefer, (1,) * len(self.units))

@@ -85,10 +85,10 @@ class DomainCosts:
 
     def of(self, layer: int, domain: int, most: int) -> Costs:
         """Return the costs of a domain, up to ``most`` members."""
-        found = self._known.get((layer, domain))
-        if found is None:
-            found = self._known[layer, domain] = self._make(layer, domain, most)
-        return found
+        costs = self._known.get((layer, domain))
+        if costs is None:
+            costs = self._known[layer, domain] = self._make(layer, domain, most)
+        return costs
 
     def cost(self, layer: int, domain: int, members: int, most: int) -> int:
         """Return the cost of a number of members, which must be one that the domain can hold."""
@@ -97,8 +97,8 @@ class DomainCosts:
 
     def below(self, layer: int, domain: int) -> Ints:
         """Return the domains right below one that can hold any member."""
-        found = self.tree.members_of(layer, domain)
-        return found[self.capacities.high[layer + 1][found] > 0]
+        members = self.tree.members_of(layer, domain)
+        return members[self.capacities.high[layer + 1][members] > 0]
 
     def _make(self, layer: int, domain: int, most: int) -> Costs:
         high = min(int(self.capacities.high[layer][domain]), most)
@@ -213,19 +213,19 @@ class Nodes:
             return self._by_number(sizes, counts, size, weights)
         costs = weights.zeros(size)
         costs[1:] = weights.unreachable
-        found = [costs]
+        suffixes = [costs]
         for room, count in zip(reversed(sizes), reversed(counts), strict=True):
             taken = np.arange(min(count, -(-(size - 1) // room)) + 1)
             prices = weights.times(taken, self.opening + self.step * room)
             costs = np.minimum(take_best(costs, taken * room, prices), weights.unreachable)
-            found.append(costs)
-        return found[::-1]
+            suffixes.append(costs)
+        return suffixes[::-1]
 
     def _by_number(
         self, sizes: Sequence[int], counts: Sequence[int], size: int, weights: Weights
     ) -> list[Costs]:
         """As :meth:`suffixes` where only the number of nodes matters: take the largest."""
-        found = []
+        suffixes = []
         for first in range(len(sizes) + 1):
             costs = weights.zeros(size)
             costs[1:] = weights.unreachable
@@ -235,17 +235,17 @@ class Nodes:
             number = np.searchsorted(reach, wanted) + 1
             price = self.opening + self.step * (sizes[0] if sizes else 0)
             costs[1 : len(wanted) + 1] = weights.times(number, price)
-            found.append(costs)
+            suffixes.append(costs)
             if not self.step:
                 break
-        return found
+        return suffixes
 
 
 class Distribution:
     """Collects (position, new members) in the order to be filled."""
 
     def __init__(self, costs: DomainCosts, most: int) -> None:
-        self.found: list[tuple[int, int]] = []
+        self.shares: list[tuple[int, int]] = []
         self._costs = costs
         self._capacities = costs.capacities
         self._most = most
@@ -266,7 +266,7 @@ class Distribution:
 
     def _give(self, position: int, members: int) -> None:
         if members:
-            self.found.append((position, members))
+            self.shares.append((position, members))
 
     def _order(self, layer: int, domains: Ints) -> Ints:
         keys = [self._costs.tree.name_ranks(layer)[domains]]
@@ -278,17 +278,17 @@ class Distribution:
     def _fill_domains(self, layer: int, domains: Ints, units: int) -> None:
         """Split units, beyond the least that each must hold, over domains of a layer."""
         ordered = self._order(layer, domains).tolist()
-        children = [self._costs.of(layer, one, self._most) for one in ordered]
+        children = [self._costs.of(layer, domain, self._most) for domain in ordered]
         costs = self._costs.weights.zeros(units + 1)
         costs[1:] = self._costs.weights.unreachable
         suffixes = [costs]
         for child in reversed(children):
             suffixes.append(combine(suffixes[-1], child))
         suffixes.reverse()
-        for domain, child, whole, rest in zip(
+        for domain, child, whole, following in zip(
             ordered, children, suffixes, suffixes[1:], strict=False
         ):
-            share = _largest(child, int(whole[units]), rest, units)
+            share = _largest(child, int(whole[units]), following, units)
             units -= share
             low = int(self._capacities.low[layer][domain])
             members = low + share * self._costs.units[layer]
@@ -325,17 +325,17 @@ class Distribution:
         chosen: dict[int, int] = {}
         for at, (room, count) in enumerate(zip(sizes, counts, strict=True)):
             price = nodes.opening + nodes.step * room
-            whole, rest = int(suffixes[at][units]), suffixes[at + 1]
+            whole, following = int(suffixes[at][units]), suffixes[at + 1]
             taken = min(count, -(-units // room))
-            while int(rest[max(units - taken * room, 0)]) + taken * price != whole:
+            while int(following[max(units - taken * room, 0)]) + taken * price != whole:
                 taken -= 1
             chosen[room] = taken
             units = max(units - taken * room, 0)
         return chosen
 
 
-def _largest(child: Costs, whole: int, rest: Costs, units: int) -> int:
+def _largest(child: Costs, whole: int, following: Costs, units: int) -> int:
     """Return the most units that a child can take at the least cost of the whole."""
     most = min(len(child) - 1, units)
-    with_rest = child[: most + 1] + rest[units - most : units + 1][::-1]
+    with_rest = child[: most + 1] + following[units - most : units + 1][::-1]
     return int(np.flatnonzero(with_rest == whole)[-1])

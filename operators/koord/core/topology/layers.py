@@ -117,10 +117,10 @@ def _explain_branches(by_name: dict[str, Layer]) -> InvalidLayers:
     tops = sorted(name for name, parents in graph.out_degree if not parents)
     if len(tops) > 1:
         return InvalidLayers(LayerFault.TWO_ROOTS, tuple(tops))
-    others = sorted(set(by_name) - above)
-    branches = [name for name in others if _parent(by_name[name]) in above]
+    aside = sorted(set(by_name) - above)
+    branches = [name for name in aside if _parent(by_name[name]) in above]
     fault = LayerFault.TWO_CHILDREN if branches else LayerFault.CYCLE
-    return InvalidLayers(fault, tuple(branches or others))
+    return InvalidLayers(fault, tuple(branches or aside))
 
 
 def _parent(layer: Layer) -> str:

@@ -184,7 +184,7 @@ class MissingTopology(Reason):
 
 @dataclass(frozen=True, slots=True)
 class UnknownLayer(Reason):
-    """A gang must share layers that the topology does not have; ``known`` are those it has.
+    """A gang must share layers that the topology does not have; ``existing`` are those it has.
 
     ``shortage`` says what the nodes lack for all members, None where that was not looked at.
     """
@@ -193,14 +193,14 @@ class UnknownLayer(Reason):
     wakes_on: ClassVar = WakesOn.ANY_CHANGE
     topology: str
     layers: tuple[str, ...]
-    known: tuple[str, ...]
+    existing: tuple[str, ...]
     shortage: InsufficientNodes | None = None
 
     def _text(self) -> str:
         names = listed(f'"{layer}"' for layer in self.layers)
         return (
             f"ClusterNetworkTopology {self.topology} has no layer {names}; its layers are "
-            f"{listed(self.known)}: correct the annotation (names are case-sensitive)"
+            f"{listed(self.existing)}: correct the annotation (names are case-sensitive)"
         )
 
     def upstream(self) -> str:
@@ -209,4 +209,4 @@ class UnknownLayer(Reason):
         return _write_no_candidate(self.shortage.want, "", self.shortage.fit_error())
 
     def _advice(self) -> Iterable[str]:
-        yield f"Use one of {named(self.known)} instead of {named(self.layers)}."
+        yield f"Use one of {named(self.existing)} instead of {named(self.layers)}."

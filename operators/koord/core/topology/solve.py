@@ -57,9 +57,9 @@ class NoSplit:
 
 def split(tree: TopologyTree, request: SplitRequest) -> Split | NoSplit:
     """Find the best way to place between ``least`` and ``most`` equal pods."""
-    found = _Search(tree, request).run()
-    if found is not None:
-        return found
+    best = _Search(tree, request).run()
+    if best is not None:
+        return best
     refused = explain_offers(tree, request)
     if max(request.goal.units) == 1:
         return refused
@@ -78,7 +78,9 @@ def explain_offers(tree: TopologyTree, request: SplitRequest) -> NoSplit:
     layer = request.goal.must
     free = measure_capacities(tree, request).free(layer)
     is_node = layer == tree.depth
-    domains = [one for one in range(tree.size(layer)) if is_node or tree.nodes_in(layer, one)]
+    domains = [
+        domain for domain in range(tree.size(layer)) if is_node or tree.nodes_in(layer, domain)
+    ]
     return NoSplit(layer, tuple((domain, max(int(free[domain]), 0)) for domain in domains))
 
 
@@ -117,7 +119,7 @@ class _Search:
         distribution = Distribution(domain_costs, self.last)
         distribution.fill(layer, int(candidates[0]), members)
         rows = self.tree.rows
-        return Split(tuple((int(rows[at]), count) for at, count in distribution.found))
+        return Split(tuple((int(rows[at]), count) for at, count in distribution.shares))
 
     def _is_broken(self) -> bool:
         """Whether fixed members alone make a multiple impossible."""
@@ -140,20 +142,20 @@ class _Search:
         free = capacities.free(depth)
         inside = np.flatnonzero((tree.domains_of(layer) == domain) & (free > 0))
         keys: list[Ints] = []
-        for one in range(depth, layer, -1):
-            here = tree.domains_of(one)[inside]
-            keys += [tree.name_ranks(one)[here], -capacities.free(one)[here]]
+        for deeper in range(depth, layer, -1):
+            here = tree.domains_of(deeper)[inside]
+            keys += [tree.name_ranks(deeper)[here], -capacities.free(deeper)[here]]
             if capacities.near is not None:
-                keys.append(-capacities.near[one][here])
+                keys.append(-capacities.near[deeper][here])
         order = inside[np.lexsort(keys)] if keys else inside
         return Split(tuple(zip(tree.rows[order].tolist(), free[order].tolist(), strict=True)))
 
     def _find_lowest(self) -> tuple[int, Ints] | None:
         """Return the deepest layer with domains that can hold the gang as a whole, and those."""
         for layer in range(self.tree.depth, self.goal.must - 1, -1):
-            found = self._holding(layer)
-            if found.size:
-                return layer, found
+            domains = self._holding(layer)
+            if domains.size:
+                return layer, domains
         return None
 
     def _holding(self, layer: int) -> Ints:
@@ -171,11 +173,11 @@ class _Search:
         start = self.goal.must
         candidates, cost = self._cheapest(start, self._holding(start))
         used = self._used(start, cost)
-        layer = max(one for one in range(start, self.tree.depth + 1) if used[one] <= 1)
+        layer = max(lower for lower in range(start, self.tree.depth + 1) if used[lower] <= 1)
         return layer, candidates if layer == start else self._holding(layer)
 
     def _order_below(self, layer: int) -> list[int]:
-        return [one for one in self.goal.order if one > layer]
+        return [lower for lower in self.goal.order if lower > layer]
 
     def _domain_costs(self, layer: int) -> DomainCosts:
         """Return costs that count the domains opened below a layer."""
@@ -183,7 +185,7 @@ class _Search:
         if domain_costs is None:
             most = self.last - self.capacities.total_fixed
             order = self._order_below(layer)
-            values = [("opening", one, min(most, self.tree.size(one))) for one in order]
+            values = [("opening", lower, min(most, self.tree.size(lower))) for lower in order]
             weights = make_weights(values, self.tree.depth)
             domain_costs = DomainCosts(self.tree, self.capacities, self.goal.units, weights)
             self._costs_below[layer] = domain_costs
@@ -193,15 +195,15 @@ class _Search:
         """Decode from a cost how many domains of each layer below ``layer`` are opened."""
         weights = self._domain_costs(layer).weights
         opened = {}
-        for one in self._order_below(layer):
-            opened[one], cost = divmod(cost, weights.opening[one])
+        for lower in self._order_below(layer):
+            opened[lower], cost = divmod(cost, weights.opening[lower])
         return opened
 
     def _used(self, layer: int, cost: int) -> dict[int, int]:
         fixed = self.capacities.fixed
         used = dict.fromkeys(range(layer + 1), 1)
-        for one, count in self._opened(layer, cost).items():
-            used[one] = count + int(np.count_nonzero(fixed[one]))
+        for lower, count in self._opened(layer, cost).items():
+            used[lower] = count + int(np.count_nonzero(fixed[lower]))
         return used
 
     def _first_in(self, layer: int, domain: int) -> int:
@@ -233,8 +235,8 @@ class _Search:
         for at in np.argsort(bounds, kind="stable").tolist():
             if bounds[at] > best:
                 break
-            one = int(candidates[at])
-            costs[at] = domain_costs.cost(layer, one, self._first_in(layer, one), self.last)
+            domain = int(candidates[at])
+            costs[at] = domain_costs.cost(layer, domain, self._first_in(layer, domain), self.last)
             best = min(best, int(costs[at]))
         return costs
 
@@ -245,20 +247,20 @@ class _Search:
         if self.capacities.total_fixed or len(candidates) == 1:
             return bounds
         above = np.arange(self.tree.size(layer))
-        for one in range(layer + 1, self.tree.depth + 1):
-            above = above[self.tree.parents_of(one)]
-            unit = self.goal.units[one]
-            room = self.capacities.high[one] // unit
+        for lower in range(layer + 1, self.tree.depth + 1):
+            above = above[self.tree.parents_of(lower)]
+            unit = self.goal.units[lower]
+            room = self.capacities.high[lower] // unit
             number = fewest_nodes(above, room, -(-self.first // unit), self.tree.size(layer))
             if number is not None:
-                bounds += weights.times(number[candidates], weights.opening[one])
+                bounds += weights.times(number[candidates], weights.opening[lower])
         return bounds
 
     def _fullest(self, layer: int, candidates: Ints, cost: int) -> tuple[int, Ints]:
         """Return the most members that fit at that cost, and the candidates that hold them."""
         if self.first == self.last:
             return self.first, candidates
-        most = np.array([self._most_in(layer, one, cost) for one in candidates.tolist()])
+        most = np.array([self._most_in(layer, domain, cost) for domain in candidates.tolist()])
         return int(most.max()), candidates[most == most.max()]
 
     def _most_in(self, layer: int, domain: int, cost: int) -> int:
@@ -289,12 +291,12 @@ class _Search:
             return ordered[:1]
         best, least = ordered[0], -1
         seen: set[bytes] = set()
-        for one in ordered.tolist():
-            if self._is_like_another(layer, one, seen):
+        for domain in ordered.tolist():
+            if self._is_like_another(layer, domain, seen):
                 continue
-            cost = costs.cost(layer, one, members, self.last)
+            cost = costs.cost(layer, domain, members, self.last)
             if least < 0 or cost < least:
-                best, least = one, cost
+                best, least = domain, cost
             if cost == self._least_cost(costs, layer, members):
                 break
         return np.array([best])
@@ -302,7 +304,7 @@ class _Search:
     def _least_cost(self, costs: DomainCosts, layer: int, members: int) -> int:
         """Return the least cost that a split may have: no room left in any domain."""
         below = range(layer + 1, self.tree.depth + 1)
-        openings = sum(costs.weights.opening[one] * self._best_opened[one] for one in below)
+        openings = sum(costs.weights.opening[lower] * self._best_opened[lower] for lower in below)
         return openings + sum(costs.weights.leftover) * (members - self.capacities.total_fixed)
 
     def _is_like_another(self, layer: int, domain: int, seen: set[bytes]) -> bool:
@@ -321,30 +323,32 @@ class _Search:
             yield -np.minimum(self._within_reach(layer), self.last)
         if self.capacities.near is not None:
             yield from (-values for values in self._own_and_above(layer, self.capacities.near))
-        free = tuple(self.capacities.free(one) for one in range(layer + 1))
+        free = tuple(self.capacities.free(upper) for upper in range(layer + 1))
         yield from self._own_and_above(layer, free)
 
     def _within_reach(self, layer: int) -> Ints:
         """Return, per domain of a layer, the capacity of the required domain that it is in."""
         above = np.arange(len(self.capacities.high[layer]))
-        for one in range(layer, self.goal.must, -1):
-            above = self.tree.parents_of(one)[above]
+        for upper in range(layer, self.goal.must, -1):
+            above = self.tree.parents_of(upper)[above]
         return self.capacities.high[self.goal.must][above]
 
     def _own_and_above(self, layer: int, values: Sequence[Ints]) -> Iterator[Ints]:
         """Yield, per domain of a layer, its own value, then that of its parent, and so on."""
         yield values[layer]
         above = self.tree.parents_of(layer) if layer else None
-        for one in range(layer - 1, 0, -1):
-            yield values[one][above]
-            above = self.tree.parents_of(one)[above]
+        for upper in range(layer - 1, 0, -1):
+            yield values[upper][above]
+            above = self.tree.parents_of(upper)[above]
 
     def _costs_of_split(self, layer: int, cost: int) -> DomainCosts:
         """Return costs that count the domains opened below a layer, then the room left in them."""
         opened = {} if layer == self.tree.depth else self._opened(layer, cost)
-        free = [int(self.capacities.free(one).max(initial=0)) for one in range(self.tree.depth + 1)]
-        values = [("opening", one, count) for one, count in opened.items()]
-        values += [("leftover", one, opened[one] * free[one]) for one in sorted(opened)]
+        free = [
+            int(self.capacities.free(lower).max(initial=0)) for lower in range(self.tree.depth + 1)
+        ]
+        values = [("opening", lower, count) for lower, count in opened.items()]
+        values += [("leftover", lower, opened[lower] * free[lower]) for lower in sorted(opened)]
         weights = make_weights(values, self.tree.depth)
         self._best_opened = opened
         return DomainCosts(self.tree, self.capacities, self.goal.units, weights)

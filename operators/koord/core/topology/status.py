@@ -93,9 +93,10 @@ def observe_topology(topologies: TopologyCache, name: str) -> TopologyStatus:
 def _count_domains(tree: TopologyTree) -> int:
     sizes = (tree.size(layer) for layer in range(1, tree.depth))
     layers = enumerate(sizes, start=1)
-    return 1 + sum(bool(tree.nodes_in(at, one)) for at, size in layers for one in range(size))
+    return 1 + sum(bool(tree.nodes_in(at, domain)) for at, size in layers for domain in range(size))
 
 
 def _find_twins(domains: tuple[Domain, ...]) -> tuple[tuple[str, str], ...]:
     counts = Counter((domain.layer, domain.name) for domain in domains)
-    return tuple(sorted(one for one, count in counts.items() if count > 1)[:MAX_DUPLICATES])
+    twins = sorted(domain for domain, count in counts.items() if count > 1)
+    return tuple(twins[:MAX_DUPLICATES])

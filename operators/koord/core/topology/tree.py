@@ -178,11 +178,11 @@ class TopologyTree:
     def members_of(self, layer: int, domain: int) -> Ints:
         """Return the domains of a layer right below a domain; positions in ``rows`` for nodes."""
         parents = self.parents_of(layer + 1)
-        found = np.flatnonzero(parents == domain)
+        below = np.flatnonzero(parents == domain)
         if layer + 1 == self.depth:
-            return found
+            return below
         sizes = self._levels[layer].sizes
-        return np.array([one for one in found.tolist() if sizes[one]], dtype=np.int64)
+        return np.array([child for child in below.tolist() if sizes[child]], dtype=np.int64)
 
     def path_of(self, layer: int, domain: int) -> Path:
         """Return the path of a domain, for the node layer that of a position."""
@@ -227,10 +227,10 @@ class TopologyTree:
 
     def _cache(self, key: str, make: Callable[[], Ints]) -> Ints:
         self._drop_stale()
-        known = self._cached.get(key)
-        if known is None:
-            known = self._cached[key] = make()
-        return known
+        array = self._cached.get(key)
+        if array is None:
+            array = self._cached[key] = make()
+        return array
 
     def _drop_stale(self) -> None:
         if self._cached_at != self.version:

@@ -93,8 +93,8 @@ class DomainPlacer:
         del self.members[len(self.members) - len(members) :]
         del self.outside[len(self.outside) - outside :]
 
-    def _count(self, members: Sequence[PlacedMember], one: int) -> None:
-        np.add.at(self.fixed, self._positions_of(members), one)
+    def _count(self, members: Sequence[PlacedMember], sign: int) -> None:
+        np.add.at(self.fixed, self._positions_of(members), sign)
 
     def _positions_of(self, members: Iterable[PlacedMember]) -> Ints:
         row_of = self.cycle.table.row_of
@@ -127,11 +127,11 @@ class DomainPlacer:
         return self._restrict(self.cycle.possible_room(shape), within)
 
     def _restrict(self, per_row: Ints, within: Mask | None) -> Ints:
-        found = per_row[self.tree.rows]
+        room = per_row[self.tree.rows]
         for mask in (self.allowed, within):
             if mask is not None:
-                found = np.where(mask, found, 0)
-        return found
+                room = np.where(mask, room, 0)
+        return room
 
     def request(self, pods: Sequence[Pod], least: int, offers: Ints, goal: Goal) -> SplitRequest:
         return SplitRequest(
@@ -196,11 +196,11 @@ class DomainPlacer:
             rows[self.tree.rows[positions]] = True
             with cycle.only({shape: rows}):
                 shares = Allocator(cycle, Scoring()).fill(shape, request.most)
-            found = [(share.row, share.count) for share in shares]
-            if sum(count for _, count in found) >= least and self._has_multiples(
-                request.goal, found
+            filled = [(share.row, share.count) for share in shares]
+            if sum(count for _, count in filled) >= least and self._has_multiples(
+                request.goal, filled
             ):
-                return found
+                return filled
             cycle.rollback(mark)
         return []
 
@@ -218,7 +218,7 @@ class DomainPlacer:
         for row, count in shares:
             total[self.tree.positions_of([row])] += count
         pairs = zip(sum_up(self.tree, total), goal.units, strict=True)
-        return not any((one % unit).any() for one, unit in pairs)
+        return not any((counts % unit).any() for counts, unit in pairs)
 
     def _neighbours(self, index: int) -> list[int]:
         """Return the positions of the members right before and right after an index."""

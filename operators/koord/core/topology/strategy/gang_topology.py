@@ -255,8 +255,8 @@ class _ConstraintAttempt:
         self.assignments += kept
         self._placer.add(map(as_member, kept))
         uids = {assignment.pod.uid for assignment in kept}
-        rest = tuple(pod for pod in demand.pods if pod.uid not in uids)
-        return replace(demand, pods=rest, required=max(demand.required - len(kept), 0))
+        unplaced = tuple(pod for pod in demand.pods if pod.uid not in uids)
+        return replace(demand, pods=unplaced, required=max(demand.required - len(kept), 0))
 
     def find_gap(self) -> tuple[str, int] | None:
         """Return the layer and number of domains that a better placement may save."""
@@ -333,7 +333,10 @@ class _ConstraintAttempt:
     def _explain(self, refused: NoSplit, pods: Sequence[Pod], want: int) -> Reason:
         tree = self._placer.tree
         offers = sorted(
-            (DomainOffer(tree.path_of(refused.layer, one), offer) for one, offer in refused.offers),
+            (
+                DomainOffer(tree.path_of(refused.layer, domain), offer)
+                for domain, offer in refused.offers
+            ),
             key=lambda offer: (-offer.offer, offer.path),
         )
         fit = min(max((offer.offer for offer in offers), default=0), len(pods) - 1)

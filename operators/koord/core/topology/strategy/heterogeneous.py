@@ -120,9 +120,9 @@ def _find_best(
         for domain in _choose_domains(placer, pods, layer):
             within = np.equal(placer.tree.domains_of(layer), domain)
             for order in _orders(placer, pods):
-                found = _try(placer, order, goal, within)
-                if found is not None and (best is None or found[0] < best[0]):
-                    best = found
+                attempt = _try(placer, order, goal, within)
+                if attempt is not None and (best is None or attempt[0] < best[0]):
+                    best = attempt
                 if best is not None and best[0] == bound:
                     return best
         if best is not None and layer >= deepest_preferred:
@@ -167,11 +167,11 @@ def _try(
     plain = goal.without_multiples()
     for same in pods:
         is_last = same is pods[-1]
-        found = placer.place(same, len(same), goal=goal if is_last else plain, within=within)
-        if isinstance(found, NoSplit):
+        assignments = placer.place(same, len(same), goal=goal if is_last else plain, within=within)
+        if isinstance(assignments, NoSplit):
             placer.cycle.rollback(mark)
             return None
-        placed += found
+        placed += assignments
     used = placer.used()
     placer.cycle.rollback(mark)
     return tuple(used[layer] for layer in goal.order), placed
@@ -187,5 +187,6 @@ def _count_offers(placer: DomainPlacer, pods: ByShape) -> tuple[tuple[int, int],
         within = np.equal(of_position, domain)
         placed = [placer.place(same, 1, goal=plain, within=within) for same in pods]
         placer.cycle.rollback(mark)
-        offers.append((domain, sum(len(one) for one in placed if not isinstance(one, NoSplit))))
+        sizes = (len(members) for members in placed if not isinstance(members, NoSplit))
+        offers.append((domain, sum(sizes)))
     return tuple(offers)

@@ -46,8 +46,8 @@ def observe_gang_topology(
         for pod in gangs.members(name).values()
         if pod.is_alive and pod.planned_node
     ]
-    found = {row_of.get(pod.planned_node) for pod in members}
-    rows = sorted(row for row in found if row is not None and row in tree)
+    possible_rows = {row_of.get(pod.planned_node) for pod in members}
+    rows = sorted(row for row in possible_rows if row is not None and row in tree)
     if not rows:
         return None
     gaps = {pod.recorded.gap for pod in members if pod.recorded is not None} - {""}
@@ -135,10 +135,10 @@ def _find_common_domain(
     counts = count_by_position(cycle, tree, Counter(member.node for member in members))
     of_position = tree.domains_of(layer)
     domains = np.unique(of_position[counts > 0])
-    found = np.zeros(len(cycle.table.nodes), dtype=np.bool_)
+    mask = np.zeros(len(cycle.table.nodes), dtype=np.bool_)
     if len(domains) == 1:
-        found[tree.rows[of_position == domains[0]]] = True
-    return found
+        mask[tree.rows[of_position == domains[0]]] = True
+    return mask
 
 
 # Capacity
@@ -201,7 +201,9 @@ def domain_capacities(
 
 
 def _domains(tree: TopologyTree, layer: int) -> Iterator[int]:
-    return (one for one in range(tree.size(layer)) if not layer or tree.nodes_in(layer, one))
+    return (
+        domain for domain in range(tree.size(layer)) if not layer or tree.nodes_in(layer, domain)
+    )
 
 
 def _sum_amounts(

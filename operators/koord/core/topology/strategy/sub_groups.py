@@ -92,16 +92,16 @@ class SubGroupPlacer:
         self, demand: Demand, everywhere: Mask, placed: set[str]
     ) -> list[Assignment]:
         """Place members that are not required."""
-        rest = tuple(pod for pod in demand.pods if pod.uid not in placed)
-        if not rest:
+        surplus = tuple(pod for pod in demand.pods if pod.uid not in placed)
+        if not surplus:
             return []
-        wanted = replace(demand, pods=rest, required=1)
+        wanted = replace(demand, pods=surplus, required=1)
         mark = self.cycle.checkpoint()
         reason = self._place_group(ROOT, everywhere, {demand.sub_group: wanted})
         if isinstance(reason, list):
             return reason
         self.cycle.rollback(mark)
-        self.left_over |= {pod.uid: reason for pod in rest}
+        self.left_over |= {pod.uid: reason for pod in surplus}
         return []
 
     def _place_group(
@@ -160,10 +160,10 @@ class SubGroupPlacer:
         if layer:
             shared = self.tree.layers[layer]
             multiple = self.constraint.multiples.get(shared, 1)
-            others = (
+            other_constraints = (
                 layer_constraint for layer_constraint in layers if layer_constraint.layer != shared
             )
-            layers = (*others, LayerConstraint(shared, GatherStrategy.MUST, multiple))
+            layers = (*other_constraints, LayerConstraint(shared, GatherStrategy.MUST, multiple))
         constraint = TopologyConstraint(layers, self.constraint.topology)
         placed = self._placed_in(name)
         return self.place_sub_group(
@@ -222,7 +222,7 @@ class SubGroupPlacer:
         most = MAX_DOMAINS if self._failed < MAX_FAILED else 1
         ranks = self.tree.name_ranks(layer)
         chosen, untried = choose_tightest(fits, room, ranks, most, with_roomiest=True)
-        return [within & np.equal(of_position, one) for one in chosen], untried
+        return [within & np.equal(of_position, domain) for domain in chosen], untried
 
     def _allowed_domains(self, name: str, layer: int) -> Mask:
         """Return the domain of the placed members, none if they share none; all without any."""
@@ -236,10 +236,10 @@ class SubGroupPlacer:
         if not rows:
             return allowed
         inside = [row for row in rows if row in self.tree]
-        found = np.unique(self.tree.domains_of(layer)[self.tree.positions_of(inside)])
+        domains = np.unique(self.tree.domains_of(layer)[self.tree.positions_of(inside)])
         allowed[:] = False
-        if len(found) == 1 and len(inside) == len(rows):
-            allowed[found] = True
+        if len(domains) == 1 and len(inside) == len(rows):
+            allowed[domains] = True
         return allowed
 
     def _shapes(self, name: str, demands: Mapping[str, Demand]) -> dict[PodShape, int]:

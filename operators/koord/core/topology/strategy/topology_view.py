@@ -40,9 +40,9 @@ class PodAttraction:
         """Return node -> pods with that selector; do not write to it."""
         return self._nodes.get(selector, _NO_NODES)
 
-    def _count(self, selector: str, node: str, one: int) -> None:
+    def _count(self, selector: str, node: str, sign: int) -> None:
         nodes = self._nodes.setdefault(selector, Counter())
-        nodes[node] += one
+        nodes[node] += sign
         if not nodes[node]:
             del nodes[node]
         if not nodes:
@@ -81,8 +81,8 @@ class TopologyView:
 
     def placed_members_of(self, gang: GangKey) -> Iterator[PlacedMember]:
         """Yield the members with a node of all gangs that are placed with a gang."""
-        for one in self.placed_with(gang):
-            for pod in self._gangs.members(one).values():
+        for name in self.placed_with(gang):
+            for pod in self._gangs.members(name).values():
                 if pod.is_alive and not pod.is_plannable and (node := pod.planned_node):
                     yield PlacedMember(node, pod.index, pod.name, pod.sub_group)
 
