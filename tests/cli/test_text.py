@@ -51,7 +51,8 @@ def test_a_pod_that_waits_for_members() -> None:
 Pod default/w-0 Waiting MissingMembers since 2026-03-01T11:56:00Z (4m ago)
   2 of 3 members of default/a present
   The operators have not reported on it. If that lasts longer than a few seconds, \
-they are not running or cannot reach the cluster.
+they are not running or cannot reach the cluster. \
+An object that is as large as etcd takes has events only.
 
 GANG        PRESENT   NEEDED
 default/a         2        3

@@ -20,7 +20,7 @@ from koord.core.model.gangs import GangKey, PodGroup
 from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import Pod, RecordedPlan
 from koord.core.model.reasons import Reason
-from koord.kube.binder import Done, Outcome
+from koord.kube.binder import Done, Outcome, Refused, Unknown
 from koord.kube.evictor import Eviction
 
 
@@ -68,6 +68,15 @@ class Writer:
         self.evicted.append(pod.name)
         self._state.remove_pod(pod.uid)
         return Eviction.EVICTED
+
+    async def read_release(self, assignment: Assignment, _: Placement, of: Unknown) -> Outcome:
+        pod = self._state.observed(assignment.pod.uid)
+        is_gated = pod is not None and pod.is_gated
+        return Refused(of.status, of.message) if is_gated else Done()
+
+    async def read_bind(self, assignment: Assignment, _: Placement, of: Unknown) -> Outcome:
+        pod = self._state.observed(assignment.pod.uid)
+        return Done() if pod is not None and pod.node else Refused(of.status, of.message)
 
     async def bind(self, assignment: Assignment, _: Placement, **__: float) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)

@@ -9,9 +9,9 @@ from koord.controllers.commit import CommitFailure
 from koord.controllers.writes_in_flight import Flight, WritesInFlight
 from koord.core.engine.queue import unit_of
 from koord.core.model.plan import Assignment, Placement
-from koord.core.model.pods import Pod
+from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import BindFailed
-from koord.kube.binder import Done, PodGone, Unknown
+from koord.kube.binder import Done, Outcome, Oversized, PodGone, Refused, Unknown
 
 G = "default/g"
 FAILING = Unknown(500, 'Internal error occurred: failed calling webhook "x"')
@@ -82,6 +82,45 @@ async def test_held_up_pods_keep_their_resources_until_deleted() -> None:
         scene.remove("bad")
         assert await scene.eventually(lambda: "other" in scene.writer.bound)
         assert scene.operator.flights.pods == 0
+
+
+@pytest.mark.parametrize("handling", [Handling.BIND, Handling.RELEASE_AND_BIND])
+async def test_room_is_free_once_it_shows_that_a_write_without_outcome_had_no_effect(
+    monkeypatch: pytest.MonkeyPatch, handling: Handling
+) -> None:
+    monkeypatch.setattr(commit, "REPEAT_SECONDS", 0.1)
+    monkeypatch.setattr(commit, "SETTLE_SECONDS", 0.1)
+    scene = make_scene("bad")
+    scene.add(make_pod("bad").gpu(8).handling(handling).build())
+    async with scene.running():
+        assert await scene.eventually(lambda: scene.reason("bad") == "BindFailed")
+        scene.add(make_pod("other").gpu(8).build())
+        assert await scene.eventually(lambda: "other" in scene.writer.bound)
+        assert "uid-default-bad" not in scene.state.assumed
+        assert scene.operator.flights.pods == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (Refused(409, "request is too large", is_too_large=True), "ObjectTooLarge"),
+        (Oversized(262_145, 900), "AnnotationsTooLarge"),
+    ],
+)
+async def test_a_pod_that_is_too_large_to_be_written_keeps_no_room(
+    answer: Outcome, code: str
+) -> None:
+    scene = make_scene()
+    scene.writer.answers["bad"] = answer
+    scene.add(make_pod("bad").gpu(8).build())
+    async with scene.running():
+        assert await scene.eventually(lambda: scene.writer.writes["bad"] == 1)
+        scene.add(make_pod("other").gpu(8).build())
+        assert await scene.eventually(lambda: "other" in scene.writer.bound)
+        reason = scene.operator.failures["uid-default-bad"]
+        assert reason.code == code
+        assert reason.text()
+        assert reason.advice()
 
 
 async def test_repeated_writes_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from koord.core.reservation.lifecycle import expire
 from koord.core.reservation.model import Placeholder, Protection, Reservation, ReservationUse
 from koord.core.reservation.placeholders import Held, assess
 from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
-from koord.kube.binder import Done, Outcome
+from koord.kube.binder import Done, Outcome, Refused
 from koord.kube.errors import Forbidden
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Scene:
             await self.keeper.update(uid)
         return self.writer.take()
 
-    async def own(self, name: str, cpu: int) -> None:
+    async def own(self, name: str, cpu: int) -> Outcome:
         """Bind an owner, which is observed only after that."""
         use = ReservationUse(name, self.reservation.name, UID)
         pod = make_pod(name).requests(cpu=cpu).build()
@@ -142,8 +142,10 @@ class Scene:
             self.writer.log.append(name)
             return Done()
 
-        await self.keeper.bind(Assignment(pod, "n1", (use,)), write, self.waits)
-        self.state.upsert_pod(replace(pod, node="n1", allocations=(use,)))
+        outcome = await self.keeper.bind(Assignment(pod, "n1", (use,)), write, self.waits)
+        if outcome == Done():
+            self.state.upsert_pod(replace(pod, node="n1", allocations=(use,)))
+        return outcome
 
     def held(self) -> Held:
         self.state.refresh()
@@ -296,6 +298,24 @@ async def test_an_owner_waits_while_its_placeholder_cannot_be_deleted(
     await asyncio.gather(scene.own("a", 3000), recover())
     assert scene.writer.take() == "+guard -8000 a +5000 -guard"
     assert "403" in scene.waits.reasons[0]
+
+
+async def test_an_owner_whose_placeholder_stays_gives_its_room_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("koord.controllers.placeholders._OPEN_SECONDS", 0.0)
+    scene = Scene()
+    await scene.update()
+    scene.writer.refuses = True
+
+    async def wait() -> None:
+        while not scene.waits.reasons:  # noqa: ASYNC110 - a turn of the loop at a time
+            await asyncio.sleep(0)
+        scene.now += 61
+
+    outcome, _ = await asyncio.gather(scene.own("a", 3000), wait())
+    assert outcome == Refused(403, "no")
+    assert scene.writer.take() == ""
 
 
 async def test_a_reservation_without_the_annotation_has_none() -> None:

@@ -17,6 +17,8 @@ from koord.kube.binder import Done
 class SlowBinder:
     """Accepts every write, and returns when the test allows it."""
 
+    read_release = read_bind = None  # every outcome is known
+
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.may_end = asyncio.Event()

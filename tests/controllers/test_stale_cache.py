@@ -23,6 +23,8 @@ class LateBinder:
     asked: int = 0
     bound: list[str] = field(default_factory=list)
 
+    read_release = read_bind = None  # every outcome is known
+
     async def release(self, _assignment: Assignment, _placement: Placement) -> Outcome:
         self.asked += 1
         return self.answer

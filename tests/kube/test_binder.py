@@ -12,13 +12,31 @@ from tests.support.plan_keys import make_keys
 
 from koord.api.keys import gang, operators
 from koord.core.gang.start import make_start_id
+from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
 from koord.core.model.plan import Placement
 from koord.core.model.pods import Handling, Pod, RecordedPlan
-from koord.kube.binder import Binder, BoundElsewhere, Done, PodGone, Refused, StillGated, Unknown
-from koord.kube.client import Client
-from koord.kube.errors import ConnectionLost, Forbidden, ServerUnavailable, TooManyRequests
+from koord.kube.binder import (
+    Binder,
+    BoundElsewhere,
+    Done,
+    Oversized,
+    PodGone,
+    Refused,
+    StillGated,
+    Unknown,
+)
+from koord.kube.client import Client, Media
+from koord.kube.errors import (
+    ConnectionLost,
+    Forbidden,
+    ServerUnavailable,
+    TooManyRequests,
+    error_of,
+)
+from koord.kube.wire import Status
 
 NODE = "node-a"
+TOO_LARGE = 'Operation cannot be fulfilled on pods/binding "x": etcdserver: request is too large'
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -369,6 +387,52 @@ async def test_permanent_errors_are_refused_without_retry(pods: Pods, client: Cl
     free = await pods.create(schedulingGates=[])
     assert await binder.bind(*only(place((free, NODE)))) == Refused(403, "no")
     assert faulty.sent == 4, "each time one look shows that nothing came of it before"
+
+
+async def test_a_pod_too_large_for_etcd_is_refused_without_retry(
+    pods: Pods, client: Client
+) -> None:
+    """As the answer to a binding, which has the status of a conflict."""
+    pod = await pods.create(schedulingGates=[])
+    too_large = error_of(Status(code=409, reason="Conflict", message=TOO_LARGE))
+    faulty = Faulty(client, too_large)
+    binder = Binder(faulty, pods.translator.form_of, make_keys())
+    assert await binder.bind(*only(place((pod, NODE)))) == Refused(
+        409, TOO_LARGE, is_too_large=True
+    )
+    assert faulty.sent == 2
+
+
+async def test_nothing_is_bound_past_the_limit_of_annotations(
+    pods: Pods, binder: Binder, client: Client
+) -> None:
+    """Of a binding the API server does not check it, and the pod could not be changed any more."""
+    full = {"annotations": {"x": "x" * (MOST_ANNOTATIONS - 1)}}
+    pod = await pods.create(schedulingGates=[], meta=full)
+    outcome = await binder.bind(*only(place((pod, NODE))))
+    assert isinstance(outcome, Oversized)
+    assert outcome.size == MOST_ANNOTATIONS + outcome.add
+    assert "nodeName" not in (await pods.read(pod))["spec"]
+    assert await binder.release(*only(place((await pods.create(meta=full), NODE)))) == outcome
+
+    less = {"metadata": {"annotations": {"x": "x" * (MOST_ANNOTATIONS - 1 - outcome.add)}}}
+    await client.patch(f"{pods.path}/{pod.name}", less, Media.MERGE_PATCH)
+    assert await binder.bind(*only(place((pod, NODE)))) == Done()
+    annotations = (await pods.read(pod))["metadata"]["annotations"]
+    assert count_annotations(annotations) == MOST_ANNOTATIONS
+
+
+async def test_what_became_of_a_write_is_read(pods: Pods, binder: Binder) -> None:
+    free = await pods.create(schedulingGates=[])
+    gated = await pods.create()
+    unknown = Unknown(500, "failed")
+    for pod, read, write in (
+        (free, binder.read_bind, binder.bind),
+        (gated, binder.read_release, binder.release),
+    ):
+        assert await read(*only(place((pod, NODE))), unknown) == Refused(500, "failed")
+        assert await write(*only(place((pod, NODE)))) == Done()
+        assert await read(*only(place((pod, NODE))), unknown) == Done()
 
 
 async def test_concurrency_is_bounded(client: Client, pods: Pods) -> None:

@@ -17,6 +17,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
 from koord.core.gang.reasons import KeptForReplacements, RestartingGang, RestartProtected
 from koord.core.model.gangs import GangKey
+from koord.core.model.object_size import AnnotationsTooLarge, ObjectTooLarge
 from koord.core.model.reasons import BindFailed, InternalError, Reason, TooExpensive
 from koord.core.quota.reasons import QuotaCheckFailed
 
@@ -36,6 +37,8 @@ _ONLY_THEIRS: Final[Mapping[PlacementState, frozenset[str]]] = {
         TooExpensive.code,  # steps that its namespace has wasted, and the pause after it
         QuotaCheckFailed.code,  # hooks that are installed beside the operators
         InternalError.code,
+        ObjectTooLarge.code,
+        AnnotationsTooLarge.code,
     },
     PlacementState.WAITING: _LEAVING,
     PlacementState.DEGRADED: frozenset({RestartingGang.code, RestartProtected.code}),

@@ -316,7 +316,8 @@ def _compare_report(answer: Explanation, now: float) -> Iterator[str]:
         if answer.is_led:
             yield (
                 "The operators have not reported on it. If that lasts longer than a few seconds, "
-                "they are not running or cannot reach the cluster."
+                "they are not running or cannot reach the cluster. An object that is as large as "
+                "etcd takes has events only."
             )
         return
     numbers = None if own is None else _compare_numbers(own, reported)

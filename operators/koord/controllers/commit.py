@@ -11,18 +11,22 @@ every step, because the pods record what it needs.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from koord.core.model.object_size import AnnotationsTooLarge, ObjectTooLarge
 from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import Handling
+from koord.core.model.reasons import BindFailed, Reason
 from koord.kube.binder import (
     Binder,
     BoundElsewhere,
     Done,
     Outcome,
+    Oversized,
     PodGone,
     Refused,
     StillGated,
@@ -31,17 +35,39 @@ from koord.kube.binder import (
 
 UNKNOWN_PAUSE_SECONDS = 5.0
 """A write with unknown outcome is repeated after this long …"""
+REPEAT_SECONDS = 60.0
+"""… until so much later. Then it is not repeated any more, and read from the pod …"""
+SETTLE_SECONDS = 60.0
+"""… when the last request has ended on the server in any case: its ``--request-timeout``."""
 RETRY_SLOT_SECONDS = 0.1
 """… when it has a slot. A write that fails again keeps the slot this long, which bounds the rate of
 failing writes however many there are."""
 
 
+_TOO_MANY = "with what is to be written there are too many bytes of annotations"
+
+
 @dataclass(frozen=True, slots=True)
 class CommitFailure:
-    """A write was rejected or failed: HTTP status (0: no response) and message of the server."""
+    """A write was rejected or failed: HTTP status (0: no response) and message of the server.
+
+    ``is_too_large``: no object as large as the pod would be can be written.
+    """
 
     status: int
     message: str
+    is_too_large: bool = False
+    size: int = 0
+    """The bytes of annotations that are too many, ``add`` of them new; 0: they are not."""
+    add: int = 0
+
+    def reason_for(self, pod: str) -> Reason:
+        """Return why a pod (``namespace/name``) waits because of it."""
+        if self.size:
+            return AnnotationsTooLarge(pod, self.size, self.add)
+        if self.is_too_large:
+            return ObjectTooLarge(pod, self.status, self.message)
+        return BindFailed(pod, self.status, self.message)
 
 
 @dataclass(slots=True)
@@ -92,6 +118,8 @@ class _Step:
     """One kind of write, its metric, and the tracking of unknown outcomes."""
 
     write: Callable[..., Awaitable[Outcome]]
+    read: Callable[[Assignment, Placement, Unknown], Awaitable[Outcome]]
+    """Returns what has come of writes that are over."""
     count: Callable[[str], None]
     unknown: MemberWrites
     is_in_turn: bool = False
@@ -121,7 +149,7 @@ async def commit(
         result.not_bound = {member.pod.uid for member in members}
         return result
     gated = [member for member in members if member.pod.is_gated]
-    release = _Step(binder.release, observer.count_release, unknown)
+    release = _Step(binder.release, binder.read_release, observer.count_release, unknown)
     await _run(release, gated, placement, result)
     result.released = {assignment.pod.uid for assignment in gated} - result.not_bound
     members = [member for member in members if member.pod.uid not in result.not_bound]
@@ -132,7 +160,7 @@ async def commit(
         return result
     mine = [member for member in members if not _is_left_to_others(member)]
     result.left_to_others = {member.pod.uid for member in members if _is_left_to_others(member)}
-    bind = _Step(binder.bind, observer.count_bind, unknown, is_in_turn=True)
+    bind = _Step(binder.bind, binder.read_bind, observer.count_bind, unknown, is_in_turn=True)
     await _run(bind, mine, placement, result)
     result.bound = {
         assignment.pod.uid for assignment in mine if assignment.pod.uid not in result.not_bound
@@ -156,13 +184,21 @@ async def _run(
 
 
 async def _write_until_known(step: _Step, member: Assignment, placement: Placement) -> Outcome:
-    """Repeat a step until its outcome is known: a timeout never frees the resources."""
+    """Repeat a step until its outcome is known; a timeout alone never frees the resources.
+
+    After a time it is known: nothing is written any more, and what was written shows on the pod.
+    """
     outcome = await step.do(member, placement)
+    until = time.monotonic() + REPEAT_SECONDS
     while isinstance(outcome, Unknown):
         step.unknown.note_unknown(member, CommitFailure(outcome.status, outcome.message))
-        await asyncio.sleep(UNKNOWN_PAUSE_SECONDS)
+        is_over = time.monotonic() >= until
+        await asyncio.sleep(SETTLE_SECONDS if is_over else UNKNOWN_PAUSE_SECONDS)
         async with step.unknown.retry_slots(member):
-            outcome = await step.do(member, placement, patience=0.0)
+            if is_over:
+                outcome = await step.read(member, placement, outcome)
+            else:
+                outcome = await step.do(member, placement, patience=0.0)
             if isinstance(outcome, Unknown):
                 await asyncio.sleep(RETRY_SLOT_SECONDS)
     step.unknown.note_known(member)
@@ -177,12 +213,15 @@ def _record(member: Assignment, outcome: Outcome, result: Commit) -> None:
         case PodGone() | BoundElsewhere():
             result.not_bound.add(uid)
             result.outdated.add(uid)
+        case Oversized(size=size, add=add):
+            result.not_bound.add(uid)
+            result.failures[uid] = CommitFailure(422, _TOO_MANY, size=size, add=add)
         case StillGated():
             result.not_bound.add(uid)
             result.failures[uid] = CommitFailure(409, "a scheduling gate is still on the pod")
-        case Refused(status=status, message=message):
+        case Refused(status=status, message=message, is_too_large=is_too_large):
             result.not_bound.add(uid)
-            result.failures[uid] = CommitFailure(status, message)
+            result.failures[uid] = CommitFailure(status, message, is_too_large)
 
 
 def _is_left_to_others(member: Assignment) -> bool:

@@ -30,7 +30,7 @@ from koord.core.model.units import Amounts
 from koord.core.reservation.model import Placeholder, Protection, Reservation
 from koord.core.reservation.placeholders import account_of, missing, wanted
 from koord.core.reservation.plugin import Reservations, find_use
-from koord.kube.binder import Done, Outcome, Unknown
+from koord.kube.binder import Done, Outcome, Refused, Unknown
 from koord.kube.errors import ApiError, KubeError
 from koord.kube.retry import is_transient
 
@@ -41,6 +41,8 @@ AGAIN_SECONDS: Final = 5.0
 _REPEAT_SECONDS: Final = 1.0
 _OPEN_SECONDS: Final = 0.2
 """While a node has a guard, what failed is tried again after this time."""
+_OPEN_PATIENCE_SECONDS: Final = 60.0
+"""After this time the owner gives its room back: nothing has been written on it."""
 _LAG_SECONDS: Final = 60.0
 """What was written is observed within this time, or never."""
 _PAUSE: Final = Pause(0.02, 0.2)
@@ -172,7 +174,10 @@ class Placeholders:
         site.owners += 1
         try:
             async with site.lock:
+                until = self.clock() + _OPEN_PATIENCE_SECONDS
                 while (error := await self._open(site, uid, member.node)) is not None:
+                    if self.clock() >= until:
+                        return Refused(*_describe(error))
                     waits.note_waiting(member, BindFailed(member.pod.key, *_describe(error)))
                     await asyncio.sleep(_OPEN_SECONDS)
                 waits.note_known(member)

@@ -115,7 +115,7 @@ class PlacementController:
     attempts: AttemptCounter = field(init=False)
     places: QueuePlaces = field(init=False)
     flights: WritesInFlight = field(init=False)
-    failures: dict[str, BindFailed | InternalError] = field(default_factory=dict)
+    failures: dict[str, Reason] = field(default_factory=dict)
     """Pod uid -> the rejected write that keeps it pending, its own or another member's, or an error
     of the planner; until the next attempt."""
     _kept: dict[GangKey, tuple[str, ...]] = field(default_factory=dict)
@@ -403,7 +403,7 @@ class PlacementController:
         pod = self.state.pods.get(uid)
         if pod is None:
             return
-        self.failures[uid] = BindFailed(pod.key, failure.status, failure.message)
+        self.failures[uid] = failure.reason_for(pod.key)
         log.warning(
             "The API server rejected a write to a pod",
             extra={"pod": pod.key, "status": failure.status, "answer": failure.message},

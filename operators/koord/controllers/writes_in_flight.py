@@ -2,8 +2,9 @@
 
 While the API server responds with failures (a failing admission webhook, for example), the outcome
 of a write is unknown: 504 and some 500 are returned for writes that take effect later. So the
-resources stay taken. But such a placement no longer counts as in flight, because it may last for
-hours and must not block others, and it is reported to users.
+resources stay taken until the pod shows that nothing has come of them. Meanwhile such a placement
+no longer counts as in flight, because it may last for minutes and must not block others, and it is
+reported to users.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from weakref import WeakValueDictionary
 from koord.controllers.bind_turns import Turns
 from koord.controllers.commit import CommitFailure
 from koord.core.model.plan import Assignment, Placement, Unit
-from koord.core.model.reasons import BindFailed, Reason
+from koord.core.model.reasons import Reason
 from koord.kube.binder import Outcome
 
 RETRY_SLOTS = 4
@@ -90,7 +91,7 @@ class Flight:
         return await self._flights.turns.bind(member, bind, self)
 
     def note_unknown(self, member: Assignment, failure: CommitFailure) -> None:
-        self.note_waiting(member, BindFailed(member.pod.key, failure.status, failure.message))
+        self.note_waiting(member, failure.reason_for(member.pod.key))
 
     def note_waiting(self, member: Assignment, reason: Reason) -> None:
         is_first = not self._waiting

@@ -1,9 +1,9 @@
 """Releases and binds pods, and determines the outcome of each write.
 
-A write is repeated until its outcome is known. That is safe because it names the pod's uid and is
-idempotent: a release that already succeeded fails its own ``test``, a binding is refused because
-the pod has its node, and in both cases reading the pod gives the outcome. The order of steps for a
-gang, and what an outcome means for it, are the caller's.
+A write is repeated until its outcome is known, for a time. That is safe because it names the pod's
+uid and is idempotent: a release that already succeeded fails its own ``test``, a binding is refused
+because the pod has its node, and in both cases reading the pod gives the outcome. The order of
+steps for a gang, and what an outcome means for it, are the caller's.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import msgspec
 from typing_extensions import override
 
 from koord.api.keys import operators
+from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
 from koord.core.model.plan import Assignment, Placement
 from koord.core.model.pods import AnnotationWrite, Handling
 from koord.core.model.text import format_time
@@ -31,6 +32,7 @@ from koord.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
+    ObjectTooLarge,
     ServerUnavailable,
 )
 from koord.kube.objects import ref_of_pod
@@ -46,7 +48,7 @@ from koord.kube.release import (
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.status import applied_by
 from koord.kube.translate.amounts import write_amounts
-from koord.kube.translate.node_affinity import parse_affinity
+from koord.kube.translate.node_affinity import AffinityForm, parse_affinity
 from koord.kube.translate.pods import make_form
 from koord.kube.translate.reservations import read_status
 from koord.kube.wire import ObjectMeta, WirePod, WireReservation
@@ -87,10 +89,27 @@ class StillGated:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The server rejects the write: RBAC, an admission policy, or a bug of ours."""
+    """The server rejects the write: RBAC, an admission policy, or a bug of ours.
+
+    Or it was without an outcome for long, and is found not to have taken effect. ``is_too_large``:
+    no object as large as the pod would be can be written.
+    """
 
     status: int
     message: str
+    is_too_large: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Oversized:
+    """With what is to be written on it a pod has ``size`` bytes of annotations, which is too much.
+
+    ``add`` of them would be new. Of a binding the API server does not check that, and nobody could
+    change the pod afterwards: the kubelet cannot say that it runs, and nobody can mark it.
+    """
+
+    size: int
+    add: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +123,7 @@ class Unknown:
     message: str
 
 
-Outcome: TypeAlias = Done | PodGone | BoundElsewhere | StillGated | Refused | Unknown
+Outcome: TypeAlias = Done | PodGone | BoundElsewhere | StillGated | Refused | Oversized | Unknown
 
 
 class Binder:
@@ -137,9 +156,7 @@ class Binder:
         self, assignment: Assignment, placement: Placement, *, patience: float = PATIENCE_SECONDS
     ) -> Outcome:
         """Remove our gate from a pod and record the plan on it; this cannot be undone."""
-        form = self._forms(assignment.pod.uid)
-        written = encode_metadata(assignment, placement, self._keys, time.time_ns())
-        return await self._write_until_known(_Release(assignment, written, form), patience)
+        return await self._write_until_known(self._make_release(assignment, placement), patience)
 
     async def bind(
         self, assignment: Assignment, placement: Placement, *, patience: float = PATIENCE_SECONDS
@@ -148,12 +165,34 @@ class Binder:
 
         A reservation gets its node as a part of its status.
         """
+        return await self._write_until_known(self._make_bind(assignment, placement), patience)
+
+    async def read_release(
+        self, assignment: Assignment, placement: Placement, of: Unknown
+    ) -> Outcome:
+        """Return the outcome of a release that was ``Unknown``, long enough after it."""
+        return await self._read_outcome(self._make_release(assignment, placement), of)
+
+    async def read_bind(self, assignment: Assignment, placement: Placement, of: Unknown) -> Outcome:
+        """Return the outcome of a binding that was ``Unknown``, long enough after it."""
+        return await self._read_outcome(self._make_bind(assignment, placement), of)
+
+    def _make_release(self, assignment: Assignment, placement: Placement) -> "_Release":
+        written = encode_metadata(assignment, placement, self._keys, time.time_ns())
+        return _Release(assignment, written, self._forms(assignment.pod.uid))
+
+    def _make_bind(self, assignment: Assignment, placement: Placement) -> "_Reserve | _Bind":
         if assignment.pod.handling is Handling.RESERVE:
             held = encode_held(assignment, placement, self._keys)
-            step = _Reserve(assignment, held, self._keys)
-            return await self._write_until_known(step, patience)
+            return _Reserve(assignment, held, self._keys)
         written = encode_metadata(assignment, placement, self._keys, time.time_ns())
-        return await self._write_until_known(_Bind(assignment, written), patience)
+        return _Bind(assignment, written, self._forms(assignment.pod.uid))
+
+    async def _read_outcome(self, step: "_Step[Any]", of: Unknown) -> Outcome:
+        found = await self._read(step)
+        if isinstance(found, KubeError):
+            return Unknown(*_describe(found))
+        return found or Refused(of.status, of.message)
 
     async def _write_until_known(self, step: "_Step[Any]", patience: float) -> Outcome:
         began = time.monotonic()
@@ -190,7 +229,9 @@ class Binder:
             step.rejections += 1
             if step.rejections == 1:
                 return await self._attempt(step)
-        return error if isinstance(error, Conflict) else Refused(*_describe(error))
+        if isinstance(error, Conflict) and not step.is_guarded:
+            return error
+        return Refused(*_describe(error), is_too_large=isinstance(error, ObjectTooLarge))
 
     async def _read(self, step: "_Step[Any]") -> Outcome | KubeError | None:
         """Read the pod; return the outcome that it shows, an error, or None for no effect yet."""
@@ -228,6 +269,8 @@ class _Step(ABC, Generic[W]):
         self.pod, self.node = assignment.pod, assignment.node
         self.path = ref_of_pod(self.pod).path
         self.must_read = False
+        self.is_guarded = False
+        """Whether it is only written to the object as it was read."""
         self.rejections = 0
 
     @abstractmethod
@@ -339,15 +382,23 @@ class _Reserve(_Step[WireReservation]):
 class _PodStep(_Step[WirePod]):
     kind = WirePod
 
-    def __init__(self, assignment: Assignment, written: Written) -> None:
+    def __init__(self, assignment: Assignment, written: Written, form: PodForm | None) -> None:
         super().__init__(assignment)
         self.written = written
+        self.must_read = not written.fits_surely(form)
 
     @override
     def outcome(self, pod: WirePod) -> Outcome | None:
         if pod.spec.node_name:
             return _compare(pod.spec.node_name, self.node)
         return self.pending_outcome(pod)
+
+    def _find_oversize(self, pod: WirePod) -> Oversized | None:
+        present = pod.metadata.annotations or {}
+        size = count_annotations({**present, **self.written.annotations})
+        return (
+            Oversized(size, size - count_annotations(present)) if size > MOST_ANNOTATIONS else None
+        )
 
     @abstractmethod
     def pending_outcome(self, found: WirePod) -> Outcome | None:
@@ -358,8 +409,7 @@ class _Release(_PodStep):
     """Removes the gate, records the plan, and pins the pod if another scheduler binds it."""
 
     def __init__(self, assignment: Assignment, written: Written, form: PodForm | None) -> None:
-        super().__init__(assignment, written)
-        self.must_read = form is None
+        super().__init__(assignment, written, form)
         self._assignment = assignment
         self._form = form
 
@@ -380,7 +430,7 @@ class _Release(_PodStep):
         affinity = parse_affinity(bytes(found.spec.affinity))
         if any(gate.name == operators.PLACEMENT_GATE for gate in found.spec.scheduling_gates or ()):
             self._form = make_form(found, affinity.form)
-            return None
+            return self._find_oversize(found)
         if self.pod.handling is Handling.RELEASE_PINNED and not affinity.pinned_to:
             plan = (found.metadata.annotations or {}).get(operators.PLAN)
             is_ours = self._assignment.is_open and plan == self.written.annotations[operators.PLAN]
@@ -391,14 +441,21 @@ class _Release(_PodStep):
 class _Bind(_PodStep):
     """Sets node and annotations in one write, so that watchers see both or neither.
 
-    Labels, which few vendors' plugins need, are written before.
+    Labels, which few vendors' plugins need, are written before. A pod whose annotations leave
+    little room is read before, and must not have changed since.
     """
+
+    def __init__(self, assignment: Assignment, written: Written, form: PodForm | None) -> None:
+        super().__init__(assignment, written, form)
+        self._version = ""
 
     @override
     async def write(self, client: Client) -> None:
         pod = self.pod
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         metadata["annotations"] = self.written.annotations
+        if self.is_guarded:
+            metadata["resourceVersion"] = self._version
         if self.written.labels and not pod.is_gated:
             # Of a Binding only annotations reach the pod before Kubernetes 1.35. What had our gate
             # has its labels since its release.
@@ -414,7 +471,11 @@ class _Bind(_PodStep):
 
     @override
     def pending_outcome(self, pod: WirePod) -> Outcome | None:
-        return StillGated() if pod.spec.scheduling_gates else None
+        if pod.spec.scheduling_gates:
+            return StillGated()
+        self._version = pod.metadata.resource_version
+        self.is_guarded = not self.written.fits_surely(make_form(pod, AffinityForm()))
+        return self._find_oversize(pod)
 
 
 def _compare(node: str, wanted: str) -> Outcome:

@@ -15,6 +15,7 @@
         ├── Gone                410, the resourceVersion or continue token is too old
         ├── Invalid             422
         ├── TooManyRequests     429
+        ├── ObjectTooLarge      no write makes the object larger, whatever the status
         └── ServerUnavailable   5xx
 
 Only this module turns HTTP responses into exceptions.
@@ -93,6 +94,13 @@ class ServerUnavailable(ApiError):
     """Any 5xx."""
 
 
+class ObjectTooLarge(ApiError):
+    """The object would be larger than the API server or etcd takes: repeating that is of no use.
+
+    Statuses do not tell: etcd's answer is passed on as 500, and as 409 where a binding failed.
+    """
+
+
 _BY_STATUS: Final[dict[int, type[ApiError]]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -102,6 +110,13 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
     422: Invalid,
     429: TooManyRequests,
 }
+_TOO_LARGE: Final = 413
+_SAY_TOO_LARGE: Final = (
+    "etcdserver: request is too large",
+    "trying to send message larger than max",
+    "metadata.annotations: Too long",
+)
+"""Of etcd, of the API server's own client of it, and of the validation of annotations."""
 _decoder = msgspec.json.Decoder(Status)
 
 
@@ -117,6 +132,8 @@ def error_of_answer(status: int, body: bytes, retry_after: str | None) -> ApiErr
 def error_of(answer: Status, retry_after: float = 0.0) -> ApiError:
     fallback = ServerUnavailable if answer.code >= 500 else ApiError
     kind = _BY_STATUS.get(answer.code, fallback)
+    if answer.code == _TOO_LARGE or any(text in answer.message for text in _SAY_TOO_LARGE):
+        kind = ObjectTooLarge
     hinted = float(answer.details.retry_after_seconds) if answer.details else 0.0
     message = answer.message[:MAX_MESSAGE]
     return kind(answer.code, answer.reason, message, max(retry_after, hinted))

@@ -17,6 +17,7 @@ from koord.api.gang import encode_bind_record
 from koord.api.keys import operators
 from koord.caches import cached_by_text
 from koord.core.gang.start import make_bind_record
+from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
 from koord.core.model.plan import Assignment, Placement
 from koord.core.model.pods import Handling, RecordedPlan
 from koord.kube.decode import MALFORMED
@@ -36,8 +37,6 @@ _AFFINITY: Final = "/spec/affinity"
 _NODE_AFFINITY: Final = f"{_AFFINITY}/nodeAffinity"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS: Final = f"{_NODE_AFFINITY}/{_REQUIRED}/nodeSelectorTerms"
-MAX_TEXT: Final = 256 * 1024
-"""What the API server allows for all annotations of an object: what it accepted can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,7 @@ class PodForm:
     has_annotations: bool
     affinity: AffinityForm
     conditions: tuple[Condition, ...] = ()
+    annotation_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,12 @@ class Written:
 
     annotations: dict[str, str]
     labels: dict[str, str] = field(default_factory=dict)
+
+    def fits_surely(self, form: PodForm | None) -> bool:
+        """Whether a pod has room for the annotations, whichever of them it has already."""
+        if form is None:
+            return False
+        return form.annotation_bytes + count_annotations(self.annotations) <= MOST_ANNOTATIONS
 
 
 def make_release_patch(assignment: Assignment, form: PodForm, written: Written) -> list[Operation]:
@@ -212,7 +218,7 @@ def is_recorded(plan: RecordedPlan, key: str, text: str) -> bool:
 @cached_by_text()
 def decode_plan(text: str) -> RecordedPlan | None:
     """Decode a plan annotation; None if we cannot have written it."""
-    if len(text) > MAX_TEXT:
+    if len(text) > MOST_ANNOTATIONS:  # what the API server accepted can be read
         return None
     try:
         plan = _decoder.decode(text)

@@ -27,6 +27,7 @@ from koord.core.device.session import NAME as DEVICES
 from koord.core.eviction.protection import SYSTEM_CRITICAL
 from koord.core.model.constraints import PodLabels
 from koord.core.model.fast_init import fast_init
+from koord.core.model.object_size import count_annotations
 from koord.core.model.pods import (
     Allocation,
     Excess,
@@ -402,6 +403,7 @@ def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
         has_annotations=wire.metadata.annotations is not None,
         affinity=affinity,
         conditions=tuple(c for c in wire.status.conditions or () if c.type in _WRITTEN_CONDITIONS),
+        annotation_bytes=count_annotations(wire.metadata.annotations or {}),
     )
 
 
