@@ -47,7 +47,7 @@ def test_node_without_enough_devices_says_what_is_lacking():
 def test_devices_without_a_numa_node_have_no_preference(number):
     hints = find_hints(DeviceLedger(make_node([gpu(0, DeviceLocation(0, number, "a"))])), ONE_GPU)
     assert hints == {"gpu": None}
-    assert align(NumaPolicy.RESTRICTED, 0b11, list(hints.items())).refusal is None
+    assert align(NumaPolicy.RESTRICTED, 0b11, list(hints.items())).cause is None
 
 
 @given(st.lists(requests(), max_size=4), requests())

@@ -166,7 +166,7 @@ def test_cpus_are_given_back_exactly(held, data):
         expected = sum(
             1 << cpu for cpu in range(40) if sum(some >> cpu & 1 for some, _ in held) >= count
         )
-        assert in_use.every.at_least(count) == expected
+        assert in_use.counts.at_least(count) == expected
     for some, exclusive in data.draw(st.permutations(held)):
         in_use = in_use.give_back(some, exclusive)
     assert in_use == CpusInUse()
@@ -365,7 +365,7 @@ def test_exactly_the_requested_number_of_free_cpus_is_taken(node, request_, held
         assert (taken & first).bit_count() == min(request_.count, first.bit_count())
     assert not taken & ~pool.usable
     after = in_use.hold(taken, request_.exclusive)
-    assert not after.every.at_least(pool.max_refs + 1) & taken
+    assert not after.counts.at_least(pool.max_refs + 1) & taken
     assert after.give_back(taken, request_.exclusive) == in_use
 
 

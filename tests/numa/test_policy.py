@@ -55,15 +55,15 @@ def offer(nodes: int | None, score: int = 0) -> NumaHint:
     ],
 )
 def test_policies_of_pod_and_node_must_not_differ(pod, label, kubelet, policy):
-    assert choose_policy(pod, label=label, kubelet=kubelet, every=0b11) == policy
+    assert choose_policy(pod, label=label, kubelet=kubelet, all_nodes=0b11) == policy
 
 
 def test_policy_needs_numa_nodes():
-    refusal = choose_policy(SINGLE, label=None, kubelet=None, every=0)
+    refusal = choose_policy(SINGLE, label=None, kubelet=None, all_nodes=0)
     assert refusal == PolicyCause(NO_NUMA_NODES, None, SINGLE)
     assert refusal.describe() == "node(s) missing NUMA resources"
     assert not refusal.is_resolvable
-    assert choose_policy(None, label=None, kubelet=None, every=0) is None
+    assert choose_policy(None, label=None, kubelet=None, all_nodes=0) is None
 
 
 def test_pods_keep_apart_by_default_if_they_name_a_policy():
@@ -131,7 +131,7 @@ def test_best_effort_uses_every_node_if_a_resource_needs_more():
     hints = [("cpu", [prefer(1)]), ("gpu", [prefer(3)])]
     found = align(BEST_EFFORT, 15, hints)
     assert found.hint == offer(15)
-    assert found.refusal is None
+    assert found.cause is None
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_best_effort_uses_every_node_if_a_resource_needs_more():
     ],
 )
 def test_refusal_names_what_each_resource_would_need(policy, hints, messages):
-    refusal = align(policy, 3, hints).refusal
+    refusal = align(policy, 3, hints).cause
     assert refusal is not None
     assert list(refusal.messages()) == messages
     assert refusal.describe() == "; ".join(messages)
@@ -166,12 +166,12 @@ def test_refusal_names_what_each_resource_would_need(policy, hints, messages):
 
 def test_refusal_names_the_nodes_of_pods_that_keep_apart():
     found = align(RESTRICTED, 3, [("gpu", [prefer(3)])], REQUIRED, NumaOccupancy(single=0b10))
-    assert found.refusal is not None
-    assert found.refusal.describe() == (
+    assert found.cause is not None
+    assert found.cause.describe() == (
         "Unaligned NUMA Hint cause gpu prefer [11] among [11]; "
         "NUMA node 1 is single (singleNUMANodeExclusive: Required)"
     )
-    assert align(RESTRICTED, 3, [("gpu", [prefer(3)])], REQUIRED).refusal is None
+    assert align(RESTRICTED, 3, [("gpu", [prefer(3)])], REQUIRED).cause is None
 
 
 MASKS = st.integers(1, 15)
@@ -237,11 +237,11 @@ def test_preferred_result_is_preferred_by_every_resource(choices):
 def test_strict_policies_admit_preferred_sets_only(choices, policy):
     found = align(policy, 15, [(str(index), one) for index, one in enumerate(choices)])
     if policy is BEST_EFFORT:
-        assert found.refusal is None
+        assert found.cause is None
         assert not found.hint.is_unsatisfied
     else:
-        assert (found.refusal is None) == found.hint.is_preferred
-    if policy is SINGLE and found.refusal is None:
+        assert (found.cause is None) == found.hint.is_preferred
+    if policy is SINGLE and found.cause is None:
         assert found.hint.nodes is None or found.hint.nodes.bit_count() == 1
 
 

@@ -72,7 +72,7 @@ def test_sets_with_a_node_that_lacks_a_resource_are_no_hints_for_it():
 def test_resource_that_fits_nowhere_has_no_hints():
     hints = hints_of({"cpu": 200000}, [zone(0, 64000, 256), zone(1, 64000, 256)])
     assert hints == {"cpu": ()}
-    refusal = align(RESTRICTED, 3, list(hints.items())).refusal
+    refusal = align(RESTRICTED, 3, list(hints.items())).cause
     assert refusal is not None
     assert refusal.messages() == ("Unsatisfied NUMA cpu",)
 
@@ -102,7 +102,7 @@ def test_pinned_cpus_are_divided_whole(step, shares):
 def test_what_does_not_fit_is_named():
     found = distribute({"cpu": 9000, "memory": 3 * GIB}, [zone(0, 4000, 1), zone(1, 3000, 9)], 3)
     assert isinstance(found, InsufficientNuma)
-    assert found.lacking == (("cpu", 2000),)
+    assert found.missing == (("cpu", 2000),)
     assert found.describe() == "Insufficient NUMA cpu"
     assert found.is_resolvable
 

@@ -81,7 +81,7 @@ def held(made: FakeCluster) -> tuple[int, Any]:
     made.open_cycle()
     plugin = made.state.plugin(Numa)
     state = plugin.states.state(int(plugin.state_of[0]))
-    return state.cpus.every.at_least(1), dict(state.used)
+    return state.cpus.counts.at_least(1), dict(state.used)
 
 
 def test_pinned_cpus_are_held_and_owners_get_them_first() -> None:

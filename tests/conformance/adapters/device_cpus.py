@@ -128,8 +128,8 @@ def numa_policy_merge(case: Fields) -> Fields:
         "preferred": found.hint.is_preferred,
         "unsatisfied": found.hint.is_unsatisfied,
         "score": found.hint.score,
-        "admit": found.refusal is None,
-        "reasons": [] if found.refusal is None else list(found.refusal.messages()),
+        "admit": found.cause is None,
+        "reasons": [] if found.cause is None else list(found.cause.messages()),
     }
 
 

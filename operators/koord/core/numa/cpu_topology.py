@@ -133,18 +133,24 @@ class CpuTopology:
 
 def make_topology(places: Iterable[CpuPlace]) -> CpuTopology | None:
     """Return the topology; None: there are no CPUs, or their places contradict each other."""
-    every = sorted(places, key=lambda one: (one.socket, one.core, one.cpu))
-    numa_of = {(cpu.socket, cpu.core): cpu.numa for cpu in every}
+    ordered_places = sorted(places, key=lambda place: (place.socket, place.core, place.cpu))
+    numa_of = {(place.socket, place.core): place.numa for place in ordered_places}
     is_valid = (
-        len({one.cpu for one in every}) == len(every)
-        and all(0 <= one.cpu < MAX_CPUS and 0 <= one.numa < MAX_CPUS for one in every)
-        and all(numa_of[cpu.socket, cpu.core] == cpu.numa for cpu in every)
+        len({place.cpu for place in ordered_places}) == len(ordered_places)
+        and all(
+            0 <= place.cpu < MAX_CPUS and 0 <= place.numa < MAX_CPUS for place in ordered_places
+        )
+        and all(numa_of[place.socket, place.core] == place.numa for place in ordered_places)
     )
-    if not every or not is_valid:
+    if not ordered_places or not is_valid:
         return None
-    cores = tuple(_collect(((one.socket, one.core), one.cpu) for one in every).values())
-    sockets = _make_groups((((one.socket,), one.cpu) for one in every), cores)
-    numa_nodes = _make_groups((((one.numa,), one.cpu) for one in every), cores, sockets)
+    cores = tuple(
+        _collect(((place.socket, place.core), place.cpu) for place in ordered_places).values()
+    )
+    sockets = _make_groups((((place.socket,), place.cpu) for place in ordered_places), cores)
+    numa_nodes = _make_groups(
+        (((place.numa,), place.cpu) for place in ordered_places), cores, sockets
+    )
     return CpuTopology(
         cpus=sum(cores),
         cores=cores,
@@ -162,10 +168,10 @@ _Numbered: TypeAlias = Iterable[tuple[tuple[int, ...], int]]
 
 
 def _collect(numbered: _Numbered) -> dict[tuple[int, ...], Cpus]:
-    found: dict[tuple[int, ...], Cpus] = {}
+    cpus_of: dict[tuple[int, ...], Cpus] = {}
     for number, cpu in numbered:
-        found[number] = found.get(number, 0) | 1 << cpu
-    return found
+        cpus_of[number] = cpus_of.get(number, 0) | 1 << cpu
+    return cpus_of
 
 
 def _make_groups(
@@ -240,7 +246,7 @@ class CpuExclusive(StrEnum):
 class CpusInUse:
     """The CPUs that pods of one node hold: all of them, and those held under each policy."""
 
-    every: RefCounts = RefCounts()
+    counts: RefCounts = RefCounts()
     by_core: RefCounts = RefCounts()
     """Of pods that avoid each other on a core."""
     by_numa: RefCounts = RefCounts()
@@ -265,4 +271,4 @@ class CpusInUse:
             by_core = change(by_core, cpus)
         elif exclusive is CpuExclusive.NUMA_NODE_LEVEL:
             by_numa = change(by_numa, cpus)
-        return replace(self, every=change(self.every, cpus), by_core=by_core, by_numa=by_numa)
+        return replace(self, counts=change(self.counts, cpus), by_core=by_core, by_numa=by_numa)

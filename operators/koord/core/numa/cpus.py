@@ -142,30 +142,30 @@ def wants_pinned(qos: str, *, is_prod: bool) -> bool:
 
 
 def request_cpus(
-    wish: CpuHints, topology: CpuTopology | None, node_bind: CpuBind | None = None
+    hints: CpuHints, topology: CpuTopology | None, node_bind: CpuBind | None = None
 ) -> CpuRequest | CpuCause | None:
     """Return what a pod asks a node for; None: its CPUs are not pinned there.
 
     ``node_bind``: the policy that the node demands of every pod, if any.
     """
-    if not wish.milli or not (wish.is_pinned or node_bind):
+    if not hints.milli or not (hints.is_pinned or node_bind):
         return None
-    if wish.milli % MILLI:
-        return CpuCause(NOT_WHOLE, wish.milli)
+    if hints.milli % MILLI:
+        return CpuCause(NOT_WHOLE, hints.milli)
     if topology is None:
-        return CpuCause(NO_TOPOLOGY, wish.milli)
-    own = wish.required.meaning if wish.is_pinned and wish.required else None
+        return CpuCause(NO_TOPOLOGY, hints.milli)
+    own = hints.required.meaning if hints.is_pinned and hints.required else None
     if node_bind and own not in {None, node_bind}:
-        return CpuCause(CONFLICT, wish.milli)
+        return CpuCause(CONFLICT, hints.milli)
     required = node_bind or own
     request = CpuRequest(
-        wish.milli // MILLI,
-        required or wish.preferred.meaning,
+        hints.milli // MILLI,
+        required or hints.preferred.meaning,
         is_required=required is not None,
-        exclusive=wish.exclusive if wish.is_pinned else None,
+        exclusive=hints.exclusive if hints.is_pinned else None,
     )
     if request.count % request.step(topology):
-        return CpuCause(NOT_WHOLE_CORES, wish.milli, topology.cpus_per_core)
+        return CpuCause(NOT_WHOLE_CORES, hints.milli, topology.cpus_per_core)
     return request
 
 
@@ -183,14 +183,14 @@ class CpuPool:
 
     def counts(self, in_use: CpusInUse) -> RefCounts:
         """Return how often free CPUs are in use: never, unless several pods may have them."""
-        return in_use.every if self.max_refs > 1 else RefCounts()
+        return in_use.counts if self.max_refs > 1 else RefCounts()
 
 
 def free_cpus(
     pool: CpuPool, in_use: CpusInUse, request: CpuRequest, within: Cpus = ANY_CPU
 ) -> Cpus:
     """Return the CPUs that a request may get: free, and as its required policy demands."""
-    free = pool.usable & within & ~in_use.every.at_least(pool.max_refs)
+    free = pool.usable & within & ~in_use.counts.at_least(pool.max_refs)
     if request.is_required and request.bind is CpuBind.FULL_PCPUS:
         return sum(_whole_cores(pool.topology.cores, free, pool.topology.cpus_per_core))
     if request.is_required and request.bind is CpuBind.SPREAD_BY_PCPUS:
@@ -213,11 +213,11 @@ def take_cpus(
         first = sum(_whole_cores(pool.topology.cores, first, pool.topology.cpus_per_core))
     if first.bit_count() >= request.count:
         first, free = 0, first
-    kept = free & ~_avoided(pool.topology, in_use, request.exclusive)
+    preferable = free & ~_avoided(pool.topology, in_use, request.exclusive)
     return first | _CpuSearch(
         pool.topology,
         free & ~first,
-        kept & ~first,
+        preferable & ~first,
         pool.counts(in_use),
         1 if pool.strategy is ScoringStrategy.MOST_ALLOCATED else -1,
         request.count - first.bit_count(),
@@ -228,8 +228,10 @@ def _avoided(topology: CpuTopology, in_use: CpusInUse, exclusive: CpuExclusive |
     """Return the CPUs of the cores, or NUMA nodes, of other pods with the same policy."""
     match exclusive:
         case CpuExclusive.PCPU_LEVEL:
-            held = in_use.by_core.at_least(1)
-            return sum(core for core in topology.cores if core & held) if held else 0
+            in_use_alone = in_use.by_core.at_least(1)
+            return (
+                sum(core for core in topology.cores if core & in_use_alone) if in_use_alone else 0
+            )
         case CpuExclusive.NUMA_NODE_LEVEL:
             return topology.cpus_in(topology.numa_of(in_use.by_numa.at_least(1)))
         case None:
@@ -249,22 +251,22 @@ def _one_per_core(cores: Iterable[Cpus], free: Cpus, counts: RefCounts) -> Cpus:
 class _CpuSearch:
     """One request on one node that has enough free CPUs.
 
-    ``kept`` are the ``free`` CPUs outside of what exclusive policies avoid. ``counts`` are empty
-    where CPUs are not shared. ``sign`` is 1 if the place with the fewest free CPUs comes first, and
-    -1 if it is the one with the most.
+    ``preferable`` are the ``free`` CPUs outside of what exclusive policies avoid. ``counts`` are
+    empty where CPUs are not shared. ``sign`` is 1 if the place with the fewest free CPUs comes
+    first, and -1 if it is the one with the most.
     """
 
     topology: CpuTopology
     free: Cpus
-    kept: Cpus
+    preferable: Cpus
     counts: RefCounts
     sign: int
     count: int
 
     def run(self, bind: CpuBind) -> Cpus:
         if bind is CpuBind.FULL_PCPUS or self.topology.cpus_per_core == 1:
-            return self._whole_cores_together() or self._rest(self._whole_cores_anywhere())
-        return self._spread_together() or self._rest(0)
+            return self._whole_cores_together() or self._take_anywhere(self._whole_cores_anywhere())
+        return self._spread_together() or self._take_anywhere(0)
 
     def _kinds_of_places(self) -> Iterator[tuple[CpuGroup, ...]]:
         """Yield NUMA nodes, then sockets, as long as one can be large enough."""
@@ -275,8 +277,8 @@ class _CpuSearch:
 
     def _rounds(self) -> Iterator[Cpus]:
         """Yield the CPUs to choose from: first those that need not be avoided, then all."""
-        if self.kept != self.free:
-            yield self.kept
+        if self.preferable != self.free:
+            yield self.preferable
         yield self.free
 
     def _whole_cores_together(self) -> Cpus:
@@ -291,10 +293,10 @@ class _CpuSearch:
                         around = (free & place.around).bit_count()
                         offers.append((self.sign * room, self.sign * around, place.number, cores))
                 if offers:
-                    whole, rest = divmod(self.count, self.topology.cpus_per_core)
+                    whole, remainder = divmod(self.count, self.topology.cpus_per_core)
                     cores = min(offers)[-1]
                     return sum(cores[:whole]) + self.counts.least_used(
-                        sum(cores[whole : whole + 1]), rest
+                        sum(cores[whole : whole + 1]), remainder
                     )
         return 0
 
@@ -310,9 +312,9 @@ class _CpuSearch:
             else:
                 left.append(cores)
         for cores in sorted(left, key=len):
-            some = cores[: missing // size]
-            taken |= sum(some)
-            missing -= len(some) * size
+            last_cores = cores[: missing // size]
+            taken |= sum(last_cores)
+            missing -= len(last_cores) * size
         return taken
 
     def _free_cores(self, place: CpuGroup, free: Cpus) -> list[Cpus]:
@@ -322,11 +324,11 @@ class _CpuSearch:
     def _spread_together(self) -> Cpus:
         """Take CPUs of one place, of different cores as far as possible; 0: none has enough."""
         for places in self._kinds_of_places():
-            found = self._spread_over(places, self.kept, one_per_core=True) or self._spread_over(
-                places, self.free
-            )
-            if found:
-                return found
+            cpus = self._spread_over(
+                places, self.preferable, one_per_core=True
+            ) or self._spread_over(places, self.free)
+            if cpus:
+                return cpus
         return 0
 
     def _spread_over(
@@ -354,7 +356,7 @@ class _CpuSearch:
                 return taken | self.counts.least_used(layer, missing)
             taken |= layer
 
-    def _rest(self, taken: Cpus) -> Cpus:
+    def _take_anywhere(self, taken: Cpus) -> Cpus:
         """Take what is missing from anywhere, near to what has been taken."""
         for free in self._rounds():
             cores = self._in_order(free & ~taken, taken)

@@ -95,7 +95,7 @@ class NumaLayout:
         return self.pool.topology if self.pool is not None else None
 
     @property
-    def every(self) -> NumaNodes:
+    def all_nodes(self) -> NumaNodes:
         return sum(1 << number for number, _ in self.zones)
 
     @property
@@ -111,13 +111,15 @@ def make_layout(report: NumaReport | None, node: Node) -> NumaLayout:
     bind = _BINDS.get(labels.get(BIND_LABEL, ""))
     if report is None:
         return NumaLayout(label=label, bind=bind)
-    kept, cost = node.reserved | report.reserved, node.amplification
+    reserved, cost = node.reserved | report.reserved, node.amplification
     packs = labels.get(STRATEGY_LABEL) == ScoringStrategy.MOST_ALLOCATED
     strategy = ScoringStrategy.MOST_ALLOCATED if packs else ScoringStrategy.LEAST_ALLOCATED
     cpus = report.cpus
     return NumaLayout(
-        tuple((number, _offer(part, number, kept, cpus, cost)) for number, part in report.zones),
-        CpuPool(cpus, cpus.cpus & ~kept, strategy) if cpus is not None else None,
+        tuple(
+            (number, _offer(part, number, reserved, cpus, cost)) for number, part in report.zones
+        ),
+        CpuPool(cpus, cpus.cpus & ~reserved, strategy) if cpus is not None else None,
         label,
         report.policy,
         bind or report.bind,
@@ -125,8 +127,8 @@ def make_layout(report: NumaReport | None, node: Node) -> NumaLayout:
     )
 
 
-def _offer(part: Part, number: int, kept: Cpus, cpus: CpuTopology | None, cost: int) -> Part:
-    taken = (cpus.cpus_in(1 << number) & kept).bit_count() * MILLI if cpus is not None else 0
+def _offer(part: Part, number: int, reserved: Cpus, cpus: CpuTopology | None, cost: int) -> Part:
+    taken = (cpus.cpus_in(1 << number) & reserved).bit_count() * MILLI if cpus is not None else 0
     return tuple((key, max(0, n - taken) * cost // MILLI if key == CPU else n) for key, n in part)
 
 
@@ -190,10 +192,14 @@ class NumaAllocation:
 
 
 def allocation_hints_of(pod: Pod) -> NumaAllocationHints:
-    numa_wishes = next(
+    allocation_hints = next(
         (extension for name, extension in pod.extensions if name == NAME), NO_ALLOCATION_HINTS
     )
-    return numa_wishes if isinstance(numa_wishes, NumaAllocationHints) else NO_ALLOCATION_HINTS
+    return (
+        allocation_hints
+        if isinstance(allocation_hints, NumaAllocationHints)
+        else NO_ALLOCATION_HINTS
+    )
 
 
 def find_own(allocations: Iterable[Allocation]) -> NumaAllocation | None:

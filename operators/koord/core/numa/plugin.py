@@ -17,7 +17,7 @@ from koord.core.model.changes import Changes
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Pod, holder_of
-from koord.core.numa.held import left_of
+from koord.core.numa.holds import left_of
 from koord.core.numa.model import (
     NAME,
     NumaAllocation,
@@ -66,11 +66,11 @@ class Numa(Plugin):
         self._row_of: dict[str, int] = {}
         self._pods: dict[int, dict[str, NumaAllocation]] = {}
         """Row -> the pods there that have NUMA nodes or CPUs."""
-        self._given: dict[str, NumaAllocation] = {}
+        self._allocations: dict[str, NumaAllocation] = {}
         """Pod uid -> what it was given when it was first seen on its node."""
-        self.held: dict[str, NumaAllocation] = {}
+        self.holds: dict[str, NumaAllocation] = {}
         """Pod uid -> what is held under it for other pods."""
-        self.holders: dict[str, str] = {}
+        self.hold_used_by: dict[str, str] = {}
         """Pod uid -> the pod whose held room it uses."""
         self._discharged: set[str] = set()
         self._stale: set[int] = set()
@@ -92,7 +92,7 @@ class Numa(Plugin):
     def upsert_node(self, row: int, node: Node) -> None:
         before = self._nodes.get(row)
         self._nodes[row], self._row_of[node.name] = node, row
-        if before is None or _says_other(before, node):
+        if before is None or _differs(before, node):
             self._stale.add(row)
 
     @override
@@ -106,33 +106,33 @@ class Numa(Plugin):
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
-        if not charge.allocations and charge.uid not in self._given:
+        if not charge.allocations and charge.uid not in self._allocations:
             return
         # What a pod was given does not change: later annotations are not believed. What is held
         # changes with what pods use of it.
-        given = find_own(charge.allocations)
+        allocation = find_own(charge.allocations)
         if not charge.is_held:
-            given = self._given.get(charge.uid) or given
-        if given is None:
+            allocation = self._allocations.get(charge.uid) or allocation
+        if allocation is None:
             return
-        self._given[charge.uid] = given
-        self._note_held(charge, given, count)
+        self._allocations[charge.uid] = allocation
+        self._note_hold(charge, allocation, count)
         (self._discharged.discard if count > 0 else self._discharged.add)(charge.uid)
         if row < 0:
             return
         self._stale.add(row)
         if count > 0:
-            self._pods.setdefault(row, {})[charge.uid] = given
+            self._pods.setdefault(row, {})[charge.uid] = allocation
         else:
             self._pods.get(row, {}).pop(charge.uid, None)
 
-    def _note_held(self, charge: PodCharge, given: NumaAllocation, count: int) -> None:
+    def _note_hold(self, charge: PodCharge, allocation: NumaAllocation, count: int) -> None:
         if count < 0:
-            self.held.pop(charge.uid, None)
+            self.holds.pop(charge.uid, None)
         elif charge.is_held:
-            self.held[charge.uid] = given
+            self.holds[charge.uid] = allocation
         elif holder := holder_of(charge.allocations):
-            self.holders[charge.uid] = holder
+            self.hold_used_by[charge.uid] = holder
 
     def _note(self, node: str) -> None:
         row = self._row_of.get(node)
@@ -150,7 +150,7 @@ class Numa(Plugin):
             read = self._isolated.call(row, self._read, row)
             self.state_of[row] = UNKNOWN if read is None else read
         self._stale.clear()
-        states = {one: self.states.state(one) for one in np.unique(self.state_of).tolist()}
+        states = {number: self.states.state(number) for number in np.unique(self.state_of).tolist()}
         self.demands = any(state.layout.demands for state in states.values())
         self.extra = {
             row: state.extra
@@ -165,11 +165,11 @@ class Numa(Plugin):
         layout = self.states.intern(make_layout(report, node))
         pods = dict(self._pods.get(row, {}))
         for uid, cpus in report.pinned if report is not None else ():
-            numa_allocation = pods.get(uid, NumaAllocation(uid))
-            pods[uid] = replace(numa_allocation, cpus=numa_allocation.cpus or cpus)
+            allocation = pods.get(uid, NumaAllocation(uid))
+            pods[uid] = replace(allocation, cpus=allocation.cpus or cpus)
         state = NumaState(layout)
-        for _, given in sorted(pods.items()):
-            state = state.after(left_of(given, layout))
+        for _, allocation in sorted(pods.items()):
+            state = state.after(left_of(allocation, layout))
         return self.states.number(state)
 
     # --- cycles ----------------------------------------------------------------------------------
@@ -180,30 +180,30 @@ class Numa(Plugin):
         return report.problems if report is not None else ()
 
     def given_to(self, uid: str) -> NumaAllocation | None:
-        return self._given.get(uid)
+        return self._allocations.get(uid)
 
     def request_of(self, pod: Pod, *, is_demanded: bool) -> NumaDemand | None:
         """Return what a pod asks for, one value for all pods that ask for the same."""
-        wishes = allocation_hints_of(pod)
-        if wishes.is_pinned and not self.reports:
+        allocation_hints = allocation_hints_of(pod)
+        if allocation_hints.is_pinned and not self.reports:
             # Nothing could pin its CPUs: no node has an agent.
-            wishes = replace(wishes, is_pinned=False)
-        if not (is_demanded or wishes.policy or wishes.is_pinned):
+            allocation_hints = replace(allocation_hints, is_pinned=False)
+        if not (is_demanded or allocation_hints.policy or allocation_hints.is_pinned):
             return None
-        key = (pod.shape.requests, wishes)
-        known = self._requests.get(key)
-        if known is None:
+        key = (pod.shape.requests, allocation_hints)
+        demand = self._requests.get(key)
+        if demand is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
-            known = self._requests[key] = NumaDemand(dict(pod.shape.requests), wishes)
-        return known
+            demand = self._requests[key] = NumaDemand(dict(pod.shape.requests), allocation_hints)
+        return demand
 
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
         """Read what changed; forget pods that are gone, and states when there are too many."""
         for uid in self._discharged:
-            del self._given[uid]
-            self.holders.pop(uid, None)
+            del self._allocations[uid]
+            self.hold_used_by.pop(uid, None)
         self._discharged.clear()
         self.settle()
         if self.states.is_full:
@@ -217,7 +217,7 @@ class Numa(Plugin):
         return NumaSession(self, cycle)
 
 
-def _says_other(before: Node, node: Node) -> bool:
+def _differs(before: Node, node: Node) -> bool:
     return (before.labels, before.reserved, before.amplification) != (
         node.labels,
         node.reserved,

@@ -81,16 +81,16 @@ def choose_policy(
     *,
     label: NumaPolicy | None,
     kubelet: NumaPolicy | None,
-    every: NumaNodes,
+    all_nodes: NumaNodes,
 ) -> NumaPolicy | PolicyCause | None:
-    """Return the policy for a pod on a node that has ``every`` NUMA node; None: there is none.
+    """Return the policy for a pod on a node that has ``all_nodes`` NUMA node; None: there is none.
 
     A label of the node overrides the policy of its kubelet.
     """
     node = label or kubelet
     if node and pod and node is not pod:
         return PolicyCause(POLICY_MISMATCH, node, pod)
-    if (node or pod) and not every:
+    if (node or pod) and not all_nodes:
         return PolicyCause(NO_NUMA_NODES, node, pod)
     return node or pod
 
@@ -129,8 +129,8 @@ class NumaOccupancy:
         if exclusive is NumaExclusive.PREFERRED:
             return None
         is_shared = nodes.bit_count() == 1
-        found = nodes & (self.shared if is_shared else self.single)
-        return NumaConflict(found, is_shared) if found else None
+        conflicting = nodes & (self.shared if is_shared else self.single)
+        return NumaConflict(conflicting, is_shared) if conflicting else None
 
 
 NOT_OCCUPIED: Final = NumaOccupancy()
@@ -161,7 +161,7 @@ class ResourceSets:
 
     def describe(self) -> str:
         preferred, possible = (
-            " ".join("<nil>" if one is None else f"{one:02b}" for one in sets)
+            " ".join("<nil>" if nodes is None else f"{nodes:02b}" for nodes in sets)
             for sets in (self.preferred, self.possible)
         )
         return f"{self.resource} prefer [{preferred}] among [{possible}]"
@@ -199,59 +199,67 @@ class Unaligned:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What a policy makes of the hints; the pod is admitted unless there is a ``refusal``."""
+    """What a policy makes of the hints; the pod is admitted unless there is a ``cause``."""
 
     hint: NumaHint
-    refusal: Unaligned | None = None
+    cause: Unaligned | None = None
 
 
 def align(
     policy: NumaPolicy,
-    every: NumaNodes,
+    all_nodes: NumaNodes,
     hints: Sequence[tuple[str, Hints]],
     exclusive: NumaExclusive = NumaExclusive.PREFERRED,
     occupancy: NumaOccupancy = NOT_OCCUPIED,
 ) -> Alignment:
     """Merge the hints of the requested resources and apply the policy."""
-    choices = [_choices(policy, one) for _, one in hints]
-    best = merge_hints(every, choices, lambda nodes: not occupancy.conflict(exclusive, nodes))
+    choices = [_choices(policy, resource_hints) for _, resource_hints in hints]
+    best = merge_hints(all_nodes, choices, lambda nodes: not occupancy.conflict(exclusive, nodes))
     if policy is NumaPolicy.BEST_EFFORT:
-        return Alignment(NumaHint(every, is_preferred=False) if best.is_unsatisfied else best)
-    if policy is NumaPolicy.SINGLE_NUMA_NODE and best.nodes == every:
+        return Alignment(NumaHint(all_nodes, is_preferred=False) if best.is_unsatisfied else best)
+    if policy is NumaPolicy.SINGLE_NUMA_NODE and best.nodes == all_nodes:
         best = replace(best, nodes=None)
     if best.is_preferred:
         return Alignment(best)
-    wanted = merge_hints(every, choices) if exclusive is NumaExclusive.REQUIRED else best
-    refusal = Unaligned(
+    wanted = merge_hints(all_nodes, choices) if exclusive is NumaExclusive.REQUIRED else best
+    unaligned = Unaligned(
         policy,
-        unsatisfied=tuple(sorted(name for name, one in hints if one is not None and not one)),
-        sets=tuple(_make_sets(name, one) for name, one in sorted(hints, key=itemgetter(0)) if one),
+        unsatisfied=tuple(
+            sorted(
+                name
+                for name, resource_hints in hints
+                if resource_hints is not None and not resource_hints
+            )
+        ),
+        sets=tuple(
+            _make_sets(name, resource_hints)
+            for name, resource_hints in sorted(hints, key=itemgetter(0))
+            if resource_hints
+        ),
         conflict=occupancy.conflict(exclusive, wanted.nodes or 0) if wanted.is_preferred else None,
     )
-    return Alignment(best, refusal)
+    return Alignment(best, unaligned)
 
 
 def _choices(policy: NumaPolicy, hints: Hints) -> Sequence[NumaHint]:
-    found = _ANYWHERE if hints is None else hints or _NOWHERE
+    choices = _ANYWHERE if hints is None else hints or _NOWHERE
     if policy is not NumaPolicy.SINGLE_NUMA_NODE:
-        return found
+        return choices
     return [
-        numa_hint
-        for numa_hint in found
-        if numa_hint.is_preferred and (numa_hint.nodes is None or numa_hint.nodes.bit_count() == 1)
+        hint
+        for hint in choices
+        if hint.is_preferred and (hint.nodes is None or hint.nodes.bit_count() == 1)
     ]
 
 
 def _make_sets(resource: str, hints: Sequence[NumaHint]) -> ResourceSets:
     possible = [hint for hint in hints if not hint.is_unsatisfied]
-    preferred = (numa_hint.nodes for numa_hint in possible if numa_hint.is_preferred)
-    return ResourceSets(
-        resource, tuple(preferred), tuple(numa_hint.nodes for numa_hint in possible)
-    )
+    preferred = (hint.nodes for hint in possible if hint.is_preferred)
+    return ResourceSets(resource, tuple(preferred), tuple(hint.nodes for hint in possible))
 
 
 def merge_hints(
-    every: NumaNodes,
+    all_nodes: NumaNodes,
     choices: Sequence[Sequence[NumaHint]],
     is_allowed: Callable[[NumaNodes], bool] = lambda _: True,
 ) -> NumaHint:
@@ -266,19 +274,19 @@ def merge_hints(
     common nodes, those are best whose hints name exactly them.
     """
     tables = [{hint.nodes: hint for hint in hints} for hints in choices]
-    named = {every, *(nodes for table in tables for nodes in table if nodes)}
-    found = [
+    named = {all_nodes, *(nodes for table in tables for nodes in table if nodes)}
+    merged_hints = [
         hint
         for nodes in named
         if (hint := _merge_to(nodes, tables)).is_preferred and is_allowed(nodes)
     ]
-    if not found:
-        common = frozenset({every})
+    if not merged_hints:
+        common = frozenset({all_nodes})
         for table in tables:
             common = _meet(common, frozenset(table))
         merged = (replace(_merge_to(nodes, tables), is_preferred=False) for nodes in common)
-        found = [NumaHint(every, is_preferred=False), *merged]
-    return min(found, key=_order)
+        merged_hints = [NumaHint(all_nodes, is_preferred=False), *merged]
+    return min(merged_hints, key=_order)
 
 
 def _merge_to(nodes: NumaNodes, tables: Sequence[Mapping[NumaNodes | None, NumaHint]]) -> NumaHint:
@@ -286,16 +294,16 @@ def _merge_to(nodes: NumaNodes, tables: Sequence[Mapping[NumaNodes | None, NumaH
     is_exact = len(exact) == len(tables)
     return NumaHint(
         nodes,
-        is_preferred=is_exact and all(numa_hint.is_preferred for numa_hint in exact),
-        score=sum(numa_hint.score for numa_hint in exact if numa_hint.nodes is not None),
-        is_unsatisfied=not is_exact or any(numa_hint.is_unsatisfied for numa_hint in exact),
+        is_preferred=is_exact and all(hint.is_preferred for hint in exact),
+        score=sum(hint.score for hint in exact if hint.nodes is not None),
+        is_unsatisfied=not is_exact or any(hint.is_unsatisfied for hint in exact),
     )
 
 
 @lru_cache(maxsize=1024)  # the sets of equal machines are equal
 def _meet(common: frozenset[NumaNodes], sets: frozenset[NumaNodes | None]) -> frozenset[NumaNodes]:
-    every = {-1 if nodes is None else nodes for nodes in sets}
-    return frozenset(nodes for one in common for other in every if (nodes := one & other))
+    wide = {-1 if nodes is None else nodes for nodes in sets}
+    return frozenset(both for nodes in common for hinted in wide if (both := nodes & hinted))
 
 
 def _order(hint: NumaHint) -> tuple[int, int, NumaNodes]:

@@ -15,17 +15,15 @@ from koord.core.engine.plugin import Draft, FilterReach, Session, Unschedulable
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape, holder_of
 from koord.core.model.reasons import Reason
 from koord.core.model.units import CPU
-from koord.core.numa.bounds import Bounds
 from koord.core.numa.cpus import AMPLIFIED, INSUFFICIENT
-from koord.core.numa.explain import describe_detail, explain_zones
-from koord.core.numa.held import NumaHoldTerms, left_of, names_of
+from koord.core.numa.holds import NumaHoldTerms, left_of, names_of
 from koord.core.numa.model import (
     NAME,
     NumaAllocation,
     allocation_hints_of,
     find_own,
 )
-from koord.core.numa.reasons import InvalidNumaAnnotation
+from koord.core.numa.reasons import InvalidNumaAnnotation, describe_detail, explain_zones
 from koord.core.numa.states import (
     FREE_CHOICE,
     NumaCause,
@@ -38,7 +36,38 @@ if TYPE_CHECKING:
     from koord.core.numa.plugin import Numa
 
 T = TypeVar("T")
-NOTHING_HELD: Final = NumaAllocation("")
+NO_HOLD: Final = NumaAllocation("")
+
+
+class _Bounds:
+    """How many pods of a shape fit on each row, and why not more, as last read in this cycle.
+
+    Valid for rows where ``columns`` are as they were then: only the others are read again. What the
+    numbers mean is not known here.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.columns: list[Ints] = []
+        self.most: Ints = np.zeros(size, dtype=np.int64)
+        self.cost: Ints = np.zeros(size, dtype=np.int64)
+        """Of the CPUs of one pod, where they are amplified."""
+        self.cause: Ints = np.zeros(size, dtype=np.int64)
+        self.causes: list[Cause] = []
+
+    def number(self, cause: Cause) -> int:
+        if cause not in self.causes:
+            self.causes.append(cause)
+        return self.causes.index(cause)
+
+    def changed(self, rows: Ints, columns: Sequence[Ints]) -> Ints:
+        """Return the positions in ``rows`` that have to be read again, and note ``columns``."""
+        if not self.columns:
+            self.columns = [np.full(self.most.size, -1, dtype=np.int64) for _ in columns]
+        is_changed = np.zeros(rows.size, dtype=np.bool_)
+        for before, now in zip(self.columns, columns, strict=True):
+            is_changed |= before[rows] != now
+            before[rows] = now
+        return np.flatnonzero(is_changed)
 
 
 class NumaSession(Session):
@@ -55,14 +84,14 @@ class NumaSession(Session):
         self._cpu = cycle.table.column(CPU)
         for row, extra in plugin.extra.items():
             cycle.used[self._cpu, row] += extra
-        self._bounds: dict[PodShape, Bounds] = {}
+        self._bounds: dict[PodShape, _Bounds] = {}
         self._aligned = FREE_CHOICE
         """What the pod gets that is being placed."""
-        self._given: dict[str, NumaAllocation | None] = {}
+        self._allocations: dict[str, NumaAllocation | None] = {}
         """Pod uid -> what this cycle has given it; None if it was taken back."""
-        self._held: dict[str, NumaAllocation] = {}
+        self._holds: dict[str, NumaAllocation] = {}
         """Pod uid -> what is held under it, as this cycle has changed it."""
-        self._holders: dict[str, str] = {}
+        self._hold_used_by: dict[str, str] = {}
         """Pod uid -> the pod whose held room it uses, by this cycle."""
         self._lifted: dict[tuple[StateId, NumaHoldTerms], int] = {}
         """States with held room that a pod may use -> negative numbers, unlike all states."""
@@ -96,48 +125,50 @@ class NumaSession(Session):
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        asked = shape.ask_of(NAME)
-        if not isinstance(asked, NumaDemand):
+        demand = shape.ask_of(NAME)
+        if not isinstance(demand, NumaDemand):
             return
-        every = np.arange(self._state_of.size)[rows]
+        row_numbers = np.arange(self._state_of.size)[rows]
         bounds = self._bounds.get(shape)
         if bounds is None:
-            bounds = self._bounds[shape] = Bounds(self._state_of.size)
-        columns = self._columns(shape, every)
-        changed = bounds.changed(every, columns)
+            bounds = self._bounds[shape] = _Bounds(self._state_of.size)
+        columns = self._columns(shape, row_numbers)
+        changed = bounds.changed(row_numbers, columns)
         if changed.size:
             self._read(
-                bounds, shape, asked, every[changed], [column[changed] for column in columns]
+                bounds, shape, demand, row_numbers[changed], [column[changed] for column in columns]
             )
         for number, cause in enumerate(bounds.causes):
-            limits = np.where(bounds.cause[every] == number, bounds.most[every], NO_LIMIT)
+            limits = np.where(
+                bounds.cause[row_numbers] == number, bounds.most[row_numbers], NO_LIMIT
+            )
             if (limits < NO_LIMIT).any():
                 yield cause, limits
-        cost = bounds.cost[every]
+        cost = bounds.cost[row_numbers]
         if cost.any():
             table, used = self._cycle.table, self._cycle.used
-            left = np.maximum(table.allocatable[self._cpu, every] - used[self._cpu, every], 0)
+            left = np.maximum(
+                table.allocatable[self._cpu, row_numbers] - used[self._cpu, row_numbers], 0
+            )
             yield AMPLIFIED, np.where(cost > 0, left // np.maximum(cost, 1), NO_LIMIT)
 
     def _read(
         self,
-        bounds: Bounds,
+        bounds: _Bounds,
         shape: PodShape,
-        asked: NumaDemand,
+        demand: NumaDemand,
         rows: Ints,
         columns: Sequence[Ints],
     ) -> None:
         """Read how many pods fit on rows, once for rows that answer alike."""
         _, first, at = np.unique(combine(columns), return_index=True, return_inverse=True)
-        found = [self._choose(asked, shape, row) for row in rows[first].tolist()]
-        most = [
-            numa_choice.most if isinstance(numa_choice, NumaChoice) else 0 for numa_choice in found
+        answers = [self._choose(demand, shape, row) for row in rows[first].tolist()]
+        most = [answer.most if isinstance(answer, NumaChoice) else 0 for answer in answers]
+        causes = [
+            INSUFFICIENT if isinstance(answer, NumaChoice) else answer.cause for answer in answers
         ]
-        causes = [INSUFFICIENT if isinstance(one, NumaChoice) else one.cause for one in found]
         bounds.most[rows] = np.array(most, dtype=np.int64)[at]
-        costs = [
-            numa_choice.cost if isinstance(numa_choice, NumaChoice) else 0 for numa_choice in found
-        ]
+        costs = [answer.cost if isinstance(answer, NumaChoice) else 0 for answer in answers]
         bounds.cost[rows] = np.array(costs, dtype=np.int64)[at]
         bounds.cause[rows] = np.array([bounds.number(cause) for cause in causes])[at]
 
@@ -147,25 +178,29 @@ class NumaSession(Session):
 
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int:
-        asked = shape.ask_of(NAME)
-        if not isinstance(asked, NumaDemand):
+        demand = shape.ask_of(NAME)
+        if not isinstance(demand, NumaDemand):
             return NO_LIMIT
-        found, at = np.unique(self._state_of, return_inverse=True)
-        counts = [self._states.most_when_empty(number, asked) for number in found.tolist()]
+        distinct_states, at = np.unique(self._state_of, return_inverse=True)
+        counts = [
+            self._states.most_when_empty(number, demand) for number in distinct_states.tolist()
+        ]
         return np.array(counts, dtype=np.int64)[at]
 
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
-        found = self._refusal(cause, shape, row)
-        return "" if found is None else describe_detail(found)
+        numa_cause = self._find_cause(cause, shape, row)
+        return "" if numa_cause is None else describe_detail(numa_cause)
 
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
-        asked, found = shape.ask_of(NAME), self._refusal(cause, shape, row)
-        if found is None or not isinstance(asked, NumaDemand):
+        demand, numa_cause = shape.ask_of(NAME), self._find_cause(cause, shape, row)
+        if numa_cause is None or not isinstance(demand, NumaDemand):
             return ""
         problems = self._plugin.problems_of(self._cycle.table.node_at(row).name)
-        return explain_zones(self._states.state(int(self._state_of[row])), asked, found, problems)
+        return explain_zones(
+            self._states.state(int(self._state_of[row])), demand, numa_cause, problems
+        )
 
     @override
     def signature(self, shape: PodShape, rows: Ints) -> Ints:
@@ -173,10 +208,10 @@ class NumaSession(Session):
 
     @override
     def align(self, draft: Draft) -> int | Unschedulable | None:
-        asked = draft.shape.ask_of(NAME)
-        if not isinstance(asked, NumaDemand):
+        demand = draft.shape.ask_of(NAME)
+        if not isinstance(demand, NumaDemand):
             return None
-        numa_choice = self._choose(asked, draft.shape, draft.row)
+        numa_choice = self._choose(demand, draft.shape, draft.row)
         if not isinstance(numa_choice, NumaChoice):
             return Unschedulable(numa_choice)
         self._aligned = numa_choice
@@ -184,27 +219,27 @@ class NumaSession(Session):
 
     @override
     def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
-        asked = draft.shape.ask_of(NAME)
-        if not isinstance(asked, NumaDemand):
+        demand = draft.shape.ask_of(NAME)
+        if not isinstance(demand, NumaDemand):
             return None
         # As aligned just now: the hints of others change when they reserve.
         numa_choice = self._aligned
         if not numa_choice.cpus and not numa_choice.shares:
             return None
-        exclusive = asked.wishes.cpu_exclusive if numa_choice.cpus else None
-        given = NumaAllocation(draft.pod.uid, numa_choice.cpus, numa_choice.shares, exclusive)
-        held = self._terms(draft.row) is not None
-        self._move(given, draft.row, draft.holds[0].uid if held else "", 1)
-        return given
+        exclusive = demand.allocation_hints.cpu_exclusive if numa_choice.cpus else None
+        allocation = NumaAllocation(draft.pod.uid, numa_choice.cpus, numa_choice.shares, exclusive)
+        uses_hold = self._terms(draft.row) is not None
+        self._move(allocation, draft.row, draft.holds[0].uid if uses_hold else "", 1)
+        return allocation
 
     @override
     def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Unschedulable | None:
-        given = find_own(allocations)
-        if given is None:
+        allocation = find_own(allocations)
+        if allocation is None:
             return None
         if pod.handling is Handling.RESERVE:
-            self._change(self._held, pod.uid, given)
-        self._move(given, row, holder_of(allocations), 1)
+            self._change(self._holds, pod.uid, allocation)
+        self._move(allocation, row, holder_of(allocations), 1)
         after = int(self._state_of[row])
         # What was there before may exceed what the node has: that may have become less.
         if after != self._before.get(pod.uid) and self._states.state(after).is_overused:
@@ -213,68 +248,64 @@ class NumaSession(Session):
 
     @override
     def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
-        given = self._given.get(pod.uid, self._plugin.given_to(pod.uid))
-        own = self._held_of(pod.uid)
+        allocation = self._allocations.get(pod.uid, self._plugin.given_to(pod.uid))
+        own = self._hold_under(pod.uid)
         if own is not None:
-            given = own
-        if given is None:
+            allocation = own
+        if allocation is None:
             return ()
         before = int(self._state_of[row])
-        holder = self._holders.get(pod.uid) or self._plugin.holders.get(pod.uid, "")
-        self._move(given, row, holder, -1)
+        holder = self._hold_used_by.get(pod.uid) or self._plugin.hold_used_by.get(pod.uid, "")
+        self._move(allocation, row, holder, -1)
         if own is not None:
-            self._change(self._held, pod.uid, NOTHING_HELD)
+            self._change(self._holds, pod.uid, NO_HOLD)
         self._before[pod.uid] = before
-        return (given,)
+        return (allocation,)
 
-    # --- what is held ----------------------------------------------------------------------------
+    # --- holds -----------------------------------------------------------------------------------
 
-    def _held_of(self, uid: str) -> NumaAllocation | None:
+    def _hold_under(self, uid: str) -> NumaAllocation | None:
         """Return what is held under a pod; None for nothing."""
-        numa_allocation = self._held.get(uid) or self._plugin.held.get(uid)
-        return (
-            numa_allocation
-            if numa_allocation and (numa_allocation.cpus or numa_allocation.shares)
-            else None
-        )
+        allocation = self._holds.get(uid) or self._plugin.holds.get(uid)
+        return allocation if allocation and (allocation.cpus or allocation.shares) else None
 
     def _terms(self, row: int) -> NumaHoldTerms | None:
         """Return what pods may use of held room of a row; None for nothing."""
-        holders = self._cycle.lifted.get(row, ())
-        held = [
-            (holder, numa_allocation)
-            for holder in holders
-            if (numa_allocation := self._held_of(holder.uid)) is not None
+        lifted_holds = self._cycle.lifted.get(row, ())
+        holds = [
+            (holder, allocation)
+            for holder in lifted_holds
+            if (allocation := self._hold_under(holder.uid)) is not None
         ]
-        if not held:
+        if not holds:
             return None
         layout = self._states.state(int(self._state_of[row])).layout
         strict = frozenset.intersection(
-            *(names_of(numa_allocation) & holder.strict for holder, numa_allocation in held)
+            *(names_of(allocation) & holder.strict for holder, allocation in holds)
         )
-        names = frozenset[str]().union(*(names_of(numa_allocation) for _, numa_allocation in held))
+        names = frozenset[str]().union(*(names_of(allocation) for _, allocation in holds))
         return NumaHoldTerms(
-            tuple(left_of(numa_allocation, layout) for _, numa_allocation in held), names, strict
+            tuple(left_of(allocation, layout) for _, allocation in holds), names, strict
         )
 
-    def _move(self, given: NumaAllocation, row: int, holder: str, count: int) -> None:
-        """Give a pod what it gets (1), or take it back (-1), and what it uses of a holder."""
+    def _move(self, allocation: NumaAllocation, row: int, holder: str, count: int) -> None:
+        """Give a pod what it gets (1), or take it back (-1), and what it uses of a hold."""
         state = int(self._state_of[row])
         layout = self._states.state(state).layout
-        held = self._held_of(holder)
-        if held is not None:
-            users = list(held.users)
+        hold = self._hold_under(holder)
+        if hold is not None:
+            users = list(hold.users)
             if count > 0:
-                users.append(given)
-            elif given in users:
-                users.remove(given)
-            after = replace(held, users=tuple(users))
-            state = self._states.after(state, left_of(held, layout), -1)
+                users.append(allocation)
+            elif allocation in users:
+                users.remove(allocation)
+            after = replace(hold, users=tuple(users))
+            state = self._states.after(state, left_of(hold, layout), -1)
             state = self._states.after(state, left_of(after, layout), 1)
-            self._change(self._held, holder, after)
-            self._change(self._holders, given.pod, holder)
-        self._set(row, self._states.after(state, left_of(given, layout), count))
-        self._change(self._given, given.pod, given if count > 0 else None)
+            self._change(self._holds, holder, after)
+            self._change(self._hold_used_by, allocation.pod, holder)
+        self._set(row, self._states.after(state, left_of(allocation, layout), count))
+        self._change(self._allocations, allocation.pod, allocation if count > 0 else None)
 
     def _numbers(self, rows: Ints) -> Ints:
         """Return the states that rows are in; other numbers where held room may be used."""
@@ -291,16 +322,16 @@ class NumaSession(Session):
 
     # --- states ----------------------------------------------------------------------------------
 
-    def _choose(self, asked: NumaDemand, shape: PodShape, row: int) -> NumaChoice | NumaCause:
-        others = self._cycle.hints(shape, row)
-        return self._states.choose(int(self._state_of[row]), asked, others, self._terms(row))
+    def _choose(self, demand: NumaDemand, shape: PodShape, row: int) -> NumaChoice | NumaCause:
+        other_hints = self._cycle.hints(shape, row)
+        return self._states.choose(int(self._state_of[row]), demand, other_hints, self._terms(row))
 
-    def _refusal(self, cause: Cause, shape: PodShape, row: int) -> NumaCause | None:
-        asked = shape.ask_of(NAME)
-        if not isinstance(asked, NumaDemand):
+    def _find_cause(self, cause: Cause, shape: PodShape, row: int) -> NumaCause | None:
+        demand = shape.ask_of(NAME)
+        if not isinstance(demand, NumaDemand):
             return None
-        found = self._choose(asked, shape, row)
-        return found if not isinstance(found, NumaChoice) and found.cause is cause else None
+        answer = self._choose(demand, shape, row)
+        return answer if not isinstance(answer, NumaChoice) and answer.cause is cause else None
 
     def _set(self, row: int, state: StateId) -> None:
         before, after = self._states.state(int(self._state_of[row])), self._states.state(state)

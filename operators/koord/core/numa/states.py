@@ -60,17 +60,17 @@ class NumaDemand:
     """What pods with equal requests and wishes ask for; compared by identity."""
 
     requests: Amounts
-    wishes: NumaAllocationHints
+    allocation_hints: NumaAllocationHints
 
     @cached_property
     def cpus(self) -> CpuHints:
-        wishes = self.wishes
+        allocation_hints = self.allocation_hints
         return CpuHints(
             self.requests.get(CPU, 0),
-            wishes.is_pinned,
-            wishes.required,
-            wishes.preferred,
-            wishes.cpu_exclusive,
+            allocation_hints.is_pinned,
+            allocation_hints.required,
+            allocation_hints.preferred,
+            allocation_hints.cpu_exclusive,
         )
 
 
@@ -122,19 +122,21 @@ class NumaState:
     def __hash__(self) -> int:
         return hash(self._identity)
 
-    def after(self, given: NumaAllocation, count: int = 1) -> "NumaState":
+    def after(self, allocation: NumaAllocation, count: int = 1) -> "NumaState":
         """Return the state with an allocation given (1) or taken back (-1)."""
         layout, used, pinned = self.layout, dict(self.used), dict(self.pinned)
-        for number, part in given.amounts(layout):
+        for number, part in allocation.amounts(layout):
             amounts = dict(used.pop(number, ()))
             for key, amount in part:
                 amounts[key] = amounts.get(key, 0) + count * amount
             if left := tuple(sorted((key, n) for key, n in amounts.items() if n)):
                 used[number] = left
         cpus = self.cpus
-        if given.cpus:
-            cpus = (cpus.hold if count > 0 else cpus.give_back)(given.cpus, given.exclusive)
-            nodes = layout.cpus.numa_of(given.cpus) if layout.cpus is not None else 0
+        if allocation.cpus:
+            cpus = (cpus.hold if count > 0 else cpus.give_back)(
+                allocation.cpus, allocation.exclusive
+            )
+            nodes = layout.cpus.numa_of(allocation.cpus) if layout.cpus is not None else 0
             pinned[nodes] = pinned.get(nodes, 0) + count
             if not pinned[nodes]:
                 del pinned[nodes]
@@ -154,7 +156,7 @@ class NumaState:
     @property
     def is_overused(self) -> bool:
         """Whether more is used than there is, or a CPU by two pods."""
-        return bool(self.cpus.every.at_least(2)) or any(
+        return bool(self.cpus.counts.at_least(2)) or any(
             amount > dict(part).get(key, 0)
             for number, part in self.layout.zones
             for key, amount in self.used.get(number, ())
@@ -175,18 +177,18 @@ class NumaState:
 
     def pinnable(self, pool: CpuPool) -> Cpus:
         """Return the CPUs that may be pinned, leaving as many as other pods use of NUMA nodes."""
-        found = pool.usable & ~self.cpus.every.at_least(pool.max_refs)
+        cpus = pool.usable & ~self.cpus.counts.at_least(pool.max_refs)
         for zone in self.zones:
-            inside = found & pool.topology.cpus_in(1 << zone.number)
+            inside = cpus & pool.topology.cpus_in(1 << zone.number)
             room = zone.available.get(CPU, 0) // self.layout.cost
             if CPU not in zone.total or inside.bit_count() <= room:
                 continue
-            found &= ~inside
+            cpus &= ~inside
             for core in pool.topology.cores:
-                some = lowest_cpus(core & inside, room)
-                found |= some
-                room -= some.bit_count()
-        return found
+                lowest = lowest_cpus(core & inside, room)
+                cpus |= lowest
+                room -= lowest.bit_count()
+        return cpus
 
     def take(self, request: CpuRequest | None, shares: Sequence[NumaShare] = ()) -> Cpus | CpuCause:
         """Choose CPUs: of each NUMA node as many as its share, or from anywhere."""
@@ -200,10 +202,10 @@ class NumaState:
             if count
         ]
         for part, within in parts or ((request, self.pinnable(pool)),):
-            cpu_refusal = take_cpus(pool, self.cpus, part, within)
-            if isinstance(cpu_refusal, CpuCause):
-                return cpu_refusal
-            taken |= cpu_refusal
+            chosen = take_cpus(pool, self.cpus, part, within)
+            if isinstance(chosen, CpuCause):
+                return chosen
+            taken |= chosen
         return taken
 
     def cost_of(self, cpus: Cpus) -> int:
@@ -213,7 +215,7 @@ class NumaState:
     @property
     def extra(self) -> int:
         """The milli-CPU that pinned CPUs cost beyond what their pods request."""
-        pinned = sum(level.bit_count() for level in self.cpus.every.levels)
+        pinned = sum(level.bit_count() for level in self.cpus.counts.levels)
         return pinned * (self.layout.cost - MILLI)
 
     def count(self, request: CpuRequest | None) -> int:
@@ -228,23 +230,27 @@ def _subtract(total: Amounts, used: Amounts) -> dict[str, int]:
     return {key: max(0, amount - used.get(key, 0)) for key, amount in total.items()}
 
 
-def choose(state: NumaState, asked: NumaDemand, others: OtherHints = ()) -> NumaChoice | NumaCause:
-    """Return the NUMA nodes and CPUs of one more pod; ``others`` are the hints of other domains."""
+def choose(
+    state: NumaState, demand: NumaDemand, other_hints: OtherHints = ()
+) -> NumaChoice | NumaCause:
+    """Return the NUMA nodes and CPUs of one more pod, with the hints of other domains."""
     layout = state.layout
-    request = request_cpus(asked.cpus, layout.cpus, layout.bind)
+    request = request_cpus(demand.cpus, layout.cpus, layout.bind)
     if isinstance(request, CpuCause):
         return request
-    every = layout.every
-    for _, hints in others:
+    all_nodes = layout.all_nodes
+    for _, hints in other_hints:
         for hint in hints or ():
-            every |= hint.nodes or 0
-    wishes = asked.wishes
-    policy = choose_policy(wishes.policy, label=layout.label, kubelet=layout.kubelet, every=every)
+            all_nodes |= hint.nodes or 0
+    allocation_hints = demand.allocation_hints
+    policy = choose_policy(
+        allocation_hints.policy, label=layout.label, kubelet=layout.kubelet, all_nodes=all_nodes
+    )
     if isinstance(policy, PolicyCause):
         return policy
     if policy is None:
         return _pin(state, request) if request is not None else FREE_CHOICE
-    return _Alignment(state, asked, request, policy, every).choose(others)
+    return _Alignment(state, demand, request, policy, all_nodes).choose(other_hints)
 
 
 def _pin(state: NumaState, request: CpuRequest) -> NumaChoice | CpuCause:
@@ -259,30 +265,30 @@ class _Alignment:
     """One pod on one node with a policy."""
 
     state: NumaState
-    asked: NumaDemand
+    demand: NumaDemand
     request: CpuRequest | None
     policy: NumaPolicy
-    every: NumaNodes
+    all_nodes: NumaNodes
 
-    def choose(self, others: OtherHints) -> NumaChoice | NumaCause:
-        state, wishes = self.state, self.asked.wishes
+    def choose(self, other_hints: OtherHints) -> NumaChoice | NumaCause:
+        state, allocation_hints = self.state, self.demand.allocation_hints
         zones = state.zones_for(self.request)
         own = make_zone_hints(
-            self.asked.requests,
+            self.demand.requests,
             zones,
             lambda nodes: not isinstance(self._divide(zones, nodes), InsufficientNuma),
             self.policy,
         )
         aligned = align(
             self.policy,
-            self.every,
-            [*own.items(), *others],
-            choose_exclusive(wishes.policy, wishes.exclusive),
+            self.all_nodes,
+            [*own.items(), *other_hints],
+            choose_exclusive(allocation_hints.policy, allocation_hints.exclusive),
             state.occupancy,
         )
-        if aligned.refusal is not None:
-            return aligned.refusal
-        nodes = aligned.hint.nodes or self.every
+        if aligned.cause is not None:
+            return aligned.cause
+        nodes = aligned.hint.nodes or self.all_nodes
         shares = self._divide(zones, nodes)
         if isinstance(shares, InsufficientNuma):
             if self.policy.may_refuse:
@@ -291,7 +297,7 @@ class _Alignment:
         cpus = state.take(self.request, shares)
         if isinstance(cpus, CpuCause):
             return cpus
-        only = nodes if nodes != self.every else None
+        only = nodes if nodes != self.all_nodes else None
         return NumaChoice(only, shares, cpus, self._most(), state.cost_of(cpus))
 
     def _divide(
@@ -300,7 +306,7 @@ class _Alignment:
         step, cpus = 1, self.state.layout.cpus
         if self.request is not None and cpus is not None:
             step = self.request.step(cpus) * MILLI
-        return distribute(self.asked.requests, zones, nodes, step)
+        return distribute(self.demand.requests, zones, nodes, step)
 
     def _most(self) -> int:
         """Return an upper bound: one by one where a pod has one NUMA node, else of their sums."""
@@ -313,7 +319,7 @@ class _Alignment:
             return self.state.count(self.request)
         named = [
             (key, amount)
-            for key, amount in self.asked.requests.items()
+            for key, amount in self.demand.requests.items()
             if amount and any(key in zone.total for zone in zones)
         ]
         groups = [[zone] for zone in zones]
@@ -332,7 +338,7 @@ class Chooser(Protocol):
     """Another rule than :func:`choose`; compared by value."""
 
     def choose(
-        self, state: NumaState, asked: NumaDemand, others: OtherHints
+        self, state: NumaState, demand: NumaDemand, other_hints: OtherHints
     ) -> NumaChoice | NumaCause:
         """Return what one more pod gets."""
 
@@ -353,10 +359,10 @@ class NumaStates:
 
     def compact(self, used: Iterable[NumaState]) -> None:
         """Forget all states but these, which get new numbers in this order, and all answers."""
-        kept = list(used)
+        used_states = list(used)
         self._states, self._number_of, self._layouts = [], {}, {}
         self._answers.clear()
-        for state in (NumaState(NumaLayout()), *kept):
+        for state in (NumaState(NumaLayout()), *used_states):
             layout = self.intern(state.layout)
             self.number(NumaState(layout, state.used, state.cpus, state.pinned))
 
@@ -369,11 +375,11 @@ class NumaStates:
         return self._layouts.setdefault(layout, layout)
 
     def number(self, state: NumaState) -> StateId:
-        known = self._number_of.get(state)
-        if known is None:
-            known = self._number_of[state] = len(self._states)
+        state_id = self._number_of.get(state)
+        if state_id is None:
+            state_id = self._number_of[state] = len(self._states)
             self._states.append(state)
-        return known
+        return state_id
 
     def state(self, number: StateId) -> NumaState:
         return self._states[number]
@@ -381,25 +387,25 @@ class NumaStates:
     def choose(
         self,
         number: StateId,
-        asked: NumaDemand,
-        others: OtherHints,
-        held: "Chooser | None" = None,
+        demand: NumaDemand,
+        other_hints: OtherHints,
+        chooser: "Chooser | None" = None,
     ) -> NumaChoice | NumaCause:
-        """Return what one more pod gets in a state; ``held`` chooses if it may use held room."""
-        key = (number, asked, others, held)
-        found = self._answers.get(key)
-        if found is None:
-            rule = choose if held is None else held.choose
-            found = self._answers[key] = rule(self._states[number], asked, others)
-        return found
+        """Return what one more pod gets in a state; ``chooser`` chooses if it may use held room."""
+        key = (number, demand, other_hints, chooser)
+        answer = self._answers.get(key)
+        if answer is None:
+            rule = choose if chooser is None else chooser.choose
+            answer = self._answers[key] = rule(self._states[number], demand, other_hints)
+        return answer
 
-    def most_when_empty(self, number: StateId, asked: NumaDemand) -> int:
+    def most_when_empty(self, number: StateId, demand: NumaDemand) -> int:
         """Return how many pods an empty node of the same layout takes, at most."""
         layout = self._states[number].layout
         if not layout.zones and layout.pool is None:
             return NO_LIMIT
-        numa_choice = self.choose(self.number(NumaState(layout)), asked, ())
+        numa_choice = self.choose(self.number(NumaState(layout)), demand, ())
         return numa_choice.most if isinstance(numa_choice, NumaChoice) else 0
 
-    def after(self, number: StateId, given: NumaAllocation, count: int = 1) -> StateId:
-        return self.number(self._states[number].after(given, count))
+    def after(self, number: StateId, allocation: NumaAllocation, count: int = 1) -> StateId:
+        return self.number(self._states[number].after(allocation, count))

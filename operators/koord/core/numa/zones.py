@@ -45,19 +45,19 @@ def make_zone_hints(
     that has nothing left of a resource is no hint for that resource.
     """
     resources = [name for name in requests if any(name in zone.total for zone in zones)]
-    every = sum(1 << zone.number for zone in zones)
+    all_nodes = sum(1 << zone.number for zone in zones)
     feasible = [
         (nodes, score_zones(requests, _zones_in(zones, nodes), strategy))
-        for nodes in list_sets(every)
+        for nodes in list_sets(all_nodes)
         if is_feasible(nodes)
     ]
-    lacking = {
+    exhausted = {
         name: sum(1 << zone.number for zone in zones if not zone.available.get(name))
         for name in resources
     }
     return {
         name: make_hints(
-            [one for one in feasible if not one[0] & lacking[name]],
+            [(nodes, score) for nodes, score in feasible if not nodes & exhausted[name]],
             prefer_all=policy is NumaPolicy.RESTRICTED,
         )
         for name in resources
@@ -90,16 +90,16 @@ class NumaShare:
 
 @dataclass(frozen=True, slots=True)
 class InsufficientNuma:
-    """NUMA nodes lack something; ``lacking`` amounts in the order of names."""
+    """NUMA nodes lack something; ``missing`` amounts in the order of names."""
 
-    lacking: tuple[tuple[str, int], ...]
+    missing: tuple[tuple[str, int], ...]
 
     cause: ClassVar = INSUFFICIENT
     is_resolvable: ClassVar = True
 
     def messages(self) -> tuple[str, ...]:
         """Return the messages of Koordinator."""
-        return tuple(self.cause.describe(detail=resource) for resource, _ in self.lacking)
+        return tuple(self.cause.describe(detail=resource) for resource, _ in self.missing)
 
     def describe(self) -> str:
         return "; ".join(self.messages())
@@ -115,20 +115,22 @@ def distribute(
     """
     inside = _zones_in(zones, nodes)
     shares: dict[int, dict[str, int]] = {}
-    lacking = []
+    missing = []
     for name in sorted(requests):
         if not any(name in zone.total for zone in zones):
             continue
         step = cpu_step if name == CPU else 1
-        rest = requests[name]
+        remaining = requests[name]
         ascending = sorted((zone.available.get(name, 0) // step, zone.number) for zone in inside)
         for index, (room, number) in enumerate(ascending):
-            share = min(rest // step // (len(ascending) - index), room) * step
+            share = min(remaining // step // (len(ascending) - index), room) * step
             if share > 0:
                 shares.setdefault(number, {})[name] = share
-                rest -= share
-        if rest:
-            lacking.append((name, rest))
-    if lacking:
-        return InsufficientNuma(tuple(lacking))
-    return tuple(NumaShare(number, tuple(of.items())) for number, of in sorted(shares.items()))
+                remaining -= share
+        if remaining:
+            missing.append((name, remaining))
+    if missing:
+        return InsufficientNuma(tuple(missing))
+    return tuple(
+        NumaShare(number, tuple(amounts.items())) for number, amounts in sorted(shares.items())
+    )

@@ -1,4 +1,4 @@
-"""NUMA nodes and CPUs that are held for pods: what is left of them, and what of them a pod gets.
+"""NUMA nodes and CPUs that are held for pods: what is left of a hold, and what of it a pod gets.
 
 A pod gets all of what is held if that suffices; of the resources in ``strict`` it gets nothing
 else.
@@ -22,26 +22,26 @@ from koord.core.numa.states import (
 from koord.core.numa.zones import NumaShare
 
 
-def left_of(given: NumaAllocation, layout: NumaLayout) -> NumaAllocation:
+def left_of(allocation: NumaAllocation, layout: NumaLayout) -> NumaAllocation:
     """Return what is held and that no pod uses; of others, all that they were given.
 
     A pod that shares its CPUs with others leaves as many fewer to be pinned.
     """
-    if not given.users:
-        return given
-    cpus, taken = given.cpus, dict[int, dict[str, int]]()
+    if not allocation.users:
+        return allocation
+    cpus, taken = allocation.cpus, dict[int, dict[str, int]]()
     # Pinned pods first: the others take the lowest CPUs of what these leave, whoever came first.
-    for user in sorted(given.users, key=lambda user: not user.cpus):
+    for user in sorted(allocation.users, key=lambda user: not user.cpus):
         cpus &= ~user.cpus
         for share in user.shares:
             amounts = taken.setdefault(share.number, {})
             for name, amount in share.amounts:
                 amounts[name] = amounts.get(name, 0) + amount
-            if layout.cpus is not None and not user.cpus and given.cpus:
+            if layout.cpus is not None and not user.cpus and allocation.cpus:
                 inside = cpus & layout.cpus.cpus_in(1 << share.number)
                 cpus &= ~lowest_cpus(inside, -(-dict(share.amounts).get(CPU, 0) // MILLI))
-    shares = tuple(_subtract(given.shares, taken))
-    return replace(given, cpus=cpus, shares=shares, users=())
+    shares = tuple(_subtract(allocation.shares, taken))
+    return replace(allocation, cpus=cpus, shares=shares, users=())
 
 
 def _subtract(shares: Iterable[NumaShare], taken: dict[int, dict[str, int]]) -> Iterator[NumaShare]:
@@ -52,48 +52,48 @@ def _subtract(shares: Iterable[NumaShare], taken: dict[int, dict[str, int]]) -> 
             yield NumaShare(share.number, left)
 
 
-def names_of(given: NumaAllocation) -> frozenset[str]:
+def names_of(allocation: NumaAllocation) -> frozenset[str]:
     """Return the resources of which something is held on NUMA nodes, or as CPUs."""
-    named = {name for share in given.shares for name, _ in share.amounts}
-    return frozenset(named | {CPU} if given.cpus else named)
+    named = {name for share in allocation.shares for name, _ in share.amounts}
+    return frozenset(named | {CPU} if allocation.cpus else named)
 
 
 @dataclass(frozen=True)
 class NumaHoldTerms:
     """What a pod may use of what is held on a node; compared by value.
 
-    ``left`` is that of all holders that it may use together, ``held`` the resources of which they
+    ``left`` is that of all holds that it may use together, ``resources`` are those of which they
     hold something, and ``strict`` those of which none of them lets it use more.
     """
 
     left: tuple[NumaAllocation, ...]
-    held: frozenset[str]
+    resources: frozenset[str]
     strict: frozenset[str] = frozenset()
 
     def lift(self, state: NumaState) -> NumaState:
-        for numa_allocation in self.left:
-            state = state.after(numa_allocation, -1)
+        for allocation in self.left:
+            state = state.after(allocation, -1)
         return state
 
     def choose(
-        self, state: NumaState, asked: NumaDemand, others: OtherHints
+        self, state: NumaState, demand: NumaDemand, other_hints: OtherHints
     ) -> NumaChoice | NumaCause:
         """Return what a pod gets: only of what is held if possible."""
         lifted = self.lift(state)
-        names = self.held & asked.requests.keys()
-        inside = choose(self._limit(lifted, names), asked, others)
+        names = self.resources & demand.requests.keys()
+        inside = choose(self._limit(lifted, names), demand, other_hints)
         if names <= self.strict:
             return inside
-        numa_choice = choose(self._limit(lifted, self.strict & names), asked, others)
-        if not isinstance(inside, NumaChoice) or not isinstance(numa_choice, NumaChoice):
-            return inside if isinstance(inside, NumaChoice) else numa_choice
-        return replace(inside, most=max(inside.most, numa_choice.most))
+        anywhere = choose(self._limit(lifted, self.strict & names), demand, other_hints)
+        if not isinstance(inside, NumaChoice) or not isinstance(anywhere, NumaChoice):
+            return inside if isinstance(inside, NumaChoice) else anywhere
+        return replace(inside, most=max(inside.most, anywhere.most))
 
     @property
     def _cpus(self) -> Cpus:
         cpus = 0
-        for numa_allocation in self.left:
-            cpus |= numa_allocation.cpus
+        for allocation in self.left:
+            cpus |= allocation.cpus
         return cpus
 
     def _limit(self, lifted: NumaState, names: Iterable[str]) -> NumaState:
@@ -108,8 +108,8 @@ class NumaHoldTerms:
         if not names:
             return NumaState(layout, lifted.used, lifted.cpus, lifted.pinned)
         free: dict[int, dict[str, int]] = {}
-        for numa_allocation in self.left:
-            for number, part in numa_allocation.amounts(layout):
+        for allocation in self.left:
+            for number, part in allocation.amounts(layout):
                 amounts = free.setdefault(number, {})
                 for name, amount in part:
                     amounts[name] = amounts.get(name, 0) + amount
