@@ -22,7 +22,7 @@ from koord.core.model.nodes import Node
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.selectors import Operator, Requirement
-from koord.core.reservation.model import Owner, Phase, Reservation, Status
+from koord.core.reservation.model import Owner, ReservationInfo, ReservationPhase, ReservationState
 from koord.core.reservation.plugin import upsert_reservation
 
 GIB: Final = 1 << 30
@@ -77,10 +77,10 @@ def make_state(nodes: int, reservations: int, *, holds: bool = True) -> ClusterS
     return state
 
 
-def make_reservation(at: int, node: str) -> Reservation:
+def make_reservation(at: int, node: str) -> ReservationInfo:
     app = (Requirement("app", Operator.IN, (f"app-{at % APPS}",)),)
-    status = Status(Phase.AVAILABLE, node, HELD)
-    return Reservation(
+    status = ReservationState(ReservationPhase.AVAILABLE, node, HELD)
+    return ReservationInfo(
         f"r{at}",
         f"r{at}",
         None,

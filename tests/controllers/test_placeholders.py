@@ -15,8 +15,13 @@ from koord.controllers.placeholders import AGAIN_SECONDS, Placeholders
 from koord.core.model.plan import Assignment
 from koord.core.model.units import CPU
 from koord.core.reservation.lifecycle import expire
-from koord.core.reservation.model import Placeholder, Protection, Reservation, ReservationUse
-from koord.core.reservation.placeholders import Held, assess
+from koord.core.reservation.model import (
+    HoldProtection,
+    Placeholder,
+    ReservationInfo,
+    ReservationUse,
+)
+from koord.core.reservation.placeholders import HoldState, assess
 from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
 from koord.kube.binder import Done, Outcome, Refused
 from koord.kube.errors import Forbidden
@@ -42,7 +47,7 @@ class Writer:
         self._behind: list[tuple[Placeholder, bool]] = []
         self._count = 0
 
-    async def create(self, reservation: Reservation, requests: Amounts) -> Placeholder:
+    async def create(self, reservation: ReservationInfo, requests: Amounts) -> Placeholder:
         return await self._create(reservation.status.node, reservation.uid, dict(requests))
 
     async def create_guard(self, node: str) -> Placeholder:
@@ -112,7 +117,7 @@ class Scene:
         self.cluster = FakeCluster()
         self.state = self.cluster.state
         self.cluster.nodes(make_node("n1").cpu(10000))
-        self.reservation = make_reservation(protection=Protection.PLACEHOLDER, **fields)
+        self.reservation = make_reservation(protection=HoldProtection.PLACEHOLDER, **fields)
         upsert_reservation(self.state, self.reservation)
         self.writer, self.waits = Writer(self.cluster), Waits()
         self.now = 0.0
@@ -147,7 +152,7 @@ class Scene:
             self.state.upsert_pod(replace(pod, node="n1", allocations=(use,)))
         return outcome
 
-    def held(self) -> Held:
+    def held(self) -> HoldState:
         self.state.refresh()
         return assess(self.state, self.state.plugin(Reservations).accounts[UID])
 
@@ -160,12 +165,12 @@ async def scene(request: pytest.FixtureRequest) -> Scene:
 
 
 async def test_what_is_held_is_requested_once(scene: Scene) -> None:
-    assert scene.held() is Held.MISSING
+    assert scene.held() is HoldState.MISSING
     assert await scene.update() == "+8000"
     assert await scene.update() == ""
     scene.writer.catch_up()
     assert await scene.update() == ""
-    assert scene.held() is Held.PLACEHOLDER
+    assert scene.held() is HoldState.PLACEHOLDER
 
 
 async def test_an_owner_gets_the_room_behind_a_guard(scene: Scene) -> None:
@@ -175,7 +180,7 @@ async def test_an_owner_gets_the_room_behind_a_guard(scene: Scene) -> None:
     assert await scene.update() == ""
     scene.writer.catch_up()
     assert await scene.update() == ""
-    assert scene.held() is Held.PLACEHOLDER
+    assert scene.held() is HoldState.PLACEHOLDER
 
 
 async def test_owners_that_arrive_together_share_one_guard(scene: Scene) -> None:
@@ -260,11 +265,11 @@ async def test_a_deletion_of_our_own_is_not_taken_for_a_loss() -> None:
 async def test_room_that_others_took_is_named_and_the_rest_is_held() -> None:
     scene = Scene()
     scene.cluster.pods(make_pod("intruder").requests(cpu=5000).bound("n1"))
-    assert scene.held() is Held.STOLEN
+    assert scene.held() is HoldState.STOLEN
     assert await scene.update() == "+5000"
     scene.cluster.delete_pods("intruder")
     assert await scene.update() == "+3000"
-    assert scene.held() is Held.PLACEHOLDER
+    assert scene.held() is HoldState.PLACEHOLDER
 
 
 async def test_guards_of_a_process_that_ended_are_deleted_after_its_work_is_done() -> None:
@@ -320,8 +325,8 @@ async def test_an_owner_whose_placeholder_stays_gives_its_room_back(
 
 async def test_a_reservation_without_the_annotation_has_none() -> None:
     scene = Scene()
-    upsert_reservation(scene.state, replace(scene.reservation, protection=Protection.LEDGER))
+    upsert_reservation(scene.state, replace(scene.reservation, protection=HoldProtection.LEDGER))
     assert await scene.update() == ""
     await scene.own("a", 3000)
     assert scene.writer.take() == "a"
-    assert scene.held() is Held.LEDGER
+    assert scene.held() is HoldState.LEDGER

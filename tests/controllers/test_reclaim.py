@@ -15,7 +15,7 @@ from koord.controllers.reclaim import RevokeController, RevokeOptions
 from koord.core.eviction import reclaim
 from koord.core.model.patience import Patience
 from koord.core.model.pods import Handling
-from koord.core.reservation.model import Phase, Status
+from koord.core.reservation.model import ReservationPhase, ReservationState
 from koord.core.reservation.plugin import Reservations
 from koord.kube.evictor import Eviction
 
@@ -68,7 +68,11 @@ class FakeEvictor:
         plugin = self._state.plugin(Reservations)
         if pod.handling is Handling.RESERVE:
             self.evicted.append(pod.name)
-            plugin.upsert(replace(plugin.reservations[pod.uid], status=Status(Phase.PENDING)))
+            plugin.upsert(
+                replace(
+                    plugin.reservations[pod.uid], status=ReservationState(ReservationPhase.PENDING)
+                )
+            )
             plugin.show(self._state, pod.uid)
             return Eviction.EVICTED
         answer = self.answers.get(pod.name, Eviction.EVICTED)

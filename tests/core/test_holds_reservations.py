@@ -17,18 +17,18 @@ from tests.reservation.make import labelled, make_reservation
 
 from koord.core.engine.queue import unit_of
 from koord.core.reservation.lifecycle import succeed
-from koord.core.reservation.model import NAME, ReservationUse, Wishes
+from koord.core.reservation.model import NAME, ReservationHints, ReservationUse
 from koord.core.reservation.plugin import upsert_reservation
 
 if TYPE_CHECKING:
     from koord.core.model.plan import Unit
     from koord.core.model.pods import Pod
-    from koord.core.reservation.model import Reservation
+    from koord.core.reservation.model import ReservationInfo
 
 WITHIN = {GPU: 8}
 
 
-def make_scene(*lost: str, nodes: int = 4, reservation: Reservation | None = None) -> Scene:
+def make_scene(*lost: str, nodes: int = 4, reservation: ReservationInfo | None = None) -> Scene:
     """Two members: ``a-0`` in a reservation on n0, ``a-1`` on n1; some of them are lost."""
     scene = Scene(nodes, groups=[make_pod_group(A, 2).wait(60).build()])
     held = reservation or make_reservation(
@@ -124,7 +124,7 @@ def test_no_room_is_kept_for_a_replacement_that_needs_a_reservation_that_was_use
     one = make_reservation(node="n0", reserved=WITHIN, owners=(labelled(app="x"),), is_once=True)
     scene = Scene(4, groups=[make_pod_group(A, 2).wait(60).build()])
     upsert_reservation(scene.state, one)
-    must = ((NAME, Wishes(has_affinity=True)),)
+    must = ((NAME, ReservationHints(has_affinity=True)),)
     inside, other = member("a-0", "n0", is_in=True), member("a-1", "n1")
     scene.put(replace(inside, extensions=must), other)
     scene.state.refresh()

@@ -16,8 +16,8 @@ from koord.controllers.preemption_parts import Outcome
 from koord.core.device.status import DeviceReadiness
 from koord.core.quota.profile import ProfileVerdict
 from koord.core.quota.status import REASON_IF_FALSE
-from koord.core.reservation.closed import Cause
-from koord.core.reservation.placeholders import Held
+from koord.core.reservation.closed import ClosedBy
+from koord.core.reservation.placeholders import HoldState
 from koord.core.topology.status import Readiness as TopologyReadiness
 from koord.reference.entries import EntryKind, list_entries
 
@@ -37,7 +37,7 @@ OF_OUTPUT = {
 OF_FAULTS = {
     *("RootListed", "NoNodeLayer", "UnknownParent", "TwoRoots", "TwoChildren", "NoLabel"),
     *("NoVolume", "NotForPod"),
-    *map(str, (*Outcome, *Cause)),
+    *map(str, (*Outcome, *ClosedBy)),
 }
 """What a message says in words, and no field by its name."""
 OF_VALUES = {
@@ -123,7 +123,7 @@ def test_every_reason_in_the_source_has_an_entry(path):
 
 
 @pytest.mark.parametrize(
-    "kind", [DeviceReadiness, TopologyReadiness, ProfileVerdict, Held], ids=str
+    "kind", [DeviceReadiness, TopologyReadiness, ProfileVerdict, HoldState], ids=str
 )
 def test_every_reason_of_an_enumeration_has_an_entry(kind):
     assert {str(one.value) for one in kind} <= described()

@@ -13,7 +13,7 @@ from tests.manifests.waiting import wait_for
 
 from koord.api.keys import operators
 from koord.core.quota.status import RECORDED
-from koord.core.reservation.model import Phase, Reservation, Status
+from koord.core.reservation.model import ReservationInfo, ReservationPhase, ReservationState
 from koord.kube.translate.placeholders import make_guard, make_placeholder
 
 pytestmark = pytest.mark.sandbox
@@ -290,7 +290,9 @@ OTHER_PLACEHOLDERS: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.usefixtures("placeholders")
 def test_only_placeholders_are_created(scene: Scene) -> None:
     path = "/api/v1/namespaces/koord-placeholders/pods?dryRun=All"
-    reservation = Reservation("r", "u", None, status=Status(Phase.AVAILABLE, node="n"))
+    reservation = ReservationInfo(
+        "r", "u", None, status=ReservationState(ReservationPhase.AVAILABLE, node="n")
+    )
     for pod in (make_guard("n"), make_placeholder(reservation, {"cpu": 1000, "memory": 1})):
         wait_for(lambda pod=pod: scene.operators.send("POST", path, pod).status == 201, "allowed")
     odd = make_guard("n")

@@ -6,7 +6,7 @@ import pytest
 from tests.model.reservationraces import ENDS, make_race, run_race
 
 from koord.core.reservation.ledger import ReservationAccount
-from koord.core.reservation.model import Reservation
+from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
 from koord.core.reservation.single_use import SingleUse
 
@@ -43,7 +43,7 @@ def test_an_owner_and_the_end_of_its_reservation_a_thousand_times() -> None:
 
 DEFECTS = {
     "nothing is held": (ReservationAccount, "held", lambda _: {}),
-    "used once, matched again": (Reservation, "is_matchable", lambda *_: True),
+    "used once, matched again": (ReservationInfo, "is_matchable", lambda *_: True),
     "a gang waits for what it holds": (SingleUse, "is_open", lambda *_: False),
     "what ends is kept": (Reservations, "settle", lambda *_: None),
 }

@@ -19,6 +19,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.gang.start import make_start_id
 from koord.core.model.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.quota.model import QuotaOptions
+from koord.core.quota.reasons import QuotaShortage
 from koord.core.topology.reasons import UnknownLayer
 
 if TYPE_CHECKING:
@@ -165,6 +166,10 @@ def _release(pod: Pod, node: str, placement: Placement) -> Pod:
     )
 
 
+_RECORDED_AS: Final[Mapping[tuple[type, str], str]] = {(QuotaShortage, "requested"): "asked"}
+"""Fields that were renamed since the plans were recorded, by their names of then."""
+
+
 def _tell_placement(placement: Placement) -> dict[str, Plain]:
     return {
         "unit": placement.unit,
@@ -197,7 +202,10 @@ def to_plain(value: object) -> Plain:
         # A remark is in words only: it decides nothing.
         names = [f.name for f in fields(value) if f.name[0] != "_" and f.name != "remark"]
         code = {"code": to_plain(value.code)} if hasattr(value, "code") else {}
-        return code | {name: to_plain(getattr(value, name)) for name in names}
+        return code | {
+            _RECORDED_AS.get((type(value), name), name): to_plain(getattr(value, name))
+            for name in names
+        }
     if isinstance(value, Mapping):
         return {str(key): to_plain(one) for key, one in sorted(value.items())}
     if isinstance(value, set | frozenset):

@@ -14,9 +14,9 @@ from koord.core.reservation.model import (
     AllocatePolicy,
     ObjectOwner,
     Owner,
-    Phase,
-    Reservation,
-    Status,
+    ReservationInfo,
+    ReservationPhase,
+    ReservationState,
 )
 
 RESTRICTED = AllocatePolicy.RESTRICTED
@@ -35,16 +35,16 @@ def named(name: str, namespace: str = "") -> Owner:
     return Owner(ObjectOwner(name, namespace))
 
 
-def make_reservation(name: str = "r", node: str = "n1", **fields: Any) -> Reservation:
+def make_reservation(name: str = "r", node: str = "n1", **fields: Any) -> ReservationInfo:
     """Make one that holds 8 CPUs on a node for pods with app=web, unless the fields differ."""
     cpu = fields.pop("cpu", 8000)
     reserved = fields.pop("reserved", {"cpu": cpu})
     pod = make_pod(f"reservation:{name}").uid(f"uid-{name}").requests(**{**reserved, "pods": 1})
     waiting = replace(pod.build(), handling=Handling.RESERVE, is_gated=False)
-    phase = Phase.AVAILABLE if node else Phase.PENDING
-    status = Status(phase=phase, node=node, allocatable=reserved if node else {})
+    phase = ReservationPhase.AVAILABLE if node else ReservationPhase.PENDING
+    status = ReservationState(phase=phase, node=node, allocatable=reserved if node else {})
     given = {"status": status, "owners": (labelled(app="web"),), "namespace": "default", **fields}
-    return Reservation(name, f"uid-{name}", waiting, **{"is_once": False, **given})
+    return ReservationInfo(name, f"uid-{name}", waiting, **{"is_once": False, **given})
 
 
 def account(name: str = "r", used: int = 0, **fields: Any) -> ReservationAccount:

@@ -34,13 +34,13 @@ from koord.core.model.device_names import (
 from koord.core.model.pods import Handling
 from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available, succeed
-from koord.core.reservation.model import NAME, ReservationUse, Status, Wishes
+from koord.core.reservation.model import NAME, ReservationHints, ReservationState, ReservationUse
 from koord.core.reservation.plugin import remove_reservation, upsert_reservation
 
 if TYPE_CHECKING:
     from koord.core.model.plan import Assignment
     from koord.core.model.pods import Pod
-    from koord.core.reservation.model import Reservation
+    from koord.core.reservation.model import ReservationInfo
 
 ROOMY = {GPU_CORE: 800, GPU_MEMORY_RATIO: 800, RDMA_SHARE: 400}
 HALF = {GPU_CORE: 50, GPU_MEMORY_RATIO: 50}
@@ -58,7 +58,7 @@ class GpuCluster(FakeCluster):
             self.nodes(node)
             self.state.plugin(Devices).upsert_report(report(f"n{at}"))
 
-    def reserve(self, name: str = "r", reserved: Any = None, **fields: Any) -> Reservation:
+    def reserve(self, name: str = "r", reserved: Any = None, **fields: Any) -> ReservationInfo:
         """Place a reservation and write it, as the operators do."""
         reserved = reserved or {NVIDIA_GPU: 4}
         waiting = make_reservation(name, node="", reserved=reserved, **fields)
@@ -68,11 +68,11 @@ class GpuCluster(FakeCluster):
         (placement,) = self.place(make_unit(name, [pod])).placements
         return self.write(waiting, placement.assignments[0])
 
-    def write(self, waiting: Reservation, one: Assignment) -> Reservation:
+    def write(self, waiting: ReservationInfo, one: Assignment) -> ReservationInfo:
         assert waiting.pod is not None
         amounts = {name: n for name, n in one.pod.shape.requests if name != PODS}
         pod = replace(waiting.pod, allocations=one.allocations)
-        status = set_available(Status(), one.node, amounts)
+        status = set_available(ReservationState(), one.node, amounts)
         written = replace(waiting, status=status, pod=pod)
         upsert_reservation(self.state, written)
         return written
@@ -216,7 +216,7 @@ def test_restricted_gives_only_what_is_left_of_its_own() -> None:
     made = GpuCluster()
     made.reserve(reserved={GPU_CORE: 100, GPU_MEMORY_RATIO: 100}, policy=RESTRICTED)
     assert made.held() == [0]
-    must = ((NAME, Wishes(has_affinity=True)),)
+    must = ((NAME, ReservationHints(has_affinity=True)),)
     assert made.put(half_owner("a", 30).says(must)) == {"a": "r: 0"}
     assert made.put(half_owner("b", 80).says(must)) == {}
     assert made.put(half_owner("c", 50).says(must)) == {"c": "r: 0"}
@@ -255,7 +255,7 @@ def test_a_pod_uses_the_devices_of_the_reservation_that_it_is_recorded_in() -> N
     made.reserve("r1", {NVIDIA_GPU: 1}, policy=RESTRICTED)
     made.reserve("r2", {NVIDIA_GPU: 2}, policy=RESTRICTED)
     assert (made.held("r1"), made.held("r2")) == ([3], [4, 5])
-    names = [((NAME, Wishes(has_affinity=True, name=name)),) for name in ("r1", "r2")]
+    names = [((NAME, ReservationHints(has_affinity=True, name=name)),) for name in ("r1", "r2")]
     assert made.put(owner("two", 2).says(names[0])) == {}, "r2 is free, but not asked for"
     assert made.put(owner("one").says(names[1]), owner("last").says(names[0])) == {
         "one": "r2: 4",

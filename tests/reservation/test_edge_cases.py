@@ -23,7 +23,7 @@ from tests.reservation.test_planning import (
 
 from koord.core.model.pods import Handling, HostPort, OwnerReference, PodPhase
 from koord.core.reservation.lifecycle import deadline_of, expire, must_fail, succeed
-from koord.core.reservation.matching import Verdict, is_owner, judge
+from koord.core.reservation.matching import MatchOutcome, is_owner, judge
 from koord.core.reservation.model import DAY, ReservationUse
 from koord.core.reservation.plugin import (
     Reservations,
@@ -36,12 +36,12 @@ from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import WirePod, WireReservation
 
 if TYPE_CHECKING:
-    from koord.core.reservation.model import Reservation
+    from koord.core.reservation.model import ReservationInfo
 
 PREFIX = "scheduling.koordinator.sh/"
 
 
-def translate(meta: Any = None, status: Any = None, **spec: Any) -> Reservation:
+def translate(meta: Any = None, status: Any = None, **spec: Any) -> ReservationInfo:
     given = {"owners": [{"labelSelector": {"matchLabels": {"app": "web"}}}], "template": {}, **spec}
     body = {"metadata": {"name": "r", "uid": "r", **(meta or {})}, "spec": given, "status": status}
     wire = msgspec.json.decode(json.dumps(body), type=WireReservation)
@@ -259,7 +259,7 @@ def test_exact_match_compares_amounts_not_texts() -> None:
     template = {"metadata": {"namespace": "default"}}
     found = translate(status=status, template=template)
     wishes = read_reservation_wishes(exact, {})
-    assert judge(pod, wishes, found, {}) is Verdict.MATCHED
+    assert judge(pod, wishes, found, {}) is MatchOutcome.MATCHED
 
 
 def test_exact_match_of_what_is_no_json_keeps_the_pod_waiting() -> None:
@@ -278,7 +278,7 @@ def test_exact_match_of_a_resource_that_no_node_has_names_it() -> None:
     assert f"{text}: example.com/none" in reasons(made)
 
 
-def with_port(port: int, **fields: Any) -> Reservation:
+def with_port(port: int, **fields: Any) -> ReservationInfo:
     one = make_reservation(**fields)
     assert one.pod is not None
     shape = replace(one.pod.shape, host_ports=(HostPort(port),))

@@ -15,7 +15,7 @@ from koord.core.reservation.lifecycle import (
     set_unschedulable,
     succeed,
 )
-from koord.core.reservation.model import AllocatePolicy, Status
+from koord.core.reservation.model import AllocatePolicy, ReservationState
 
 HOUR = 3600.0
 
@@ -51,14 +51,16 @@ def test_one_that_was_used_once_is_over() -> None:
     once = make_reservation(is_once=True)
     assert once.is_matchable(0)
     assert not once.is_matchable(1)
-    status = succeed(set_available(Status(), "n1", {"cpu": 1}, 1.0), 2.0)
+    status = succeed(set_available(ReservationState(), "n1", {"cpu": 1}, 1.0), 2.0)
     ready = status.condition("Ready")
     assert ready is not None
     assert (status.phase, ready.reason, ready.changed) == ("Succeeded", "Succeeded", 2.0)
 
 
 def test_the_reason_why_it_has_no_node_follows_but_not_once_it_has_one() -> None:
-    status = set_unschedulable(set_unschedulable(Status(), "no room", 1.0), "still none", 2.0)
+    status = set_unschedulable(
+        set_unschedulable(ReservationState(), "no room", 1.0), "still none", 2.0
+    )
     (condition,) = status.conditions
     assert (condition.message, condition.changed, condition.probed) == ("still none", 1.0, 2.0)
     there = set_unschedulable(set_available(status, "n1", {}, 3.0), "late", 4.0)

@@ -22,7 +22,7 @@ from koord.core.numa.model import NAME as NUMA
 from koord.core.numa.plugin import Numa
 from koord.core.numa.session import NumaSession
 from koord.core.reservation.lifecycle import set_available
-from koord.core.reservation.model import NAME, ReservationUse, Status, Wishes
+from koord.core.reservation.model import NAME, ReservationHints, ReservationState, ReservationUse
 from koord.core.reservation.plugin import remove_reservation, upsert_reservation
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from koord.core.model.pods import Pod
     from koord.core.numa.model import NumaAllocationHints
-    from koord.core.reservation.model import Reservation
+    from koord.core.reservation.model import ReservationInfo
 
-MUST = (NAME, Wishes(has_affinity=True))
+MUST = (NAME, ReservationHints(has_affinity=True))
 
 
 def reserve(
     made: FakeCluster, wishes: NumaAllocationHints, cpu: int = 4000, **fields: Any
-) -> Reservation:
+) -> ReservationInfo:
     """Place a reservation and write it, as the operators do."""
     reserved = {"cpu": cpu, **fields.pop("more", {})}
     waiting = make_reservation(node="", reserved=reserved, **fields)
@@ -49,7 +49,7 @@ def reserve(
     assert waiting.pod is not None
     amounts = {name: n for name, n in one.pod.shape.requests if name != PODS}
     pod = replace(waiting.pod, allocations=one.allocations)
-    written = replace(waiting, status=set_available(Status(), one.node, amounts), pod=pod)
+    written = replace(waiting, status=set_available(ReservationState(), one.node, amounts), pod=pod)
     upsert_reservation(made.state, written)
     return written
 

@@ -16,7 +16,7 @@ from koord.core.model.units import CPU
 from koord.core.reservation.explain import explain
 from koord.core.reservation.ignored import IgnoredResources
 from koord.core.reservation.lifecycle import succeed
-from koord.core.reservation.model import NAME, AllocatePolicy, ReservationUse, Wishes
+from koord.core.reservation.model import NAME, AllocatePolicy, ReservationHints, ReservationUse
 from koord.core.reservation.plugin import (
     Reservations,
     remove_reservation,
@@ -25,10 +25,10 @@ from koord.core.reservation.plugin import (
 
 if TYPE_CHECKING:
     from koord.core.model.plan import Plan
-    from koord.core.reservation.model import Reservation
+    from koord.core.reservation.model import ReservationInfo
 
 
-def cluster(*reservations: Reservation, nodes: int = 1, cpu: int = 10000) -> FakeCluster:
+def cluster(*reservations: ReservationInfo, nodes: int = 1, cpu: int = 10000) -> FakeCluster:
     made = FakeCluster()
     for at in range(1, nodes + 1):
         made.nodes(make_node(f"n{at}").cpu(cpu))
@@ -39,7 +39,7 @@ def cluster(*reservations: Reservation, nodes: int = 1, cpu: int = 10000) -> Fak
 
 def web(name: str, cpu: int = 4000, /, **said: Any) -> PodBuilder:
     pod = make_pod(name).requests(cpu=cpu).labels(app="web")
-    return pod.says(((NAME, Wishes(**said)),)) if said else pod
+    return pod.says(((NAME, ReservationHints(**said)),)) if said else pod
 
 
 def other(name: str, cpu: int = 4000) -> PodBuilder:

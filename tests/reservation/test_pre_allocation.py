@@ -20,9 +20,9 @@ from koord.core.reservation.model import (
     PRE_ALLOCATABLE,
     PreAllocated,
     PreAllocation,
-    Reservation,
+    ReservationHints,
+    ReservationInfo,
     ReservationUse,
-    Wishes,
 )
 from koord.core.reservation.plugin import Reservations, upsert_reservation
 
@@ -39,7 +39,7 @@ class Running(GpuCluster):
             made.gpu(gpus)
         pod = made.build()
         if rank := PRIORITY.get(name, 0):
-            pod = replace(pod, extensions=((NAME, Wishes(rank=rank)),))
+            pod = replace(pod, extensions=((NAME, ReservationHints(rank=rank)),))
         self.pods(pod)
         (placement,) = self.place(make_unit(pod.uid, [pod])).placements
         (one,) = placement.assignments
@@ -75,7 +75,7 @@ class Running(GpuCluster):
         return self.state.used_on("n1")[resource]
 
 
-def use_of(reservation: Reservation, pod: str) -> Any:
+def use_of(reservation: ReservationInfo, pod: str) -> Any:
     return ReservationUse(pod, reservation.name, reservation.uid)
 
 

@@ -29,7 +29,7 @@ from koord.core.reservation.priority import (
 
 if TYPE_CHECKING:
     from koord.core.model.reasons import Reason
-    from koord.core.reservation.model import Reservation
+    from koord.core.reservation.model import ReservationInfo
 
 CLASSES = {
     "batch": PriorityClass("batch", 100),
@@ -37,7 +37,7 @@ CLASSES = {
 }
 
 
-def of_class(name: str, claimed: int = 0, **fields: Any) -> Reservation:
+def of_class(name: str, claimed: int = 0, **fields: Any) -> ReservationInfo:
     """Make a reservation that waits, whose template claims a priority besides a class."""
     made = make_reservation(node="", priority_class=name, **fields)
     assert made.pod is not None
@@ -91,7 +91,7 @@ def test_owners_learn_what_has_no_effect(name: str, claimed: int, says: str) -> 
     assert bool(says) == bool(said)
 
 
-def full_node(reservation: Reservation) -> FakeCluster:
+def full_node(reservation: ReservationInfo) -> FakeCluster:
     """A node whose CPUs a pod of priority 50 uses, and a reservation that waits for 8 of them."""
     made = FakeCluster().nodes(make_node("n1").cpu(8000))
     made.pods(make_pod("low").requests(cpu=8000).priority(50).released("n1", "p").running("n1"))

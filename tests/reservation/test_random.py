@@ -20,7 +20,12 @@ from koord.core.model.pods import Handling, PodPhase
 from koord.core.model.units import CPU, PODS
 from koord.core.reservation.audit import find_drift
 from koord.core.reservation.lifecycle import expire, set_available, succeed
-from koord.core.reservation.model import AllocatePolicy, Reservation, ReservationUse, Status
+from koord.core.reservation.model import (
+    AllocatePolicy,
+    ReservationInfo,
+    ReservationState,
+    ReservationUse,
+)
 from koord.core.reservation.plugin import (
     Reservations,
     find_use,
@@ -49,7 +54,7 @@ class Histories(RuleBasedStateMachine):
         self.nodes = dict.fromkeys(NODES, 1)
         self.pods: dict[str, Pod] = {}
         self.groups: dict[str, PodGroup] = {}
-        self.reservations: dict[str, Reservation] = {}
+        self.reservations: dict[str, ReservationInfo] = {}
         self.flights: list[Assignment] = []
         self.cluster = FakeCluster()
         self.start()
@@ -73,7 +78,7 @@ class Histories(RuleBasedStateMachine):
     def choose(self, values: list[str], pick: int) -> str:
         return sorted(values)[pick % len(values)]
 
-    def write(self, one: Reservation) -> None:
+    def write(self, one: ReservationInfo) -> None:
         self.reservations[one.uid] = one
         upsert_reservation(self.cluster.state, one)
 
@@ -178,7 +183,7 @@ class Histories(RuleBasedStateMachine):
                 self.cluster.state.forget(uid)
                 return
             amounts = {name: n for name, n in one.pod.shape.requests if name != PODS}
-            self.write(replace(there, status=set_available(Status(), one.node, amounts)))
+            self.write(replace(there, status=set_available(ReservationState(), one.node, amounts)))
             return
         if uid not in self.pods or is_refused or one.node not in self.nodes:
             self.cluster.state.forget(uid)
@@ -228,7 +233,7 @@ class Histories(RuleBasedStateMachine):
     # --- what must hold --------------------------------------------------------------------------
 
     @staticmethod
-    def use_of(pod: Pod, one: Reservation) -> ReservationUse | None:
+    def use_of(pod: Pod, one: ReservationInfo) -> ReservationUse | None:
         found = find_use(pod.allocations)
         is_used = found is not None and found.uid == one.uid and not pod.phase.is_terminal
         return found if is_used else None

@@ -34,7 +34,7 @@ from koord.core.reservation.plugin import Reservations, remove_reservation, upse
 if TYPE_CHECKING:
     from koord.core.device.model import DeviceReport
     from koord.core.model.pods import Pod
-    from koord.core.reservation.model import Reservation
+    from koord.core.reservation.model import ReservationInfo
 
 NODES = 2
 picks = st.integers(0, 1 << 16)
@@ -63,7 +63,7 @@ class DeviceHistories(RuleBasedStateMachine):
         super().__init__()
         self.count = 0
         self.pods: dict[str, Pod] = {}
-        self.reservations: dict[str, Reservation] = {}
+        self.reservations: dict[str, ReservationInfo] = {}
         self.cluster = GpuCluster(NODES)
         self.reports: dict[str, DeviceReport] = {}
         """Node -> what it reports since its devices were numbered anew."""

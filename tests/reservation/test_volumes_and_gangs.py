@@ -16,14 +16,14 @@ from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.reservation.lifecycle import expire, set_available, succeed
-from koord.core.reservation.model import Reservation, Status
+from koord.core.reservation.model import ReservationInfo, ReservationState
 from koord.core.reservation.plugin import remove_reservation, upsert_reservation
 
 NO_CLAIM = ClaimUse("default/none", 0)
 IN_B = (SelectorTerm(select_labels(zone="b")),)
 
 
-def with_claims(one: Reservation, *claims: ClaimUse) -> Reservation:
+def with_claims(one: ReservationInfo, *claims: ClaimUse) -> ReservationInfo:
     assert one.pod is not None
     return replace(one, pod=replace(one.pod, claims=claims))
 
@@ -48,7 +48,7 @@ def test_a_reservation_goes_where_its_volume_is_and_leaves_it_to_its_owner() -> 
     waiting = with_claims(make_reservation(node=""), use)
     upsert_reservation(made.state, waiting)
     assert nodes_of(made) == ["n-b"]
-    status = set_available(Status(), "n-b", {"cpu": 8000})
+    status = set_available(ReservationState(), "n-b", {"cpu": 8000})
     upsert_reservation(made.state, replace(waiting, status=status))
     assert plan(made, web("a").claims("data")) == {"a": "r"}
 
@@ -70,7 +70,7 @@ def test_a_volume_that_is_bound_with_its_first_pod_does_not_keep_a_reservation_w
     assert '"none" not found' in reasons(made), "a claim that does not exist is named"
 
 
-def of_gang(name: str, **fields: object) -> Reservation:
+def of_gang(name: str, **fields: object) -> ReservationInfo:
     one = make_reservation(name, node="", cpu=8000, **fields)
     assert one.pod is not None
     gang = make_pod("like").gang("default/room").build().gang
@@ -88,12 +88,12 @@ def test_reservations_of_one_gang_are_placed_all_or_none() -> None:
 def test_after_a_crash_between_two_writes_the_rest_of_a_gang_follows() -> None:
     made = cluster(of_gang("a"), of_gang("b"), nodes=2)
     made.pod_groups(make_pod_group("default/room", 2))
-    status = set_available(Status(), "n1", {"cpu": 8000})
+    status = set_available(ReservationState(), "n1", {"cpu": 8000})
     upsert_reservation(made.state, replace(of_gang("a"), status=status))
     assert nodes_of(made) == ["n2"]
 
 
-def observe_room(*reservations: Reservation, then: Reservation | None = None) -> GangStatus:
+def observe_room(*reservations: ReservationInfo, then: ReservationInfo | None = None) -> GangStatus:
     """Return the status of the gang ``room`` with its reservations, one of which changes."""
     made = cluster(*reservations, nodes=2)
     made.pod_groups(make_pod_group("default/room", 2))
@@ -108,7 +108,7 @@ def find(status: GangStatus, kind: ConditionType) -> tuple[bool, str]:
 
 
 def test_the_status_of_a_gang_of_reservations_from_its_start_to_its_end() -> None:
-    held = set_available(Status(), "n1", {"cpu": 8000})
+    held = set_available(ReservationState(), "n1", {"cpu": 8000})
     a, b = of_gang("a"), of_gang("b")
     there = [replace(one, status=held) for one in (a, b)]
     status = observe_room(*there)
@@ -127,7 +127,9 @@ def test_the_status_of_a_gang_of_reservations_from_its_start_to_its_end() -> Non
 
 
 def test_a_reservation_that_was_used_is_no_member_once_it_is_deleted() -> None:
-    used = replace(of_gang("a"), status=succeed(set_available(Status(), "n1", {"cpu": 8000})))
+    used = replace(
+        of_gang("a"), status=succeed(set_available(ReservationState(), "n1", {"cpu": 8000}))
+    )
     made = cluster(used)
     assert made.state.gangs.members("default/room")
     remove_reservation(made.state, used)

@@ -37,7 +37,7 @@ from koord.core.quota.model import ROOT, QuotaOptions
 from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition, Summary
 from koord.core.reservation.lifecycle import SCHEDULED
-from koord.core.reservation.model import Reservation
+from koord.core.reservation.model import ReservationInfo
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED, Decoder, Poison
 from koord.kube.errors import (
@@ -319,7 +319,7 @@ class _Reader:
                 self._note_report(
                     f"{meta.namespace}/{meta.name}", _by_type(item.status.conditions or ())
                 )
-            elif isinstance(value, Reservation) and value.pod is not None:
+            elif isinstance(value, ReservationInfo) and value.pod is not None:
                 self._note_report(value.pod.key, _see(cast("WireReservation", item)).conditions)
 
     def _note_report(self, pod: str, conditions: Mapping[str, SeenCondition]) -> None:

@@ -20,7 +20,7 @@ from koord.core.model.units import Amounts, format_amount
 from koord.core.reservation.explain import explain
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.lifecycle import deadline_of
-from koord.core.reservation.model import Reservation
+from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
 from koord.kube.kinds import RESERVATIONS
 
@@ -74,7 +74,7 @@ def _read(kubeconfig: str, context: str) -> Reading:
     return reading
 
 
-def _describe(reading: Reading, reservation: Reservation, now: float) -> dict[str, Any]:
+def _describe(reading: Reading, reservation: ReservationInfo, now: float) -> dict[str, Any]:
     plugin, pods = reading.state.plugin(Reservations), reading.state.pods
     account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
     deadline = deadline_of(reservation)

@@ -27,7 +27,7 @@ from koord.core.model.plan import Assignment
 from koord.core.model.pods import Handling
 from koord.core.model.reasons import BindFailed
 from koord.core.model.units import Amounts
-from koord.core.reservation.model import Placeholder, Protection, Reservation
+from koord.core.reservation.model import HoldProtection, Placeholder, ReservationInfo
 from koord.core.reservation.placeholders import account_of, missing, wanted
 from koord.core.reservation.plugin import Reservations, find_use
 from koord.kube.binder import Done, Outcome, Refused, Unknown
@@ -51,7 +51,7 @@ _PAUSE: Final = Pause(0.02, 0.2)
 class Writer(Protocol):
     """Creates and deletes placeholders; raises ``KubeError``."""
 
-    async def create(self, reservation: Reservation, requests: Amounts) -> Placeholder: ...
+    async def create(self, reservation: ReservationInfo, requests: Amounts) -> Placeholder: ...
     async def create_guard(self, node: str) -> Placeholder: ...
     async def delete(self, one: Placeholder) -> None: ...
 
@@ -79,7 +79,7 @@ class Placeholders:
     state: ClusterState
     writer: Writer
     turns: Turns
-    report: Callable[[Reservation, str], None]
+    report: Callable[[ReservationInfo, str], None]
     clock: Callable[[], float]
     _seen: int = 0
     _sites: WeakValueDictionary[str, _Site] = field(default_factory=WeakValueDictionary)
@@ -320,9 +320,9 @@ class Placeholders:
                 self._bound.discard(uid)
 
 
-def _is_shown(reservation: Reservation) -> bool:
+def _is_shown(reservation: ReservationInfo) -> bool:
     """Whether a reservation holds its room with placeholders."""
-    is_asked = reservation.protection is Protection.PLACEHOLDER
+    is_asked = reservation.protection is HoldProtection.PLACEHOLDER
     return is_asked and reservation.status.is_active
 
 

@@ -25,8 +25,13 @@ from koord.core.reservation.lifecycle import (
     must_fail,
     succeed,
 )
-from koord.core.reservation.model import PLACEHOLDERS, Phase, Reservation, Status
-from koord.core.reservation.placeholders import Held, assess, find_overfull
+from koord.core.reservation.model import (
+    PLACEHOLDERS,
+    ReservationInfo,
+    ReservationPhase,
+    ReservationState,
+)
+from koord.core.reservation.placeholders import HoldState, assess, find_overfull
 from koord.core.reservation.plugin import Reservations, find_use
 from koord.core.reservation.priority import describe_ignored
 from koord.kube.status import ConditionPatch
@@ -41,13 +46,13 @@ _EDITED: Final = (
 _PAUSE: Final = Pause(0.1, 0.5)
 _LEAST_SECONDS: Final = 0.5
 _PROTECTION: Final = {
-    Held.LEDGER: "only what koord-scheduler places keeps away from the reserved room: pods that "
-    f"others place may take it, unless {PROTECTION}: Placeholder is annotated",
-    Held.PLACEHOLDER: f"pods in the namespace {PLACEHOLDERS} request what is held; others take "
-    "none of it unless they have the priority of the system",
-    Held.MISSING: f"there are no pods yet in the namespace {PLACEHOLDERS} that request what is "
-    "held; if this lasts, see the events, and apply manifests/overlays/placeholders",
-    Held.STOLEN: "its node has too little: {}. Delete pods there that others have placed",
+    HoldState.LEDGER: "only what koord-scheduler places keeps away from the reserved room: pods "
+    f"that others place may take it, unless {PROTECTION}: Placeholder is annotated",
+    HoldState.PLACEHOLDER: f"pods in the namespace {PLACEHOLDERS} request what is held; others "
+    "take none of it unless they have the priority of the system",
+    HoldState.MISSING: f"there are no pods yet in the namespace {PLACEHOLDERS} that request what "
+    "is held; if this lasts, see the events, and apply manifests/overlays/placeholders",
+    HoldState.STOLEN: "its node has too little: {}. Delete pods there that others have placed",
 }
 
 
@@ -56,8 +61,8 @@ class ReservationStatusPolicy:
     """Observes reservations that changed, or whose pods or nodes did, and those that expire."""
 
     state: ClusterState
-    sink: StatusSink[Reservation]
-    delete: Callable[[Reservation], Awaitable[object]]
+    sink: StatusSink[ReservationInfo]
+    delete: Callable[[ReservationInfo], Awaitable[object]]
     wall_clock: Callable[[], float]
     _seen: int = 0
 
@@ -84,7 +89,7 @@ class ReservationStatusPolicy:
         ignored = describe_ignored(reservation, plugin.classes)
         account = ReservationAccount(reservation, add_up(dict(pod.shape.requests) for pod in users))
         conditions = _conditions(status, reservation, ignored)
-        if status.phase == Phase.AVAILABLE:
+        if status.phase == ReservationPhase.AVAILABLE:
             plugin.settle(self.state)
             applied = _template_applied(reservation)
             conditions = (*conditions, _protected(self.state, account), applied)
@@ -98,7 +103,7 @@ class ReservationStatusPolicy:
         pods = (self.state.observed(charge.uid) for charge in charges)
         return [pod for pod in pods if pod is not None and find_use(pod.allocations)]
 
-    def _next(self, reservation: Reservation, users: list[Pod], now: float) -> Status:
+    def _next(self, reservation: ReservationInfo, users: list[Pod], now: float) -> ReservationState:
         status, nodes = reservation.status, self.state.table.row_of
         is_homeless = reservation.uid in self.state.plugin(Reservations).homeless
         if is_homeless or must_fail(reservation, nodes, now):
@@ -110,7 +115,9 @@ class ReservationStatusPolicy:
         return status
 
 
-def _fields(status: Status, account: ReservationAccount, users: list[Pod]) -> dict[str, Any]:
+def _fields(
+    status: ReservationState, account: ReservationAccount, users: list[Pod]
+) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
     fields: dict[str, Any] = {}
     if status.is_over:
@@ -126,7 +133,7 @@ def _fields(status: Status, account: ReservationAccount, users: list[Pod]) -> di
 
 
 def _conditions(
-    status: Status, reservation: Reservation, ignored: str
+    status: ReservationState, reservation: ReservationInfo, ignored: str
 ) -> tuple[ConditionPatch, ...]:
     generation = reservation.generation
     problems = reservation.find_problems()
@@ -140,7 +147,7 @@ def _conditions(
     return tuple(conditions)
 
 
-def _template_applied(reservation: Reservation) -> ConditionPatch:
+def _template_applied(reservation: ReservationInfo) -> ConditionPatch:
     """Say whether what is held is what the template asks for now."""
     held = reservation.status.allocatable
     asked = {name: n for name, n in reservation.requests().items() if n != held.get(name, 0)}
@@ -158,5 +165,5 @@ def _protected(state: ClusterState, account: ReservationAccount) -> ConditionPat
     held, over = assess(state, account), find_overfull(state, account)
     short = listed(f"{name} {format_amount(name, n)}" for name, n in sorted(over.items()))
     text = _PROTECTION[held].format(short)
-    is_held, generation = held is Held.PLACEHOLDER, account.reservation.generation
+    is_held, generation = held is HoldState.PLACEHOLDER, account.reservation.generation
     return ConditionPatch(PROTECTED, is_held, held.value, text, generation)

@@ -32,7 +32,7 @@ from koord.core.model.text import cut, format_time
 from koord.core.model.units import Amounts
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same
-from koord.core.reservation.model import Reservation
+from koord.core.reservation.model import ReservationInfo
 from koord.isolation import Isolation
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (
@@ -404,7 +404,7 @@ class ReservationAnnouncer:
 
     events: EventRecorder
 
-    def announce_refused(self, reservation: Reservation, text: str) -> None:
+    def announce_refused(self, reservation: ReservationInfo, text: str) -> None:
         ref, reason = ref_of_reservation(reservation), "PlaceholderRefused"
         note = f"no placeholder can be created: {text}. Is manifests/overlays/placeholders applied?"
         self.events.record(ref, EventType.WARNING, action=HOLDING, reason=reason, note=note)

@@ -24,7 +24,7 @@ from koord.core.model.pods import AnnotationWrite, Handling
 from koord.core.model.text import format_time
 from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available
-from koord.core.reservation.model import Status
+from koord.core.reservation.model import ReservationState
 from koord.kube.client import Client, Media
 from koord.kube.errors import (
     ApiError,
@@ -343,7 +343,7 @@ class _Reserve(_Step[WireReservation]):
         ref = ref_of_pod(self.pod)
         requests = {name: n for name, n in self.pod.shape.requests if name != PODS}
         now = format_time(time.time())
-        status = set_available(Status(), self.node, requests)
+        status = set_available(ReservationState(), self.node, requests)
         body = {
             "apiVersion": ref.api_version,
             "kind": ref.kind,

@@ -25,7 +25,7 @@ from koord.core.model.pods import Handling, Pod, PodPhase, PreemptedBy
 from koord.core.model.selectors import Operator, Requirement
 from koord.core.model.text import format_time
 from koord.core.reservation.lifecycle import READY, SCHEDULED
-from koord.core.reservation.model import Phase
+from koord.core.reservation.model import ReservationPhase
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Forbidden, Garbled, KubeError, NotFound, TooManyRequests
 from koord.kube.objects import ref_of_pod
@@ -244,7 +244,7 @@ class Evictor:
             "apiVersion": ref.api_version,
             "kind": ref.kind,
             "metadata": {"name": ref.name, "uid": pod.uid},
-            "status": {"phase": str(Phase.PENDING), "conditions": conditions},
+            "status": {"phase": str(ReservationPhase.PENDING), "conditions": conditions},
         }
         form = applied_by(_MANAGER)
         write = self._client.patch(f"{ref.path}/status", body, form.media, form.params)

@@ -27,7 +27,7 @@ from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.quota.catalog import key_of
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
-from koord.core.reservation.model import Reservation
+from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import (
     Reservations,
     remove_priority_class,
@@ -371,7 +371,7 @@ NODE_TOPOLOGIES: Final = Kind[
     is_namespaced=False,
     absent_on=(NotFound,),
 )
-RESERVATIONS: Final = Kind[WireReservation, Reservation, ReservationTranslator](
+RESERVATIONS: Final = Kind[WireReservation, ReservationInfo, ReservationTranslator](
     "scheduling.koordinator.sh/v1alpha1",
     "reservations",
     WireReservation,

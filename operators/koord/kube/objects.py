@@ -7,7 +7,7 @@ from koord.core.model.gangs import PodGroup
 from koord.core.model.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
-from koord.core.reservation.model import POD_PREFIX, Reservation
+from koord.core.reservation.model import POD_PREFIX, ReservationInfo
 from koord.core.topology.cache import Topology
 
 
@@ -66,7 +66,7 @@ def ref_of_devices(report: DeviceReport) -> ObjectRef:
     return ObjectRef(version, "Device", "devices", report.node, report.uid)
 
 
-def ref_of_reservation(reservation: Reservation) -> ObjectRef:
+def ref_of_reservation(reservation: ReservationInfo) -> ObjectRef:
     return _ref_of_reservation(reservation.name, reservation.uid)
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from koord.core.model.units import Amounts
-from koord.core.reservation.model import PLACEHOLDERS, Placeholder, Reservation
+from koord.core.reservation.model import PLACEHOLDERS, Placeholder, ReservationInfo
 from koord.kube.client import Client
 from koord.kube.errors import Conflict, NotFound
 from koord.kube.translate.placeholders import make_guard, make_placeholder
@@ -22,7 +22,7 @@ class PlaceholderWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def create(self, reservation: Reservation, requests: Amounts) -> Placeholder:
+    async def create(self, reservation: ReservationInfo, requests: Amounts) -> Placeholder:
         body = make_placeholder(reservation, requests)
         meta = await self._post(body)
         node = reservation.status.node

@@ -42,9 +42,14 @@ from koord.core.reservation.matching import (
     matches_exactly,
 )
 from koord.core.reservation.metrics import phase_series, resource_series
-from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
-from koord.core.reservation.pre_allocation import Chosen, PreAllocation, RunningPod, choose
-from koord.core.reservation.reasons import NoReservationFits, describe_lack
+from koord.core.reservation.model import AllocatePolicy, ReservationInfo, restricted_names
+from koord.core.reservation.pre_allocation import (
+    PreAllocation,
+    PreAllocationChoice,
+    RunningPod,
+    choose,
+)
+from koord.core.reservation.reasons import NoReservationFits, describe_insufficient
 from koord.kube.translate.amounts import parse_amount, write_amounts
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
@@ -56,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from koord.core.model.pods import Pod
-    from koord.core.reservation.model import Condition, Status, Wishes
+    from koord.core.reservation.model import ReservationHints, ReservationState, StatusCondition
 
 Fields = dict[str, Any]
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
@@ -76,7 +81,7 @@ def read_pod(manifest: Mapping[str, Any]) -> Pod:
     return PodTranslator().translate(wire)
 
 
-def read_reservation(manifest: Mapping[str, Any]) -> Reservation:
+def read_reservation(manifest: Mapping[str, Any]) -> ReservationInfo:
     full = {
         "metadata": {"name": "r", "uid": "r", **(manifest.get("metadata") or {})},
         "spec": {"owners": [{"labelSelector": {}}], "template": {}, **(manifest.get("spec") or {})},
@@ -125,7 +130,7 @@ def affinity_manifest(pod: Mapping[str, Any]) -> Fields:
     return {"metadata": meta, "spec": spec}
 
 
-def wishes_of(manifest: Mapping[str, Any]) -> Wishes:
+def wishes_of(manifest: Mapping[str, Any]) -> ReservationHints:
     meta = manifest["metadata"]
     return read_reservation_wishes(meta.get("annotations") or {}, meta.get("labels") or {})
 
@@ -164,14 +169,14 @@ def is_expired(case: Any) -> Fields:
     return {"expired": read_reservation(case).status.is_expired}
 
 
-def show_condition(one: Condition | None) -> Fields | None:
+def show_condition(one: StatusCondition | None) -> Fields | None:
     if one is None:
         return None
     shown = {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
     return {key: value for key, value in shown.items() if value}
 
 
-def show_status(status: Status) -> Fields:
+def show_status(status: ReservationState) -> Fields:
     return {
         "phase": status.phase,
         "nodeName": status.node,
@@ -331,7 +336,7 @@ def filter_with_reservations(case: Any) -> Fields:
     is_named = bool(case["reservationName"])
     lacks = [lack for some in answer.inside.values() for lack in some]
     if case["hasAffinity"]:
-        reasons += [describe_lack(lack, is_detailed=is_named) for lack in lacks]
+        reasons += [describe_insufficient(lack, is_detailed=is_named) for lack in lacks]
         is_fitting = bool(answer.fitting)
     else:
         reasons = reasons or [f"Insufficient {name} by node" for name in outside]
@@ -486,7 +491,7 @@ def preemption(case: Any) -> Fields:
 
 def pre_allocate(
     case: Any, wish: PreAllocation, requested: Mapping[str, int], pods: Sequence[Any]
-) -> Chosen:
+) -> PreAllocationChoice:
     one = {"name": "r", "allocatable": case["reservation"], "allocatePolicy": "Restricted"}
     sizes, gone = amounts_of(case["nodeAllocatable"]), dict[str, int]()
     for key, text in (case.get("preemptible") or {}).items():
@@ -507,9 +512,9 @@ def nominate_pre_allocation(case: Any) -> Fields:
     return {"nominated": chosen.sets[0][0].uid}
 
 
-def describe_chosen(chosen: Chosen) -> Fields:
+def describe_chosen(chosen: PreAllocationChoice) -> Fields:
     reasons = [f"Insufficient {name} by node" for name in chosen.on_node]
-    reasons += [describe_lack(lack) for lack in chosen.inside]
+    reasons += [describe_insufficient(lack) for lack in chosen.inside]
     if not chosen.sets and not chosen.is_open and not reasons:
         reasons = [NO_CANDIDATE.text]
     is_fitting = bool(chosen.sets) or chosen.is_open

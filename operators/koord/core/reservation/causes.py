@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from koord.core.engine.cause import Cause
-from koord.core.reservation.model import AllocatePolicy, Reservation
+from koord.core.reservation.model import AllocatePolicy, ReservationInfo
 
 NO_RESERVATION: Final = Cause(
     "NoReservationMatches",
@@ -46,7 +46,7 @@ def conflicts(policy: AllocatePolicy, policies: Iterable[AllocatePolicy]) -> boo
 
 
 def find_conflict(
-    reservation: Reservation, node: str, policies: Iterable[AllocatePolicy]
+    reservation: ReservationInfo, node: str, policies: Iterable[AllocatePolicy]
 ) -> Cause | None:
     """Return why a reservation cannot be on a node that has reservations with these policies."""
     if reservation.pinned_to not in {"", node}:

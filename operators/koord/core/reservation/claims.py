@@ -9,8 +9,8 @@ from koord.core.engine.view import CycleView
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.reservation.closed import MOST_JUDGED, ClosedReservation, find_closed
-from koord.core.reservation.matching import Verdict, judge, problems_of
-from koord.core.reservation.model import NAME, NO_WISHES, AllocatePolicy, Wishes
+from koord.core.reservation.matching import MatchOutcome, judge, problems_of
+from koord.core.reservation.model import NAME, NO_HINTS, AllocatePolicy, ReservationHints
 from koord.core.reservation.reasons import (
     InvalidReservation,
     InvalidReservationAnnotation,
@@ -32,76 +32,78 @@ class Reserving:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Claim:
+class MatchedReservations:
     """A pod: the reservations (uid) that it may use, and whether it must use one.
 
     One for all pods that may use the same.
     """
 
-    matched: tuple[str, ...]
+    uids: tuple[str, ...]
     is_required: bool
 
 
-class ReservationClaims:
+class ReservationMatcher:
     """What pods may use, as of one cycle."""
 
     def __init__(self, plugin: "Reservations", cycle: CycleView) -> None:
         self._plugin, self._cycle, self._table = plugin, cycle, cycle.table
-        self._claim_of, self._by_labels = plugin.claims(cycle.table.epoch)
-        self._missing = Claim((), is_required=False)
+        self._matched_of, self._by_labels = plugin.matches(cycle.table.epoch)
+        self._missing = MatchedReservations((), is_required=False)
 
-    def of(self, pod: Pod) -> "Claim | Reserving | None":
+    def of(self, pod: Pod) -> "MatchedReservations | Reserving | None":
         """Return what a pod may use, or that it is itself a reservation; None for nothing."""
         extension = _extension_of(pod)
         if isinstance(extension, Reserving):
             return extension
-        wishes = extension if isinstance(extension, Wishes) else NO_WISHES
+        hints = extension if isinstance(extension, ReservationHints) else NO_HINTS
         index = self._plugin.index
-        if wishes.is_ignoring or (not index and not wishes.has_affinity):
+        if hints.is_ignoring or (not index and not hints.has_affinity):
             return None
         named = tuple(sorted(set(index.by_identity(pod))))
-        exact = pod.shape.requests if wishes.exact else ()
-        key = (pod.profile, wishes, exact, named, pod.key if named else "")
-        if key not in self._claim_of:
+        exact = pod.shape.requests if hints.exact else ()
+        key = (pod.profile, hints, exact, named, pod.key if named else "")
+        if key not in self._matched_of:
             uids = sorted({*named, *index.by_labels(pod)})
-            matched = tuple(uid for uid in uids if self._may_use(pod, wishes, uid))
-            is_any = matched or wishes.has_affinity
-            self._claim_of[key] = self._intern(matched, wishes) if is_any else None
+            usable = tuple(uid for uid in uids if self._may_use(pod, hints, uid))
+            is_any = usable or hints.has_affinity
+            self._matched_of[key] = self._intern(usable, hints) if is_any else None
             if extension is None and not named:
-                self._by_labels[pod.profile] = self._claim_of[key]
-        return self._claim_of[key]
+                self._by_labels[pod.profile] = self._matched_of[key]
+        return self._matched_of[key]
 
-    def of_all(self, pods: Sequence[Pod]) -> "Sequence[Claim | Reserving | None] | None":
+    def of_all(
+        self, pods: Sequence[Pod]
+    ) -> "Sequence[MatchedReservations | Reserving | None] | None":
         """Return :meth:`of` of each pod; None if it is None for all of them."""
         if not self._plugin.index and not self._cycle.with_extensions(pods):
             return None
         if self._plugin.index.names_pods:
-            claims = [self.of(pod) for pod in pods]
+            matches = [self.of(pod) for pod in pods]
         else:
             # Only labels count for pods that say nothing, and most pods share theirs.
             by_labels, missing = self._by_labels, self._missing
-            claims = [
+            matches = [
                 self.of(pod)
-                if pod.extensions or (claim := by_labels.get(pod.profile, missing)) is missing
-                else claim
+                if pod.extensions or (matched := by_labels.get(pod.profile, missing)) is missing
+                else matched
                 for pod in pods
             ]
-        return claims if any(claims) else None
+        return matches if any(matches) else None
 
-    def _intern(self, matched: tuple[str, ...], wishes: Wishes) -> Claim | None:
-        key = (matched, wishes.has_affinity)
-        return self._claim_of.setdefault(key, Claim(*key))
+    def _intern(self, uids: tuple[str, ...], hints: ReservationHints) -> MatchedReservations | None:
+        key = (uids, hints.has_affinity)
+        return self._matched_of.setdefault(key, MatchedReservations(*key))
 
-    def _may_use(self, pod: Pod, wishes: Wishes, uid: str) -> bool:
-        return self._judge(pod, wishes, uid).may_use
+    def _may_use(self, pod: Pod, hints: ReservationHints, uid: str) -> bool:
+        return self._judge(pod, hints, uid).may_use
 
-    def _judge(self, pod: Pod, wishes: Wishes, uid: str) -> Verdict:
+    def _judge(self, pod: Pod, hints: ReservationHints, uid: str) -> MatchOutcome:
         reservation = self._plugin.accounts[uid].reservation
         row = self._table.row_of.get(reservation.status.node)
         if row is None:
-            return Verdict.OWNERS  # Nobody can use it without its node.
+            return MatchOutcome.OWNERS  # Nobody can use it without its node.
         labels, every_namespace = self._table.node_at(row).labels, self._plugin.compat
-        return judge(pod, wishes, reservation, labels, every_namespace=every_namespace)
+        return judge(pod, hints, reservation, labels, every_namespace=every_namespace)
 
     def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         """Return, by uid, what is wrong with reservations, or keeps pods from all of them."""
@@ -109,39 +111,41 @@ class ReservationClaims:
         pods = self._cycle.with_extensions(pods)
         resources = () if self._plugin.compat else self._table.columns
         for pod in pods:
-            wishes = _extension_of(pod)
-            if isinstance(wishes, Reserving):
+            extension = _extension_of(pod)
+            if isinstance(extension, Reserving):
                 problems = self._plugin.reservations[pod.uid].find_problems()
                 if problems:
                     reasons[pod.uid] = InvalidReservation(pod.key, problems)
-            elif isinstance(wishes, Wishes) and (problems := problems_of(wishes, pod, resources)):
+            elif isinstance(extension, ReservationHints) and (
+                problems := problems_of(extension, pod, resources)
+            ):
                 reasons[pod.uid] = InvalidReservationAnnotation(pod.key, problems)
-            elif isinstance(wishes, Wishes) and wishes.has_affinity:
-                claim = self.of(pod)
-                if isinstance(claim, Claim) and not claim.matched:
-                    reasons[pod.uid] = self._explain_none(pod, wishes)
+            elif isinstance(extension, ReservationHints) and extension.has_affinity:
+                matched = self.of(pod)
+                if isinstance(matched, MatchedReservations) and not matched.uids:
+                    reasons[pod.uid] = self._explain_none(pod, extension)
         return reasons
 
-    def _explain_none(self, pod: Pod, wishes: Wishes) -> NoReservationFits:
+    def _explain_none(self, pod: Pod, hints: ReservationHints) -> NoReservationFits:
         """Count the reservations that a pod owns by the rule that keeps it out."""
         index = self._plugin.index
         uids = {*index.by_identity(pod), *index.by_labels(pod)}
-        verdicts = Counter(self._judge(pod, wishes, uid) for uid in uids)
-        del verdicts[Verdict.OWNERS]
-        problems = ((f"Reservation(s) {verdict.value}", n) for verdict, n in verdicts.items())
+        outcomes = Counter(self._judge(pod, hints, uid) for uid in uids)
+        del outcomes[MatchOutcome.OWNERS]
+        problems = ((f"Reservation(s) {outcome.value}", n) for outcome, n in outcomes.items())
         return NoReservationFits(
             pod.key,
-            verdicts.total(),
+            outcomes.total(),
             tuple(sorted(problems)),
-            wishes.name,
-            self._find_closed(pod, wishes),
+            hints.name,
+            self._find_closed(pod, hints),
         )
 
-    def _find_closed(self, pod: Pod, wishes: Wishes) -> tuple[ClosedReservation, ...]:
+    def _find_closed(self, pod: Pod, hints: ReservationHints) -> tuple[ClosedReservation, ...]:
         plugin = self._plugin
         uids = sorted({*plugin.closed.by_identity(pod), *plugin.closed.by_labels(pod)})
-        if wishes.name:  # a name says more than labels, which thousands may share
-            uids = [uid for uid in uids if plugin.reservations[uid].name == wishes.name]
+        if hints.name:  # a name says more than labels, which thousands may share
+            uids = [uid for uid in uids if plugin.reservations[uid].name == hints.name]
         candidates = [plugin.reservations[uid] for uid in uids[:MOST_JUDGED]]
         rows = {
             reservation.status.node: self._table.row_of.get(reservation.status.node)
@@ -149,7 +153,7 @@ class ReservationClaims:
         }
         return find_closed(
             pod,
-            wishes,
+            hints,
             [(reservation, plugin.count_users(reservation.uid)) for reservation in candidates],
             {
                 node: self._table.node_at(row).labels
@@ -162,8 +166,8 @@ class ReservationClaims:
 
 def needs_reservation(pod: Pod) -> bool:
     """Whether a pod may be placed nowhere but in a reservation."""
-    wishes = _extension_of(pod)
-    return isinstance(wishes, Wishes) and wishes.has_affinity
+    hints = _extension_of(pod)
+    return isinstance(hints, ReservationHints) and hints.has_affinity
 
 
 def _extension_of(pod: Pod) -> object:

@@ -16,9 +16,9 @@ from koord.core.reservation.matching import (
     matches_exactly,
     untolerated,
 )
-from koord.core.reservation.model import NAME, NO_WISHES, Reservation, Wishes
+from koord.core.reservation.model import NAME, NO_HINTS, ReservationHints, ReservationInfo
 from koord.core.reservation.plugin import Reservations
-from koord.core.reservation.reasons import describe_lack
+from koord.core.reservation.reasons import describe_insufficient
 
 if TYPE_CHECKING:
     from koord.core.engine.state import ClusterState
@@ -33,16 +33,16 @@ class Check:
     detail: str = ""
 
 
-def explain(state: "ClusterState", reservation: Reservation, pod: Pod) -> list[Check]:
+def explain(state: "ClusterState", reservation: ReservationInfo, pod: Pod) -> list[Check]:
     """Return the rules in the order in which they count; refresh the state before."""
     state.refresh()
     plugin = state.plugin(Reservations)
     account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
-    extension = next((extension for name, extension in pod.extensions if name == NAME), NO_WISHES)
-    wishes = extension if isinstance(extension, Wishes) else NO_WISHES
+    extension = next((extension for name, extension in pod.extensions if name == NAME), NO_HINTS)
+    hints = extension if isinstance(extension, ReservationHints) else NO_HINTS
     return [
         *_check_state(account),
-        *_check_match(state, reservation, pod, wishes),
+        *_check_match(state, reservation, pod, hints),
         *_check_amounts(state, account, pod),
     ]
 
@@ -61,27 +61,27 @@ def _check_state(account: ReservationAccount) -> Iterator[Check]:
 
 
 def _check_match(
-    state: "ClusterState", reservation: Reservation, pod: Pod, wishes: Wishes
+    state: "ClusterState", reservation: ReservationInfo, pod: Pod, hints: ReservationHints
 ) -> Iterator[Check]:
     every_namespace = state.plugin(Reservations).compat
     namespace = pod.namespace if every_namespace else reservation.namespace
     where = f"those without a namespace are in namespace {namespace or '(none)'}"
     yield Check("owners", is_owner(pod, reservation.owners, namespace), where)
-    if wishes.name:
-        yield Check("name", wishes.name == reservation.name, f"the pod names {wishes.name}")
+    if hints.name:
+        yield Check("name", hints.name == reservation.name, f"the pod names {hints.name}")
     else:
-        is_open = not reservation.is_unschedulable or is_tolerated(CORDONED, wishes.tolerations)
+        is_open = not reservation.is_unschedulable or is_tolerated(CORDONED, hints.tolerations)
         yield Check("cordon", is_open)
-        taint = untolerated(reservation.taints, wishes)
+        taint = untolerated(reservation.taints, hints)
         text = "" if taint is None else f"{taint.key}={taint.value}:{taint.effect}"
         yield Check("taints", taint is None, text)
         row = state.table.row_of.get(reservation.status.node)
         of_node = {} if row is None else state.table.node_at(row).labels
         labels = {**of_node, **reservation.labels}
-        yield Check("affinity", matches_affinity(reservation.name, labels, wishes))
+        yield Check("affinity", matches_affinity(reservation.name, labels, hints))
     requests, reserved = dict(pod.shape.requests), reservation.status.allocatable
-    is_exact = matches_exactly(requests, reserved, wishes.exact)
-    yield Check("exact match", is_exact, ", ".join(wishes.exact))
+    is_exact = matches_exactly(requests, reserved, hints.exact)
+    yield Check("exact match", is_exact, ", ".join(hints.exact))
 
 
 def _check_amounts(state: "ClusterState", account: ReservationAccount, pod: Pod) -> Iterator[Check]:
@@ -99,7 +99,7 @@ def _check_amounts(state: "ClusterState", account: ReservationAccount, pod: Pod)
         yield Check("limit of the node", not lacking, _write(requests, free))
     lacks = lacks_inside(requests, account)
     left = account.left()
-    text = "; ".join(describe_lack(lack, is_detailed=True) for lack in lacks)
+    text = "; ".join(describe_insufficient(lack, is_detailed=True) for lack in lacks)
     yield Check("limit inside", not lacks, text or f"left: {_write(left, left)}")
 
 

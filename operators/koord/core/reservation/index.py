@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from koord.core.model.pods import Pod
 from koord.core.model.selectors import Operator
-from koord.core.reservation.model import Owner, Reservation
+from koord.core.reservation.model import Owner, ReservationInfo
 
 Key: TypeAlias = tuple[str, ...]
 _ANY: Key = ("any",)
@@ -31,7 +31,7 @@ class OwnerIndex:
         """Whether any names pods or controllers, so that labels are not all that counts."""
         return self._naming > 0
 
-    def add(self, reservation: Reservation) -> None:
+    def add(self, reservation: ReservationInfo) -> None:
         self.discard(reservation.uid)
         keys = tuple(dict.fromkeys(map(_key_of, reservation.owners)))
         self._keys[reservation.uid] = keys

@@ -13,14 +13,14 @@ from koord.core.model.device_names import TYPE_OF
 from koord.core.model.pods import HostPort
 from koord.core.model.units import PODS, Amounts
 from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
-from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
+from koord.core.reservation.model import AllocatePolicy, ReservationInfo, restricted_names
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationAccount:
     """One reservation on its node: reserved, used and kept amounts, and how many pods use it."""
 
-    reservation: Reservation
+    reservation: ReservationInfo
     used: Amounts = field(default_factory=dict)
     pods: int = 0
     ignored: IgnoredResources = NOTHING_IGNORED
@@ -65,7 +65,7 @@ class ReservationAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class InsufficientResource:
     """A resource of which a reservation has not enough left; all amounts in the unit of cpu etc."""
 
     resource: str
@@ -109,7 +109,7 @@ def lacks_on_node(
     return [name for name in lacking if name not in ignored]
 
 
-def lacks_inside(requests: Amounts, account: ReservationAccount) -> list[Lack]:
+def lacks_inside(requests: Amounts, account: ReservationAccount) -> list[InsufficientResource]:
     """Return the resources of which a Restricted reservation has not enough left."""
     reservation = account.reservation
     if reservation.policy is not AllocatePolicy.RESTRICTED:
@@ -120,7 +120,7 @@ def lacks_inside(requests: Amounts, account: ReservationAccount) -> list[Lack]:
         used = account.pods if name == PODS else max(0, account.used.get(name, 0))
         capacity = account.reserved[name] - reservation.inner.get(name, 0)
         if requested and requested + used > capacity and name not in account.ignored:
-            lacks.append(Lack(name, requested, used, capacity))
+            lacks.append(InsufficientResource(name, requested, used, capacity))
     return lacks
 
 
@@ -148,7 +148,7 @@ class NodeAnswer:
 
     fitting: Sequence[ReservationAccount] = ()
     on_node: frozenset[str] = frozenset()
-    inside: Mapping[str, Sequence[Lack]] = field(default_factory=dict)
+    inside: Mapping[str, Sequence[InsufficientResource]] = field(default_factory=dict)
     """Name of the reservation -> what it lacks."""
 
 
@@ -164,7 +164,7 @@ def fit_on_node(
     A pod that need not use one skips those that reserve nothing that it requests.
     """
     fitting, on_node = list[ReservationAccount](), set[str]()
-    inside: dict[str, Sequence[Lack]] = {}
+    inside: dict[str, Sequence[InsufficientResource]] = {}
     for account in matched:
         name = account.reservation.name
         if not is_required and not has_common(account.reserved, requests):

@@ -9,7 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from koord.core.model.units import Amounts
-from koord.core.reservation.model import Condition, Phase, Reservation, Status
+from koord.core.reservation.model import (
+    ReservationInfo,
+    ReservationPhase,
+    ReservationState,
+    StatusCondition,
+)
 
 SCHEDULED: Final = "Scheduled"
 READY: Final = "Ready"
@@ -20,7 +25,7 @@ EXPIRED: Final = "Expired"
 GC_SECONDS: Final = 24 * 3600.0
 
 
-def deadline_of(reservation: Reservation) -> float | None:
+def deadline_of(reservation: ReservationInfo) -> float | None:
     """Return when it expires; None for never. A ttl of 0 disables ``expires`` as well."""
     if reservation.ttl is None:
         return None
@@ -28,7 +33,7 @@ def deadline_of(reservation: Reservation) -> float | None:
     return by_ttl if reservation.expires is None else min(by_ttl, reservation.expires)
 
 
-def must_fail(reservation: Reservation, nodes: Container[str], now: float) -> bool:
+def must_fail(reservation: ReservationInfo, nodes: Container[str], now: float) -> bool:
     """Whether it has expired, or its node is gone; also while it waits for a node."""
     status, deadline = reservation.status, deadline_of(reservation)
     if status.is_over:
@@ -37,37 +42,45 @@ def must_fail(reservation: Reservation, nodes: Container[str], now: float) -> bo
     return is_late or bool(status.node and status.node not in nodes)
 
 
-def set_available(status: Status, node: str, allocatable: Amounts, now: float = 0.0) -> Status:
+def set_available(
+    status: ReservationState, node: str, allocatable: Amounts, now: float = 0.0
+) -> ReservationState:
     conditions = (
-        Condition(SCHEDULED, TRUE, SCHEDULED, probed=now, changed=now),
-        Condition(READY, TRUE, Phase.AVAILABLE, probed=now, changed=now),
+        StatusCondition(SCHEDULED, TRUE, SCHEDULED, probed=now, changed=now),
+        StatusCondition(READY, TRUE, ReservationPhase.AVAILABLE, probed=now, changed=now),
     )
     return replace(
-        status, phase=Phase.AVAILABLE, node=node, allocatable=allocatable, conditions=conditions
+        status,
+        phase=ReservationPhase.AVAILABLE,
+        node=node,
+        allocatable=allocatable,
+        conditions=conditions,
     )
 
 
-def set_unschedulable(status: Status, message: str, now: float = 0.0) -> Status:
+def set_unschedulable(status: ReservationState, message: str, now: float = 0.0) -> ReservationState:
     """Note why there is no node; one that has a node keeps its condition."""
     before = status.condition(SCHEDULED)
     if before is not None and before.status == TRUE:
         return _with(status, replace(before, probed=now))
-    return _with(status, Condition(SCHEDULED, FALSE, UNSCHEDULABLE, message, probed=now))
+    return _with(status, StatusCondition(SCHEDULED, FALSE, UNSCHEDULABLE, message, probed=now))
 
 
-def expire(status: Status, now: float = 0.0, message: str = "") -> Status:
-    return replace(_end(status, EXPIRED, message, now), phase=Phase.FAILED)
+def expire(status: ReservationState, now: float = 0.0, message: str = "") -> ReservationState:
+    return replace(_end(status, EXPIRED, message, now), phase=ReservationPhase.FAILED)
 
 
-def succeed(status: Status, now: float = 0.0) -> Status:
-    return replace(_end(status, Phase.SUCCEEDED, "", now), phase=Phase.SUCCEEDED)
+def succeed(status: ReservationState, now: float = 0.0) -> ReservationState:
+    return replace(
+        _end(status, ReservationPhase.SUCCEEDED, "", now), phase=ReservationPhase.SUCCEEDED
+    )
 
 
-def _end(status: Status, reason: str, message: str, now: float) -> Status:
-    return _with(status, Condition(READY, FALSE, reason, message, probed=now))
+def _end(status: ReservationState, reason: str, message: str, now: float) -> ReservationState:
+    return _with(status, StatusCondition(READY, FALSE, reason, message, probed=now))
 
 
-def is_collectable(status: Status, nodes: Container[str], now: float) -> bool:
+def is_collectable(status: ReservationState, nodes: Container[str], now: float) -> bool:
     """Whether it is over for a day, or over and its node is gone, so that it can be deleted."""
     if not status.is_over:
         return False
@@ -76,11 +89,11 @@ def is_collectable(status: Status, nodes: Container[str], now: float) -> bool:
     ready = status.condition(READY)
     if ready is None:
         return False
-    since = ready.probed if status.phase == Phase.SUCCEEDED else ready.changed
+    since = ready.probed if status.phase == ReservationPhase.SUCCEEDED else ready.changed
     return now - since > GC_SECONDS
 
 
-def _with(status: Status, condition: Condition) -> Status:
+def _with(status: ReservationState, condition: StatusCondition) -> ReservationState:
     """Set a condition; it has changed when it was probed unless its status is as before."""
     before = status.condition(condition.type)
     is_same = before is not None and before.status == condition.status

@@ -14,8 +14,8 @@ from koord.core.reservation.model import (
     ControllerOwner,
     ObjectOwner,
     Owner,
-    Reservation,
-    Wishes,
+    ReservationHints,
+    ReservationInfo,
 )
 
 NAME_FIELD: Final = "metadata.name"
@@ -24,7 +24,7 @@ _POD_VERSION: Final = "v1"
 _NO_RESOURCE: Final = "must name a resource that a node has"
 
 
-class Verdict(Enum):
+class MatchOutcome(Enum):
     """Whether a pod may use a reservation, or the rule that forbids it: text per reservation."""
 
     MATCHED = ""
@@ -38,61 +38,61 @@ class Verdict(Enum):
 
     @property
     def may_use(self) -> bool:
-        return self in {Verdict.MATCHED, Verdict.IGNORED}
+        return self in {MatchOutcome.MATCHED, MatchOutcome.IGNORED}
 
 
 def judge(
     pod: Pod,
-    wishes: Wishes,
-    reservation: Reservation,
+    hints: ReservationHints,
+    reservation: ReservationInfo,
     node_labels: Mapping[str, str],
     *,
     every_namespace: bool = False,
-) -> Verdict:
+) -> MatchOutcome:
     """Return whether a pod may use a reservation on a node with these labels.
 
     Label selectors of owners select in the namespace of the reservation, or in ``every_namespace``.
     """
-    if wishes.is_ignoring:
-        return Verdict.IGNORED
+    if hints.is_ignoring:
+        return MatchOutcome.IGNORED
     namespace = pod.namespace if every_namespace else reservation.namespace
     if not is_owner(pod, reservation.owners, namespace):
-        return Verdict.OWNERS
-    if wishes.name:
+        return MatchOutcome.OWNERS
+    if hints.name:
         # Whoever names it has been told to: cordon, taints and selectors do not count.
-        broken = Verdict.NAME if reservation.name != wishes.name else None
+        broken = MatchOutcome.NAME if reservation.name != hints.name else None
     else:
-        broken = _find_broken(wishes, reservation, node_labels)
+        broken = _find_broken(hints, reservation, node_labels)
     if broken is not None:
         return broken
     requests, reserved = dict(pod.shape.requests), reservation.status.allocatable
-    is_exact = matches_exactly(requests, reserved, wishes.exact)
-    return Verdict.MATCHED if is_exact else Verdict.EXACT
+    is_exact = matches_exactly(requests, reserved, hints.exact)
+    return MatchOutcome.MATCHED if is_exact else MatchOutcome.EXACT
 
 
 def _find_broken(
-    wishes: Wishes, reservation: Reservation, node_labels: Mapping[str, str]
-) -> Verdict | None:
+    hints: ReservationHints, reservation: ReservationInfo, node_labels: Mapping[str, str]
+) -> MatchOutcome | None:
     """Return the first rule that keeps a pod out that names no reservation."""
-    if reservation.is_unschedulable and not is_tolerated(CORDONED, wishes.tolerations):
-        return Verdict.UNSCHEDULABLE
-    if untolerated(reservation.taints, wishes) is not None:
-        return Verdict.TAINTS
+    if reservation.is_unschedulable and not is_tolerated(CORDONED, hints.tolerations):
+        return MatchOutcome.UNSCHEDULABLE
+    if untolerated(reservation.taints, hints) is not None:
+        return MatchOutcome.TAINTS
     labels = {**node_labels, **reservation.labels}
-    return None if matches_affinity(reservation.name, labels, wishes) else Verdict.AFFINITY
+    return None if matches_affinity(reservation.name, labels, hints) else MatchOutcome.AFFINITY
 
 
-def untolerated(taints: Iterable[Taint], wishes: Wishes) -> Taint | None:
+def untolerated(taints: Iterable[Taint], hints: ReservationHints) -> Taint | None:
     """Return the first taint that keeps a pod out; ``PreferNoSchedule`` does not."""
     hard = (taint for taint in taints if taint.effect != "PreferNoSchedule")
-    return next((taint for taint in hard if not is_tolerated(taint, wishes.tolerations)), None)
+    return next((taint for taint in hard if not is_tolerated(taint, hints.tolerations)), None)
 
 
-def matches_affinity(name: str, labels: Mapping[str, str], wishes: Wishes) -> bool:
+def matches_affinity(name: str, labels: Mapping[str, str], hints: ReservationHints) -> bool:
     """Whether selector and terms of a pod admit a reservation with these labels."""
-    if any(labels.get(key) != value for key, value in wishes.selector):
+    if any(labels.get(key) != value for key, value in hints.selector):
         return False
-    return wishes.terms is None or any(_admits(term, name, labels) for term in wishes.terms)
+    return hints.terms is None or any(_admits(term, name, labels) for term in hints.terms)
 
 
 def _admits(term: SelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
@@ -107,16 +107,16 @@ def matches_exactly(requests: Amounts, allocatable: Amounts, names: Iterable[str
 
 
 def problems_of(
-    wishes: Wishes, pod: Pod, resources: Collection[str]
+    hints: ReservationHints, pod: Pod, resources: Collection[str]
 ) -> tuple[tuple[str, str], ...]:
     """Return what a pod says that cannot be read, or meant; nodes have these resources, if any."""
     requested = dict(pod.shape.requests).keys()
     missing = (
         (f"metadata.annotations[{EXACT_MATCH}].resourceNames[{at}]", f"{_NO_RESOURCE}: {name}")
-        for at, name in enumerate(wishes.exact)
+        for at, name in enumerate(hints.exact)
         if name not in resources and name not in requested
     )
-    return (*wishes.problems, *missing) if resources else wishes.problems
+    return (*hints.problems, *missing) if resources else hints.problems
 
 
 def is_owner(pod: Pod, owners: Iterable[Owner], namespace: str) -> bool:

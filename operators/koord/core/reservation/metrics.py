@@ -3,16 +3,21 @@
 from typing import Final
 
 from koord.core.model.units import CPU, Amounts, is_in_bytes
-from koord.core.reservation.model import Phase, Status
+from koord.core.reservation.model import ReservationPhase, ReservationState
 
-PHASES: Final = (Phase.PENDING, Phase.AVAILABLE, Phase.SUCCEEDED, Phase.FAILED)
+PHASES: Final = (
+    ReservationPhase.PENDING,
+    ReservationPhase.AVAILABLE,
+    ReservationPhase.SUCCEEDED,
+    ReservationPhase.FAILED,
+)
 _GIB: Final = 1 << 30
 Series = list[tuple[str, str, str, float]]
 
 
-def phase_series(status: Status) -> dict[str, int]:
+def phase_series(status: ReservationState) -> dict[str, int]:
     """Return 1 for the phase of a reservation and 0 for each other one."""
-    current = status.phase or Phase.PENDING
+    current = status.phase or ReservationPhase.PENDING
     return {str(phase): int(phase == current) for phase in PHASES}
 
 

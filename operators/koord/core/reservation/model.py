@@ -25,7 +25,7 @@ PLACEHOLDERS: Final = "koord-placeholders"
 """The namespace of placeholders: nobody but the operators creates pods there."""
 
 
-class Phase(StrEnum):
+class ReservationPhase(StrEnum):
     """``status.phase``."""
 
     PENDING = "Pending"
@@ -43,7 +43,7 @@ class AllocatePolicy(StrEnum):
     RESTRICTED = "Restricted"
 
 
-class Protection(StrEnum):
+class HoldProtection(StrEnum):
     """How room is kept from pods that others place: not at all, or by pods that request as much."""
 
     LEDGER = "Ledger"
@@ -82,7 +82,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ReservationHints:
     """What a pod says about reservations.
 
     With ``has_affinity`` it must use one. ``exact`` are resources of which it must request as much
@@ -101,7 +101,7 @@ class Wishes:
     problems: tuple[tuple[str, str], ...] = ()
 
 
-NO_WISHES: Final = Wishes()
+NO_HINTS: Final = ReservationHints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class PreAllocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class StatusCondition:
     """One condition; times are seconds since the epoch."""
 
     type: str
@@ -131,34 +131,36 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ReservationState:
     """What the status of a Reservation says."""
 
-    phase: str = Phase.PENDING
+    phase: str = ReservationPhase.PENDING
     node: str = ""
     allocatable: Amounts = field(default_factory=dict)
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
 
     @property
     def is_available(self) -> bool:
-        return self.phase == Phase.AVAILABLE and bool(self.node)
+        return self.phase == ReservationPhase.AVAILABLE and bool(self.node)
 
     @property
     def is_active(self) -> bool:
         """Whether it holds room."""
-        return self.phase in {Phase.AVAILABLE, Phase.WAITING} and bool(self.node)
+        return self.phase in {ReservationPhase.AVAILABLE, ReservationPhase.WAITING} and bool(
+            self.node
+        )
 
     @property
     def is_over(self) -> bool:
-        return self.phase in {Phase.SUCCEEDED, Phase.FAILED}
+        return self.phase in {ReservationPhase.SUCCEEDED, ReservationPhase.FAILED}
 
     @property
     def is_expired(self) -> bool:
         ready = self.condition("Ready")
         is_marked = ready is not None and (ready.status, ready.reason) == ("False", "Expired")
-        return self.phase == Phase.FAILED and is_marked
+        return self.phase == ReservationPhase.FAILED and is_marked
 
-    def condition(self, kind: str) -> Condition | None:
+    def condition(self, kind: str) -> StatusCondition | None:
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
@@ -169,7 +171,7 @@ _NOT_RESTRICTED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class ReservationInfo:
     """A Reservation. ``pod`` is what is planned for it: its template, as a waiting pod.
 
     ``ttl`` None: it does not expire, whatever ``expires`` says. ``namespace`` limits whom label
@@ -182,7 +184,7 @@ class Reservation:
     pod: Pod | None
     owners: tuple[Owner, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    status: Status = field(default_factory=Status)
+    status: ReservationState = field(default_factory=ReservationState)
     policy: AllocatePolicy = AllocatePolicy.DEFAULT
     options: tuple[str, ...] = ()
     """The resources that ``RESTRICTED`` is about; none: all."""
@@ -203,7 +205,7 @@ class Reservation:
     resize: Amounts = field(default_factory=dict)
     pre_allocation: PreAllocation | None = None
     """Running pods that it takes in; None: it takes in none."""
-    protection: Protection = Protection.LEDGER
+    protection: HoldProtection = HoldProtection.LEDGER
     problems: tuple[tuple[str, str], ...] = ()
     generation: int = field(default=0, compare=False)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from koord.core.model.units import PODS, Amounts
 from koord.core.reservation.ledger import ReservationAccount, add_up
-from koord.core.reservation.model import Placeholder, Protection
+from koord.core.reservation.model import HoldProtection, Placeholder
 from koord.core.reservation.plugin import Reservations
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from koord.core.model.pod_charge import PodCharge
 
 
-class Held(Enum):
+class HoldState(Enum):
     """How far the room of a reservation is kept from schedulers of others."""
 
     LEDGER = "Ledger"
@@ -72,13 +72,13 @@ def missing(amounts: Amounts, there: Iterable[Placeholder]) -> dict[str, int]:
     return {name: n for name, n in lacking.items() if n}
 
 
-def assess(state: "ClusterState", account: ReservationAccount) -> Held:
+def assess(state: "ClusterState", account: ReservationAccount) -> HoldState:
     """Return how the room of a reservation is kept; ``account`` has its bound pods."""
     reservation = account.reservation
     if find_overfull(state, account):
-        return Held.STOLEN
-    if reservation.protection is not Protection.PLACEHOLDER:
-        return Held.LEDGER
+        return HoldState.STOLEN
+    if reservation.protection is not HoldProtection.PLACEHOLDER:
+        return HoldState.LEDGER
     there = state.plugin(Reservations).placeholders_of(reservation.uid)
     lacking = missing(wanted(state, account), there)
-    return Held.MISSING if any(n > 0 for n in lacking.values()) else Held.PLACEHOLDER
+    return HoldState.MISSING if any(n > 0 for n in lacking.values()) else HoldState.PLACEHOLDER

@@ -29,16 +29,16 @@ from koord.core.model.pods import (
     Shareable,
 )
 from koord.core.model.units import PODS
-from koord.core.reservation.claims import Claim, Reserving
+from koord.core.reservation.claims import MatchedReservations, Reserving
 from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.index import OwnerIndex
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import (
     NAME,
-    Phase,
+    HoldProtection,
     Placeholder,
-    Protection,
-    Reservation,
+    ReservationInfo,
+    ReservationPhase,
     ReservationUse,
 )
 from koord.core.reservation.priority import PriorityClass, rank_held, rank_waiting
@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from koord.core.engine.state import ClusterState
 
 
-_MOST_CLAIMS: Final = 1 << 14
-Known: TypeAlias = tuple[dict[Hashable, Claim | None], dict[PodLabels, Claim | None]]
+_MOST_MATCHES: Final = 1 << 14
+RememberedMatches: TypeAlias = tuple[
+    dict[Hashable, MatchedReservations | None], dict[PodLabels, MatchedReservations | None]
+]
 
 
 class Reservations(Plugin):
@@ -65,7 +67,7 @@ class Reservations(Plugin):
         self.compat = compat
         self.ignored: IgnoredResources = NOTHING_IGNORED
         self.classes: dict[str, PriorityClass] = {}
-        self.reservations: dict[str, Reservation] = {}
+        self.reservations: dict[str, ReservationInfo] = {}
         self.accounts: dict[str, ReservationAccount] = {}
         """Those that hold room."""
         self.index = OwnerIndex()
@@ -99,19 +101,19 @@ class Reservations(Plugin):
         """Nodes with pods that they might take in."""
         self._node_uids: dict[int, str] = {}
         self._edits = 0
-        self._claims: tuple[tuple[int, int], Known] = ((0, 0), ({}, {}))
+        self._matches: tuple[tuple[int, int], RememberedMatches] = ((0, 0), ({}, {}))
 
-    def claims(self, epoch: int) -> "Known":
+    def matches(self, epoch: int) -> "RememberedMatches":
         """Return what is known of pods, as long as neither reservations nor nodes change.
 
         Those of pods that say nothing and are not named are there by their labels alone, too.
         """
         version = (self._edits, epoch)
-        if self._claims[0] != version or len(self._claims[1][0]) > _MOST_CLAIMS:
-            self._claims = (version, ({}, {}))
-        return self._claims[1]
+        if self._matches[0] != version or len(self._matches[1][0]) > _MOST_MATCHES:
+            self._matches = (version, ({}, {}))
+        return self._matches[1]
 
-    def upsert(self, reservation: Reservation) -> None:
+    def upsert(self, reservation: ReservationInfo) -> None:
         self._edits += 1
         self.reservations[reservation.uid] = reservation
         self._note_allocations(reservation)
@@ -124,7 +126,7 @@ class Reservations(Plugin):
         self.homeless.discard(uid)
         self._settle(uid)
 
-    def _note_allocations(self, reservation: Reservation) -> None:
+    def _note_allocations(self, reservation: ReservationInfo) -> None:
         """Note what it was given with its node; later annotations are not believed."""
         uid, pod = reservation.uid, reservation.pod
         if not reservation.status.is_active:
@@ -283,7 +285,9 @@ class Reservations(Plugin):
         status = reservation.status
         if not status.is_over:
             return None
-        phase = PodPhase.SUCCEEDED if status.phase == Phase.SUCCEEDED else PodPhase.FAILED
+        phase = (
+            PodPhase.SUCCEEDED if status.phase == ReservationPhase.SUCCEEDED else PodPhase.FAILED
+        )
         return replace(pod, node=status.node, phase=phase, extensions=(), allocations=())
 
     def _left_now(self, uid: str) -> tuple[Allocation, ...]:
@@ -354,7 +358,7 @@ def find_use(allocations: Iterable[object]) -> ReservationUse | None:
     )
 
 
-def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
+def _as_waiting(pod: Pod, reservation: ReservationInfo) -> Pod:
     """Return the pod that is planned for a reservation."""
     requests = _sorted({**reservation.requests(), PODS: 1})
     extensions = tuple(extension for extension in pod.extensions if extension[0] != NAME)
@@ -370,16 +374,16 @@ def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
     )
 
 
-def _slots(reservation: Reservation) -> dict[str, int]:
+def _slots(reservation: ReservationInfo) -> dict[str, int]:
     """Return the pods that hold its room besides those that use it."""
-    return {PODS: 1} if reservation.protection is Protection.PLACEHOLDER else {}
+    return {PODS: 1} if reservation.protection is HoldProtection.PLACEHOLDER else {}
 
 
 def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, n) for name, n in amounts.items() if n > 0))
 
 
-def upsert_reservation(state: "ClusterState", reservation: Reservation) -> None:
+def upsert_reservation(state: "ClusterState", reservation: ReservationInfo) -> None:
     plugin = state.plugin(Reservations)
     before = plugin.reservations.get(reservation.uid)
     if before == reservation and before.generation == reservation.generation:
@@ -410,7 +414,7 @@ def _show_all(state: "ClusterState", plugin: Reservations, priority_class: str) 
             plugin.show(state, uid)
 
 
-def remove_reservation(state: "ClusterState", reservation: Reservation) -> None:
+def remove_reservation(state: "ClusterState", reservation: ReservationInfo) -> None:
     plugin = state.plugin(Reservations)
     plugin.remove(reservation.uid)
     plugin.show(state, reservation.uid)

@@ -11,7 +11,7 @@ from typing import Final
 from koord.core.model.units import Amounts
 from koord.core.reservation.choice import MAX_SCORE, score
 from koord.core.reservation.ledger import (
-    Lack,
+    InsufficientResource,
     ReservationAccount,
     add_up,
     lacks_inside,
@@ -31,7 +31,7 @@ class RunningPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PreAllocationChoice:
     """Sets of pods to take in, the best one first, with their points; or what is lacking.
 
     The empty set: the reservation is placed as any other. ``is_open``: whether it fits then is for
@@ -41,38 +41,45 @@ class Chosen:
     sets: Sequence[tuple[RunningPod, ...]] = ()
     points: int = 0
     on_node: frozenset[str] = frozenset()
-    inside: tuple[Lack, ...] = ()
+    inside: tuple[InsufficientResource, ...] = ()
     is_open: bool = False
 
 
-NONE_THERE: Final = Chosen()
+NONE_THERE: Final = PreAllocationChoice()
 
 
 def choose(
-    wish: PreAllocation,
+    pre_allocation: PreAllocation,
     account: ReservationAccount,
     free: Amounts,
     candidates: Iterable[RunningPod],
-) -> Chosen:
+) -> PreAllocationChoice:
     """Return which pods of a node a reservation takes in; ``account`` is what it asks for."""
     there = list(candidates)
     lacking = lacks_on_node(account.reserved, free)
-    if wish.prefers_none and not wish.is_required:
+    if pre_allocation.prefers_none and not pre_allocation.is_required:
         if not lacking:
-            return Chosen(((),), MAX_SCORE)
+            return PreAllocationChoice(((),), MAX_SCORE)
         if not there:
-            return Chosen(on_node=frozenset(lacking))
+            return PreAllocationChoice(on_node=frozenset(lacking))
     if not there:
-        return NONE_THERE if wish.is_required else Chosen(points=MAX_SCORE, is_open=True)
-    if wish.takes_many:
-        return _choose_many(wish, account, free, there)
-    return _choose_one(wish, account, free, there)
+        return (
+            NONE_THERE
+            if pre_allocation.is_required
+            else PreAllocationChoice(points=MAX_SCORE, is_open=True)
+        )
+    if pre_allocation.takes_many:
+        return _choose_many(pre_allocation, account, free, there)
+    return _choose_one(pre_allocation, account, free, there)
 
 
 def _choose_one(
-    wish: PreAllocation, account: ReservationAccount, free: Amounts, candidates: list[RunningPod]
-) -> Chosen:
-    fitting, on_node, inside = list[RunningPod](), set[str](), list[Lack]()
+    pre_allocation: PreAllocation,
+    account: ReservationAccount,
+    free: Amounts,
+    candidates: list[RunningPod],
+) -> PreAllocationChoice:
+    fitting, on_node, inside = list[RunningPod](), set[str](), list[InsufficientResource]()
     for candidate in candidates:
         missing = lacks_on_node(account.reserved, add_up((free, candidate.requests)))
         lacks = lacks_inside(candidate.requests, account)
@@ -80,18 +87,22 @@ def _choose_one(
         inside += lacks
         if not missing and not lacks:
             fitting.append(candidate)
-    ordered = _in_order(wish, account, fitting)
+    ordered = _in_order(pre_allocation, account, fitting)
     if not ordered:
-        return Chosen(on_node=frozenset(on_node), inside=tuple(inside))
-    return Chosen([(running_pod,) for running_pod in ordered], score(ordered[0].requests, account))
+        return PreAllocationChoice(on_node=frozenset(on_node), inside=tuple(inside))
+    return PreAllocationChoice(
+        [(running_pod,) for running_pod in ordered], score(ordered[0].requests, account)
+    )
 
 
 def _in_order(
-    wish: PreAllocation, account: ReservationAccount, candidates: Iterable[RunningPod]
+    pre_allocation: PreAllocation, account: ReservationAccount, candidates: Iterable[RunningPod]
 ) -> list[RunningPod]:
     def rank(running_pod: RunningPod) -> tuple[int, str]:
         first = (
-            running_pod.priority if wish.is_clusterwide else score(running_pod.requests, account)
+            running_pod.priority
+            if pre_allocation.is_clusterwide
+            else score(running_pod.requests, account)
         )
         return -first, running_pod.uid
 
@@ -99,18 +110,21 @@ def _in_order(
 
 
 def _choose_many(
-    wish: PreAllocation, account: ReservationAccount, free: Amounts, candidates: list[RunningPod]
-) -> Chosen:
+    pre_allocation: PreAllocation,
+    account: ReservationAccount,
+    free: Amounts,
+    candidates: list[RunningPod],
+) -> PreAllocationChoice:
     """Take pods in until the reservation fits; those that do not fit in it are left out."""
     chosen: list[RunningPod] = []
     total: dict[str, int] = {}
-    for running_pod in _in_order(wish, account, candidates):
+    for running_pod in _in_order(pre_allocation, account, candidates):
         after = add_up((total, running_pod.requests))
         if any(n > account.reserved[name] for name, n in after.items() if name in account.reserved):
             continue
         chosen.append(running_pod)
         total = after
         if not lacks_on_node(account.reserved, add_up((free, total))):
-            return Chosen((tuple(chosen),), MAX_SCORE // (1 + len(chosen)))
+            return PreAllocationChoice((tuple(chosen),), MAX_SCORE // (1 + len(chosen)))
     lacking = lacks_on_node(account.reserved, add_up((free, total)))
-    return Chosen(on_node=frozenset(lacking))
+    return PreAllocationChoice(on_node=frozenset(lacking))

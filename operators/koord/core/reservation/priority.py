@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from koord.core.model.pods import Pod
-from koord.core.reservation.model import Reservation
+from koord.core.reservation.model import ReservationInfo
 
 HIGHEST: Final = 2**31 - 1
 """Koordinator's priority of reservations without one: nothing preempts what has it."""
@@ -29,7 +29,7 @@ class PriorityClass:
 Classes = Mapping[str, PriorityClass]
 
 
-def rank_waiting(pod: Pod, reservation: Reservation, classes: Classes) -> Pod:
+def rank_waiting(pod: Pod, reservation: ReservationInfo, classes: Classes) -> Pod:
     """Return the pod that is planned for a reservation, with its priority.
 
     What is laid over running pods waits for them to end.
@@ -41,13 +41,13 @@ def rank_waiting(pod: Pod, reservation: Reservation, classes: Classes) -> Pod:
     return replace(pod, priority=priority_class.value, never_preempts=pod.never_preempts or waits)
 
 
-def rank_held(reservation: Reservation, classes: Classes, users: int) -> int:
+def rank_held(reservation: ReservationInfo, classes: Classes, users: int) -> int:
     """Return the priority of what a reservation holds that this many pods use."""
     priority_class = classes.get(reservation.priority_class)
     return HIGHEST if priority_class is None or users else priority_class.value
 
 
-def describe_ignored(reservation: Reservation, classes: Classes) -> str:
+def describe_ignored(reservation: ReservationInfo, classes: Classes) -> str:
     """Return what the template says of its priority without effect; empty for nothing."""
     name, pod = reservation.priority_class, reservation.pod
     priority_class = classes.get(name)

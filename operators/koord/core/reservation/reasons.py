@@ -8,12 +8,12 @@ from koord.core.model.reasons import PodReason
 from koord.core.model.text import listed, named, plural
 from koord.core.model.units import PODS
 from koord.core.reservation.closed import ClosedReservation
-from koord.core.reservation.ledger import Lack
+from koord.core.reservation.ledger import InsufficientResource
 
 _MOST_NAMED: Final = 3
 
 
-def describe_lack(lack: Lack, *, is_detailed: bool = False) -> str:
+def describe_insufficient(lack: InsufficientResource, *, is_detailed: bool = False) -> str:
     """Say of what a reservation has not enough left, in Koordinator's words."""
     what = "Too many pods" if lack.resource == PODS else f"Insufficient {lack.resource}"
     text = f"Reservation(s) {what}"

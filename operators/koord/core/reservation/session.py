@@ -37,7 +37,7 @@ from koord.core.reservation.causes import (
     conflicts,
 )
 from koord.core.reservation.choice import nominate, score_nodes
-from koord.core.reservation.claims import Claim, ReservationClaims, Reserving
+from koord.core.reservation.claims import MatchedReservations, ReservationMatcher, Reserving
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import (
     NAME,
@@ -58,7 +58,7 @@ WEIGHT: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _RowHolds:
     """The reservations of a row that take a pod, the one to use first, and what they hold."""
 
     accounts: Sequence[ReservationAccount]
@@ -82,10 +82,10 @@ class ReservationSession(Session):
         """Running pods (uid) that reservations have taken in, in this cycle."""
         self._policies: dict[int, list[AllocatePolicy]] = {}
         """Row -> the policies of reservations that this cycle has placed there."""
-        self._claims = ReservationClaims(plugin, cycle)
+        self._matcher = ReservationMatcher(plugin, cycle)
         self._running = RunningPods(plugin, cycle)
-        self._rows_of: dict[Claim, dict[int, list[str]]] = {}
-        self._held_by_shape: dict[PodShape, tuple[int, dict[int, _Held]]] = {}
+        self._rows_of: dict[MatchedReservations, dict[int, list[str]]] = {}
+        self._holds_by_shape: dict[PodShape, tuple[int, dict[int, _RowHolds]]] = {}
         """Shape -> the version of the cycle for which it is known what rows hold for it."""
         self._is_probing = False
         self._gone: set[str] = set()
@@ -96,15 +96,15 @@ class ReservationSession(Session):
 
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
-        return self._claims.of(pod)
+        return self._matcher.of(pod)
 
     @override
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
-        return self._claims.of_all(pods)
+        return self._matcher.of_all(pods)
 
     @override
     def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
-        return self._claims.blocking_reasons(pods)
+        return self._matcher.blocking_reasons(pods)
 
     # --- which nodes -----------------------------------------------------------------------------
 
@@ -113,7 +113,11 @@ class ReservationSession(Session):
         reserving = shape.ask_of(NAME)
         if isinstance(reserving, Reserving):
             yield from self._filter_nodes(reserving, rows)
-        elif isinstance(reserving, Claim) and reserving.is_required and not self._is_probing:
+        elif (
+            isinstance(reserving, MatchedReservations)
+            and reserving.is_required
+            and not self._is_probing
+        ):
             yield NO_RESERVATION, np.zeros(len(self._cycle.table.nodes), dtype=np.int64)[rows]
 
     def _filter_nodes(self, reserving: Reserving, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
@@ -138,8 +142,8 @@ class ReservationSession(Session):
 
     def _must_take_in(self, reserving: Reserving) -> bool:
         reservation = self._plugin.reservations.get(reserving.takes_in)
-        wish = reservation.pre_allocation if reservation is not None else None
-        return wish is not None and wish.is_required
+        pre_allocation = reservation.pre_allocation if reservation is not None else None
+        return pre_allocation is not None and pre_allocation.is_required
 
     def _there(self, row: int) -> list[AllocatePolicy]:
         """Return the policies of the reservations on a row that pods may use."""
@@ -150,21 +154,23 @@ class ReservationSession(Session):
 
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int | None:
-        claim = shape.ask_of(NAME)
-        return None if isinstance(claim, Claim) and claim.is_required else NO_LIMIT
+        matched = shape.ask_of(NAME)
+        return (
+            None if isinstance(matched, MatchedReservations) and matched.is_required else NO_LIMIT
+        )
 
     @override
     def holds(self, shape: PodShape, rows: Ints) -> Mapping[int, Sequence[tuple[Hold, ...]]]:
         reserving = shape.ask_of(NAME)
         if isinstance(reserving, Reserving):
             return self._sets_to_take_in(reserving, shape, rows)
-        held_by_row = self._find_held(shape, rows)
-        if not held_by_row:
+        holds_by_row = self._find_holds(shape, rows)
+        if not holds_by_row:
             return {}
-        most = self._room_with(shape, held_by_row)
+        most = self._room_with(shape, holds_by_row)
         return {
-            row: [(self._as_holder(account, room),) for account in held.accounts]
-            for (row, held), room in zip(held_by_row.items(), most, strict=True)
+            row: [(self._as_hold(account, room),) for account in held.accounts]
+            for (row, held), room in zip(holds_by_row.items(), most, strict=True)
             if room > 0
         }
 
@@ -201,32 +207,32 @@ class ReservationSession(Session):
             self._is_probing = False
             used[:, row] = before
 
-    def _find_held(self, shape: PodShape, rows: Ints) -> Mapping[int, _Held]:
+    def _find_holds(self, shape: PodShape, rows: Ints) -> Mapping[int, _RowHolds]:
         """Return, per row, the reservations that take a pod; rows that changed are read again."""
-        claim, cycle = shape.ask_of(NAME), self._cycle
-        if not isinstance(claim, Claim) or not claim.matched:
+        matched, cycle = shape.ask_of(NAME), self._cycle
+        if not isinstance(matched, MatchedReservations) or not matched.uids:
             return {}
-        by_row = self._rows_for(claim)
-        since, held_by_row = self._held_by_shape.get(shape, (-1, {}))
+        by_row = self._rows_for(matched)
+        since, holds_by_row = self._holds_by_shape.get(shape, (-1, {}))
         if since != cycle.version:
             changed = by_row if since < 0 else by_row.keys() & set(cycle.touched(since).tolist())
             for row in changed:
-                self._read(held_by_row, shape, row, by_row[row], is_required=claim.is_required)
-            self._held_by_shape[shape] = (cycle.version, held_by_row)
+                self._read(holds_by_row, shape, row, by_row[row], is_required=matched.is_required)
+            self._holds_by_shape[shape] = (cycle.version, holds_by_row)
         if rows.size >= len(cycle.table.nodes):
-            return held_by_row
-        return {row: held_by_row[row] for row in rows.tolist() if row in held_by_row}
+            return holds_by_row
+        return {row: holds_by_row[row] for row in rows.tolist() if row in holds_by_row}
 
     def _read(
         self,
-        held_by_row: dict[int, _Held],
+        holds_by_row: dict[int, _RowHolds],
         shape: PodShape,
         row: int,
         uids: Iterable[str],
         *,
         is_required: bool,
     ) -> None:
-        held_by_row.pop(row, None)
+        holds_by_row.pop(row, None)
         requests = _requests(shape)
         accounts = [self._account(uid) for uid in uids if uid not in self._gone]
         fitting = [
@@ -236,34 +242,34 @@ class ReservationSession(Session):
         ]
         if fitting:
             ordered = nominate(requests, fitting) if len(fitting) > 1 else fitting
-            held_by_row[row] = _Held(
+            holds_by_row[row] = _RowHolds(
                 ordered, add_up(reservation_account.held() for reservation_account in fitting)
             )
 
-    def _rows_for(self, claim: Claim) -> dict[int, list[str]]:
-        uids_of_row = self._rows_of.get(claim)
+    def _rows_for(self, matched: MatchedReservations) -> dict[int, list[str]]:
+        uids_of_row = self._rows_of.get(matched)
         if uids_of_row is None:
-            uids_of_row = self._rows_of[claim] = {}
-            for uid in claim.matched:
+            uids_of_row = self._rows_of[matched] = {}
+            for uid in matched.uids:
                 node = self._plugin.accounts[uid].reservation.status.node
                 uids_of_row.setdefault(self._cycle.table.row_of[node], []).append(uid)
         return uids_of_row
 
-    def _room_with(self, shape: PodShape, held_by_row: Mapping[int, _Held]) -> list[int]:
+    def _room_with(self, shape: PodShape, holds_by_row: Mapping[int, _RowHolds]) -> list[int]:
         """Return how many pods fit on rows if all that is held for them there is free."""
-        rows = np.fromiter(held_by_row, np.int64, len(held_by_row))
+        rows = np.fromiter(holds_by_row, np.int64, len(holds_by_row))
         used, columns = self._cycle.used, self._cycle.table.columns
         before = used[:, rows]
-        for row, held in held_by_row.items():
+        for row, held in holds_by_row.items():
             for name, amount in held.amounts.items():
                 if name in columns:
                     used[columns[name], row] -= amount
-        ports = self._ports_on(held_by_row) if shape.host_ports else {}
+        ports = self._ports_on(holds_by_row) if shape.host_ports else {}
         self._is_probing = True
         try:
             for row, held_ports in ports.items():
                 self._cycle.place(held_ports, row, -1)
-            with self._cycle.lifting(self._exact_holders(held_by_row)):
+            with self._cycle.lifting(self._exact_holds(holds_by_row)):
                 room: list[int] = self._cycle.room(shape, rows).tolist()
             return room
         finally:
@@ -272,47 +278,47 @@ class ReservationSession(Session):
             self._is_probing = False
             used[:, rows] = before
 
-    def _ports_on(self, held_by_row: Mapping[int, _Held]) -> dict[int, PodShape]:
+    def _ports_on(self, holds_by_row: Mapping[int, _RowHolds]) -> dict[int, PodShape]:
         """Return, per row, the host ports that are held there for a pod."""
         held = (
             (row, tuple(port for account in held.accounts for port in account.ports))
-            for row, held in held_by_row.items()
+            for row, held in holds_by_row.items()
         )
         return {row: PodShape((), host_ports=ports) for row, ports in held if ports}
 
-    def _exact_holders(self, held_by_row: Mapping[int, _Held]) -> dict[int, tuple[Hold, ...]]:
+    def _exact_holds(self, holds_by_row: Mapping[int, _RowHolds]) -> dict[int, tuple[Hold, ...]]:
         """Return, per row, those that hold more than amounts."""
         exact = self._plugin.exact
         if not exact:
             return {}
         exact_of_row = (
             (row, [account for account in held.accounts if account.reservation.uid in exact])
-            for row, held in held_by_row.items()
+            for row, held in holds_by_row.items()
         )
         return {
-            row: tuple(self._as_holder(reservation_account, 0) for reservation_account in accounts)
+            row: tuple(self._as_hold(reservation_account, 0) for reservation_account in accounts)
             for row, accounts in exact_of_row
             if accounts
         }
 
-    def _as_holder(self, account: ReservationAccount, most: int) -> Hold:
+    def _as_hold(self, account: ReservationAccount, most: int) -> Hold:
         is_strict = account.reservation.policy is AllocatePolicy.RESTRICTED
-        return _as_holder(account, most, is_strict and not self._once.is_open(account))
+        return _as_hold(account, most, is_strict and not self._once.is_open(account))
 
     @override
     def may_fit_later(self, shape: PodShape) -> bool:
         """Whether another pod of the unit may begin to use what this one cannot be the first of."""
-        claim = shape.ask_of(NAME)
-        if not self._once.is_shared or not isinstance(claim, Claim):
+        matched = shape.ask_of(NAME)
+        if not self._once.is_shared or not isinstance(matched, MatchedReservations):
             return False
-        return any(self._plugin.accounts[uid].reservation.is_once for uid in claim.matched)
+        return any(self._plugin.accounts[uid].reservation.is_once for uid in matched.uids)
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
-        held_by_row = self._find_held(shape, rows)
-        if not held_by_row:
+        holds_by_row = self._find_holds(shape, rows)
+        if not holds_by_row:
             return
-        firsts = {row: held.accounts[0] for row, held in held_by_row.items()}
+        firsts = {row: held.accounts[0] for row, held in holds_by_row.items()}
         points = score_nodes(_requests(shape), firsts)
         is_ordered = any(first.reservation.order for first in firsts.values())
         values = np.zeros(len(self._cycle.table.nodes), dtype=np.int64)
@@ -324,19 +330,19 @@ class ReservationSession(Session):
         reserving = shape.ask_of(NAME)
         if isinstance(reserving, Reserving) and reserving.takes_in:
             return rows
-        return np.where(np.isin(rows, list(self._find_held(shape, rows))), rows, -1)
+        return np.where(np.isin(rows, list(self._find_holds(shape, rows))), rows, -1)
 
     # --- taking and giving back ------------------------------------------------------------------
 
     @override
     def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
-        claim = draft.shape.ask_of(NAME)
-        if isinstance(claim, Reserving):
-            return self._place(claim, draft)
-        if not isinstance(claim, Claim):
+        matched = draft.shape.ask_of(NAME)
+        if isinstance(matched, Reserving):
+            return self._place(matched, draft)
+        if not isinstance(matched, MatchedReservations):
             return None
         if not draft.holds:
-            is_free = not claim.is_required and self._payments.pay(draft.pod, "", {})
+            is_free = not matched.is_required and self._payments.pay(draft.pod, "", {})
             return None if is_free else Unschedulable(NO_RESERVATION)
         account = self._account(draft.holds[0].uid)
         reservation, requests = account.reservation, _requests(draft.shape)
@@ -468,14 +474,14 @@ class PayingSession(ReservationSession):
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Let reservations leave their quotas to the pods that may use them, before those pay."""
         if self._once.decide(unit):
-            self._held_by_shape.clear()
+            self._holds_by_shape.clear()
         if not self._cycle.is_charging_holds:
             return Admission(unit)
         left: dict[str, dict[str, int]] = {}
         for pod in unit.pods:
-            claim = self._claims.of(pod)
-            if isinstance(claim, Claim) and (pod.recorded is None or pod.is_gated):
-                accounts = map(self._account, claim.matched)
+            matched = self._matcher.of(pod)
+            if isinstance(matched, MatchedReservations) and (pod.recorded is None or pod.is_gated):
+                accounts = map(self._account, matched.uids)
                 self._payments.leave(pod, _requests(pod.shape), accounts, left)
         return Admission(unit)
 
@@ -484,7 +490,7 @@ class PayingSession(ReservationSession):
         self._payments.settle(unit, placed)
 
 
-def _as_holder(account: ReservationAccount, most: int, is_strict: bool) -> Hold:  # noqa: FBT001
+def _as_hold(account: ReservationAccount, most: int, is_strict: bool) -> Hold:  # noqa: FBT001
     reservation = account.reservation
     names = restricted_names(account.reserved, reservation.options) if is_strict else ()
     strict = frozenset(name for name in names if name not in account.ignored)

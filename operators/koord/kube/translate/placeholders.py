@@ -9,7 +9,7 @@ from typing import Any, Final
 from koord.api.keys.operators import RESERVATION_UID
 from koord.core.model.pods import Pod
 from koord.core.model.units import CPU, MEMORY, PODS, Amounts
-from koord.core.reservation.model import PLACEHOLDERS, Placeholder, Reservation
+from koord.core.reservation.model import PLACEHOLDERS, Placeholder, ReservationInfo
 from koord.kube.objects import ref_of_reservation
 from koord.kube.translate.amounts import write_amounts
 
@@ -39,7 +39,7 @@ def read_placeholder(pod: Pod) -> Placeholder | None:
     return Placeholder(pod.uid, pod.name, pod.node, owner, requests, pod.is_alive)
 
 
-def make_placeholder(reservation: Reservation, requests: Amounts) -> dict[str, Any]:
+def make_placeholder(reservation: ReservationInfo, requests: Amounts) -> dict[str, Any]:
     """Return a pod on the node of a reservation, which the API server deletes with it."""
     ref = ref_of_reservation(reservation)
     owner = {

@@ -47,7 +47,7 @@ from koord.core.numa.model import NO_ALLOCATION_HINTS as NO_NUMA_HINTS
 from koord.core.numa.model import STATUS, NumaAllocation, NumaAllocationHints
 from koord.core.reservation.model import ALLOCATED as RESERVED
 from koord.core.reservation.model import NAME as RESERVATION
-from koord.core.reservation.model import NO_WISHES as NO_RESERVATION_WISHES
+from koord.core.reservation.model import NO_HINTS as NO_RESERVATION_HINTS
 from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
 from koord.kube.preemption_records import read_deadline, read_nomination, read_preempted_by
@@ -353,7 +353,7 @@ def _extensions(
     if numa is not NO_NUMA_HINTS:
         extensions = (*extensions, (NUMA, numa))
     reservations = read_reservation_wishes(meta.annotations or _NO_LABELS, labels)
-    if reservations is not NO_RESERVATION_WISHES:
+    if reservations is not NO_RESERVATION_HINTS:
         extensions = (*extensions, (RESERVATION, reservations))
     return extensions
 

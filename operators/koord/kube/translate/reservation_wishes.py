@@ -16,7 +16,7 @@ from koord.api.keys.reservation import IGNORED, PRE_ALLOCATABLE_PRIORITY
 from koord.api.parse import InvalidObject
 from koord.core.model.pods import Toleration
 from koord.core.model.selectors import Operator, Requirement, SelectorTerm
-from koord.core.reservation.model import NO_WISHES, ReservationUse, Wishes
+from koord.core.reservation.model import NO_HINTS, ReservationHints, ReservationUse
 
 MOST_DIGITS: Final = 12
 _WISHES: Final = frozenset({RESERVATION_AFFINITY.key, EXACT_MATCH.key})
@@ -30,24 +30,26 @@ class _Allocated(Struct, gc=False):
 _allocated_decoder = msgspec.json.Decoder(_Allocated)
 
 
-def read_reservation_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wishes:
+def read_reservation_wishes(
+    annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> ReservationHints:
     """Return what a pod says about reservations, and what of it cannot be read."""
     is_ignoring = "true" in {labels.get(IGNORED), annotations.get(IGNORED)}
     rank = _read_rank(annotations)
     if _WISHES.isdisjoint(annotations):
         is_silent = not is_ignoring and not rank
-        return NO_WISHES if is_silent else Wishes(is_ignoring=is_ignoring, rank=rank)
+        return NO_HINTS if is_silent else ReservationHints(is_ignoring=is_ignoring, rank=rank)
     affinity, exact = RESERVATION_AFFINITY.read(annotations), EXACT_MATCH.read(annotations)
     invalid = [invalid for invalid in (affinity, exact) if isinstance(invalid, InvalidObject)]
     if invalid:
         problems = tuple(
             (problem.field, problem.message) for found in invalid for problem in found.problems
         )
-        return Wishes(has_affinity=True, problems=problems)
+        return ReservationHints(has_affinity=True, problems=problems)
     names = tuple(exact.resource_names) if exact and not isinstance(exact, InvalidObject) else ()
     if affinity is None or isinstance(affinity, InvalidObject):
-        return Wishes(exact=names, is_ignoring=is_ignoring, rank=rank)
-    return Wishes(
+        return ReservationHints(exact=names, is_ignoring=is_ignoring, rank=rank)
+    return ReservationHints(
         has_affinity=True,
         name=affinity.name,
         selector=tuple(sorted(affinity.reservation_selector.items())),

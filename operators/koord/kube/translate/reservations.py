@@ -33,14 +33,14 @@ from koord.core.model.units import Amounts
 from koord.core.reservation.model import (
     POD_PREFIX,
     AllocatePolicy,
-    Condition,
     ControllerOwner,
+    HoldProtection,
     ObjectOwner,
     Owner,
     PreAllocation,
-    Protection,
-    Reservation,
-    Status,
+    ReservationInfo,
+    ReservationState,
+    StatusCondition,
 )
 from koord.kube.decode import MALFORMED
 from koord.kube.objects import ref_of_pod
@@ -108,7 +108,7 @@ class ReservationTranslator(SeenStatuses):
         super().forget(value)
         self.outdated.pop(value.uid, None)
 
-    def translate(self, wire: WireReservation) -> Reservation:
+    def translate(self, wire: WireReservation) -> ReservationInfo:
         meta = wire.metadata
         status = read_status(self._see(meta.uid, wire.status))
         problems = Problems()
@@ -116,7 +116,7 @@ class ReservationTranslator(SeenStatuses):
         pod = self._make_pod(meta, template, status.node) if template is not None else None
         spec = _parse_spec(bytes(wire.spec))
         annotations, labels = meta.annotations or {}, meta.labels or {}
-        reservation = Reservation(
+        reservation = ReservationInfo(
             name=meta.name,
             uid=meta.uid,
             pod=pod,
@@ -182,7 +182,9 @@ class ReservationTranslator(SeenStatuses):
             self.outdated[pod.uid] = outdated._replace(path=path)
 
 
-def _with_spec(reservation: Reservation, spec: ReservationSpec, problems: Problems) -> Reservation:
+def _with_spec(
+    reservation: ReservationInfo, spec: ReservationSpec, problems: Problems
+) -> ReservationInfo:
     seconds = parse_duration_seconds(spec.ttl)
     return replace(
         reservation,
@@ -200,7 +202,9 @@ def _with_spec(reservation: Reservation, spec: ReservationSpec, problems: Proble
     )
 
 
-def _read_pre_allocation(reservation: Reservation, spec: ReservationSpec) -> PreAllocation | None:
+def _read_pre_allocation(
+    reservation: ReservationInfo, spec: ReservationSpec
+) -> PreAllocation | None:
     if not spec.pre_allocation:
         return None
     policy = spec.pre_allocation_policy
@@ -261,14 +265,14 @@ def _read_options(annotations: Mapping[str, str], problems: Problems) -> tuple[s
     return tuple(invalid.resources) if invalid and not isinstance(invalid, InvalidObject) else ()
 
 
-def _read_protection(annotations: Mapping[str, str], problems: Problems) -> Protection:
-    text = annotations.get(PROTECTION, Protection.LEDGER)
-    if text in {*Protection}:
-        return Protection(text)
+def _read_protection(annotations: Mapping[str, str], problems: Problems) -> HoldProtection:
+    text = annotations.get(PROTECTION, HoldProtection.LEDGER)
+    if text in {*HoldProtection}:
+        return HoldProtection(text)
     problems.append(
-        (f"metadata.annotations[{PROTECTION}]", f"must be one of {listed(Protection)}: {text}")
+        (f"metadata.annotations[{PROTECTION}]", f"must be one of {listed(HoldProtection)}: {text}")
     )
-    return Protection.LEDGER
+    return HoldProtection.LEDGER
 
 
 def _read_held(
@@ -310,18 +314,18 @@ def _translate_controller(controller_reference: ControllerReference) -> Controll
     )
 
 
-def read_status(raw: bytes) -> Status:
+def read_status(raw: bytes) -> ReservationState:
     """Return what a status says; one that cannot be read says nothing."""
     try:
         wire = (_status_decoder.decode(raw) if raw else None) or _Status()
     except MALFORMED:
         wire = _Status()
-    return Status(
+    return ReservationState(
         phase=wire.phase,
         node=wire.node_name,
         allocatable=parse_amounts(bytes(wire.allocatable)),
         conditions=tuple(
-            Condition(
+            StatusCondition(
                 condition.type,
                 condition.status,
                 condition.reason,
