@@ -1,15 +1,19 @@
-"""The JSON of every command, byte for byte, of invented clusters: programs rely on it.
+"""The JSON of every command, byte for byte, of invented clusters, and the fields of reasons.
 
-``python -m tests.cli.test_documents`` writes ``documents.json`` again; look at the difference.
+Programs rely on both. ``python -m tests.cli.test_documents`` writes ``documents.json`` and
+``reason_fields.json`` again; look at the difference.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
@@ -22,6 +26,8 @@ from tests.reservation.make import make_reservation
 from tests.topology.test_gang_topology import ask, make_members, make_network, must
 from typer.testing import CliRunner
 
+import koord.core
+from koord.answers.encoding import name_of_field
 from koord.answers.reading import Extent, Gap, PreemptionSettings, Reading, Sighting
 from koord.answers.target import Target, TargetKind
 from koord.api.keys import operators
@@ -40,15 +46,17 @@ from koord.cli.find_target import TargetLookup
 from koord.cli.leases import make_leader
 from koord.cli.main import app
 from koord.core.model.gang_history import Episode
+from koord.core.model.reasons import Reason
 from koord.core.reservation.plugin import upsert_reservation
 from koord.kube.kinds import TOPOLOGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from koord.core.engine.state import ClusterState
 
 FILE = Path(__file__).with_name("documents.json")
+FIELDS = FILE.with_name("reason_fields.json")
 READERS = (
     device_view, queue_view, quota_view, reservation_view, top_view, topology_view
 )  # fmt: skip
@@ -172,9 +180,51 @@ def test_documents_are_as_recorded(command: str, monkeypatch: pytest.MonkeyPatch
     assert written == json.dumps(recorded, indent=2, ensure_ascii=False) + "\n"
 
 
+def list_reasons(above: type = Reason) -> Iterator[type[Reason]]:
+    for kind in above.__subclasses__():
+        yield kind
+        yield from list_reasons(kind)
+
+
+def list_fields(kind: type, path: str = "") -> Iterator[str]:
+    """Yield the JSON paths of the fields of a class, and of those that its fields hold."""
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        name = f"{path}.{name_of_field(kind, field.name)}".removeprefix(".")
+        yield name
+        for inner in find_dataclasses(hints[field.name]):
+            yield from list_fields(inner, name)
+
+
+def find_dataclasses(hint: object) -> Iterator[type]:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        yield from (hint, *hint.__subclasses__())
+    for argument in get_args(hint):
+        yield from find_dataclasses(argument)
+
+
+def list_reason_fields() -> dict[str, list[str]]:
+    for module in walk_packages(koord.core.__path__, "koord.core."):
+        import_module(module.name)
+    kinds = [kind for kind in list_reasons() if kind.__module__.startswith("koord.core")]
+    return {
+        str(kind.code): sorted(set(list_fields(kind)))
+        for kind in sorted(kinds, key=lambda kind: str(getattr(kind, "code", "")))
+        if dataclasses.is_dataclass(kind) and isinstance(getattr(kind, "code", None), str)
+    }
+
+
+def test_fields_of_reasons_keep_their_names() -> None:
+    recorded = json.loads(FIELDS.read_text("utf-8"))
+    written = list_reason_fields()
+    gone = {code: sorted({*recorded[code]} - {*written.get(code, ())}) for code in recorded}
+    assert {code: names for code, names in gone.items() if names} == {}
+
+
 if __name__ == "__main__":
     documents = {}
     for name in COMMANDS:
         with pytest.MonkeyPatch.context() as context:
             documents[name] = json.loads(write(name, context))
     FILE.write_text(json.dumps(documents, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    FIELDS.write_text(json.dumps(list_reason_fields(), indent=1) + "\n", "utf-8")

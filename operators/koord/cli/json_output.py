@@ -4,10 +4,10 @@ Names are camelCase; times and quantities have the format of the API. Fields tha
 null or empty, never left out. Fields may be added; none is renamed or removed.
 """
 
-import dataclasses
 from collections.abc import Container
 from typing import Any
 
+from koord.answers.encoding import encode, encode_amounts, encode_limits
 from koord.answers.explain import ShapeOffers, TopologyExplanation
 from koord.answers.quota_simulation import EditResult, GangResult, hide_names
 from koord.answers.quota_view import QuotaView
@@ -17,7 +17,7 @@ from koord.answers.why import Explained, Explanation
 from koord.core.model.gang_history import Episode
 from koord.core.model.plan import ObservedTopology
 from koord.core.model.text import format_time
-from koord.core.model.units import Amounts, format_amount, format_limit
+from koord.core.model.units import format_amount
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.spec_errors import InvalidQuota
@@ -33,9 +33,9 @@ def make_document(answer: Explanation) -> dict[str, Any]:
         "since": answer.history.since or None,
         "reason": None if answer.reason is None else _make_reason(answer.reason),
         "waits": None if answer.waits is None else _make_reason(answer.waits),
-        "reported": _make_plain(answer.history.reported),
-        "place": _make_plain(answer.place),
-        "gang": _make_plain(answer.gang),
+        "reported": encode(answer.history.reported),
+        "place": encode(answer.place),
+        "gang": encode(answer.gang),
         "network": None if answer.network is None else make_network(answer.network),
         "offers": [_make_offers(offers) for offers in answer.offers],
         "advice": list(answer.advice),
@@ -58,7 +58,7 @@ def _make_episode(episode: Episode) -> dict[str, Any]:
 def make_network(network: TopologyExplanation) -> dict[str, Any]:
     return {
         "topology": network.wish.topology,
-        "wish": [_make_plain(layer) for layer in network.wish.layers],
+        "wish": [encode(layer) for layer in network.wish.layers],
         "unknownLayers": list(network.unknown),
         "where": None if network.where is None else _make_where(network.where),
         "domains": [make_domain(domain) for domain in network.domains],
@@ -98,7 +98,7 @@ def _make_reason(explained: Explained) -> dict[str, Any]:
     return {
         "code": explained.reason.code,
         "message": explained.message,
-        "fields": {} if is_reported else _make_plain(explained.reason),
+        "fields": {} if is_reported else encode(explained.reason),
     }
 
 
@@ -128,21 +128,6 @@ def _make_node(offer: NodeOffer) -> dict[str, Any]:
     }
 
 
-def _make_plain(value: Any) -> Any:
-    """Return a value with the fields of dataclasses as camelCase keys."""
-    if dataclasses.is_dataclass(value):
-        names = (field.name for field in dataclasses.fields(value))
-        return {_camel(name): _make_plain(getattr(value, name)) for name in names}
-    if isinstance(value, tuple):
-        return [_make_plain(element) for element in value]
-    return value
-
-
-def _camel(name: str) -> str:
-    first, *later_words = name.split("_")
-    return first + "".join(word.capitalize() for word in later_words)
-
-
 def make_quota(view: QuotaView) -> dict[str, Any]:
     summary = view.summary
     return {
@@ -151,15 +136,15 @@ def make_quota(view: QuotaView) -> dict[str, Any]:
         "parent": summary.parent,
         "tree": summary.tree,
         "isParent": summary.is_parent,
-        "min": write_all(summary.min),
-        "max": _write_limits(summary.max),
-        "sharedWeight": _write_limits(summary.weight),
-        "entitled": write_all(summary.share),
-        "scaledMin": write_all(summary.scaled_min),
-        "used": write_all(summary.used),
-        "request": write_all(summary.request),
-        "demand": write_all(summary.child_request),
-        "submitted": write_all(summary.submitted),
+        "min": encode_amounts(summary.min),
+        "max": encode_limits(summary.max),
+        "sharedWeight": encode_limits(summary.weight),
+        "entitled": encode_amounts(summary.share),
+        "scaledMin": encode_amounts(summary.scaled_min),
+        "used": encode_amounts(summary.used),
+        "request": encode_amounts(summary.request),
+        "demand": encode_amounts(summary.child_request),
+        "submitted": encode_amounts(summary.submitted),
         "keptForReplacements": view.lost,
         "over": {
             overuse.resource: format_amount(overuse.resource, overuse.over) for overuse in view.over
@@ -179,7 +164,7 @@ def make_quota_units(view: QuotaView) -> dict[str, Any]:
                 "kind": user.kind,
                 "name": user.name,
                 "quota": user.quota,
-                "used": write_all({key: n for key, n in user.amounts.items() if key in keys}),
+                "used": encode_amounts({key: n for key, n in user.amounts.items() if key in keys}),
                 "pods": user.pods,
                 "running": user.running,
                 "state": user.state,
@@ -197,7 +182,7 @@ def make_wait(waiting_unit: WaitingUnit, keys: Container[str]) -> dict[str, Any]
         "kind": waiting_unit.kind,
         "name": waiting_unit.name,
         "quota": waiting_unit.quota,
-        "asks": write_all({key: n for key, n in waiting_unit.asks.items() if key in keys}),
+        "asks": encode_amounts({key: n for key, n in waiting_unit.asks.items() if key in keys}),
         "pods": waiting_unit.pods,
         "reason": waiting_unit.reason.code,
         "since": format_time(waiting_unit.since),
@@ -206,14 +191,6 @@ def make_wait(waiting_unit: WaitingUnit, keys: Container[str]) -> dict[str, Any]
 
 def make_problem(problem: InvalidQuota) -> dict[str, Any]:
     return {"quota": problem.quota, "reason": problem.fault, "message": problem.describe()}
-
-
-def write_all(amounts: Amounts) -> dict[str, str]:
-    return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
-
-
-def _write_limits(amounts: Amounts) -> dict[str, str]:
-    return {key: format_limit(key, amount) for key, amount in sorted(amounts.items())}
 
 
 def make_loan(loan: Loan) -> dict[str, str]:
@@ -252,7 +229,7 @@ def make_gang_result(answer: GangResult, keys: Container[str]) -> dict[str, Any]
         "message": hide_names(answer.reason.text()),
         "ahead": [make_wait(waiting_unit, keys) for waiting_unit in answer.ahead],
         "aheadElsewhere": answer.ahead_elsewhere,
-        "roomAfterAhead": write_all(dict(answer.room)),
+        "roomAfterAhead": encode_amounts(dict(answer.room)),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 from rich.console import RenderableType
 from rich.table import Table
 
+from koord.answers.encoding import encode_amounts
 from koord.answers.hints import find_hints
 from koord.answers.missing_rights import list_warnings
 from koord.answers.quota_simulation import (
@@ -45,7 +46,6 @@ from koord.cli.json_output import (
     make_quota,
     make_quota_units,
     make_terms,
-    write_all,
 )
 from koord.cli.output import GraphNode, approximate, count_of, make_console, print_in, write_graph
 from koord.cli.quota_text import (
@@ -90,7 +90,7 @@ def _make_tree_document(overview: QuotaOverview) -> dict[str, Any]:
     return {
         "quotas": [make_quota(view) for view in overview.quotas],
         "invalid": [make_problem(problem) for problem in overview.invalid],
-        "total": {id_: write_all(total) for id_, total in overview.total.items()},
+        "total": {id_: encode_amounts(total) for id_, total in overview.total.items()},
         "loans": [make_loan(loan) for loan in overview.loans],
     }
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
+from koord.answers.encoding import encode_amounts
 from koord.answers.leaders import describe_absence
 from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import count_gpus
@@ -18,7 +19,7 @@ from koord.answers.similar_names import suggest
 from koord.answers.usage_view import NodeUsage, view_nodes
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_gaps, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, fail, warn
-from koord.cli.json_output import make_quota, write_all
+from koord.cli.json_output import make_quota
 from koord.cli.output import approximate, make_table, print_in
 from koord.core.model.device_names import CARDS
 from koord.core.model.pods import Pod
@@ -94,9 +95,9 @@ def _make_node(node_usage: NodeUsage) -> dict[str, Any]:
         "node": node_usage.node.name,
         "state": node_usage.state,
         "taints": [f"{taint.key}={taint.value}:{taint.effect}" for taint in node_usage.node.taints],
-        "allocatable": write_all(most),
-        "used": write_all({key: used.get(key, 0) for key in most}),
-        "free": write_all(node_usage.free),
+        "allocatable": encode_amounts(most),
+        "used": encode_amounts({key: used.get(key, 0) for key in most}),
+        "free": encode_amounts(node_usage.free),
         "podCount": len(node_usage.pods),
         "tenants": list(node_usage.tenants),
     }
@@ -109,7 +110,7 @@ def _describe_pod(reading: Reading, pod: Pod) -> dict[str, Any]:
         "podGroup": pod.gang.key if pod.gang is not None else None,
         "quota": (state.quotas.quota_of(pod) or None) if state.quotas.is_in_use else None,
         "gpus": count_gpus(dict(pod.shape.requests)),
-        "requests": write_all(dict(pod.shape.requests)),
+        "requests": encode_amounts(dict(pod.shape.requests)),
         "phase": str(pod.phase),
         "isTerminating": pod.is_terminating,
     }
