@@ -1,4 +1,4 @@
-"""Shared fixtures: one sandbox per run, one namespace per test."""
+"""Shared fixtures: one sandbox of a kind per run, one namespace per test."""
 
 import secrets
 from collections.abc import Iterator
@@ -6,18 +6,37 @@ from pathlib import Path
 
 import pytest
 from tests.support.namespaces import empty
+from tests.support.shared_cluster import (
+    cluster,
+    operators,
+    operators_box,
+    quiet_cluster,
+    unprotected,
+    unprotected_cluster,
+)
 
 from koord.isolation import FAILURES
 from koord.sandbox import Component, Sandbox, SandboxError
 from koord.sandbox.binaries import find_binaries
 from koord.sandbox.build import ConsoleReporter
 
+__all__ = [
+    "cluster",
+    "operators",
+    "operators_box",
+    "quiet_cluster",
+    "unprotected",
+    "unprotected_cluster",
+]
+
+_SANDBOXES = {"sandbox", "operators_box", "unprotected"}
+
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use the shared sandbox."""
+    """Mark tests that use a shared sandbox."""
     for item in items:
-        if "sandbox" in getattr(item, "fixturenames", ()):
+        if not _SANDBOXES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.sandbox)
 
 

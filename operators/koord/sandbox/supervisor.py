@@ -30,6 +30,8 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 _PR_SET_PDEATHSIG = 1
+_PASSED_ON = ("GOGC", "GOMAXPROCS", "GOMEMLIMIT")
+"""Variables of the Go runtime: what the components may use of the machine."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -133,7 +135,8 @@ class Supervisor:
 
     def _popen(self, command: list[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
         # HOME is the sandbox's: kwok, for one, reads a configuration file from the user's.
-        environment = {"HOME": str(self._directory), "PATH": os.defpath}
+        passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        environment = {"HOME": str(self._directory), "PATH": os.defpath, **passed_on}
         return subprocess.Popen(
             command,
             cwd=self._directory,
