@@ -14,9 +14,8 @@ if the preemptor fits without the marked pods, and cancels otherwise.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from koord.controllers.preemption_parts import (
@@ -27,7 +26,13 @@ from koord.controllers.preemption_parts import (
     PreemptionRules,
     VictimEvictor,
 )
-from koord.controllers.preemption_run import Phase, Run, find_hanging_namespaces, find_next
+from koord.controllers.preemption_run import (
+    DeletionReport,
+    Phase,
+    Run,
+    find_hanging_namespaces,
+    find_next,
+)
 from koord.controllers.preemption_search import SEARCHES_PER_LOOK, PreemptionSearch
 from koord.controllers.unit_eviction import UnitEvictions, write_each
 from koord.core.engine.holds import Holds
@@ -36,7 +41,9 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.progress import (
     WaitingForPreemption,
+    add_joined,
     breaks_gangs,
+    can_go_on,
     find_deadline,
     find_leaving,
     find_left,
@@ -45,15 +52,13 @@ from koord.core.eviction.progress import (
     name_of,
     nominate,
     record,
-    write_considered,
     write_victim_text,
     write_victims,
 )
-from koord.core.eviction.reclaim import can_keep_running
 from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.pods import Pod, PreemptedBy
 from koord.core.model.reasons import Reason
-from koord.core.model.text import format_time, named, plural
+from koord.core.model.text import format_time, named
 from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)
@@ -63,6 +68,8 @@ RECHECK_SECONDS: Final = 1.0
 """How often at most a plan is checked again while its victims terminate."""
 RETRY_SECONDS: Final = 2.0
 """When deletions without a known outcome are repeated."""
+MARK_ROUNDS: Final = 3
+"""How often at most members are marked that join a gang while it is being marked."""
 KNOWN_SECONDS: Final = 5.0
 """A unit that is nominated when the operators start is known to the queue after this long."""
 _WITHOUT_PAUSE: Final = frozenset({Outcome.BOUND, Outcome.NOT_NEEDED, Outcome.STUCK})
@@ -204,23 +211,42 @@ class PreemptionController:
         if outcome is not None:
             await self._cancel(run, outcome)
             return
-        victims = run.nomination.victims
-        if not await self.evictions.mark_all(
-            victims,
-            lambda pod: self.evictor.mark_preempted(pod, by, text, seconds=self._grant(pod)),
-        ):
+        marked = await self._mark(run, preemption, by, text)
+        if marked is None:
             await self._cancel(run, Outcome.FAILED)
             return
-        run.is_marked = True
         outcome = self._judge(run)
         if outcome is not None:
             await self._cancel(run, outcome)
             return
-        run.announce = partial(self._report, unit, preemption, run, text)
+        run.announce = DeletionReport(run, self.reporter, unit, marked, text).write
         self._announce_soft_eviction(run, text)
         if self._find_deadline(run) or await self._delete(run):
             run.phase = Phase.WAITING
         self.wake()
+
+    async def _mark(
+        self, run: Run, preemption: Preemption, by: PreemptedBy, text: str
+    ) -> Preemption | None:
+        """Mark all victims, with those that join their gangs meanwhile; None if a write fails.
+
+        That is judged once: what becomes of the gangs afterwards spares nobody who is marked.
+        """
+        marked: set[str] = set()
+        for _ in range(MARK_ROUNDS):
+            pods = [pod for pod in preemption.pods if pod.uid not in marked]
+            if not await self.evictions.mark_all(
+                pods,
+                lambda pod: self.evictor.mark_preempted(pod, by, text, seconds=self._grant(pod)),
+            ):
+                return None
+            marked.update(pod.uid for pod in pods)
+            preemption = add_joined(self.state, preemption)
+            if len(preemption.pods) == len(marked):
+                break
+            run.nomination = replace(run.nomination, victims=preemption.pods)
+            self.state.nominations.begin(run.nomination)
+        return preemption
 
     async def _nominate(self, run: Run) -> bool:
         nodes = {assignment.pod.uid: assignment.node for assignment in run.nomination.assignments}
@@ -262,28 +288,6 @@ class PreemptionController:
             self.reporter.announce_soft_eviction(
                 pods, f"{text}. It has {int(seconds)} s to save its work and end by itself."
             )
-
-    def _report(
-        self, unit: Unit, preemption: Preemption, run: Run, text: str, deleted: Collection[Pod]
-    ) -> None:
-        """Report the deletion of victims once: those that may not go are deleted before others."""
-        new = {pod.uid for pod in deleted} - run.reported
-        considered, plan = write_considered(preemption), run.nomination.plan_id
-        if not run.reported:
-            nodes = sorted({assignment.node for assignment in run.nomination.assignments})
-            self.reporter.announce_preempting(
-                unit.pods,
-                f"preempting {run.victims} ({plural(len(preemption.pods), 'pod')}) to free "
-                f"{named(nodes)} (plan {plan}).{considered}",
-            )
-        run.reported |= new
-        for victim in preemption.victims:
-            pods = [pod for pod in victim.pods if pod.uid in new]
-            if pods:
-                by = name_of(unit)
-                values = {"unit": victim.name, "pods": len(pods), "by": by, "plan": plan}
-                log.info("Preempted", extra=values)
-                self.reporter.announce_preempted(pods, f"{text}.{considered}", by=by)
 
     # --- while victims terminate -----------------------------------------------------------------
 
@@ -360,8 +364,8 @@ class PreemptionController:
         try:
             if left and self.search.fits(unit):
                 return Outcome.NOT_NEEDED
-            if run.is_marked and breaks_gangs(self.state.gangs, self._find_undeleted(run)):
-                return Outcome.INVALID  # a crash left some members unmarked, or others joined
+            if run.may_be_partial and breaks_gangs(self.state.gangs, self._find_undeleted(run)):
+                return Outcome.INVALID
             leaving = find_leaving(self.state, self.settings.patience, self.wall_clock())
             gone = {pod.uid: pod for pod in (*left, *leaving)}
             return None if self.search.fits(unit, tuple(gone.values())) else Outcome.INVALID
@@ -443,18 +447,10 @@ class PreemptionController:
         for pod in victims:
             units.setdefault(self._unit_of(pod), []).append(pod)
         for pods in units.values():
-            if self._can_go_on(pods):
+            if can_go_on(self.state.gangs, pods):
                 await write_each(lambda pod: self.evictor.unmark_preempted(pod, text), pods)
             else:
                 await self.evictions.evict_each(pods)
-
-    def _can_go_on(self, pods: Collection[Pod]) -> bool:
-        """Whether marked pods are of use: deletions only begin once a whole gang is marked."""
-        gangs, marked = self.state.gangs, {pod.uid for pod in pods}
-        together = {g for p in pods if p.gang for g in gangs.group(p.gang.key).gangs}
-        others = (pod for gang in together for pod in gangs.members(gang).values())
-        is_begun = not any(pod.node and pod.is_alive and pod.uid not in marked for pod in others)
-        return not is_begun or can_keep_running(gangs, pods)
 
     # --- after a crash ---------------------------------------------------------------------------
 
@@ -465,7 +461,12 @@ class PreemptionController:
             names = named(sorted(pod.key for pod in nomination.victims))
             self.state.nominations.begin(nomination)
             self._runs[nomination.unit] = Run(
-                nomination, Phase.WAITING, self.clock(), names, is_recovered=True, is_marked=True
+                nomination,
+                Phase.WAITING,
+                self.clock(),
+                names,
+                is_recovered=True,
+                may_be_partial=True,
             )
 
     def _spare_orphans(self) -> None:

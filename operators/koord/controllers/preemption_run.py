@@ -5,14 +5,22 @@ others, so that nobody goes for a unit that then cannot start. Pods whose namesp
 hang come next: their owner may have done something that cannot be seen.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from koord.controllers.preemption_parts import PreemptionReporter
 from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.progress import name_of, write_considered
 from koord.core.model.patience import Patience
+from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
+from koord.core.model.text import named, plural
 from koord.core.plugins.nominations import Nomination
+
+log = logging.getLogger(__name__)
 
 
 class Phase(StrEnum):
@@ -33,7 +41,8 @@ class Run:
     began: float
     victims: str = ""
     """Their names, for users."""
-    is_marked: bool = False
+    may_be_partial: bool = False
+    """Begun by a process before, which may have marked a part of a gang only."""
     is_recovered: bool = False
     """Begun by a process before; its unit may not be known to the queue yet."""
     announce: Callable[[Collection[Pod]], None] = lambda _: None
@@ -70,3 +79,33 @@ def find_next(
         doubts[unit_of(pod)] = max(doubts.get(unit_of(pod), 0), doubt(pod))
     most = max(doubts.values(), default=0)
     return [pod for pod in undeleted if doubts.get(unit_of(pod), 0) == most]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionReport:
+    """Reports the deletion of victims once: those that may not go are deleted before others."""
+
+    run: Run
+    reporter: PreemptionReporter
+    unit: Unit
+    preemption: Preemption
+    text: str
+
+    def write(self, deleted: Collection[Pod]) -> None:
+        run, plan_id = self.run, self.run.nomination.plan_id
+        new = {pod.uid for pod in deleted} - run.reported
+        considered, by = write_considered(self.preemption), name_of(self.unit)
+        if not run.reported:
+            nodes = sorted({assignment.node for assignment in run.nomination.assignments})
+            self.reporter.announce_preempting(
+                self.unit.pods,
+                f"preempting {run.victims} ({plural(len(self.preemption.pods), 'pod')}) to free "
+                f"{named(nodes)} (plan {plan_id}).{considered}",
+            )
+        run.reported |= new
+        for victim in self.preemption.victims:
+            pods = [pod for pod in victim.pods if pod.uid in new]
+            if pods:
+                values = {"unit": victim.name, "pods": len(pods), "by": by, "plan": plan_id}
+                log.info("Preempted", extra=values)
+                self.reporter.announce_preempted(pods, f"{self.text}.{considered}", by=by)

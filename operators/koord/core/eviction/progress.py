@@ -5,7 +5,7 @@ The planner is the only judge, as in the search. Nothing here evicts, writes, or
 
 from collections.abc import Collection, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
@@ -13,7 +13,9 @@ from koord.core.engine.planner import plan
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import is_placed
-from koord.core.eviction.model import Preemption, VictimUnit
+from koord.core.eviction.model import Preemption, VictimKind, VictimUnit
+from koord.core.eviction.protection import find_lasting_protection, is_foreign
+from koord.core.eviction.reclaim import can_keep_running
 from koord.core.eviction.search import NO_CONTEXT, Context
 from koord.core.gang.cache import GangCache
 from koord.core.gang.done import count_done
@@ -48,12 +50,14 @@ def fits(
 
 
 def breaks_gangs(gangs: GangCache, victims: Collection[Pod]) -> bool:
-    """Whether gangs live on below their minimum without these pods."""
+    """Whether gangs live on below their minimum without these pods.
+
+    Members that another scheduler has placed go with nobody, so they keep nobody either.
+    """
     gone = {pod.uid for pod in victims}
 
     def count(gang: GangKey) -> int:
-        members = gangs.members(gang).values()
-        return sum(is_placed(pod) and pod.is_alive and pod.uid not in gone for pod in members)
+        return sum(pod.uid not in gone for pod in _find_running(gangs, gang))
 
     for gang in {pod.gang.key for pod in victims if pod.gang is not None}:
         spec, alive = gangs.spec(gang), sum(map(count, gangs.group(gang).gangs))
@@ -61,6 +65,50 @@ def breaks_gangs(gangs: GangCache, victims: Collection[Pod]) -> bool:
         if spec is not None and alive and enough < spec.min_member:
             return True
     return False
+
+
+def can_go_on(gangs: GangCache, pods: Collection[Pod]) -> bool:
+    """Whether marked pods are of use: deletions only begin once a whole gang is marked."""
+    marked = {pod.uid for pod in pods}
+    together = {
+        gang for pod in pods if pod.gang is not None for gang in gangs.group(pod.gang.key).gangs
+    }
+    others = (pod for gang in together for pod in _find_running(gangs, gang) if pod.node)
+    is_begun = all(pod.uid in marked for pod in others)
+    return not is_begun or can_keep_running(gangs, pods)
+
+
+def add_joined(state: ClusterState, preemption: Preemption) -> Preemption:
+    """Return a preemption whose gangs end with the members that they got since it was planned.
+
+    Not with those that may never be evicted for it. The gangs are those of the plan: its victims
+    may have been given others since.
+    """
+    victims = tuple(_add_joined(state, victim, preemption) for victim in preemption.victims)
+    return preemption if victims == preemption.victims else replace(preemption, victims=victims)
+
+
+def _add_joined(state: ClusterState, victim: VictimUnit, preemption: Preemption) -> VictimUnit:
+    if victim.kind is not VictimKind.GANG:
+        return victim
+    limit = min(assignment.pod.priority for assignment in preemption.placement.assignments)
+    known = {pod.uid for pod in preemption.pods}
+    gangs = sorted({pod.gang.key for pod in victim.pods if pod.gang is not None})
+    joined = tuple(
+        pod
+        for gang in gangs
+        for pod in _find_running(state.gangs, gang)
+        if pod.uid not in known
+        and pod.priority < limit
+        and find_lasting_protection(state, pod) is None
+    )
+    return replace(victim, pods=victim.pods + joined) if joined else victim
+
+
+def _find_running(gangs: GangCache, gang: GangKey) -> list[Pod]:
+    """Return the members that we have placed, and that do not leave."""
+    members = gangs.members(gang).values()
+    return [pod for pod in members if is_placed(pod) and pod.is_alive and not is_foreign(pod)]
 
 
 def find_leaving(state: ClusterState, patience: Patience, now: float) -> list[Pod]:
