@@ -208,8 +208,8 @@ class Binder:
 
     async def _attempt(self, step: "_Step[Any]") -> Outcome | KubeError:
         """Write once; return the outcome, or an error that may be transient."""
-        if step.must_read and (found := await self._read(step)) is not None:
-            return found
+        if step.must_read and (outcome := await self._read(step)) is not None:
+            return outcome
         try:
             async with self._slots:
                 await step.write(self._client)
@@ -221,9 +221,9 @@ class Binder:
 
     async def _interpret(self, step: "_Step[Any]", error: KubeError) -> Outcome | KubeError:
         """Interpret a rejection: an earlier attempt may have succeeded without a response."""
-        found = await self._read(step)
-        if found is not None:
-            return found
+        outcome = await self._read(step)
+        if outcome is not None:
+            return outcome
         if isinstance(error, Conflict | Invalid):
             # The pod had changed: retry once with its current form.
             step.rejections += 1
@@ -237,15 +237,15 @@ class Binder:
         """Read the pod; return the outcome that it shows, an error, or None for no effect yet."""
         try:
             async with self._slots:
-                found = await self._client.get(step.path, step.kind)
+                current = await self._client.get(step.path, step.kind)
         except NotFound:
             return PodGone()
         except KubeError as error:
             return error
         step.must_read = False
-        if found.metadata.uid != step.pod.uid or found.metadata.deletion_timestamp is not None:
+        if current.metadata.uid != step.pod.uid or current.metadata.deletion_timestamp is not None:
             return PodGone()
-        return step.outcome(found)
+        return step.outcome(current)
 
 
 W = TypeVar("W", WirePod, WireReservation)
@@ -277,7 +277,7 @@ class _Step(ABC, Generic[W]):
     async def write(self, client: Client) -> None: ...
 
     @abstractmethod
-    def outcome(self, found: W) -> Outcome | None:
+    def outcome(self, current: W) -> Outcome | None:
         """Return the outcome that an object shows; None for no effect yet."""
 
 
@@ -401,7 +401,7 @@ class _PodStep(_Step[WirePod]):
         )
 
     @abstractmethod
-    def pending_outcome(self, found: WirePod) -> Outcome | None:
+    def pending_outcome(self, pod: WirePod) -> Outcome | None:
         """Return the outcome that a pod without a node shows; None for no effect yet."""
 
 
@@ -426,13 +426,13 @@ class _Release(_PodStep):
         await client.patch(self.path, patch, Media.JSON_PATCH)
 
     @override
-    def pending_outcome(self, found: WirePod) -> Outcome | None:
-        affinity = parse_affinity(bytes(found.spec.affinity))
-        if any(gate.name == operators.PLACEMENT_GATE for gate in found.spec.scheduling_gates or ()):
-            self._form = make_form(found, affinity.form)
-            return self._find_oversize(found)
+    def pending_outcome(self, pod: WirePod) -> Outcome | None:
+        affinity = parse_affinity(bytes(pod.spec.affinity))
+        if any(gate.name == operators.PLACEMENT_GATE for gate in pod.spec.scheduling_gates or ()):
+            self._form = make_form(pod, affinity.form)
+            return self._find_oversize(pod)
         if self.pod.handling is Handling.RELEASE_PINNED and not affinity.pinned_to:
-            plan = (found.metadata.annotations or {}).get(operators.PLAN)
+            plan = (pod.metadata.annotations or {}).get(operators.PLAN)
             is_ours = self._assignment.is_open and plan == self.written.annotations[operators.PLAN]
             return Done() if is_ours else PodGone()
         return _compare(affinity.pinned_to or self.node, self.node)

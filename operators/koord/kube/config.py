@@ -144,10 +144,10 @@ def load_kubeconfig(paths: str, context: str = "") -> Access:
         return _load_with_library(paths, context)
     # The library fails in many ways on fields that are missing in a broken file.
     except (YAMLError, OSError, LookupError, *_BROKEN) as error:
-        known = list_contexts(paths)
-        if context and known and context not in known:
+        contexts = list_contexts(paths)
+        if context and contexts and context not in contexts:
             raise ConfigError(
-                f"kubeconfig {paths!r} has no context {context}; there are: {', '.join(known)}"
+                f"kubeconfig {paths!r} has no context {context}; there are: {', '.join(contexts)}"
             ) from error
         raise ConfigError(f"kubeconfig {paths!r} is not usable: {error}") from error
 

@@ -174,15 +174,15 @@ class Election:
 
     def observe(self, lease: Lease | None, now: float) -> None:
         """Record the Lease as just read; our last claim in it proves that it was accepted."""
-        known, self.lease = self.lease, lease
+        previous, self.lease = self.lease, lease
         self._is_signed = self._is_signed if lease is None else lease.is_signed
         if self.leads and lease is not None and lease.spec == self._sent:
             self.grant(lease, self._sent_at)
         if lease is None:
             # The holder of a deleted Lease may not know about it yet.
-            if known is not None and known.spec.holder_identity:
+            if previous is not None and previous.spec.holder_identity:
                 self.free_at = now + LEASE_SECONDS
-        elif known is None or lease.spec != known.spec:
+        elif previous is None or lease.spec != previous.spec:
             duration = lease.spec.lease_duration_seconds or LEASE_SECONDS
             renewed_at = self._latest_renewal(lease, now)
             self.free_at = renewed_at + duration if lease.spec.holder_identity else now

@@ -178,8 +178,8 @@ class Evictor:
             ConditionPatch(operators.PREEMPTED, True, _PREEMPTED, text),
             ConditionPatch(_DISRUPTED, True, _BY_SCHEDULER, text),
         )
-        asked = self._ask(f"preempted by {by.preemptor} (plan {by.plan_id})", seconds)
-        return await self._set_conditions(pod, conditions, encode_preempted_by(by) | asked)
+        request = self._ask(f"preempted by {by.preemptor} (plan {by.plan_id})", seconds)
+        return await self._set_conditions(pod, conditions, encode_preempted_by(by) | request)
 
     async def unmark_preempted(self, pod: Pod, text: str) -> bool:
         if pod.handling is Handling.RESERVE:
@@ -239,7 +239,9 @@ class Evictor:
         ref, moment = ref_of_pod(pod), format_time(self._wall_clock())
         lost = {"status": "False", "reason": reason, "message": _LOST_TO[reason]}
         times = {"lastProbeTime": moment, "lastTransitionTime": moment}
-        conditions = [{"type": one, **lost, **times} for one in (SCHEDULED, READY)]
+        conditions = [
+            {"type": condition_type, **lost, **times} for condition_type in (SCHEDULED, READY)
+        ]
         body = {
             "apiVersion": ref.api_version,
             "kind": ref.kind,
@@ -317,11 +319,11 @@ class Evictor:
         ]
         budgets: list[Budget] = []
         try:
-            for namespace in sorted({one.namespace for one in covered}):
+            for namespace in sorted({pod.namespace for pod in covered}):
                 path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
                 body = await self._client.list(path)
-                found = msgspec.json.decode(body, type=_Budgets).items or ()
-                budgets += [_make_budget(budget, namespace) for budget in found]
+                listed = msgspec.json.decode(body, type=_Budgets).items or ()
+                budgets += [_make_budget(budget, namespace) for budget in listed]
         except (KubeError, msgspec.DecodeError, ValueError):
             return Eviction.UNKNOWN
         is_exceeded = split_by_budgets(covered, budgets).violating
@@ -359,8 +361,8 @@ async def _outcome_of(write: Awaitable[object]) -> Eviction:
 
 async def list_budgets(client: Client) -> tuple[Budget, ...]:
     """Return the PodDisruptionBudgets of all namespaces."""
-    found = msgspec.json.decode(await client.list(_BUDGETS), type=_Budgets).items or ()
-    return tuple(_make_budget(budget, budget.metadata.namespace) for budget in found)
+    listed = msgspec.json.decode(await client.list(_BUDGETS), type=_Budgets).items or ()
+    return tuple(_make_budget(budget, budget.metadata.namespace) for budget in listed)
 
 
 def _unasked(pod: Pod) -> dict[str, None]:

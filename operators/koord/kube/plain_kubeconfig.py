@@ -127,10 +127,10 @@ def _resolve(cluster: _Cluster, user: _User, namespace: str, base: Path) -> Plai
             return None
         if data:
             return _write(base64.b64decode(data, validate=True))
-        found = base / path
-        if not found.is_file():
-            raise FileNotFoundError(found)
-        return os.path.normpath(found)
+        file = base / path
+        if not file.is_file():
+            raise FileNotFoundError(file)
+        return os.path.normpath(file)
 
     return PlainConfig(
         host=cluster.server.rstrip("/"),

@@ -180,11 +180,11 @@ class Reflector(Generic[W, T]):
 
         The list has no ``resourceVersion``, so the server answers with its newest one.
         """
-        self._wanted_at = asked = time.monotonic()
+        self._wanted_at = called_at = time.monotonic()
         self._store.doubt()
         if self._following is not None and not self._following.expired():
             self._following.reschedule(asyncio.get_running_loop().time())
-        while self._listed_from < asked or not self.synced.is_set():  # noqa: ASYNC110 - rare
+        while self._listed_from < called_at or not self.synced.is_set():  # noqa: ASYNC110 - rare
             await asyncio.sleep(_TICK)
 
     async def _pause(self, seconds: float) -> None:
@@ -277,11 +277,11 @@ class Reflector(Generic[W, T]):
         }
         silence = self._times.silence
         async with self._client.watch(self._source.path, params, silence=silence) as read:
-            rest = b""
+            partial_line = b""
             while chunk := await read():
                 began = self.stats.last_contact = time.monotonic()
-                lines, _, rest = (rest + chunk).rpartition(b"\n")
-                if len(rest) > MAX_LINE:
+                lines, _, partial_line = (partial_line + chunk).rpartition(b"\n")
+                if len(partial_line) > MAX_LINE:
                     raise KubeError(
                         f"a watch event of {self._source.path} exceeds {MAX_LINE} bytes"
                     )
@@ -343,9 +343,9 @@ def _needs_list(error: KubeError) -> bool:
     return is_from_future or not is_transient(error)
 
 
-def _is_old(revision: str, known: str) -> bool:
+def _is_old(revision: str, latest: str) -> bool:
     """Whether a revision is not newer than the known one. A watch delivers in this order."""
-    return revision.isdecimal() and known.isdecimal() and int(revision) <= int(known)
+    return revision.isdecimal() and latest.isdecimal() and int(revision) <= int(latest)
 
 
 def _revision_of(item: HasMeta | Poison) -> str:

@@ -36,7 +36,9 @@ class RefusedWrites:
     def describe(self) -> tuple[str, ...]:
         """Return ``verb resource: answer`` for each kind that is refused now, the latest first."""
         oldest = self._clock() - KEPT_SECONDS
-        self._refused = {kind: one for kind, one in self._refused.items() if one[0] >= oldest}
+        self._refused = {
+            kind: refused for kind, refused in self._refused.items() if refused[0] >= oldest
+        }
         latest = sorted(self._refused.items(), key=lambda item: -item[1][0])
         return tuple(f"{kind}: {answer}"[:MAX_TEXT] for kind, (_, answer) in latest[:MAX_TEXTS])
 

@@ -33,8 +33,8 @@ class Backoff:
         """Return the seconds to wait after ``attempt`` failures, at least ``Retry-After``."""
         ceiling = min(self.cap, self.base * 2 ** min(attempt, 32))
         jittered = random.uniform(0, ceiling)  # noqa: S311 - spreads load, keeps no secret
-        asked = error.retry_after if isinstance(error, ApiError) else 0.0
-        return max(jittered, min(asked, MAX_RETRY_AFTER_SECONDS))
+        retry_after = error.retry_after if isinstance(error, ApiError) else 0.0
+        return max(jittered, min(retry_after, MAX_RETRY_AFTER_SECONDS))
 
 
 def is_transient(error: KubeError) -> bool:

@@ -320,15 +320,17 @@ def render(patch: StatusPatch, present: Mapping[str, Any], now: float) -> dict[s
 
     Something may wait for days, and for a reason that began a minute ago.
     """
-    known = conditions_of(present)
-    conditions = [_render_condition(c, known.get(c.type), now) for c in patch.conditions]
+    conditions_before = conditions_of(present)
+    conditions = [
+        _render_condition(c, conditions_before.get(c.type), now) for c in patch.conditions
+    ]
     return {**patch.fields, **({"conditions": conditions} if conditions else {})}
 
 
 def is_current(status: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
-    known = conditions_of(present)
+    present_conditions = conditions_of(present)
     return all(
-        _holds(known.get(condition["type"]), condition)
+        _holds(present_conditions.get(condition["type"]), condition)
         for condition in status.get("conditions", ())
     ) and all(present.get(name) == value for name, value in status.items() if name != "conditions")
 

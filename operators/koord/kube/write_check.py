@@ -129,7 +129,7 @@ async def find_denying_policy(client: Client, namespace: str) -> str:
 async def is_allowed(client: Client, write: Write) -> bool | None:
     """Ask for a right; None if the server does not tell."""
     resource, _, subresource = write.resource.partition("/")
-    asked = {
+    attributes = {
         "group": write.group,
         "resource": resource,
         "subresource": subresource,
@@ -140,7 +140,7 @@ async def is_allowed(client: Client, write: Write) -> bool | None:
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
+        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
     }
     try:
         return msgspec.json.decode(await client.post(_REVIEWS, body), type=_Review).status.allowed

@@ -174,7 +174,9 @@ def translate_storage_class(wire: WireStorageClass) -> StorageClass:
 def _parse_topologies(raw: bytes) -> tuple[SelectorTerm, ...] | None:
     """Return ``allowedTopologies`` as terms of which one must hold; None: any node."""
     wire = _topologies_decoder.decode(raw) if raw else None
-    return tuple(SelectorTerm(tuple(map(_one_of, one.labels or ()))) for one in wire or ()) or None
+    return (
+        tuple(SelectorTerm(tuple(map(_one_of, term.labels or ()))) for term in wire or ()) or None
+    )
 
 
 def _one_of(label: _TopologyLabel) -> Requirement:

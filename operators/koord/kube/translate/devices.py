@@ -126,12 +126,12 @@ def _read_unhealthy(status: bytes, names: Mapping[DeviceKey, DeviceName]) -> fro
     except MALFORMED:
         return frozenset()
     named = NamedDevices(names)
-    found = (
+    unhealthy = (
         (device.type, named.locate(device.type, device.minor, DeviceName(device.id)))
         for device in shown.devices
         if not device.health
     )
-    return frozenset((kind, minor) for kind, minor in found if minor is not None)
+    return frozenset((kind, minor) for kind, minor in unhealthy if minor is not None)
 
 
 def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]) -> _Entries:
@@ -140,10 +140,10 @@ def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]
     owners: _Owners = {}
     for index, entry in enumerate(listed[:MOST_DEVICES]):
         path, minor = f"spec.devices[{index}]", entry.minor or 0
-        known = entries.setdefault(entry.type, {})
+        devices = entries.setdefault(entry.type, {})
         if not entry.type or not 0 <= minor <= MOST_MINOR:
             problems.append((f"{path}.minor", f"{minor} is not within 0 and {MOST_MINOR}"))
-        elif minor in known:
+        elif minor in devices:
             problems.append((f"{path}.minor", f"{minor} is there twice for type {entry.type}"))
         elif entry.id and _is_taken(owners, entry, entry.id, index):
             problems.append((f"{path}.id", _say_twice(entry, entry.id)))
@@ -152,7 +152,7 @@ def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]
             if twice:
                 problems.append((f"{path}.vfGroups", _say_twice(entry, twice)))
             try:
-                known[minor] = _read_device(entry, minor, functions)
+                devices[minor] = _read_device(entry, minor, functions)
             except ValueError as error:
                 problems.append((f"{path}.resources", str(error)))
     return {kind: devices for kind, devices in entries.items() if devices}
@@ -221,9 +221,9 @@ def _labels(labels: Mapping[str, str] | None) -> Labels:
 def _read_partitions(
     annotations: Mapping[str, str], problems: list[tuple[str, str]]
 ) -> tuple[tuple[int, tuple[Partition, ...]], ...] | None:
-    found = parse_partitions(annotations)
-    problems.extend((problem.field, problem.message) for problem in found.problems)
-    if found.partitions is None:
+    parsed = parse_partitions(annotations)
+    problems.extend((problem.field, problem.message) for problem in parsed.problems)
+    if parsed.partitions is None:
         return None
     return tuple(
         (
@@ -237,7 +237,7 @@ def _read_partitions(
                 for partition_entry in listed
             ),
         )
-        for size, listed in found.partitions.items()
+        for size, listed in parsed.partitions.items()
     )
 
 

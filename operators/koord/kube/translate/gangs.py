@@ -143,17 +143,17 @@ def make_constraint(settings: GangSettings) -> TopologyConstraint | None:
 
 
 def make_sub_groups(settings: GangSettings) -> SubGroupTree | None:
-    found = settings.sub_groups
-    if found is None:
+    sub_groups = settings.sub_groups
+    if sub_groups is None:
         return None
     return _share(
         SubGroupTree(
-            root=SubGroup(ROOT, min_sub_groups=found.min_sub_groups),
+            root=SubGroup(ROOT, min_sub_groups=sub_groups.min_sub_groups),
             groups=tuple(
                 SubGroup(
                     group.name, group.min_member, group.layer, group.parent, group.min_sub_groups
                 )
-                for group in found.groups
+                for group in sub_groups.groups
             ),
         )
     )

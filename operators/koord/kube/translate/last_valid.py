@@ -16,7 +16,7 @@ class _Status(msgspec.Struct, Generic[T], rename="camel"):
 def read_last_valid(status: bytes, of: type[T]) -> T | None:
     """Return the last valid settings in a status; None if there are none that can be read."""
     try:
-        found = msgspec.json.decode(status, type=_Status[of] | None) if status else None  # type: ignore[valid-type]
+        decoded = msgspec.json.decode(status, type=_Status[of] | None) if status else None  # type: ignore[valid-type]
     except MALFORMED:
         return None
-    return found.last_valid_spec if found is not None else None
+    return decoded.last_valid_spec if decoded is not None else None

@@ -121,7 +121,11 @@ def parse_affinity(raw: bytes) -> ParsedAffinity:
 
 def _parse_preferences(affinity: _NodeAffinity | None) -> tuple[tuple[int, SelectorTerm], ...]:
     preferred = (affinity.preferred if affinity else None) or ()
-    return tuple((one.weight, _parse_term(one.preference)) for one in preferred if one.weight)
+    return tuple(
+        (preference.weight, _parse_term(preference.preference))
+        for preference in preferred
+        if preference.weight
+    )
 
 
 def parse_node_selector(raw: bytes) -> tuple[SelectorTerm, ...] | None:
@@ -138,8 +142,8 @@ def parse_selector(raw: bytes) -> tuple[tuple[str, str], ...]:
 def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
     """Parse ``spec.tolerations``, sorted, without duplicates and timeouts."""
     wire = (_tolerations_decoder.decode(raw) if raw else None) or ()
-    found = {(t.key, t.operator or "Equal", t.value, t.effect) for t in wire}
-    return tuple(Toleration(*fields) for fields in sorted(found))
+    tolerations = {(t.key, t.operator or "Equal", t.value, t.effect) for t in wire}
+    return tuple(Toleration(*fields) for fields in sorted(tolerations))
 
 
 def _parse_term(term: _Term) -> SelectorTerm:

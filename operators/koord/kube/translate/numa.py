@@ -217,7 +217,9 @@ def read_numa_wishes(
     invalid = [invalid for invalid in (numa, cpus) if isinstance(invalid, InvalidObject)]
     if invalid:
         problems = tuple(
-            (problem.field, problem.message) for found in invalid for problem in found.problems
+            (problem.field, problem.message)
+            for invalid_object in invalid
+            for problem in invalid_object.problems
         )
         return NumaAllocationHints(problems=problems)
     is_prod = labels.get(PRIORITY_CLASS) not in _LOWER_BANDS and priority not in _LOWER_PRIORITIES

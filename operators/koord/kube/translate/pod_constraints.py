@@ -87,7 +87,7 @@ def may_have_constraints(affinity: bytes, spread: bytes) -> bool:
 def spread_label_keys(raw: bytes) -> tuple[str, ...]:
     """Return the label keys on whose values the spread constraints depend, sorted."""
     wire = (_spread_decoder.decode(raw) if raw else None) or ()
-    return tuple(sorted({key for one in wire for key in one.match_label_keys or ()}))
+    return tuple(sorted({key for constraint in wire for key in constraint.match_label_keys or ()}))
 
 
 @cached_by_text()

@@ -57,16 +57,16 @@ def translate_profile(meta: ObjectMeta, raw: bytes) -> QuotaProfile:
     wrong = [invalid for invalid in (spec, written) if isinstance(invalid, InvalidObject)]
     problems = [str(problem) for invalid in wrong for problem in invalid.problems]
     problems += map(str, find_policy_problems(annotations))
-    found = None if isinstance(spec, InvalidObject) else spec
+    valid = None if isinstance(spec, InvalidObject) else spec
     return QuotaProfile(
         namespace=meta.namespace,
         name=meta.name,
-        quota_name=found.quota_name if found else "",
-        selector=translate_selector(found.node_selector) if found else None,
+        quota_name=valid.quota_name if valid else "",
+        selector=translate_selector(valid.node_selector) if valid else None,
         tree_id=labels.get(keys.TREE_ID, ""),
-        ratio=Fraction(found.resource_ratio) if found and found.resource_ratio else None,
+        ratio=Fraction(valid.resource_ratio) if valid and valid.resource_ratio else None,
         keys=tuple(dict.fromkeys(written)) if isinstance(written, list) else DEFAULT_KEYS,
-        labels=(found.quota_labels if found else None) or {},
+        labels=(valid.quota_labels if valid else None) or {},
         uid=meta.uid,
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
         is_owner=annotations.get(operators.DELETION_POLICY) == DELETE,

@@ -107,11 +107,11 @@ def make_recorded(amounts: Mapping[str, Amounts]) -> dict[str, str]:
 
 def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
     """Return the results in annotations; unreadable ones are left out."""
-    found: dict[str, Amounts] = {}
+    results: dict[str, Amounts] = {}
     for key, text in annotations.items():
         with suppress(*MALFORMED):
-            found[key.removeprefix(keys.PREFIX)] = read_amounts(text.encode())
-    return found
+            results[key.removeprefix(keys.PREFIX)] = read_amounts(text.encode())
+    return results
 
 
 def _translate_last_valid(meta: ObjectMeta, status: bytes) -> QuotaSpec | None:
@@ -178,13 +178,13 @@ def _read_amounts(
     annotations: Mapping[str, str],
     unreadable: list[tuple[str, str]],
 ) -> Amounts | None:
-    found = annotation.read(annotations)
-    if isinstance(found, InvalidObject):
+    amounts = annotation.read(annotations)
+    if isinstance(amounts, InvalidObject):
         unreadable.append(_name(annotation.key, annotations))
         return None
-    if found is None:
+    if amounts is None:
         return None
-    return {_rename(name): _count(name, quantity) for name, quantity in found.items()}
+    return {_rename(name): _count(name, quantity) for name, quantity in amounts.items()}
 
 
 def _read_weight(
@@ -224,11 +224,11 @@ def _read_names(
     annotations: Mapping[str, str],
     unreadable: list[tuple[str, str]],
 ) -> tuple[str, ...]:
-    found = annotation.read(annotations)
-    if isinstance(found, InvalidObject):
+    names = annotation.read(annotations)
+    if isinstance(names, InvalidObject):
         unreadable.append(_name(annotation.key, annotations))
         return ()
-    return tuple(dict.fromkeys(found or ()))
+    return tuple(dict.fromkeys(names or ()))
 
 
 def _name(key: str, annotations: Mapping[str, str]) -> tuple[str, str]:

@@ -43,7 +43,9 @@ def read_reservation_wishes(
     invalid = [invalid for invalid in (affinity, exact) if isinstance(invalid, InvalidObject)]
     if invalid:
         problems = tuple(
-            (problem.field, problem.message) for found in invalid for problem in found.problems
+            (problem.field, problem.message)
+            for invalid_object in invalid
+            for problem in invalid_object.problems
         )
         return ReservationHints(has_affinity=True, problems=problems)
     names = tuple(exact.resource_names) if exact and not isinstance(exact, InvalidObject) else ()

@@ -135,7 +135,7 @@ def _find_excess(shape: PodShape, spec: PodSpec) -> Excess | None:
 def _key_of(pod: WirePod) -> _Key:
     """Return all that the shape depends on; names and images are not part of it."""
     spec = pod.spec
-    asked = (
+    requirements = (
         spec.containers,
         spec.init_containers,
         spec.overhead,
@@ -147,7 +147,7 @@ def _key_of(pod: WirePod) -> _Key:
     )
     return (
         bool(spec.node_name),
-        _encode(asked),  # faster than a tuple of all parts
+        _encode(requirements),  # faster than a tuple of all parts
         _constraints_key(pod),
         _inline_disks(spec) if spec.volumes else (),
         _resizes_key(pod) if spec.node_name else None,
@@ -307,14 +307,14 @@ def _unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
 
 def claims_of(pod: WirePod) -> tuple[ClaimUse, ...]:
     meta = pod.metadata
-    found = []
+    uses = []
     for at, volume in enumerate(pod.spec.volumes or ()):
         if volume.persistent_volume_claim is not None:
             key = f"{meta.namespace}/{volume.persistent_volume_claim.claim_name}"
-            found.append(ClaimUse(key, at))
+            uses.append(ClaimUse(key, at))
         elif volume.ephemeral:
-            found.append(ClaimUse(f"{meta.namespace}/{meta.name}-{volume.name}", at, is_own=True))
-    return tuple(found)
+            uses.append(ClaimUse(f"{meta.namespace}/{meta.name}-{volume.name}", at, is_own=True))
+    return tuple(uses)
 
 
 def _parse_objects(raw: bytes) -> list[dict[str, Any]]:
