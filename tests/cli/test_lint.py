@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from koord.api.lint import read_documents
 from koord.api.lint_capacity import find_capacity_problems
-from koord.api.lint_files import Known, Quota
+from koord.api.lint_files import ClusterFacts, Quota
 from koord.api.lint_relations import find_parent_problems, find_relation_problems
 from koord.cli.main import app
 
@@ -195,9 +195,11 @@ def test_what_the_cluster_has_is_not_missing() -> None:
         "quota.scheduling.koordinator.sh/name": "team",
     }
     pod = {"kind": "Pod", "metadata": {"name": "p", "labels": labels}}
-    known = Known(frozenset({("ns", "there")}), frozenset({"team"}), default_namespace="ns")
+    known = ClusterFacts(frozenset({("ns", "there")}), frozenset({"team"}), default_namespace="ns")
     assert list(find_relation_problems([pod], known)) == []
-    known = Known(frozenset({("other", "there")}), frozenset({"team"}), default_namespace="ns")
+    known = ClusterFacts(
+        frozenset({("other", "there")}), frozenset({"team"}), default_namespace="ns"
+    )
     ((_, problem),) = find_relation_problems([pod], known)
     assert "in the cluster" in problem.message
 
@@ -231,10 +233,10 @@ def test_a_parent_that_no_file_has_is_a_note_without_a_cluster() -> None:
 def test_a_parent_that_the_cluster_lacks_is_a_problem() -> None:
     labels = {"quota.scheduling.koordinator.sh/parent": "reserch"}
     document = {"kind": "ElasticQuota", "metadata": {"name": "vision", "labels": labels}}
-    known = Known(quotas=frozenset({"research"}))
+    known = ClusterFacts(quotas=frozenset({"research"}))
     ((_, problem),) = find_parent_problems([document], known)
     assert problem.message.endswith("or in the cluster. Did you mean research?")
-    assert not list(find_parent_problems([document], Known(quotas=frozenset({"reserch"}))))
+    assert not list(find_parent_problems([document], ClusterFacts(quotas=frozenset({"reserch"}))))
 
 
 @pytest.mark.parametrize(
@@ -354,10 +356,10 @@ spec:
 """
 GATED = "schedulingGates: [{name: operators.koordinator.sh/placement}]"
 GANG = "pod-group.scheduling.sigs.k8s.io: g"
-PLAIN = Known(default_namespace="team", injects=frozenset({"injected"}))
+PLAIN = ClusterFacts(default_namespace="team", injects=frozenset({"injected"}))
 
 
-def look(text: str, known: Known | None = None) -> list[str]:
+def look(text: str, known: ClusterFacts | None = None) -> list[str]:
     return [one.message for _, one in find_capacity_problems(list(read_documents(text)), known)]
 
 
@@ -380,7 +382,11 @@ def gpu_job(spec: str = "restartPolicy: Never", labels: str = "", namespace: str
         (gpu_job().replace("Job", "DaemonSet"), None, False),
     ],
 )
-def test_jobs_with_accelerators_opt_in(text: str, known: Known | None, is_found: bool) -> None:  # noqa: FBT001
+def test_jobs_with_accelerators_opt_in(
+    text: str,
+    known: ClusterFacts | None,
+    is_found: bool,  # noqa: FBT001
+) -> None:
     assert ["do not opt in" in one for one in look(text, known)] == [True] * is_found
 
 
@@ -405,7 +411,7 @@ def test_what_can_never_fit_is_found(
     nodes: tuple[dict[str, int], ...], quota: int, says: str
 ) -> None:
     group = "kind: PodGroup\nmetadata: {name: g, namespace: team}\nspec: {minMember: 4}\n---"
-    known = Known(nodes=nodes, limits=(make_limit(quota),))
+    known = ClusterFacts(nodes=nodes, limits=(make_limit(quota),))
     found = look(group + gpu_job(GATED, GANG), known)
     assert any(says in one for one in found) if says else found == []
 
@@ -414,7 +420,7 @@ def test_only_what_must_start_together_counts() -> None:
     """Of pods of several kinds the smallest ones may be those that start."""
     group = "kind: PodGroup\nmetadata: {name: g, namespace: team}\nspec: {minMember: 4}\n---"
     small = gpu_job(GATED, GANG).replace("name: j", "name: s").replace("gpu: 8", "gpu: 1")
-    known = Known(nodes=({GPU: 8},), limits=(make_limit(4),))
+    known = ClusterFacts(nodes=({GPU: 8},), limits=(make_limit(4),))
     assert look(f"{group}{gpu_job(GATED, GANG)}---{small}", known) == []
 
 
@@ -436,6 +442,6 @@ def test_a_namespace_bound_twice_is_found() -> None:
         claim(f"of-{root}").replace('tree-id: ""', f"parent: {root}") for root in ("a100", "h100")
     )
     assert look("".join(of_parents)) == []  # each of the tree of its parent
-    known = Known(limits=(make_limit(8, "z", namespaces=("a",)),))
+    known = ClusterFacts(limits=(make_limit(8, "z", namespaces=("a",)),))
     assert "belongs to quota z, too" in look(claim("x"), known)[0]
     assert look(claim("x", namespaces="[1, {")) == []

@@ -234,13 +234,13 @@ JSON_ANNOTATIONS: Final = tuple(_DEFINED)
 def find_problems(
     annotations: Mapping[str, str], *, unknown_fields: UnknownFields = "ignore"
 ) -> tuple[Problem, ...]:
-    found = (
+    values = (
         json_annotation.read(annotations, unknown_fields=unknown_fields)
         for json_annotation in JSON_ANNOTATIONS
     )
     return tuple(
         problem
-        for invalid in found
+        for invalid in values
         if isinstance(invalid, InvalidObject)
         for problem in invalid.problems
     )

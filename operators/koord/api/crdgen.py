@@ -123,10 +123,12 @@ def _find_resources() -> tuple[type[Resource], ...]:
     names = {module.name for module in iter_modules([str(Path(__file__).parent)])} - _READERS
     for name in sorted(names):
         import_module(f"{__package__}.{name}")
-    found = (
-        one for one in Resource.__subclasses__() if one.__module__.startswith(f"{__package__}.")
+    resources = (
+        resource
+        for resource in Resource.__subclasses__()
+        if resource.__module__.startswith(f"{__package__}.")
     )
-    return tuple(sorted(found, key=lambda one: one.names.crd_name))
+    return tuple(sorted(resources, key=lambda resource: resource.names.crd_name))
 
 
 RESOURCES: Final = _find_resources()

@@ -387,9 +387,9 @@ def _find_tree_fault(sub_groups: SubGroups) -> str:
     names = [group.name for group in sub_groups.groups]
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         return f'names "{twice}" twice'
-    known = {"", *names}
+    all_names = {"", *names}
     if stray := next(
-        (group.parent for group in sub_groups.groups if group.parent not in known), ""
+        (group.parent for group in sub_groups.groups if group.parent not in all_names), ""
     ):
         return f'names "{stray}" as a parent, and has no such sub-group'
     reached = {""}

@@ -58,7 +58,7 @@ def _opts_in(template: Mapping[str, Any]) -> bool:
     """Whether we place the pods of a template, or would where gate and scheduler are injected."""
     spec, metadata = to_map(template.get("spec")), to_map(template.get("metadata"))
     keys = {*to_map(metadata.get("labels")), *to_map(metadata.get("annotations"))}
-    gates = [to_map(one).get("name") for one in to_list(spec.get("schedulingGates"))]
+    gates = [to_map(gate).get("name") for gate in to_list(spec.get("schedulingGates"))]
     is_named = spec.get("schedulerName") == operators.SCHEDULER_NAME
     return is_named or operators.PLACEMENT_GATE in gates or not keys.isdisjoint(_NAMES)
 
@@ -70,5 +70,7 @@ def _never_restarts(template: Mapping[str, Any]) -> bool:
 def _names_disruption(job: Mapping[str, Any]) -> bool:
     """Whether a rule is about evictions, whatever it does."""
     rules = to_list(to_map(job.get(POLICY)).get("rules"))
-    conditions = (one for rule in rules for one in to_list(to_map(rule).get("onPodConditions")))
+    conditions = (
+        condition for rule in rules for condition in to_list(to_map(rule).get("onPodConditions"))
+    )
     return any(to_map(condition).get("type") == _DISRUPTION for condition in conditions)

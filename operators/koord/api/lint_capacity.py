@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
 from koord.api.lint_files import (
+    ClusterFacts,
     Files,
-    Known,
     Pods,
     Quota,
     collect,
@@ -33,25 +33,25 @@ _OPT_IN: Final = (
 
 
 def find_capacity_problems(
-    documents: Iterable[Any], known: Known | None = None
+    documents: Iterable[Any], cluster: ClusterFacts | None = None
 ) -> Iterator[tuple[int, Problem]]:
     """Yield the place of a document and a problem of it."""
     files = Files()
     for at, document in enumerate(documents):
         if isinstance(document, Mapping):
-            collect(files, at, document, known.default_namespace if known else "")
-    limits = [*files.limits, *_not_in(files, known)]
+            collect(files, at, document, cluster.default_namespace if cluster else "")
+    limits = [*files.limits, *_not_in(files, cluster)]
     yield from _check_claims(files, limits)
     for pods in files.pods:
-        yield from _check_opt_in(pods, known)
-        yield from _check_nodes(pods, known)
-    yield from _check_limits(files, limits, known)
+        yield from _check_opt_in(pods, cluster)
+        yield from _check_nodes(pods, cluster)
+    yield from _check_limits(files, limits, cluster)
 
 
-def _not_in(files: Files, known: Known | None) -> Iterator[Quota]:
+def _not_in(files: Files, cluster: ClusterFacts | None) -> Iterator[Quota]:
     """Yield the quotas of the cluster that the files do not replace."""
     yield from (
-        limit for limit in (known.limits if known else ()) if limit.name not in files.quotas
+        limit for limit in (cluster.limits if cluster else ()) if limit.name not in files.quotas
     )
 
 
@@ -89,18 +89,19 @@ def _tree_of(quota: Quota, by_name: Mapping[str, Quota]) -> str:
     return ""
 
 
-def _check_opt_in(pods: Pods, known: Known | None) -> Iterator[tuple[int, Problem]]:
-    asked = next((name for name in _ask(pods) if is_accelerator(name)), "")
-    if not asked or pods.kind == "DaemonSet" or _opts_in(pods):
+def _check_opt_in(pods: Pods, cluster: ClusterFacts | None) -> Iterator[tuple[int, Problem]]:
+    accelerator = next((name for name in _ask(pods) if is_accelerator(name)), "")
+    if not accelerator or pods.kind == "DaemonSet" or _opts_in(pods):
         return
     labels = to_map(pods.meta.get("labels"))
     may_be_injected = any(key in labels for key in _INJECTED)
-    if may_be_injected and (known is None or pods.namespace in known.injects):
+    if may_be_injected and (cluster is None or pods.namespace in cluster.injects):
         return
     why = "is asked for by pods that do not opt in: no quota limits them, and no gang is whole"
     inject = f"; or have the policy inject do so (label the namespace {operators.INJECT}=enabled)"
     path = f"{pods.prefix}spec"
-    yield pods.at, Problem(path, asked, f"{why}; {_OPT_IN}{inject if may_be_injected else ''}")
+    advice = f"{_OPT_IN}{inject if may_be_injected else ''}"
+    yield pods.at, Problem(path, accelerator, f"{why}; {advice}")
 
 
 def is_accelerator(resource: str) -> bool:
@@ -110,8 +111,9 @@ def is_accelerator(resource: str) -> bool:
 def _opts_in(pods: Pods) -> bool:
     named = {to_map(gate).get("name") for gate in to_list(pods.spec.get("schedulingGates"))}
     scheduler = str(pods.spec.get("schedulerName") or "")
-    others = scheduler not in _DEFAULT_SCHEDULERS  # whoever names another one means it
-    return operators.PLACEMENT_GATE in named or scheduler == operators.SCHEDULER_NAME or others
+    # Ours, or another that is named on purpose.
+    names_scheduler = scheduler not in _DEFAULT_SCHEDULERS or scheduler == operators.SCHEDULER_NAME
+    return operators.PLACEMENT_GATE in named or names_scheduler
 
 
 def _ask(pods: Pods) -> dict[str, int]:
@@ -125,11 +127,11 @@ def _ask(pods: Pods) -> dict[str, int]:
     return {name: amount for name, amount in total.items() if amount > 0}
 
 
-def _check_nodes(pods: Pods, known: Known | None) -> Iterator[tuple[int, Problem]]:
-    if known is None or not known.nodes:
+def _check_nodes(pods: Pods, cluster: ClusterFacts | None) -> Iterator[tuple[int, Problem]]:
+    if cluster is None or not cluster.nodes:
         return
     for name, amount in _ask(pods).items():
-        most = max(node.get(name, 0) for node in known.nodes)
+        most = max(node.get(name, 0) for node in cluster.nodes)
         if amount > most:
             has = f"the largest node has {write_amount(name, most)}" if most else "no node has any"
             text = f"each pod asks for {write_amount(name, amount)} of it, and {has}"
@@ -137,17 +139,17 @@ def _check_nodes(pods: Pods, known: Known | None) -> Iterator[tuple[int, Problem
 
 
 def _check_limits(
-    files: Files, limits: list[Quota], known: Known | None
+    files: Files, limits: list[Quota], cluster: ClusterFacts | None
 ) -> Iterator[tuple[int, Problem]]:
     """Compare what starts together with the cluster, and with the max of its quota."""
     offer: Counter[str] = Counter()
-    for node in known.nodes if known else ():
+    for node in cluster.nodes if cluster else ():
         offer.update(node)
     for at, where, members, count in _list_units(files):
         owner = _find_quota(members[0], limits)
         for name, amount in _add_up_least(members, count).items():
             text = f"{count} pods that start together ask for {write_amount(name, amount)} of it, "
-            if known and known.nodes and amount > offer[name] and count > 1:
+            if cluster and cluster.nodes and amount > offer[name] and count > 1:
                 yield (
                     at,
                     Problem(
@@ -178,13 +180,13 @@ def _group_of(pods: Pods) -> str:
 
 def _add_up_least(members: list[Pods], count: int) -> dict[str, int]:
     """Return what ``count`` of these pods ask for at least, whichever they are."""
-    asked = [(_ask(member), member.count or count) for member in members]
+    requests = [(_ask(member), member.count or count) for member in members]
     total = {}
-    for name in {name for each, _ in asked for name in each}:
+    for name in {name for request, _ in requests for name in request}:
         left, amount = count, 0
-        for each, number in sorted(((a.get(name, 0), n) for a, n in asked)):
+        for request, number in sorted(((a.get(name, 0), n) for a, n in requests)):
             taken = min(left, number)
-            amount, left = amount + taken * each, left - taken
+            amount, left = amount + taken * request, left - taken
         total[name] = amount
     return total
 
@@ -196,5 +198,5 @@ def _find_quota(pods: Pods, limits: list[Quota]) -> Quota | None:
         return next((limit for limit in limits if limit.name == label), None)
     own = [limit for limit in limits if limit.name == limit.namespace == pods.namespace]
     listed = [limit for limit in limits if pods.namespace in limit.namespaces]
-    found = own or listed
-    return found[0] if len(found) == 1 else None
+    candidates = own or listed
+    return candidates[0] if len(candidates) == 1 else None

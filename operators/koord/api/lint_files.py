@@ -24,7 +24,7 @@ other kinds that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ClusterFacts:
     """Objects of the cluster; without it only those of the files are known."""
 
     pod_groups: frozenset[tuple[str, str]] = frozenset()
@@ -103,11 +103,14 @@ def _count(kind: str, spec: Mapping[str, Any]) -> tuple[int | None, int]:
     """Return how many pods an object makes at once, and in its life."""
     if kind not in _COUNTS:
         return None, 0
-    first, *others = _COUNTS[kind]
-    numbers = [spec.get(first, 1), *(spec[key] for key in others if spec.get(key) is not None)]
+    first_field, *other_fields = _COUNTS[kind]
+    numbers = [
+        spec.get(first_field, 1),
+        *(spec[key] for key in other_fields if spec.get(key) is not None),
+    ]
     if not all(isinstance(number, int) for number in numbers):
         return None, 0
-    return min(numbers), numbers[-1] if others and len(numbers) > 1 else 0
+    return min(numbers), numbers[-1] if other_fields and len(numbers) > 1 else 0
 
 
 def _read_quota(at: int, name: str, namespace: str, document: Mapping[Any, Any]) -> Quota:
@@ -127,14 +130,14 @@ def _read_quota(at: int, name: str, namespace: str, document: Mapping[Any, Any])
 
 def to_amounts(written: object) -> dict[str, int]:
     """Return the valid amounts of a resource list: CPUs in thousandths, all others as they are."""
-    found = {}
+    amounts = {}
     for key, text in to_map(written).items():
         try:
             amount = parse_quantity(text)
         except (InvalidQuantityError, TypeError):
             continue
-        found[str(key)] = amount.milli if key == "cpu" else amount.whole
-    return found
+        amounts[str(key)] = amount.milli if key == "cpu" else amount.whole
+    return amounts
 
 
 def write_amount(resource: str, amount: int) -> str:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
-from koord.api.lint_files import Files, Known, Pods, collect
+from koord.api.lint_files import ClusterFacts, Files, Pods, collect
 from koord.api.parse import Problem, format_field
 from koord.api.untyped import to_list, to_map
 
@@ -17,22 +17,22 @@ _QUOTA_LIKENESS: Final = 0.75
 
 
 def find_relation_problems(
-    documents: Iterable[Any], known: Known | None = None
+    documents: Iterable[Any], cluster: ClusterFacts | None = None
 ) -> Iterator[tuple[int, Problem]]:
     """Yield the place of a document and a problem of it."""
-    every = [document for document in documents if isinstance(document, Mapping)]
+    objects = [document for document in documents if isinstance(document, Mapping)]
     places = [at for at, document in enumerate(documents) if isinstance(document, Mapping)]
     files = Files()
-    for at, document in zip(places, every, strict=True):
-        collect(files, at, document, known.default_namespace if known else "")
+    for at, document in zip(places, objects, strict=True):
+        collect(files, at, document, cluster.default_namespace if cluster else "")
         yield from ((at, problem) for problem in _check_quota(document))
     for pods in files.pods:
-        yield from ((pods.at, problem) for problem in _check_pods(pods, files, known))
+        yield from ((pods.at, problem) for problem in _check_pods(pods, files, cluster))
     yield from _check_counts(files)
 
 
 def find_parent_problems(
-    documents: Sequence[Any], known: Known | None = None
+    documents: Sequence[Any], cluster: ClusterFacts | None = None
 ) -> Iterator[tuple[int, Problem]]:
     """Yield the place of each quota whose parent is not there, and what is wrong.
 
@@ -49,28 +49,28 @@ def find_parent_problems(
         if isinstance(document, Mapping) and document.get("kind") == "ElasticQuotaProfile"
     }
     there = made | {str(meta.get("name")) for meta in quotas.values()}
-    there |= known.quotas if known else set()
+    there |= cluster.quotas if cluster else set()
     for at, meta in quotas.items():
         parent = str(to_map(meta.get("labels")).get(quota.PARENT) or "")
         if not parent or parent == quota.ROOT_QUOTA or parent in there:
             continue
-        where = "in these files or in the cluster" if known else "in these files"
+        where = "in these files or in the cluster" if cluster else "in these files"
         meant = _suggest(parent, there - {str(meta.get("name"))}, _QUOTA_LIKENESS)
         text = f"there is no such quota {where}{meant}"
         yield at, Problem(format_field(("metadata", "labels", quota.PARENT)), parent, text)
 
 
-def _check_pods(pods: Pods, files: Files, known: Known | None) -> Iterator[Problem]:
+def _check_pods(pods: Pods, files: Files, cluster: ClusterFacts | None) -> Iterator[Problem]:
     labels = to_map(pods.meta.get("labels"))
     group = str(labels.get(gang.POD_GROUP) or "")
-    there = set(files.groups) | (known.pod_groups if known else set())
+    there = set(files.groups) | (cluster.pod_groups if cluster else set())
     if group and (pods.namespace, group) not in there:
         names = [name for namespace, name in there if namespace == pods.namespace]
-        where = "in these files or in the cluster" if known else "in these files"
+        where = "in these files or in the cluster" if cluster else "in these files"
         text = f"there is no such PodGroup {where}{_suggest(group, names, 0.6)}"
         yield _at(pods, ("metadata", "labels", gang.POD_GROUP), group, text)
     named = str(labels.get(quota.NAME) or "")
-    quotas = files.quotas | (known.quotas if known else set())
+    quotas = files.quotas | (cluster.quotas if cluster else set())
     if named and quotas and named not in quotas:
         text = f"there is no such quota{_suggest(named, quotas, _QUOTA_LIKENESS)}"
         yield _at(pods, ("metadata", "labels", quota.NAME), named, text)

@@ -31,7 +31,7 @@ def find_resource_problems(document: Mapping[Any, Any]) -> Iterator[Problem]:
 
 
 def _check_containers(spec: Mapping[str, Any], at: tuple[str, ...]) -> Iterator[Problem]:
-    asked: dict[str, tuple[str | int, ...]] = {}
+    places: dict[str, tuple[str | int, ...]] = {}
     for field in ("initContainers", "containers"):
         for number, container in enumerate(to_list(spec.get(field))):
             resources = to_map(to_map(container).get("resources"))
@@ -42,8 +42,8 @@ def _check_containers(spec: Mapping[str, Any], at: tuple[str, ...]) -> Iterator[
                 fresh = {key: n for key, n in amounts.items() if key not in named}
                 named |= fresh.keys()
                 yield from _check_names(fresh, place)
-                asked |= {str(key): (*place, str(key)) for key in fresh}
-    yield from _check_core(asked)
+                places |= {str(key): (*place, str(key)) for key in fresh}
+    yield from _check_core(places)
 
 
 def _check_names(amounts: object, at: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -53,13 +53,13 @@ def _check_names(amounts: object, at: tuple[str | int, ...]) -> Iterator[Problem
             yield Problem(format_field((*at, str(key))), str(amount), text)
 
 
-def _check_core(asked: Mapping[str, tuple[str | int, ...]]) -> Iterator[Problem]:
-    if any(f"{prefix}{name}" in asked for prefix in _PREFIXES for name in _BESIDE_CORE):
+def _check_core(places: Mapping[str, tuple[str | int, ...]]) -> Iterator[Problem]:
+    if any(f"{prefix}{name}" in places for prefix in _PREFIXES for name in _BESIDE_CORE):
         return
     for key in (f"{prefix}{_CORE}" for prefix in _PREFIXES):
-        if key in asked:
+        if key in places:
             text = (
                 "is no valid request alone: add koordinator.sh/gpu-memory-ratio or "
                 "koordinator.sh/gpu-memory, or ask for koordinator.sh/gpu"
             )
-            yield Problem(format_field(asked[key]), "", text)
+            yield Problem(format_field(places[key]), "", text)

@@ -74,7 +74,7 @@ class MisspelledKey:
 def find_misspelled_keys(
     labels: Iterable[str], annotations: Iterable[str]
 ) -> Iterator[MisspelledKey]:
-    for every, own, other, problem in (
+    for written, own, other, problem in (
         (labels, LABELS, _NO_LABELS, "is an annotation, and has no effect as a label"),
         (
             annotations,
@@ -83,7 +83,7 @@ def find_misspelled_keys(
             "is a label, and has no effect as an annotation",
         ),
     ):
-        unknown = [key for key in every if key not in own]
+        unknown = [key for key in written if key not in own]
         alike = (key for key in unknown if key in other or _find_alike(key.partition("/")[0]))
         for key in islice(alike, _MAX_CHECKED):
             if key in other:
@@ -98,10 +98,10 @@ def _find_nearest(key: str) -> str:
     if not ours:
         return ""
     if ours in _PREFIXES:
-        return max(sorted(LABELS | ANNOTATIONS), key=lambda one: _similarity(key, one))
+        return max(sorted(LABELS | ANNOTATIONS), key=lambda candidate: _similarity(key, candidate))
     if name in _NAMES[ours] and prefix == ours:
         return ""
-    nearest = max(sorted(_NAMES[ours]), key=lambda one: _similarity(name, one))
+    nearest = max(sorted(_NAMES[ours]), key=lambda candidate: _similarity(name, candidate))
     least = 0.75 if len(nearest) <= _SHORT else 0.85
     if _similarity(name, nearest) < least:
         nearest = _find_shortened(name, ours)
@@ -113,10 +113,10 @@ def _find_shortened(name: str, prefix: str) -> str:
     count = name.count("-") + 1
     if count == 1 or f"{prefix}/" != quota.PREFIX:
         return ""
-    for one in sorted(_NAMES[prefix]):
-        words = one.split("-")
+    for candidate in sorted(_NAMES[prefix]):
+        words = candidate.split("-")
         if len(words) > count and _similarity(name, "-".join(words[:count])) >= _SHORTENED:
-            return one
+            return candidate
     return ""
 
 
@@ -134,13 +134,13 @@ def _find_alike(prefix: str) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def _find_nearest_prefix(prefix: str) -> str:
     """Return the prefix of ours that may be meant; empty if none is."""
-    known = _find_alike(prefix)
-    if prefix in known:
+    prefixes = _find_alike(prefix)
+    if prefix in prefixes:
         return prefix
-    alike = {name: _similarity(prefix, name) for name in known}
-    nearest = max(alike, key=lambda one: alike[one], default="")
+    alike = {name: _similarity(prefix, name) for name in prefixes}
+    nearest = max(alike, key=lambda candidate: alike[candidate], default="")
     return nearest if nearest and alike[nearest] >= _MIN_SIMILARITY else ""
 
 
-def _similarity(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other, autojunk=False).ratio()
+def _similarity(left: str, right: str) -> float:
+    return SequenceMatcher(None, left, right, autojunk=False).ratio()

@@ -219,9 +219,9 @@ def _without_null(schema: JsonSchema) -> JsonSchema:
         return schema
     choice: JsonSchema
     (choice,) = (choice for choice in choices if choice != {"type": "null"})
-    rest = {key: value for key, value in schema.items() if key != "anyOf"}
-    rules: list[Any] = [*choice.get(VALIDATIONS, []), *rest.get(VALIDATIONS, [])]
-    return choice | rest | ({VALIDATIONS: rules} if rules else {})
+    beside = {key: value for key, value in schema.items() if key != "anyOf"}
+    rules: list[Any] = [*choice.get(VALIDATIONS, []), *beside.get(VALIDATIONS, [])]
+    return choice | beside | ({VALIDATIONS: rules} if rules else {})
 
 
 def _convert_bounds(schema: JsonSchema) -> None:

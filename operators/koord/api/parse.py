@@ -142,11 +142,11 @@ def _explain(adapter: TypeAdapter[Any], detail: ErrorDetails) -> str:
 
 def _explain_unknown(adapter: TypeAdapter[Any], location: Location) -> str:
     *above, name = location
-    known = _known_fields(adapter, tuple(above))
-    close = get_close_matches(str(name), known, n=1)
+    fields = _known_fields(adapter, tuple(above))
+    close = get_close_matches(str(name), fields, n=1)
     if close:
         return f"is not a field here; did you mean {close[0]}?"
-    return f"is not a field here; fields are {', '.join(known)}"
+    return f"is not a field here; fields are {', '.join(fields)}"
 
 
 def _known_fields(adapter: TypeAdapter[Any], location: Location) -> list[str]:
@@ -190,8 +190,8 @@ class JsonAnnotation(Generic[T]):
         if not text:
             return None if text is None else self.when_empty
         read = _read if len(text) <= LONG else _read_long
-        found: T | InvalidObject = read(self, text, unknown_fields)
-        return found
+        value: T | InvalidObject = read(self, text, unknown_fields)
+        return value
 
 
 @lru_cache(maxsize=4)  # models take up to 25 times the size of their text

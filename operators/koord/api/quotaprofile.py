@@ -43,7 +43,9 @@ class NodeRequirement(Model):
             "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 "
             ": !has(self.values) || self.values.size() == 0",
             "values must be given for In and NotIn, and for nothing else",
-            lambda one: bool(one.values) == (one.operator in {"In", "NotIn"}),
+            lambda requirement: (
+                bool(requirement.values) == (requirement.operator in {"In", "NotIn"})
+            ),
         ),
     )
 

@@ -35,7 +35,7 @@ class ControllerReference(Model):
         Rule(
             "(has(self.name) && self.name != '') || (has(self.uid) && self.uid != '')",
             "a controller must be named by name or uid: otherwise it is any",
-            lambda one: bool(one.name or one.uid),
+            lambda reference: bool(reference.name or reference.uid),
         ),
     )
 

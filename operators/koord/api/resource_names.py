@@ -32,15 +32,15 @@ _FREE: Final = ("hugepages-", "attachable-volumes-")
 """Beginnings of names without prefix that Kubernetes has any number of."""
 
 
-def find_nearest_resource(name: str, known: Iterable[str]) -> str:
+def find_nearest_resource(name: str, resources: Iterable[str]) -> str:
     """Return the resource that ``name`` may stand for, with or without prefix; empty if none."""
-    names = sorted(known, key=_order_of)
+    names = sorted(resources, key=_order_of)
     if close := get_close_matches(name, names, 1, _LIKENESS):
         return close[0]
     bare = name.rpartition("/")[2].lower()
-    for one in names:
-        if one.rpartition("/")[2] in {bare, bare.removesuffix("s")}:
-            return one
+    for candidate in names:
+        if candidate.rpartition("/")[2] in {bare, bare.removesuffix("s")}:
+            return candidate
     return ""
 
 

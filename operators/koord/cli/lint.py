@@ -16,7 +16,7 @@ from koord.api.json_text import refuse_half_pairs
 from koord.api.keys import operators
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint_documents, read_documents
 from koord.api.lint_capacity import find_capacity_problems
-from koord.api.lint_files import Known, Quota
+from koord.api.lint_files import ClusterFacts, Quota
 from koord.api.lint_relations import find_parent_problems, find_relation_problems
 from koord.api.parse import Problem
 from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, say
@@ -98,7 +98,7 @@ def lint(
 
 
 def _check(
-    documents: list[tuple[str, object]], cluster_facts: Known | None
+    documents: list[tuple[str, object]], cluster_facts: ClusterFacts | None
 ) -> Iterator[LintProblem]:
     bare = [document for _, document in documents]
     related = [
@@ -196,7 +196,7 @@ def _describe(error: Exception) -> str:
             return str(error)
 
 
-def _ask(kubeconfig: str, context: str) -> Known:
+def _ask(kubeconfig: str, context: str) -> ClusterFacts:
     """Return what the cluster has; the reader is imported only for that."""
     from koord.cli.cluster import read_without_target, refuse_gaps  # noqa: PLC0415 - slow
     from koord.core.plugins.inter_pod import InterPod  # noqa: PLC0415 - slow
@@ -210,7 +210,7 @@ def _ask(kubeconfig: str, context: str) -> Known:
     groups = (key.split("/", 1) for key in gangs.keys() if gangs.pod_group(key) is not None)  # noqa: SIM118
     nodes = (node.allocatable for node in state.table.nodes if node is not None)
     namespaces = state.plugin(InterPod).namespaces.items()
-    return Known(
+    return ClusterFacts(
         frozenset((group[0], group[1]) for group in groups),
         frozenset(spec.name for spec in written),
         target.namespace,

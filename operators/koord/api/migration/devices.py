@@ -49,23 +49,23 @@ def _limit(container: Document, amounts: dict[str, str]) -> None:
 
 def _translate_vgpu(container: Document, say: Say) -> bool:
     resources = container.get("resources") or {}
-    found: dict[str, Any] = {}
+    requested: dict[str, Any] = {}
     for amounts in resources.values():
         if isinstance(amounts, dict):
             names = [key for key in amounts if str(key).startswith(_VGPU)]
-            found |= {key.removeprefix(_VGPU): amounts.pop(key) for key in names}
-    if not found:
+            requested |= {key.removeprefix(_VGPU): amounts.pop(key) for key in names}
+    if not requested:
         return False
     try:
-        count = int(found.get("number", 1))
-        core = int(found["cores"])
+        count = int(requested.get("number", 1))
+        core = int(requested["cores"])
         amounts = _parts(count, {_CORE: core})
-        if "memory" in found:
-            amounts[_MEMORY] = f"{int(found['memory']) * count}Mi"
+        if "memory" in requested:
+            amounts[_MEMORY] = f"{int(requested['memory']) * count}Mi"
         else:
-            amounts[_RATIO] = str(int(found["memory-percentage"]) * count)
+            amounts[_RATIO] = str(int(requested["memory-percentage"]) * count)
     except (KeyError, ValueError):
-        say(f"{_VGPU}…", f"say {_CORE} and {_MEMORY}: not all of them are in {found}")
+        say(f"{_VGPU}…", f"say {_CORE} and {_MEMORY}: not all of them are in {requested}")
         return True
     _limit(container, amounts)
     return True

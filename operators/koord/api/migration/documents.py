@@ -37,5 +37,5 @@ def malformed(document: Document, error: Exception) -> Lost:
 def unshared(value: Any) -> Any:
     """Copy a value; what YAML aliases share becomes separate, because it is changed separately."""
     if isinstance(value, dict):
-        return {key: unshared(one) for key, one in value.items()}
-    return [unshared(one) for one in value] if isinstance(value, list) else value
+        return {key: unshared(element) for key, element in value.items()}
+    return [unshared(element) for element in value] if isinstance(value, list) else value

@@ -56,7 +56,7 @@ def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
     document = unshared(original)
     lost: list[Lost] = []
     if document.get("kind") == "List":
-        items = [_strip_or_leave(one, rows) for one in document.get("items") or ()]
+        items = [_strip_or_leave(item, rows) for item in document.get("items") or ()]
         document["items"] = [new for item in items for new in item.documents]
         lost = [lost_member for item in items for lost_member in item.lost]
         return Rewritten([original if document == original else document], lost)
@@ -66,9 +66,9 @@ def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
         lost.append(Lost(where, key, advice))
 
     templates = find_templates(document)
-    for one in (document, *(template for template in templates if template is not document)):
-        if isinstance(one.get("metadata"), dict):
-            _strip_metadata(one["metadata"], rows, say)
+    for part in (document, *(template for template in templates if template is not document)):
+        if isinstance(part.get("metadata"), dict):
+            _strip_metadata(part["metadata"], rows, say)
     for template in templates:
         _strip_pod(template)
     if document.get("kind") == "ClusterNetworkTopology" and not where.endswith("/default"):
@@ -87,7 +87,7 @@ def _strip_metadata(metadata: Document, rows: Mapping[str, Row], say: Say) -> No
 def _strip_pod(template: Document) -> None:
     """Name Koordinator's scheduler in place of our gate, which a policy may have added as well."""
     pod = template.get("spec") or {}
-    gates = [one.get("name") for one in pod.get("schedulingGates") or ()]
+    gates = [gate.get("name") for gate in pod.get("schedulingGates") or ()]
     is_ours = operators.PLACEMENT_GATE in gates
     if is_ours or (is_member(template.get("metadata") or {}) and "schedulerName" not in pod):
         pod["schedulerName"] = operators.SCHEDULER_NAME
@@ -98,6 +98,6 @@ def _remove(holder: Document, name: str, entry: Any) -> None:
     """Remove an entry from a list, and the list if nothing else is in it."""
     entries = holder.get(name) or []
     if entry in entries:
-        holder[name] = [one for one in entries if one != entry]
+        holder[name] = [other for other in entries if other != entry]
         if not holder[name]:
             del holder[name]

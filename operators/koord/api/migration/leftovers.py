@@ -23,18 +23,20 @@ _FIELDS: Final = {**rows_of("TrainingRuntime"), **rows_of("SparkApplication")}
 def find_leftovers(document: Document) -> Iterator[tuple[str, str]]:
     """Yield the path of each, and what to do about it."""
     group = str(document.get("apiVersion", "")).rpartition("/")[0]
-    if any(group == one or group.endswith(f".{one}") for one in GROUPS):
+    if any(
+        group == foreign_group or group.endswith(f".{foreign_group}") for foreign_group in GROUPS
+    ):
         yield str(document.get("kind")), f"{_STAYS}: nothing here reads this kind; {CHECK}"
     yield from _walk(document, "")
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, list):
-        for one in value:
-            yield from _walk(one, path)
+        for element in value:
+            yield from _walk(element, path)
     elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from _check(str(key), one, f"{path}.{key}" if path else str(key))
+        for key, element in value.items():
+            yield from _check(str(key), element, f"{path}.{key}" if path else str(key))
 
 
 def _check(key: str, value: Any, path: str) -> Iterator[tuple[str, str]]:

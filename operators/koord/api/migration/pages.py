@@ -17,10 +17,13 @@ def render_tables() -> Iterator[tuple[str, str]]:
         cells: dict[tuple[str, ...], list[str]] = {}
         for row in (row for row in TABLE if row.peer is peer):
             key = row.key if "`" in row.key else f"`{row.key}`"
-            rest = (row.becomes, _describe(row.action, row.note))
+            columns = (row.becomes, _describe(row.action, row.note))
             # Keys without an equivalent of which the same is to be said are one line.
-            cells.setdefault(rest if row.becomes == NONE else (*rest, key), []).append(key)
-        lines += (f"| {', '.join(keys)} | {rest[0]} | {rest[1]} |" for rest, keys in cells.items())
+            cells.setdefault(columns if row.becomes == NONE else (*columns, key), []).append(key)
+        lines += (
+            f"| {', '.join(keys)} | {columns[0]} | {columns[1]} |"
+            for columns, keys in cells.items()
+        )
         yield peer.value, "\n".join(lines)
 
 

@@ -34,7 +34,7 @@ def read_pod_group(document: Document, say: Say) -> Wish:
         elif row.action is Action.TASK_MINIMUMS:
             wish.sub_groups = [{"name": k, "minMember": n} for k, n in value.items()]
         elif row.action is Action.SUB_GROUPS:
-            wish.sub_groups = [_read_sub_group(one, say) for one in value]
+            wish.sub_groups = [_read_sub_group(sub_group, say) for sub_group in value]
         elif row.action is Action.TOPOLOGY:
             wish.gather = _read_levels(value)
         else:

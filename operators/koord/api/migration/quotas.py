@@ -50,8 +50,8 @@ def add(left: Amounts, right: Amounts) -> Amounts:
 
 def _plus(left: str, right: str) -> str:
     nano = parse_quantity(left).nano + parse_quantity(right).nano
-    whole, rest = divmod(nano, NANO_PER_UNIT)
-    return str(whole) if not rest else f"{nano // 10**6}m"
+    whole, remainder = divmod(nano, NANO_PER_UNIT)
+    return str(whole) if not remainder else f"{nano // 10**6}m"
 
 
 def _texts(amounts: Any) -> Amounts:
@@ -75,15 +75,17 @@ def _read_flavors(share: Share, groups: Any, say: Say) -> None:
                 "resourceGroups",
                 "several flavors are added up: for pools see docs/quota.md#trees-of-node-pools",
             )
-        for one in (one for flavor in flavors for one in flavor.get("resources") or ()):
-            name = str(one["name"])
-            share.minimum = add(share.minimum, {name: str(one.get("nominalQuota", 0))})
-            limit = one.get("borrowingLimit")
+        for resource in (
+            resource for flavor in flavors for resource in flavor.get("resources") or ()
+        ):
+            name = str(resource["name"])
+            share.minimum = add(share.minimum, {name: str(resource.get("nominalQuota", 0))})
+            limit = resource.get("borrowingLimit")
             if limit is None:
                 unlimited.add(name)
             borrowed = add(borrowed, {name: str(limit or 0)})
-            if one.get("lendingLimit") is not None:
-                lent.append(str(one["lendingLimit"]))
+            if resource.get("lendingLimit") is not None:
+                lent.append(str(resource["lendingLimit"]))
     _read_lent(share, lent, say)
     total = add(share.minimum, borrowed)
     share.maximum = {name: total[name] for name in total.keys() - unlimited}
@@ -103,19 +105,19 @@ def _read_kai(share: Share, resources: Any, say: Say) -> None:
     for key in resources.keys() - _KAI_AMOUNTS.keys():
         say(f"spec.resources.{key}", UNKNOWN)
     for key, (name, unit) in _KAI_AMOUNTS.items():
-        one = resources.get(key) or {}
-        for unknown in one.keys() - _KAI_FIELDS:
+        amounts = resources.get(key) or {}
+        for unknown in amounts.keys() - _KAI_FIELDS:
             say(f"spec.resources.{key}.{unknown}", UNKNOWN)
-        least = one.get("quota") or 0
-        if "quota" in one and least != _KAI_UNLIMITED:
+        least = amounts.get("quota") or 0
+        if "quota" in amounts and least != _KAI_UNLIMITED:
             share.minimum[name] = f"{least}{unit}"
-        most = one.get("limit") or least
-        if one and most != _KAI_UNLIMITED:
+        most = amounts.get("limit") or least
+        if amounts and most != _KAI_UNLIMITED:
             share.maximum[name] = f"{most}{unit}"
-        if "overQuotaWeight" in one:
-            weights[name] = str(one["overQuotaWeight"])
-        if one.get("lendingLimit") is not None:
-            lent.append(str(one["lendingLimit"]))
+        if "overQuotaWeight" in amounts:
+            weights[name] = str(amounts["overQuotaWeight"])
+        if amounts.get("lendingLimit") is not None:
+            lent.append(str(amounts["lendingLimit"]))
     share.weight = weights or None
     _read_lent(share, lent, say)
 
@@ -150,7 +152,7 @@ def read_share(document: Document, say: Say) -> Share:
     share = Share(str(document["metadata"]["name"]))
     spec = document.get("spec") or {}
     # The guarantee is compared with what the queue deserves, so it comes last.
-    for key in sorted(spec, key=lambda one: one == "guarantee"):
+    for key in sorted(spec, key=lambda field: field == "guarantee"):
         row = rows.get(key)
         if row is None:
             say(f"spec.{key}", UNKNOWN)

@@ -89,8 +89,8 @@ class Migration:
         """PodGroups that pods of the files name."""
         for document in documents:
             with suppress(*MALFORMED):  # reported when it is rewritten
-                for one in document["items"] if document.get("kind") == "List" else [document]:
-                    self._look_at(one)
+                for member in document["items"] if document.get("kind") == "List" else [document]:
+                    self._look_at(member)
 
     def _look_at(self, document: Document) -> None:
         owner = owner_of(document)
@@ -125,15 +125,15 @@ class Migration:
 
     def _rewrite(self, document: Document) -> list[Document]:
         if document.get("kind") == "List":
-            items = [new for one in document.get("items") or () for new in self.rewrite(one)]
+            items = [new for item in document.get("items") or () for new in self.rewrite(item)]
             return [document if items == document.get("items") else document | {"items": items}]
         replace = self._replace.get(owner_of(document), self._rewrite_workload)
         say = self._sayer(document)
         made = replace(document, say)
         if made != [document]:
-            made = [_survive_evictions(one, say) for one in made]
-        for one in made:
-            self.lost += (Lost(name_of(one), *leftover) for leftover in find_leftovers(one))
+            made = [_survive_evictions(new, say) for new in made]
+        for new in made:
+            self.lost += (Lost(name_of(new), *leftover) for leftover in find_leftovers(new))
         return made
 
     def _table(self) -> Mapping[str, Callable[[Document, Say], list[Document]]]:
@@ -189,7 +189,7 @@ class Migration:
             share = self._sum_children(share)
         if share.parent in {"", "root"}:
             share.parent = ""
-        is_parent = any(one.parent == share.name for one in self._shares.values())
+        is_parent = any(child.parent == share.name for child in self._shares.values())
         if owner == "Queue.scheduling.volcano.sh" and share.name == "root":
             return []
         is_parent |= owner.startswith("Cohort.")
@@ -206,14 +206,14 @@ class Migration:
             share.maximum = share.minimum | share.maximum
 
     def _sum_children(self, share: Share) -> Share:
-        for one in self._shares.values():
-            if one.parent == share.name:
-                share.minimum = add(share.minimum, one.minimum)
+        for child in self._shares.values():
+            if child.parent == share.name:
+                share.minimum = add(share.minimum, child.minimum)
         return share
 
     def _rewrite_topology(self, document: Document, say: Say) -> list[Document]:
         name = document["metadata"]["name"]
-        labels = [one["nodeLabel"] for one in (document.get("spec") or {}).get("levels") or ()]
+        labels = [level["nodeLabel"] for level in (document.get("spec") or {}).get("levels") or ()]
         layers: list[Document] = []
         for label in labels:
             layer: Document = {"topologyLayer": layer_of(label)}
@@ -288,8 +288,8 @@ class Migration:
         say: Say,
     ) -> list[Document]:
         whole = Wish()
-        for one in (outer, *wishes):
-            whole.fill(one)
+        for wish in (outer, *wishes):
+            whole.fill(wish)
         if not templates and whole.pod_part:
             say("pods", f"it has no pod template: its pods have to say {whole.pod_part}")
         if Peer.KAI in whole.peers:

@@ -36,9 +36,9 @@ def make_jobs(document: Document, wish: Wish, say: Say) -> list[Document]:
 
 
 def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Document:
-    known = {"name", "replicas", "minAvailable", "template", "maxRetry"}
+    translated = {"name", "replicas", "minAvailable", "template", "maxRetry"}
     rows = rows_of("tasks")
-    for key in sorted(task.keys() - known):
+    for key in sorted(task.keys() - translated):
         say(f"spec.tasks.{key}", advice_of(rows[key]) if key in rows else UNKNOWN)
     metadata = {key: deepcopy(value) for key, value in document["metadata"].items()}
     metadata["name"] = f"{document['metadata']['name']}-{task['name']}"
@@ -57,7 +57,7 @@ def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Docum
         "template": template,
     }
     for theirs, ours in (("maxRetry", "backoffLimit"), ("ttlSecondsAfterFinished", "")):
-        found = task if theirs in task else document["spec"]
-        if theirs in found:
-            spec[ours or theirs] = found[theirs]
+        source = task if theirs in task else document["spec"]
+        if theirs in source:
+            spec[ours or theirs] = source[theirs]
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}

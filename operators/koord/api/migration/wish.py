@@ -67,7 +67,7 @@ class Wish:
         slices = list(self.slices)
         if self.slice_layer and self.slice_size:
             slices.append(_slice(self.slice_layer, self.slice_size))
-        entries = {one["layer"]: one for one in self.gather}
+        entries = {entry["layer"]: entry for entry in self.gather}
         for slice_ in slices:
             entries[slice_["layer"]] = slice_ | entries.get(slice_["layer"], {})
         return list(entries.values())
@@ -209,7 +209,7 @@ def schedulers_of(templates: list[Document]) -> set[Peer]:
 def add_to_template(template: Document, wish: Wish) -> None:
     """Let pods opt in, and give them the labels and annotations of a wish."""
     pod = template.setdefault("spec", {})
-    gates = [one for one in pod.get("schedulingGates") or () if one["name"] not in FOREIGN_GATES]
+    gates = [gate for gate in pod.get("schedulingGates") or () if gate["name"] not in FOREIGN_GATES]
     if all(gate["name"] != operators.PLACEMENT_GATE for gate in gates):
         gates.append({"name": operators.PLACEMENT_GATE})
     pod["schedulingGates"] = gates

@@ -45,19 +45,19 @@ PATHS: Final = {
 
 def find_values(root: Any, path: str) -> Iterator[Document]:
     """Yield the objects at a path, those that exist."""
-    head, _, rest = path.partition(".")
+    head, _, remaining_path = path.partition(".")
     if not isinstance(root, dict):
         return
     if head == "*":
-        found = list(root.values())
+        values = list(root.values())
     else:
         value = root.get(head.removesuffix("[]"))
-        found = value if head.endswith("[]") and isinstance(value, list) else [value]
-    for one in found:
-        if rest:
-            yield from find_values(one, rest)
-        elif isinstance(one, dict):
-            yield one
+        values = value if head.endswith("[]") and isinstance(value, list) else [value]
+    for value in values:
+        if remaining_path:
+            yield from find_values(value, remaining_path)
+        elif isinstance(value, dict):
+            yield value
 
 
 def find_templates(document: Document) -> list[Document]:
@@ -120,16 +120,16 @@ def _size_replicas(document: Document) -> Size:
     roles = next(value for key, value in spec.items() if key.endswith("ReplicaSpecs"))
     elastic = spec.get("elasticPolicy") or {}
     members, minimum = [], 0
-    for role, one in roles.items():
+    for role, role_spec in roles.items():
         if role == "Launcher" and spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
             continue
         if role in _OUTSIDERS:
             continue
-        replicas = _count(one.get("replicas"))
+        replicas = _count(role_spec.get("replicas"))
         if role == "Worker":
             replicas = _count(elastic.get("minReplicas"), replicas)
         minimum += replicas
-        members += [one["template"]] if "template" in one else []
+        members += [role_spec["template"]] if "template" in role_spec else []
     return Size(minimum, members)
 
 
