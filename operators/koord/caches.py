@@ -59,11 +59,11 @@ def cached_by_text(
 
         @wraps(function)
         def look_up(*args: *Ts) -> T:
-            found = bounded_cache.get(args, _MISSING)
-            if found is _MISSING:
-                found = function(*args)
-                bounded_cache.keep(args, found, EXPANSION * size_of(args) + size_of(found))
-            return found  # type: ignore[no-any-return]
+            value = bounded_cache.get(args, _MISSING)
+            if value is _MISSING:
+                value = function(*args)
+                bounded_cache.keep(args, value, EXPANSION * size_of(args) + size_of(value))
+            return value  # type: ignore[no-any-return]
 
         look_up.cache_clear = bounded_cache.clear  # type: ignore[attr-defined]
         return look_up
@@ -78,5 +78,5 @@ def size_of(value: object) -> int:
     if isinstance(value, tuple | list):
         return _HEADER + sum(map(size_of, value))
     if isinstance(value, Mapping):
-        return _HEADER + sum(size_of(key) + size_of(one) for key, one in value.items())
+        return _HEADER + sum(size_of(key) + size_of(element) for key, element in value.items())
     return _HEADER

@@ -53,7 +53,7 @@ def must_end(error: Exception) -> bool:
 
 
 @dataclass(slots=True)
-class _Rest:
+class _Backoff:
     failures: int = 0
     until: float = 0.0
     error: str = ""
@@ -64,7 +64,7 @@ class Isolation:
 
     def __init__(self, loop: str) -> None:
         self.loop = loop
-        self._resting: dict[Hashable, _Rest] = {}
+        self._resting: dict[Hashable, _Backoff] = {}
         FAILURES.counts.setdefault(loop, 0)
 
     @contextmanager
@@ -89,26 +89,26 @@ class Isolation:
 
     def note(self, key: Hashable, error: Exception, now: float = 0.0) -> None:
         """Count a failure of an object; it rests from ``now`` on."""
-        rest = self._resting.pop(key, None) or _Rest()
-        rest.until = now + min(FIRST_REST_SECONDS * 2.0**rest.failures, LONGEST_REST_SECONDS)
-        rest.failures = min(rest.failures + 1, 16)
-        rest.error = type(error).__name__
-        self._resting[key] = rest
+        backoff = self._resting.pop(key, None) or _Backoff()
+        backoff.until = now + min(FIRST_REST_SECONDS * 2.0**backoff.failures, LONGEST_REST_SECONDS)
+        backoff.failures = min(backoff.failures + 1, 16)
+        backoff.error = type(error).__name__
+        self._resting[key] = backoff
         if len(self._resting) > MAX_RESTING:
             del self._resting[next(iter(self._resting))]
         FAILURES.note(self.loop, key, error)
 
     def again_at(self, key: Hashable) -> float | None:
         """Return when an object that failed last time is to be tried again; None if it did not."""
-        rest = self._resting.get(key)
-        return None if rest is None else rest.until
+        backoff = self._resting.get(key)
+        return None if backoff is None else backoff.until
 
     def error_of(self, key: Hashable) -> str:
         """Return the type of the error of an object that failed last time; else empty."""
-        rest = self._resting.get(key)
-        return "" if rest is None else rest.error
+        backoff = self._resting.get(key)
+        return "" if backoff is None else backoff.error
 
     def rests(self, key: Hashable, now: float) -> bool:
         """Whether an object has failed, and is not to be tried again yet."""
-        rest = self._resting.get(key)
-        return rest is not None and now < rest.until
+        backoff = self._resting.get(key)
+        return backoff is not None and now < backoff.until

@@ -10,8 +10,8 @@ def walk_up(
     first: T | None, name_of: Callable[[T], str], parent_of: Callable[[T], T | None]
 ) -> Iterator[T]:
     """Yield what is given and all above it, nearest first; each name once."""
-    seen, one = set[str](), first
-    while one is not None and (name := name_of(one)) not in seen:
+    seen, current = set[str](), first
+    while current is not None and (name := name_of(current)) not in seen:
         seen.add(name)
-        yield one
-        one = parent_of(one)
+        yield current
+        current = parent_of(current)

@@ -37,8 +37,8 @@ def is_plain(text: str) -> bool:
 
 def find_half_pair(text: str) -> str:
     """Return the first half of a surrogate pair, escaped; empty for text that is Unicode."""
-    found = _SURROGATES.search(text)
-    return _code(found[0]) if found else ""
+    surrogate = _SURROGATES.search(text)
+    return _code(surrogate[0]) if surrogate else ""
 
 
 def _escape_lines(text: str) -> str:
@@ -48,13 +48,13 @@ def _escape_lines(text: str) -> str:
     )
 
 
-def _escape_one(one: str) -> str:
-    return one if _is_shown(one) or one in _LINE_OR_TAB else _code(one)
+def _escape_one(character: str) -> str:
+    return character if _is_shown(character) or character in _LINE_OR_TAB else _code(character)
 
 
-def _is_shown(one: str) -> bool:
-    return one.isprintable() or category(one) == "Zs"
+def _is_shown(character: str) -> bool:
+    return character.isprintable() or category(character) == "Zs"
 
 
-def _code(one: str) -> str:
-    return json.dumps(one)[1:-1]
+def _code(character: str) -> str:
+    return json.dumps(character)[1:-1]

@@ -149,5 +149,5 @@ async def test_objects_deleted_while_kopf_was_down_are_forgotten() -> None:
     controller = ValidationController(ElasticQuota, sink, lambda call, *told: call(*told))
     await controller.on_event({"type": None}, make_body(ElasticQuota, {}))
     controller.register(kopf.OperatorRegistry())
-    assert not controller._judge._known
+    assert not controller._judge._verdicts
     assert sink.calls == ["u Valid", "all gone"]

@@ -34,7 +34,7 @@ def play(console):
         screen.write("a [bold] line")
         with screen.step("something " * 30):
             pass
-        screen.rest(0)
+        screen.wait_for_reader(0)
     return console.file.getvalue()
 
 

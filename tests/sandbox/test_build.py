@@ -93,16 +93,16 @@ def test_the_api_server_is_built_with_its_version(log):
 def test_an_older_version_has_its_own_servers_and_the_other_programs_of_the_default(log):
     before = find_binaries(Component, ConsoleReporter())
     binaries = find_binaries(Component, ConsoleReporter(), "1.30")
-    own = {name for name in binaries.found if binaries.path(name) != before.path(name)}
+    own = {name for name in binaries.by_name if binaries.path(name) != before.path(name)}
     assert own == {name for name in _VERSIONS if name.startswith("kube-")}
-    assert all(binaries.found[name].version.startswith("v1.30.") for name in own)
+    assert all(binaries.by_name[name].version.startswith("v1.30.") for name in own)
     assert "component-base/version.gitMinor=30" in log.read_text()
 
 
 def test_the_version_may_come_from_the_environment(log, monkeypatch):
     monkeypatch.setenv("KOORD_KUBERNETES", "1.33")
     binaries = find_binaries([Component.APISERVER], ConsoleReporter())
-    assert binaries.found["kube-apiserver"].version.startswith("v1.33.")
+    assert binaries.by_name["kube-apiserver"].version.startswith("v1.33.")
 
 
 def test_the_default_is_a_version_too():
@@ -113,10 +113,10 @@ def test_the_default_is_a_version_too():
 
 def test_assets_of_another_version_are_skipped(assets):
     binaries = find_binaries(Component, ConsoleReporter(), "1.33")
-    assert {binary.source for binary in binaries.found.values()} == {BinarySource.BUILT}
+    assert {binary.source for binary in binaries.by_name.values()} == {BinarySource.BUILT}
     assert "kube-apiserver v1.34.2 is not of 1.33" in binaries.remarks[0]
     kept = find_binaries(Component, ConsoleReporter(), "1.34")
-    assert {binary.source for binary in kept.found.values()} == {BinarySource.ASSETS}
+    assert {binary.source for binary in kept.by_name.values()} == {BinarySource.ASSETS}
 
 
 def test_a_failed_build_shows_the_end_of_its_log(tmp_path, log):
@@ -143,7 +143,7 @@ def test_the_error_without_a_source_checkout_says_what_to_do(log, monkeypatch):
 
 def test_all_binaries_come_from_the_assets(assets, log):
     binaries = find_binaries(Component, ConsoleReporter())
-    assert {binary.source for binary in binaries.found.values()} == {BinarySource.ASSETS}
+    assert {binary.source for binary in binaries.by_name.values()} == {BinarySource.ASSETS}
     assert binaries.path("etcd") == assets / "etcd"
     assert not log.exists()
 
@@ -152,7 +152,7 @@ def test_assets_may_lack_unneeded_binaries(assets):
     (assets / "kube-scheduler").unlink()
     (assets / "kwok").unlink()
     binaries = find_binaries([Component.ETCD, Component.APISERVER], ConsoleReporter())
-    assert {binary.source for binary in binaries.found.values()} == {BinarySource.ASSETS}
+    assert {binary.source for binary in binaries.by_name.values()} == {BinarySource.ASSETS}
 
 
 @pytest.mark.parametrize(
@@ -172,5 +172,5 @@ def test_unsuitable_assets_are_skipped_with_a_remark(assets, name, version, rema
     if version is not None:
         _write_program(assets / name, f"#!/bin/sh\necho '{version}'\n")
     binaries = find_binaries(Component, ConsoleReporter())
-    assert {binary.source for binary in binaries.found.values()} == {BinarySource.BUILT}
+    assert {binary.source for binary in binaries.by_name.values()} == {BinarySource.BUILT}
     assert remark in binaries.remarks[0]

@@ -268,7 +268,7 @@ def build(kubernetes: Kubernetes = None) -> None:
         binaries = find_binaries(Component, ConsoleReporter(), kubernetes)
     for remark in binaries.remarks:
         _err.print(remark, markup=False)
-    for name, binary in binaries.found.items():
+    for name, binary in binaries.by_name.items():
         _print_plainly(f"{name} {binary.version} {binary.source} {binary.path}")
 
 

@@ -100,8 +100,8 @@ class AskedUnits:
         return next((unit for unit in units if any(pod.uid in uids for pod in unit.pods)), None)
 
     def _alive(self, units: Iterable[Reclaim]) -> list[Pod]:
-        known = (self.state.pods.get(pod.uid) for unit in units for pod in unit.pods)
-        return [pod for pod in known if pod is not None and not pod.phase.is_terminal]
+        pods = (self.state.pods.get(pod.uid) for unit in units for pod in unit.pods)
+        return [pod for pod in pods if pod is not None and not pod.phase.is_terminal]
 
 
 def _plan_of(unit: Reclaim) -> _Plan:

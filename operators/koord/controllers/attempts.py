@@ -30,9 +30,9 @@ class AttemptCounter:
         self._attempts: dict[GangKey, Attempts] = {}
 
     def of(self, gang: GangKey) -> Attempts:
-        known = self._attempts.get(gang)
-        if known is not None:
-            return known
+        attempts = self._attempts.get(gang)
+        if attempts is not None:
+            return attempts
         pod_group = self._gangs.pod_group(gang)
         return Attempts((pod_group.attempts if pod_group is not None else None) or 0)
 

@@ -71,7 +71,7 @@ class BudgetGrace:
 
     async def retract(self, is_over: Callable[[QuotaName], bool]) -> None:
         """Take back what was written on pods of quotas from which nothing is wanted any more."""
-        every = (self.state.pods[uid] for uid in sorted(self.state.protected))
-        pods = [pod for pod in every if pod.is_alive]
+        marked = (self.state.pods[uid] for uid in sorted(self.state.protected))
+        pods = [pod for pod in marked if pod.is_alive]
         gone = [pod for pod in pods if not is_over(self.state.quotas.quota_of(pod))]
         await asyncio.gather(*(self.writer.unmark(pod, CANCELLED) for pod in gone))

@@ -101,5 +101,7 @@ class Agenda(Generic[K]):
 
     def _drop_stale_entries(self) -> None:
         dues = self._dues
-        self._heap = [one for one in self._heap if one[2] in dues and dues[one[2]].queued == one[0]]
+        self._heap = [
+            entry for entry in self._heap if entry[2] in dues and dues[entry[2]].queued == entry[0]
+        ]
         heapq.heapify(self._heap)

@@ -48,7 +48,7 @@ class DeviceStatusPolicy:
     announcer: Announcer
     _seen: int = 0
     """The last change of use that was looked at."""
-    _told: dict[str, frozenset[tuple[str, str, str]]] = field(default_factory=dict)
+    _announced: dict[str, frozenset[tuple[str, str, str]]] = field(default_factory=dict)
     """Node -> pod, type and name of its devices that do not work, as announced."""
 
     def changed(self) -> list[str]:
@@ -63,7 +63,7 @@ class DeviceStatusPolicy:
         devices = self.state.plugin(Devices)
         report = devices.reports.get(node)
         if report is None:
-            self._told.pop(node, None)
+            self._announced.pop(node, None)
             return
         status = observe_devices(devices, report, self.state.pods)
         self.sink.write_status(report, make_fields(status), _conditions(status, report))
@@ -71,21 +71,22 @@ class DeviceStatusPolicy:
 
     def _announce(self, node: str, status: NodeDeviceStatus) -> None:
         """Tell gangs and single pods that devices of theirs have failed or are gone, once."""
-        failed = {(failed.pod, failed.kind, failed.name): failed for failed in _find_failed(status)}
-        told, self._told[node] = self._told.get(node, frozenset()), frozenset(failed)
+        failed = {(device.pod, device.kind, device.name): device for device in _find_failed(status)}
+        announced = self._announced.get(node, frozenset())
+        self._announced[node] = frozenset(failed)
         texts: dict[str, list[str]] = {}
         users: dict[str, Pod | PodGroup] = {}
-        new = (one for known, one in failed.items() if known not in told)
-        for one in sorted(new, key=lambda failed: (failed.pod, failed.kind, failed.minor)):
-            pod = self.state.pod_by_key(one.pod)
+        new = (device for key, device in failed.items() if key not in announced)
+        for device in sorted(new, key=lambda device: (device.pod, device.kind, device.minor)):
+            pod = self.state.pod_by_key(device.pod)
             if pod is None:
                 continue
             group = self.state.gangs.pod_group(pod.gang.key) if pod.gang is not None else None
             user = pod if group is None else group
             users[user.uid] = user
-            texts.setdefault(user.uid, []).append(f"{one.pod} uses {one.text}")
-        for uid, said in texts.items():
-            text = f"devices of node {node} are unhealthy: {listed(said)}"
+            texts.setdefault(user.uid, []).append(f"{device.pod} uses {device.text}")
+        for uid, uses in texts.items():
+            text = f"devices of node {node} are unhealthy: {listed(uses)}"
             self.announcer.announce_unhealthy(users[uid], cut(text, MAX_TEXT))
 
 

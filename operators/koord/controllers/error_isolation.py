@@ -31,7 +31,7 @@ def plan_keeping(
         return holds.plan(
             make_snapshot(),
             units,
-            lambda some, them: plan_safely(some, them, scoring),
+            lambda cycle, kept_units: plan_safely(cycle, kept_units, scoring),
             scoring,
             now,
         )

@@ -53,7 +53,7 @@ class Writer(Protocol):
 
     async def create(self, reservation: ReservationInfo, requests: Amounts) -> Placeholder: ...
     async def create_guard(self, node: str) -> Placeholder: ...
-    async def delete(self, one: Placeholder) -> None: ...
+    async def delete(self, placeholder: Placeholder) -> None: ...
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -89,7 +89,7 @@ class Placeholders:
     """Uid -> a pod that was created and is not observed yet, and when."""
     _deleted: dict[str, float] = field(default_factory=dict)
     """Uid of a pod that was deleted and may still be observed -> when."""
-    _known: dict[str, set[str]] = field(default_factory=dict)
+    _last_seen: dict[str, set[str]] = field(default_factory=dict)
     """Reservation -> its placeholders, as of the last look."""
     _not_before: dict[str, float] = field(default_factory=dict)
     """Reservation -> when it may get its next placeholder, if it lost one."""
@@ -114,7 +114,7 @@ class Placeholders:
         if reservation is not None and _is_shown(reservation):
             nodes.add(reservation.status.node)
         elif not nodes:
-            self._known.pop(uid, None)
+            self._last_seen.pop(uid, None)
             return None
         if any(self._site(node).owners for node in nodes):
             return _REPEAT_SECONDS  # The last of them does it.
@@ -132,11 +132,11 @@ class Placeholders:
     def _note_lost(self, uid: str) -> None:
         """Wait after placeholders ended by themselves: whoever took the room would do it again."""
         now = {placeholder.uid for placeholder in self._there(uid) if placeholder.holds}
-        if self._known.get(uid, set()) - now:
+        if self._last_seen.get(uid, set()) - now:
             self._not_before[uid] = self.clock() + AGAIN_SECONDS
         elif self._not_before.get(uid, 0.0) <= self.clock():
             self._not_before.pop(uid, None)
-        self._known[uid] = now
+        self._last_seen[uid] = now
 
     async def _delete_guards(self) -> float | None:
         """Delete the guards of a process that has ended."""
@@ -235,7 +235,7 @@ class Placeholders:
         if lacking and reservation is not None and uid not in self._not_before:
             made = await self.writer.create(reservation, lacking)
             self._made[made.uid] = (made, self.clock())
-            self._known.setdefault(uid, set()).add(made.uid)
+            self._last_seen.setdefault(uid, set()).add(made.uid)
         if not site.opened:
             await self._unguard(site)
 
@@ -267,7 +267,7 @@ class Placeholders:
     async def _delete(self, placeholder: Placeholder) -> None:
         # The watch may show that it is gone before the answer is here.
         self._deleted[placeholder.uid] = self.clock()
-        self._known.get(placeholder.reservation, set()).discard(placeholder.uid)
+        self._last_seen.get(placeholder.reservation, set()).discard(placeholder.uid)
         try:
             await self.writer.delete(placeholder)
         except KubeError:
@@ -303,16 +303,20 @@ class Placeholders:
             for placeholder, _ in self._made.values()
             if placeholder.reservation == uid
         }
-        every = made | seen
+        all_placeholders = made | seen
         return [
-            placeholder for placeholder in every.values() if placeholder.uid not in self._deleted
+            placeholder
+            for placeholder in all_placeholders.values()
+            if placeholder.uid not in self._deleted
         ]
 
     def _forget_observed(self) -> None:
-        known, since = self._plugin.placeholders, self.clock() - _LAG_SECONDS
-        self._deleted = {uid: at for uid, at in self._deleted.items() if uid in known or at > since}
+        observed, since = self._plugin.placeholders, self.clock() - _LAG_SECONDS
+        self._deleted = {
+            uid: at for uid, at in self._deleted.items() if uid in observed or at > since
+        }
         self._made = {
-            uid: made for uid, made in self._made.items() if uid not in known and made[1] > since
+            uid: made for uid, made in self._made.items() if uid not in observed and made[1] > since
         }
         for uid in list(self._bound):
             pod = self.state.observed(uid)

@@ -189,7 +189,9 @@ class PlacementController:
             return failing_write
         for key in self._sources_of(pod):
             blocked = self.queue.blocked.get(key)
-            if blocked is not None and any(one.uid == pod.uid for one in blocked.pods):
+            if blocked is not None and any(
+                blocked_pod.uid == pod.uid for blocked_pod in blocked.pods
+            ):
                 return self.preempting(key) or self.claims.add(blocked.unit, blocked.reason)
             if key in self.queue.waiting:
                 return self.queue.waiting[key]
@@ -395,8 +397,8 @@ class PlacementController:
         self.observer.count_futile_plan()
         if not outcome.not_bound <= self.failures.keys():
             log.error("A plan was written without effect", extra={"unit": unit.key})
-        found = outcome.not_bound & self.state.pods.keys()
-        self.failures |= dict.fromkeys(found, InternalError("plan without effect"))
+        unbound = outcome.not_bound & self.state.pods.keys()
+        self.failures |= dict.fromkeys(unbound, InternalError("plan without effect"))
         self.queue.penalise(outcome.not_bound, self.clock())
 
     def _note_failure(self, uid: str, failure: CommitFailure) -> None:

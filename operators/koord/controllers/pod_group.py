@@ -129,9 +129,9 @@ class PodGroupStatusPolicy:
         new = self._make(gang, pod_group, status)
         written = self._written.get(gang)
         if written is not None and new.differs_in_wording_only(written):
-            rest = written.at + REWORD_SECONDS - new.at
-            if rest > 0:
-                return rest if again is None else min(rest, again)
+            remaining = written.at + REWORD_SECONDS - new.at
+            if remaining > 0:
+                return remaining if again is None else min(remaining, again)
         self._written[gang] = new
         self.sink.write_status(pod_group, new.fields, new.conditions)
         self._tell(pod_group, new, written)
@@ -146,11 +146,11 @@ class PodGroupStatusPolicy:
                 if condition.status
             }
         else:
-            known = conditions_of(self.present(pod_group.uid) or {})
+            conditions = conditions_of(self.present(pod_group.uid) or {})
             held = {
-                (kind, one.get("reason", ""))
-                for kind, one in known.items()
-                if one["status"] == "True"
+                (kind, shown.get("reason", ""))
+                for kind, shown in conditions.items()
+                if shown["status"] == "True"
             }
         for condition in new.conditions:
             what = _EPISODES.get(condition.type)
@@ -191,12 +191,12 @@ class PodGroupStatusPolicy:
         if episode is None or episode.what != Happened.PREEMPTED:
             return ()
         kind, when = str(ConditionType.PREEMPTED), format_time(episode.time)
-        said = conditions_of(self.present(pod_group.uid) or {}).get(kind, {})
-        since = str(said.get("lastTransitionTime", ""))
-        is_over = said.get("status") == "False" and since >= when
+        present = conditions_of(self.present(pod_group.uid) or {}).get(kind, {})
+        since = str(present.get("lastTransitionTime", ""))
+        is_over = present.get("status") == "False" and since >= when
         if not is_over and not _runs_whole(status):
             return (ConditionPatch(kind, True, _PREEMPTED, f"At {when}: {episode.text()}"),)
-        if not said:
+        if not present:
             return ()
         text = f"It runs as a whole again. It was preempted at {when}."
         return (ConditionPatch(kind, False, _RUNS_AGAIN, text),)
@@ -210,8 +210,10 @@ class PodGroupStatusPolicy:
         """Return the gangs with members on nodes that have failed or come back."""
         failed = {node for node in nodes if self._has_failed(node) or self._is_gone(node)}
         changed = (failed - self._failed_nodes) | (self._failed_nodes & (nodes - failed))
-        known = (self._failed_nodes - nodes) | failed
-        self._failed_nodes = {name for name in known if self._has_failed(name) or self._holds(name)}
+        failed_nodes = (self._failed_nodes - nodes) | failed
+        self._failed_nodes = {
+            name for name in failed_nodes if self._has_failed(name) or self._holds(name)
+        }
         if not changed:
             return set()
         pods = (pod for pod in self.state.pods.values() if pod.node in changed)

@@ -377,8 +377,8 @@ class PreemptionController:
         return any(pod.gang and self.queue.is_committing(pod.gang.key) for pod in pods)
 
     def _find_waiting(self, run: Run) -> list[Pod]:
-        found = (self.state.pods.get(pod.uid) for pod in run.nomination.pods)
-        return [pod for pod in found if pod is not None and pod.is_waiting]
+        pods = (self.state.pods.get(pod.uid) for pod in run.nomination.pods)
+        return [pod for pod in pods if pod is not None and pod.is_waiting]
 
     def _find_left(self, run: Run) -> list[Pod]:
         return find_left(self.state, run.nomination)

@@ -47,17 +47,17 @@ class QuotaAudit:
 
     def look(self) -> None:
         """Compare once."""
-        found = self._isolated.call("quotas", find_drift, self.state)
-        if found is None:
+        drifts = self._isolated.call("quotas", find_drift, self.state)
+        if drifts is None:
             return
         total = Counter(dict.fromkeys(AUDITED, 0))
-        for quota_drift in found:
+        for quota_drift in drifts:
             total[quota_drift.field] += abs(quota_drift.kept - quota_drift.counted)
         self.drift = total
-        if found:
+        if drifts:
             self.repairs += 1
             log.error(
                 "the recorded usage of quotas differed from their pods; it is recounted",
-                extra={"differences": len(found), "first": repr(found[0])},
+                extra={"differences": len(drifts), "first": repr(drifts[0])},
             )
             repair(self.state)

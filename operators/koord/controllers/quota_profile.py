@@ -174,7 +174,7 @@ def _make_fields(made: GeneratedQuota, nodes: int) -> dict[str, Any]:
         "tree": made.tree_id,
         "nodes": nodes,
         **{
-            name: {key: format_amount(key, amount) for key, amount in sorted(one.items())}
-            for name, one in amounts.items()
+            name: {key: format_amount(key, amount) for key, amount in sorted(resources.items())}
+            for name, resources in amounts.items()
         },
     }

@@ -110,8 +110,8 @@ class QuotaStatusPolicy:
         over: dict[QuotaName, list[Overuse]] = {}
         for overuse in find_overuse(ledger):
             over.setdefault(overuse.quota, []).append(overuse)
-        found = (self._isolated.call(name, summarise, ledger, name) for name in ledger.names())
-        self.summaries = tuple(summary for summary in found if summary is not None)
+        results = (self._isolated.call(name, summarise, ledger, name) for name in ledger.names())
+        self.summaries = tuple(summary for summary in results if summary is not None)
         summaries = {summary.name: summary for summary in self.summaries}
         quotas = self.state.quotas.catalog.written
         for key in quotas:

@@ -158,9 +158,9 @@ class RevokeController:
         due = self._patience.note(self._over.keys(), self.clock())
         return sorted(due, key=lambda name: -self._over[name])
 
-    def _note_overuse(self, found: Iterable[Overuse]) -> None:
+    def _note_overuse(self, overuses: Iterable[Overuse]) -> None:
         over: dict[QuotaName, float] = {}
-        for overuse in found:
+        for overuse in overuses:
             over[overuse.quota] = max(
                 over.get(overuse.quota, 0.0), overuse.over / max(overuse.entitled, 1)
             )
@@ -203,8 +203,8 @@ class RevokeController:
     async def _keep_protected(self, name: QuotaName, refused: Mapping[str, Eviction]) -> None:
         """Go on with units that only budgets protect, and in whose stead no others may go."""
         by_budget = {key for key, eviction in refused.items() if eviction is Eviction.PROTECTED}
-        others = self._exempt(refused.keys() - by_budget)
-        chosen = self._choose(name, others) if by_budget else ()
+        exempt = self._exempt(refused.keys() - by_budget)
+        chosen = self._choose(name, exempt) if by_budget else ()
         units = [reclaim for reclaim in chosen if reclaim.key in by_budget]
         if not units:
             await self._budgets.retract(lambda other: other != name)
@@ -284,11 +284,11 @@ class RevokeController:
     def _ask(self, unit: Reclaim) -> None:
         """Let a marked unit end by itself."""
         self._asked.note(unit, self.clock())
-        told = self._tell(unit).rstrip(".")
+        text_for_pods = self._tell(unit).rstrip(".")
         for pod in unit.pods:
             if seconds := self._asked.grant(pod):
                 text = f"It has {int(seconds)} s to save its work and end by itself."
-                self.reporter.announce_soft_eviction(pod, f"{told}. {text}")
+                self.reporter.announce_soft_eviction(pod, f"{text_for_pods}. {text}")
 
     async def _mark(self, unit: Reclaim) -> bool:
         text = self._tell(unit)
@@ -342,7 +342,7 @@ class RevokeController:
         return f"{text}. For {self._name_of(unit.beneficiary)}." if unit.beneficiary else text
 
     def _report(self, unit: Reclaim) -> None:
-        over, pods, text, told = unit.over, unit.pods, self._write(unit), self._tell(unit)
+        over, pods, text, text_for_pods = unit.over, unit.pods, self._write(unit), self._tell(unit)
         by = self._name_of(unit.beneficiary)
         units = sorted({pod.key if pod.gang is None else pod.gang.key for pod in pods})
         log.info(
@@ -359,7 +359,7 @@ class RevokeController:
         if quota is not None:
             self.reporter.announce_overuse(quota, text)
         for pod in pods:
-            self.reporter.announce_revoked(pod, told)
+            self.reporter.announce_revoked(pod, text_for_pods)
         for gang in sorted({pod.gang.key for pod in pods if pod.gang is not None}):
             pod_group = self.state.gangs.pod_group(gang)
             if pod_group is not None:

@@ -150,14 +150,14 @@ def _conditions(
 def _template_applied(reservation: ReservationInfo) -> ConditionPatch:
     """Say whether what is held is what the template asks for now."""
     held = reservation.status.allocatable
-    asked = {name: n for name, n in reservation.requests().items() if n != held.get(name, 0)}
+    changed = {name: n for name, n in reservation.requests().items() if n != held.get(name, 0)}
     texts = (
         f"{name} is {format_amount(name, held.get(name, 0))}, not {format_amount(name, n)}"
-        for name, n in sorted(asked.items())
+        for name, n in sorted(changed.items())
     )
-    text = f"spec.template: {listed(texts)}. {_EDITED}" if asked else "it holds what is asked for"
-    reason = "TemplateChanged" if asked else "Applied"
-    return ConditionPatch(TEMPLATE_APPLIED, not asked, reason, text, reservation.generation)
+    text = f"spec.template: {listed(texts)}. {_EDITED}" if changed else "it holds what is asked for"
+    reason = "TemplateChanged" if changed else "Applied"
+    return ConditionPatch(TEMPLATE_APPLIED, not changed, reason, text, reservation.generation)
 
 
 def _protected(state: ClusterState, account: ReservationAccount) -> ConditionPatch:

@@ -62,15 +62,15 @@ class ChangedInputs(Generic[K]):
     """Finds the objects whose inputs differ from those of the call before."""
 
     def __init__(self) -> None:
-        self._known: dict[K, object] = {}
+        self._inputs: dict[K, object] = {}
         self._isolated = Isolation("status-inputs")
 
     def compare(self, keys: Iterable[K], read: Callable[[K], object]) -> list[K]:
         """Return the keys whose inputs are new, changed, or gone; ``read`` returns inputs."""
         inputs: dict[K, object] = {key: self._isolated.call(key, read, key) for key in keys}
-        known, self._known = self._known, inputs
-        gone = [key for key in known if key not in inputs]
-        return gone + [key for key, seen in inputs.items() if known.get(key, _MISSING) != seen]
+        before, self._inputs = self._inputs, inputs
+        gone = [key for key in before if key not in inputs]
+        return gone + [key for key, seen in inputs.items() if before.get(key, _MISSING) != seen]
 
 
 @dataclass(slots=True)

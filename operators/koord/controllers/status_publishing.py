@@ -53,7 +53,7 @@ READING_KEYS: Final = "ReadingKeys"
 _MAX_SAID: Final = 640
 """Length of a reason in an event, so that the command after it is not cut off."""
 IGNORED_PER_MINUTE: Final = 5
-MAX_TOLD: Final = 1 << 14
+MAX_REPORTED: Final = 1 << 14
 OBSERVING: Final = "Observing"
 """The action in events about devices."""
 VALIDATING: Final = "Validating"
@@ -110,9 +110,10 @@ class PlacementAnnouncer:
         """
         text = reason.text_for(pod.key, compat=self.compat)
         if pod.handling is Handling.RESERVE:
-            said = ("Scheduled", "") if is_placed else (UNSCHEDULABLE, text)
+            reason_and_text = ("Scheduled", "") if is_placed else (UNSCHEDULABLE, text)
             self.reservations.submit(
-                ref_of_pod(pod), StatusPatch((ConditionPatch("Scheduled", is_placed, *said),))
+                ref_of_pod(pod),
+                StatusPatch((ConditionPatch("Scheduled", is_placed, *reason_and_text),)),
             )
             return
         notes = describe_settings(pod.gang) if pod.gang is not None else ""
@@ -125,12 +126,12 @@ class PlacementAnnouncer:
 
     def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
         """Set ``Placed`` to False on a PodGroup, and the condition of the step that failed."""
-        said = {ConditionType.PLACED: reason.code, **reason.also_false}
+        false_conditions = {ConditionType.PLACED: reason.code, **reason.also_false}
         conditions = (
             ConditionPatch(
                 kind, is_true, code, reason.text(compat=self.compat), pod_group.generation
             )
-            for is_true, codes in ((False, said), (True, reason.also_true))
+            for is_true, codes in ((False, false_conditions), (True, reason.also_true))
             for kind, code in codes.items()
         )
         fields: dict[str, Any] = {"attempts": attempts.count}
@@ -180,7 +181,7 @@ class IgnoredKeys:
 
     ignored: dict[str, tuple[Pod, MisspelledKey]]
     events: EventRecorder
-    _told: dict[str, None] = field(default_factory=dict)
+    _reported: dict[str, None] = field(default_factory=dict)
     """Uids of pods that need no event any more, oldest first."""
     _sent: Counter[str] = field(default_factory=Counter)
     """Namespace -> events in this minute."""
@@ -196,24 +197,24 @@ class IgnoredKeys:
 
     def report(self) -> None:
         by_namespace: dict[str, list[tuple[Pod, MisspelledKey]]] = {}
-        for uid, one in self.ignored.items():
-            if uid not in self._told:
-                by_namespace.setdefault(one[0].namespace, []).append(one)
+        for uid, pod_and_key in self.ignored.items():
+            if uid not in self._reported:
+                by_namespace.setdefault(pod_and_key[0].namespace, []).append(pod_and_key)
         self.ignored.clear()
         for namespace, pods in by_namespace.items():
             room = IGNORED_PER_MINUTE - self._sent[namespace]
             if room <= 0:
                 self.ignored.update((pod.uid, (pod, key)) for pod, key in pods)
                 continue
-            chosen, others = pods[:room], len(pods[room:])
+            chosen, omitted = pods[:room], len(pods[room:])
             self._sent[namespace] += len(chosen)
-            more = f"; {others} more pods of the namespace have such keys" if others else ""
+            more = f"; {omitted} more pods of the namespace have such keys" if omitted else ""
             for pod, key in chosen:
                 is_last = pod is chosen[-1][0]
                 self._isolated.call(pod.uid, self._warn, pod, key, more if is_last else "")
-            self._told |= dict.fromkeys(pod.uid for pod, _ in pods)
-        while len(self._told) > MAX_TOLD:
-            del self._told[next(iter(self._told))]
+            self._reported |= dict.fromkeys(pod.uid for pod, _ in pods)
+        while len(self._reported) > MAX_REPORTED:
+            del self._reported[next(iter(self._reported))]
 
     def _warn(self, pod: Pod, key: MisspelledKey, more: str) -> None:
         note = f"the key {cut(key.key)} {key.problem}{more}"

@@ -35,9 +35,9 @@ class UnitEvictions:
 
     def forget_confirmed(self) -> None:
         pods = self.state.pods
-        known = ((uid, pods.get(uid)) for uid in self.evicted)
+        current = ((uid, pods.get(uid)) for uid in self.evicted)
         # A reservation loses its node, and waits for another.
-        self.evicted = {uid for uid, pod in known if pod and pod.node and not pod.gone_by}
+        self.evicted = {uid for uid, pod in current if pod and pod.node and not pod.gone_by}
 
     async def mark_all(self, pods: Iterable[Pod], mark: Callable[[Pod], Awaitable[bool]]) -> bool:
         """Mark pods; return whether all are marked."""
@@ -49,17 +49,17 @@ class UnitEvictions:
         ``by`` ends them in another way than usual. What is left is the caller's.
         """
         end = partial(self._evict, by=by)
-        first, *others = pods
+        first, *remaining = pods
         outcome = await end(first)
         if not outcome.is_denied:
-            await write_each(end, others)
+            await write_each(end, remaining)
         return outcome
 
     async def evict_each(self, pods: Iterable[Pod]) -> list[Pod]:
         """Evict marked pods of many units; return those that the server refuses to evict."""
-        every = list(pods)
-        outcomes = await write_each(self._evict, every)
-        return [pod for pod, outcome in zip(every, outcomes, strict=True) if outcome.is_denied]
+        marked = list(pods)
+        outcomes = await write_each(self._evict, marked)
+        return [pod for pod, outcome in zip(marked, outcomes, strict=True) if outcome.is_denied]
 
     async def _evict(self, pod: Pod, by: Evict | None = None) -> Eviction:
         outcome = await (by or self.evict)(pod)

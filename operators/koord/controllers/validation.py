@@ -77,25 +77,25 @@ class Judge:
 
     def __init__(self, resource: type[Resource]) -> None:
         self._resource = resource
-        self._known: dict[str, tuple[object, Verdict]] = {}
+        self._verdicts: dict[str, tuple[object, Verdict]] = {}
         """Object uid -> the version that was validated last, and its verdict."""
 
     def judge(self, body: Mapping[str, Any]) -> Verdict:
         meta = body["metadata"]
         version = meta.get("generation"), _digest(meta.get("labels"), meta.get("annotations"))
-        known = self._known.get(meta["uid"])
-        if known is None or version[0] is None or known[0] != version:
-            known = self._known[meta["uid"]] = (version, judge(self._resource, body))
-        return known[1]
+        cached = self._verdicts.get(meta["uid"])
+        if cached is None or version[0] is None or cached[0] != version:
+            cached = self._verdicts[meta["uid"]] = (version, judge(self._resource, body))
+        return cached[1]
 
     def forget(self, uid: str) -> None:
-        self._known.pop(uid, None)
+        self._verdicts.pop(uid, None)
 
 
 def _digest(*texts: Mapping[str, str] | None) -> bytes:
     """Return what tells texts apart; annotations may have a quarter of a megabyte per object."""
-    every = [sorted((text or {}).items()) for text in texts]
-    return blake2s(json.dumps(every).encode(), digest_size=16).digest()
+    items = [sorted((text or {}).items()) for text in texts]
+    return blake2s(json.dumps(items).encode(), digest_size=16).digest()
 
 
 class ValidationController:

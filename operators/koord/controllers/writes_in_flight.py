@@ -44,8 +44,8 @@ class WritesInFlight:
 
     def held_up(self) -> dict[str, Reason]:
         """Return pod uid -> what holds it up."""
-        found = {uid: self.held_up_by(uid) for uid in self._held_up}
-        return {uid: reason for uid, reason in found.items() if reason is not None}
+        reasons = {uid: self.held_up_by(uid) for uid in self._held_up}
+        return {uid: reason for uid, reason in reasons.items() if reason is not None}
 
     def retry_slots(self, namespace: str) -> asyncio.Semaphore:
         """Return the slots for repeated writes of a namespace, separate from other namespaces."""

@@ -134,8 +134,8 @@ class Observer:
             reflectors = [Reflector(client, source, self.take) for source in _SOURCES]
             following = [tasks.create_task(reflector.run()) for reflector in reflectors]
             await ended.wait()
-            for one in following:
-                one.cancel()
+            for task in following:
+                task.cancel()
         await asyncio.sleep(_CLOSE_SECONDS)  # transports are closed in later iterations
 
     def take(self, changes: list[Change[tuple[str, Any]]]) -> None:

@@ -77,10 +77,10 @@ class Operators:
 
     def is_ready(self) -> bool:
         """Whether everything is read and work can begin."""
-        found = _SERVING.search(self._read_log())
-        if found is None:
+        serving = _SERVING.search(self._read_log())
+        if serving is None:
             return False
-        with closing(http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=5)) as server:
+        with closing(http.client.HTTPConnection("127.0.0.1", int(serving[1]), timeout=5)) as server:
             try:
                 server.request("GET", "/readyz")
                 return server.getresponse().status == http.HTTPStatus.OK

@@ -171,12 +171,12 @@ def find(
     conditions: Iterable[Condition], kind: str, reason: str, *, status: bool
 ) -> Condition | None:
     wanted = (kind, reason, str(status))
-    found = (
+    matching = (
         condition
         for condition in conditions
         if (condition.type, condition.reason, condition.status) == wanted
     )
-    return next(found, None)
+    return next(matching, None)
 
 
 def _room_at(seen: Cluster, gang: str, after: str | None) -> float:

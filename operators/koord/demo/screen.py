@@ -59,7 +59,7 @@ class Screen:
         )
         self._console.print(line, soft_wrap=not self._console.is_terminal)
 
-    def rest(self, seconds: float) -> None:
+    def wait_for_reader(self, seconds: float) -> None:
         """Leave time to read."""
         if self._console.is_terminal:
             time.sleep(seconds)

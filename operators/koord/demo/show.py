@@ -97,7 +97,7 @@ class Stage:
     screen: Screen
 
     def narrate(self, story: str) -> None:
-        self.screen.rest(_READING_SECONDS)
+        self.screen.wait_for_reader(_READING_SECONDS)
         self.screen.narrate(story)
 
     def type(self, command: str) -> None:

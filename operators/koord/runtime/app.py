@@ -113,9 +113,9 @@ class _Process:
             waiting.append(f"the scheduler name ({guard.problem})")
         return waiting
 
-    def note_definitions(self, found: Definitions) -> None:
-        has_more = bool(found.served - self.parts.definitions.served)
-        self.parts.note_definitions(found)
+    def note_definitions(self, definitions: Definitions) -> None:
+        has_more = bool(definitions.served - self.parts.definitions.served)
+        self.parts.note_definitions(definitions)
         self.kopf.refresh(is_due=has_more)
 
     async def encode_metrics(self) -> bytes:

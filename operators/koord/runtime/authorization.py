@@ -61,9 +61,9 @@ class Authorizer:
         if scheme.lower() != "bearer" or not token or not token.isascii():
             return 401
         key = sha256(token.encode()).digest()
-        known = self._find(key)
-        if known is not None or self._waiting >= MOST_WAITING:
-            return known or 503
+        cached = self._find(key)
+        if cached is not None or self._waiting >= MOST_WAITING:
+            return cached or 503
         self._waiting += 1
         try:
             async with self._lock:

@@ -68,10 +68,10 @@ def report_enforcement(parts: "Parts") -> dict[str, Any]:
     enforcement = parts.enforcement
     if enforcement is None or enforcement.enforced is None:
         return {}
-    found = enforcement.find_open()
+    open_namespaces = enforcement.find_open()
     return {
-        "open_namespaces": found[:_MOST_OPEN],
-        "open_count": len(found),
+        "open_namespaces": open_namespaces[:_MOST_OPEN],
+        "open_count": len(open_namespaces),
         "enforced": len(enforcement.enforced),
     }
 

@@ -162,9 +162,9 @@ class LeaseThread:
                 self._is_running = True
                 self._tell(self._started.set_result, None)
                 self._election = group.create_task(self._elect())
-                others = [group.create_task(one()) for one in (self._announce, self._watch)]
+                helpers = [group.create_task(job()) for job in (self._announce, self._watch)]
                 await self._stop.wait()
-                for task in (self._election, *others):
+                for task in (self._election, *helpers):
                     task.cancel()
 
     async def _elect(self) -> None:

@@ -60,8 +60,8 @@ class HttpThread:
         async def answer() -> T:
             return question()
 
-        asked = asyncio.run_coroutine_threadsafe(answer(), self._main)
-        return await asyncio.wait_for(asyncio.wrap_future(asked), patience)
+        answering = asyncio.run_coroutine_threadsafe(answer(), self._main)
+        return await asyncio.wait_for(asyncio.wrap_future(answering), patience)
 
     # The methods below run in the thread.
 

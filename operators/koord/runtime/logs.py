@@ -60,8 +60,8 @@ class LastProblem(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        said = (f"{key}={_quote(value)}" for key, value in fields_of(record).items())
-        self.text = " ".join((record.getMessage(), *said))
+        fields = (f"{key}={_quote(value)}" for key, value in fields_of(record).items())
+        self.text = " ".join((record.getMessage(), *fields))
         self.at = _head_of(record)["time"]
 
 

@@ -78,8 +78,11 @@ class Metrics:
 
     def take(self) -> None:
         """Read the numbers of all collectors."""
-        read = (self._isolated.call(i, list, one.collect()) for i, one in enumerate(self._watched))
-        families = [family for some in read for family in some or ()]
+        read = (
+            self._isolated.call(i, list, collector.collect())
+            for i, collector in enumerate(self._watched)
+        )
+        families = [family for read_families in read for family in read_families or ()]
         summaries = self._quota_series.read() if self._quota_series else ()
         self._taken = _Taken(families, summaries)
 

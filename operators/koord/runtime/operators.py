@@ -206,9 +206,9 @@ def _start_reclaim(
 
 def _note(placement: PlacementController, pods: Iterable[Pod]) -> None:
     """Have reports on waiting pods written soon."""
-    every = tuple(pods)
-    gangs = {pod.gang.key for pod in every if pod.gang is not None}
-    placement.reporter.note(gangs, {pod.uid for pod in every if pod.gang is None})
+    pods = tuple(pods)
+    gangs = {pod.gang.key for pod in pods if pod.gang is not None}
+    placement.reporter.note(gangs, {pod.uid for pod in pods if pod.gang is None})
 
 
 def _start_preemption(

@@ -316,8 +316,8 @@ class PreemptionSettings(_Section):
         """What ``grace_limit`` is in effect; where nobody may ask for time, grace is as usual."""
         if self.grace_limit is not None:
             return self.grace_limit
-        asked: float = self.soft_eviction_limit or _DEFAULT_ASK
-        return max(2 * asked, _DEFAULT_GRACE)
+        soft_limit: float = self.soft_eviction_limit or _DEFAULT_ASK
+        return max(2 * soft_limit, _DEFAULT_GRACE)
 
     @property
     def patience(self) -> Patience:
@@ -434,5 +434,5 @@ def _problems(error: ValidationError) -> list[str]:
 def _problem_of(problem: ErrorDetails) -> str:
     if problem["type"] == "extra_forbidden":
         return "no such field"
-    said = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{reprlib.repr(problem['input'])} {said}"
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{reprlib.repr(problem['input'])} {message}"

@@ -50,11 +50,11 @@ class Binary:
 class Binaries:
     """All programs of a sandbox, and why earlier places were skipped."""
 
-    found: Mapping[str, Binary]
+    by_name: Mapping[str, Binary]
     remarks: tuple[str, ...]
 
     def path(self, name: str) -> Path:
-        return self.found[name].path
+        return self.by_name[name].path
 
 
 def list_needed(components: Iterable[Component]) -> list[str]:
@@ -70,13 +70,13 @@ def find_binaries(
     """
     needed = list_needed(components)
     wanted = os.environ.get(KUBERNETES, "") if kubernetes is None else kubernetes
-    remarks: list[str] = []
+    skipped: list[str] = []
     for source, look_up in _list_places():
-        found = _take_whole(source, look_up, needed, wanted)
-        if not isinstance(found, str):
-            return Binaries(found, tuple(remarks))
-        remarks.append(found)
-    return Binaries(_build(needed, report, wanted), tuple(remarks))
+        binaries = _take_whole(source, look_up, needed, wanted)
+        if not isinstance(binaries, str):
+            return Binaries(binaries, tuple(skipped))
+        skipped.append(binaries)
+    return Binaries(_build(needed, report, wanted), tuple(skipped))
 
 
 def _list_places() -> list[tuple[BinarySource, Callable[[str], str | None]]]:
@@ -96,13 +96,13 @@ def _take_whole(
     missing = [name for name, path in paths.items() if path is None]
     if missing:
         return f"{source} skipped: no {', '.join(missing)}"
-    found = {
+    binaries = {
         name: Binary(Path(path), _ask_version(name, path), source)
         for name, path in paths.items()
         if path is not None
     }
-    unfit = _find_unfit(found) or _find_other_version(found, kubernetes)
-    return f"{source} skipped: {unfit}" if unfit else found
+    unfit = _find_unfit(binaries) or _find_other_version(binaries, kubernetes)
+    return f"{source} skipped: {unfit}" if unfit else binaries
 
 
 def _build(needed: list[str], report: Reporter, kubernetes: str) -> dict[str, Binary]:
@@ -124,14 +124,14 @@ def _ask_version(name: str, path: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
-    found = _VERSION.search(answer.stdout)
-    return f"v{found[0].removeprefix('v')}" if found else "unknown"
+    match = _VERSION.search(answer.stdout)
+    return f"v{match[0].removeprefix('v')}" if match else "unknown"
 
 
-def _find_unfit(found: Mapping[str, Binary]) -> str | None:
+def _find_unfit(binaries: Mapping[str, Binary]) -> str | None:
     """Return the first program with an unsuitable version, and why."""
-    server = found[Component.APISERVER]
-    for name, binary in found.items():
+    server = binaries[Component.APISERVER]
+    for name, binary in binaries.items():
         version = parse_version(binary.version)
         minimum = _MINIMUM.get(name)
         if minimum is not None and version < minimum:
@@ -141,8 +141,8 @@ def _find_unfit(found: Mapping[str, Binary]) -> str | None:
     return None
 
 
-def _find_other_version(found: Mapping[str, Binary], kubernetes: str) -> str | None:
-    version = found[Component.APISERVER].version
+def _find_other_version(binaries: Mapping[str, Binary], kubernetes: str) -> str | None:
+    version = binaries[Component.APISERVER].version
     if not kubernetes or version.startswith(f"v{kubernetes}."):
         return None
     return f"kube-apiserver {version} is not of {kubernetes}"
@@ -157,5 +157,5 @@ def _is_compatible(name: str, version: tuple[int, int], server: Binary) -> bool:
 
 def parse_version(text: str) -> tuple[int, int]:
     """Return major and minor; (0, 0) if it is not a version."""
-    found = _VERSION.fullmatch(text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = _VERSION.fullmatch(text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)

@@ -118,10 +118,10 @@ class Cache:
     def read_version(self, name: str) -> str:
         """Return the version that the module pins, such as v1.36.3."""
         module = re.escape(RECIPES[name].module)
-        found = re.search(rf"^\s+{module} (v\S+)", self._read(), re.MULTILINE)
-        if found is None:
+        match = re.search(rf"^\s+{module} (v\S+)", self._read(), re.MULTILINE)
+        if match is None:
             raise BinariesError(f"{self.module / 'go.mod'} does not pin {name}")
-        return found[1]
+        return match[1]
 
     def _read(self) -> str:
         return (self.module / "go.mod").read_text()
@@ -142,12 +142,12 @@ def list_kubernetes() -> list[str]:
 def find_caches(kubernetes: str) -> list[Cache]:
     """Return the caches for a minor version of Kubernetes; the first that pins a binary has it."""
     default = find_cache()
-    *others, newest = list_kubernetes()
+    *older, newest = list_kubernetes()
     if kubernetes in {"", newest}:
         return [default]
-    if kubernetes not in others:
-        known = ", ".join([*others, newest])
-        raise BinariesError(f"no Kubernetes {kubernetes!r} to build; there are {known}")
+    if kubernetes not in older:
+        versions = ", ".join([*older, newest])
+        raise BinariesError(f"no Kubernetes {kubernetes!r} to build; there are {versions}")
     return [_open_cache(default.module / kubernetes), default]
 
 
@@ -252,10 +252,10 @@ def find_go(module: Path, report: Reporter) -> Path:
 
 
 def read_required_version(module: Path) -> tuple[int, int]:
-    found = _DIRECTIVE.search((module / "go.mod").read_text())
-    if found is None:
+    match = _DIRECTIVE.search((module / "go.mod").read_text())
+    if match is None:
         raise BinariesError(f"{module / 'go.mod'} has no go directive")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _is_sufficient(go: Path, required: tuple[int, int]) -> bool:
@@ -270,8 +270,8 @@ def read_go_version(go: Path) -> tuple[int, int]:
     answer = subprocess.run(
         [go, "version"], check=True, capture_output=True, text=True, env=make_go_environment()
     )
-    found = _VERSION.search(answer.stdout)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = _VERSION.search(answer.stdout)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _fetch_go(requirements: Path, report: Reporter) -> Path:

@@ -57,17 +57,17 @@ def _create(client: AdminClient, body: Mapping[str, Any]) -> None:
 
 def set_health(client: AdminClient, device: str, *, is_healthy: bool) -> None:
     """Let a device, as ``NODE/TYPE/MINOR``, fail or recover. Raises NoSuchDeviceError."""
-    node, _, rest = device.partition("/")
-    kind, _, minor = rest.partition("/")
+    node, _, type_and_minor = device.partition("/")
+    kind, _, minor = type_and_minor.partition("/")
     try:
-        found = client.get(f"{DEVICES}/{node}")
+        report = client.get(f"{DEVICES}/{node}")
     except SandboxApiError as error:
         raise NoSuchDeviceError(f"there is no Device {node!r}: {error}") from error
-    devices = found["spec"].get("devices") or []
+    devices = report["spec"].get("devices") or []
     mine = [device for device in devices if (device["type"], str(device["minor"])) == (kind, minor)]
     if not mine:
-        known = ", ".join(f"{node}/{device['type']}/{device['minor']}" for device in devices)
-        raise NoSuchDeviceError(f"there is no device {device!r}; there are: {known}")
+        names = ", ".join(f"{node}/{device['type']}/{device['minor']}" for device in devices)
+        raise NoSuchDeviceError(f"there is no device {device!r}; there are: {names}")
     mine[0]["health"] = is_healthy
     client.patch(f"{DEVICES}/{node}", {"spec": {"devices": devices}})
 
@@ -97,7 +97,9 @@ def make_device(shape: Shape, node: str, uid: str) -> dict[str, Any]:
         "metadata": metadata,
         "spec": {
             "devices": [
-                one for bus, pool in enumerate(shape.devices) for one in _make_pool(pool, node, bus)
+                device
+                for bus, pool in enumerate(shape.devices)
+                for device in _make_pool(pool, node, bus)
             ]
         },
     }

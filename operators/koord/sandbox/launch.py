@@ -172,7 +172,7 @@ def _make_record(order: Order, layout: SandboxLayout, supervisor: int) -> Record
         since=now(),
         programs={
             name: ProgramRecord(str(binary.path), binary.version, binary.source)
-            for name, binary in order.binaries.found.items()
+            for name, binary in order.binaries.by_name.items()
         },
     )
 

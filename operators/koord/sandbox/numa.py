@@ -30,8 +30,8 @@ def report_numa(client: AdminClient) -> list[str]:
     nodes = client.get(f"/api/v1/nodes?labelSelector={quote(SHAPE_LABEL)}")["items"]
     shapes = [(load_shape(node["metadata"]["labels"][SHAPE_LABEL]), node) for node in nodes]
     made = [
-        make_report(one["metadata"]["name"], shape.capacity, shape.numa_nodes)
-        for shape, one in shapes
+        make_report(node["metadata"]["name"], shape.capacity, shape.numa_nodes)
+        for shape, node in shapes
         if shape.numa_nodes
     ]
     if made:

@@ -209,9 +209,9 @@ def remove(directory: Path) -> None:
 
 
 def _explain_unknown(name: str) -> str:
-    others = f"there are: {', '.join(known)}; " if (known := list_names()) else ""
+    alternatives = f"there are: {', '.join(names)}; " if (names := list_names()) else ""
     option = "" if name == DEFAULT_NAME else f" --name {name}"
-    return f"no sandbox {name!r} is running; {others}`koord sandbox up{option}` starts one"
+    return f"no sandbox {name!r} is running; {alternatives}`koord sandbox up{option}` starts one"
 
 
 def now() -> datetime:

@@ -109,7 +109,7 @@ class Supervisor:
         os.close(descriptor)
         self._children[name].kill()
         self._children[name].wait()
-        command = next(one["command"] for one in self._plan if one["name"] == name)
+        command = next(program["command"] for program in self._plan if program["name"] == name)
         self._spawn(name, command)
         self._write_pids()
 
