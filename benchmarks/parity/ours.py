@@ -21,7 +21,7 @@ from koord.kube.wire import (
     WireNode,
     WirePod,
 )
-from koord.kube.wire_volumes import WireClaim, WireStorageClass, WireVolume
+from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
 from koord.sandbox.client import AdminClient
 
 W = TypeVar("W")
@@ -36,7 +36,7 @@ class Sight:
     namespaces: list[WireNamespace]
     nodes: list[WireNode]
     volumes: list[WireVolume]
-    claims: list[WireClaim]
+    claims: list[WireVolumeClaim]
     classes: list[WireStorageClass]
     pods: list[WirePod]
     subjects: list[WirePod]
@@ -53,7 +53,7 @@ def read_sight(client: AdminClient, subjects: list[Object]) -> Sight:
         list_all("/api/v1/namespaces", WireNamespace),
         list_all("/api/v1/nodes", WireNode),
         list_all("/api/v1/persistentvolumes", WireVolume),
-        list_all("/api/v1/persistentvolumeclaims", WireClaim),
+        list_all("/api/v1/persistentvolumeclaims", WireVolumeClaim),
         list_all("/apis/storage.k8s.io/v1/storageclasses", WireStorageClass),
         [pod for pod in pods if pod.spec.scheduler_name != SCHEDULER],
         [_decode(item, WirePod) for item in subjects],

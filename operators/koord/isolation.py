@@ -53,7 +53,7 @@ def must_end(error: Exception) -> bool:
 
 
 @dataclass(slots=True)
-class _Backoff:
+class _FailureBackoff:
     failures: int = 0
     until: float = 0.0
     error: str = ""
@@ -64,7 +64,7 @@ class Isolation:
 
     def __init__(self, loop: str) -> None:
         self.loop = loop
-        self._resting: dict[Hashable, _Backoff] = {}
+        self._resting: dict[Hashable, _FailureBackoff] = {}
         FAILURES.counts.setdefault(loop, 0)
 
     @contextmanager
@@ -89,7 +89,7 @@ class Isolation:
 
     def note(self, key: Hashable, error: Exception, now: float = 0.0) -> None:
         """Count a failure of an object; it rests from ``now`` on."""
-        backoff = self._resting.pop(key, None) or _Backoff()
+        backoff = self._resting.pop(key, None) or _FailureBackoff()
         backoff.until = now + min(FIRST_REST_SECONDS * 2.0**backoff.failures, LONGEST_REST_SECONDS)
         backoff.failures = min(backoff.failures + 1, 16)
         backoff.error = type(error).__name__

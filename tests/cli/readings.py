@@ -15,7 +15,7 @@ from koord.core.model.gangs import PodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod
 from koord.kube.kinds import AnyKind
-from koord.kube.wire import Condition
+from koord.kube.wire import WireCondition
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
 SINCE = "2026-03-01T11:58:00Z"
@@ -24,15 +24,15 @@ LEADING = Leader("koord-operators", "host_1", "2026-03-01T11:00:00Z", 2.0, None)
 STOPPED = replace(LEADING, holder="", renewed=240.0)
 
 
-def make_condition(kind: str, status: str, reason: str, message: str = "said") -> Condition:
-    return Condition(
+def make_condition(kind: str, status: str, reason: str, message: str = "said") -> WireCondition:
+    return WireCondition(
         type=kind, status=status, reason=reason, message=message, last_transition_time=SINCE
     )
 
 
 def make_reading(
     *objects: Pod | Node | PodGroup,
-    conditions: Iterable[Condition] = (),
+    conditions: Iterable[WireCondition] = (),
     scheduler: str = "koord-scheduler",
     owners: tuple[str, ...] = (),
     gaps: Mapping[AnyKind, Extent] | None = None,

@@ -7,13 +7,13 @@ from typer.testing import CliRunner
 from koord.api.keys import gang
 from koord.cli.main import app
 from koord.cli.releasing import Wanted, _choose, _Pod, _Spec
-from koord.kube.wire import ObjectMeta
+from koord.kube.wire import WireObjectMeta
 
 
 def make(name: str, group: str = "", job: str = "") -> _Pod:
     labels = {gang.POD_GROUP: group, "batch.kubernetes.io/job-name": job}
     written = {key: value for key, value in labels.items() if value}
-    return _Pod(ObjectMeta(name=name, namespace="t", labels=written), _Spec())
+    return _Pod(WireObjectMeta(name=name, namespace="t", labels=written), _Spec())
 
 
 PODS = (make("a-0", "bert", "train"), make("a-1", "bert", "train"), make("train"), make("b"))

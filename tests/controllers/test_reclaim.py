@@ -11,7 +11,7 @@ import pytest
 from tests.builders import GPU, make_pod, make_quota
 from tests.core.test_reclaim import Scene
 
-from koord.controllers.reclaim import RevokeController, RevokeOptions
+from koord.controllers.reclaim import ReclaimController, ReclaimOptions
 from koord.core.eviction import reclaim
 from koord.core.model.patience import Patience
 from koord.core.model.pods import Handling
@@ -142,7 +142,7 @@ class Stage:
         self.evictor = FakeEvictor(self.scene)
         self.reporter = Reporter()
         self.now = 0.0
-        self.controller = RevokeController(
+        self.controller = ReclaimController(
             state=self.scene.state,
             evictor=self.evictor,  # type: ignore[arg-type]
             reporter=self.reporter,
@@ -150,7 +150,7 @@ class Stage:
             is_synced=lambda: True,
             clock=lambda: self.now,
             wall_clock=lambda: self.now,
-            options=RevokeOptions(
+            options=ReclaimOptions(
                 is_on,
                 120,
                 1,

@@ -13,7 +13,7 @@ from koord.api.parse import Problem
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Resource
 from koord.controllers.status_publishing import AcceptedPublisher
-from koord.controllers.validation import Judge, ValidationController, Verdict, judge
+from koord.controllers.validation import Validation, ValidationController, Validator, judge
 from koord.kube.objects import ObjectRef
 from koord.kube.status import Present
 
@@ -61,10 +61,10 @@ class Sink:
         self.calls: list[str] = []
         self._is_news = is_news
 
-    def is_news(self, _body: Mapping[str, Any], _verdict: Verdict) -> bool:
+    def is_news(self, _body: Mapping[str, Any], _verdict: Validation) -> bool:
         return self._is_news
 
-    def write(self, body: Mapping[str, Any], verdict: Verdict) -> None:
+    def write(self, body: Mapping[str, Any], verdict: Validation) -> None:
         self.calls.append(f"{body['metadata']['uid']} {verdict.reason}")
 
     def forget(self, body: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ async def test_verdicts_are_written_if_they_are_news(*, is_news: bool, calls: li
 def test_accepted_is_written_once_per_generation_and_verdict() -> None:
     publisher = AcceptedPublisher(ElasticQuota, lambda _: Mock())
     body = make_body(ElasticQuota, {})
-    assert publisher.is_news(body, Verdict())
+    assert publisher.is_news(body, Validation())
     condition = {
         "type": "Accepted",
         "reason": "Valid",
@@ -95,10 +95,10 @@ def test_accepted_is_written_once_per_generation_and_verdict() -> None:
         "observedGeneration": 3,
     }
     body["status"] = {"conditions": [condition]}
-    assert not publisher.is_news(body, Verdict())
-    assert publisher.is_news(body, Verdict((Problem("spec", "", "is odd"),)))
+    assert not publisher.is_news(body, Validation())
+    assert publisher.is_news(body, Validation((Problem("spec", "", "is odd"),)))
     body["metadata"]["generation"] = 4
-    assert publisher.is_news(body, Verdict())
+    assert publisher.is_news(body, Validation())
 
 
 def test_accepted_of_a_deleted_object_is_forgotten() -> None:
@@ -110,7 +110,7 @@ def test_accepted_of_a_deleted_object_is_forgotten() -> None:
 
     publisher = AcceptedPublisher(ElasticQuota, make_writer)
     body = make_body(ElasticQuota, {})
-    publisher.write(body, Verdict())
+    publisher.write(body, Validation())
     ref = ObjectRef("", "", "", "", body["metadata"]["uid"])
     assert shown[0](ref) == {}
     publisher.forget(body)
@@ -122,12 +122,12 @@ def test_object_is_validated_again_only_after_a_user_change(
 ) -> None:
     judged: list[Any] = []
 
-    def note(_: type[Resource], body: dict[str, Any]) -> Verdict:
+    def note(_: type[Resource], body: dict[str, Any]) -> Validation:
         judged.append(body)
-        return Verdict()
+        return Validation()
 
     monkeypatch.setattr("koord.controllers.validation.judge", note)
-    known = Judge(ElasticQuota)
+    known = Validator(ElasticQuota)
     body = make_body(ElasticQuota, {})
 
     def see(status: str = "", **meta: Any) -> int:
@@ -149,5 +149,5 @@ async def test_objects_deleted_while_kopf_was_down_are_forgotten() -> None:
     controller = ValidationController(ElasticQuota, sink, lambda call, *told: call(*told))
     await controller.on_event({"type": None}, make_body(ElasticQuota, {}))
     controller.register(kopf.OperatorRegistry())
-    assert not controller._judge._verdicts
+    assert not controller._judge._validations
     assert sink.calls == ["u Valid", "all gone"]

@@ -6,7 +6,7 @@ from koord.api.keys import operators
 from koord.core.gang.reasons import MissingMembers
 from koord.demo import scenes
 from koord.demo.observer import Cluster, SeenGang, SeenPod
-from koord.kube.wire import Condition
+from koord.kube.wire import WireCondition
 
 
 def make_pod(number, *, gang="a", created=0.0, bound=None, ended=None, **others):
@@ -24,10 +24,10 @@ def make_cluster(*pods, conditions=()):
     return Cluster(gangs=(SeenGang("a", 2, conditions=tuple(conditions)),), pods=pods)
 
 
-MISSING = Condition(
+MISSING = WireCondition(
     "QuorumReached", "False", "MissingMembers", "1 of 2 members of default/a present"
 )
-PLACED = Condition(operators.PLACED, "False", "MissingMembers")
+PLACED = WireCondition(operators.PLACED, "False", "MissingMembers")
 SUCCEEDED = {"phase": "Succeeded", "bound": 1, "ended": 2}
 
 CASES = [
@@ -49,12 +49,12 @@ CASES = [
             Cluster(),
             make_cluster(),
             make_cluster(
-                conditions=[Condition("QuorumReached", "True", "MissingMembers", "1 of 2")]
+                conditions=[WireCondition("QuorumReached", "True", "MissingMembers", "1 of 2")]
             ),
-            make_cluster(conditions=[Condition("QuorumReached", "False", "Reached", "1 of 2")]),
-            make_cluster(conditions=[Condition("Placed", "False", "MissingMembers", "1 of 2")]),
+            make_cluster(conditions=[WireCondition("QuorumReached", "False", "Reached", "1 of 2")]),
+            make_cluster(conditions=[WireCondition("Placed", "False", "MissingMembers", "1 of 2")]),
             make_cluster(
-                conditions=[Condition("QuorumReached", "False", "MissingMembers", "2 of 3")]
+                conditions=[WireCondition("QuorumReached", "False", "MissingMembers", "2 of 3")]
             ),
         ],
     ),

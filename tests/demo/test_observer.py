@@ -11,7 +11,7 @@ from koord.api.keys import gang as keys
 from koord.demo import observer as module
 from koord.demo.observer import Observer
 from koord.kube.store import Added, Deleted, Modified
-from koord.kube.wire import Condition, WirePod, WirePodGroup
+from koord.kube.wire import WireCondition, WirePod, WirePodGroup
 
 GATED = {"schedulingGates": [{"name": "example.com/held"}]}
 
@@ -76,7 +76,7 @@ def test_conditions_of_a_pod_group_say_why_it_waits(observer):
     observer.take([Added(module._see_gang(wire))])
     gang = observer.look().gang("a")
     assert gang.min_member == 2
-    assert gang.obstacle() == Condition("Placed", "False", "R", "m")
+    assert gang.obstacle() == WireCondition("Placed", "False", "R", "m")
     observer.take([Deleted(module._see_gang(wire))])
     assert observer.look().gang("a") is None
 

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from koord.demo.observer import Cluster, SeenGang, SeenPod
 from koord.demo.screen import Screen, draw
-from koord.kube.wire import Condition
+from koord.kube.wire import WireCondition
 
-WHY = Condition("Placed", "False", "InsufficientNodes", "Room for 0 of 8 pods. " + "long " * 50)
+WHY = WireCondition("Placed", "False", "InsufficientNodes", "Room for 0 of 8 pods. " + "long " * 50)
 NODES = [f"a100x8-{number:04}" for number in range(8)]
 CLUSTER = Cluster(
     gangs=(SeenGang("resnet", 4), SeenGang("llama", 8, (WHY,))),

@@ -13,10 +13,10 @@ from tests.controllers.test_status_controller import Policy
 from tests.isolation.plays import NAMES, Patch, is_bad, play
 
 from koord.api.podgroup import PodGroup
-from koord.controllers.preemption_run import Phase
+from koord.controllers.preemption_run import PreemptionPhase
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.controllers.status_controller import ChangedInputs, StatusController
-from koord.controllers.validation import Judge, ValidationController, Verdict
+from koord.controllers.validation import Validation, ValidationController, Validator
 from koord.core.engine.state import ClusterState
 from koord.kube import plan_keys
 from koord.kube.events import EventRecorder, EventType
@@ -24,7 +24,7 @@ from koord.kube.kinds import PODS
 from koord.kube.objects import ObjectRef
 from koord.kube.status import StatusPatch, StatusWriter, applied_by
 from koord.kube.store import Added, Store
-from koord.kube.wire import ObjectMeta, WirePod
+from koord.kube.wire import WireObjectMeta, WirePod
 from koord.runtime.app import keep_running
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import SeriesCollector
@@ -44,13 +44,13 @@ def statuses(_: Patch) -> list[str]:
 def validated_objects(patch: Patch) -> list[str]:
     judged: list[str] = []
 
-    def judge(_: object, body: Any) -> Verdict:
+    def judge(_: object, body: Any) -> Validation:
         if is_bad(body["metadata"]["name"]):
             raise ZeroDivisionError
         judged.append(body["metadata"]["name"])
-        return Verdict()
+        return Validation()
 
-    patch.setattr(Judge, "judge", judge)
+    patch.setattr(Validator, "judge", judge)
     sink = SimpleNamespace(is_news=lambda *_: False)
     controller = ValidationController(PodGroup, cast("Any", sink), lambda *_: None)
     for name in NAMES:
@@ -96,7 +96,7 @@ def translated_objects(_: Patch) -> list[str]:
     served = [
         change.value
         for name in NAMES
-        for change in store.upsert(WirePod(ObjectMeta(name=name, uid=name)))
+        for change in store.upsert(WirePod(WireObjectMeta(name=name, uid=name)))
     ]
     assert rejected == ["/bad"]
     return served
@@ -218,7 +218,7 @@ def preemptions(patch: Patch) -> list[str]:
     for name in NAMES:
         nomination = SimpleNamespace(unit=name, victims=())
         controller._runs[name] = cast(
-            "Any", SimpleNamespace(nomination=nomination, phase=Phase.WAITING)
+            "Any", SimpleNamespace(nomination=nomination, phase=PreemptionPhase.WAITING)
         )
     asyncio.run(controller.look())
     return seen

@@ -33,7 +33,7 @@ from koord.kube.errors import (
     TooManyRequests,
     error_of,
 )
-from koord.kube.wire import Status
+from koord.kube.wire import WireStatus
 
 NODE = "node-a"
 TOO_LARGE = 'Operation cannot be fulfilled on pods/binding "x": etcdserver: request is too large'
@@ -394,7 +394,7 @@ async def test_a_pod_too_large_for_etcd_is_refused_without_retry(
 ) -> None:
     """As the answer to a binding, which has the status of a conflict."""
     pod = await pods.create(schedulingGates=[])
-    too_large = error_of(Status(code=409, reason="Conflict", message=TOO_LARGE))
+    too_large = error_of(WireStatus(code=409, reason="Conflict", message=TOO_LARGE))
     faulty = Faulty(client, too_large)
     binder = Binder(faulty, pods.translator.form_of, make_keys())
     assert await binder.bind(*only(place((pod, NODE)))) == Refused(

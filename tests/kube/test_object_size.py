@@ -9,7 +9,7 @@ from koord.kube.errors import KubeError, ObjectTooLarge, error_of
 from koord.kube.release import PodForm, Written
 from koord.kube.retry import is_transient
 from koord.kube.translate.node_affinity import AffinityForm
-from koord.kube.wire import Status
+from koord.kube.wire import WireStatus
 
 NAMES = st.sampled_from(["a", "b", "operators.koordinator.sh/plan"])
 NEARLY = st.integers(MOST_ANNOTATIONS - 40, MOST_ANNOTATIONS)
@@ -29,14 +29,14 @@ NEARLY = st.integers(MOST_ANNOTATIONS - 40, MOST_ANNOTATIONS)
     ],
 )
 def test_what_is_too_large_is_known_whatever_the_status(status: int, message: str) -> None:
-    error: KubeError = error_of(Status(code=status, message=message))
+    error: KubeError = error_of(WireStatus(code=status, message=message))
     assert isinstance(error, ObjectTooLarge)
     assert not is_transient(error)
 
 
 @pytest.mark.parametrize("status", [409, 422, 500, 503])
 def test_other_errors_are_not(status: int) -> None:
-    assert not isinstance(error_of(Status(code=status, message="etcd")), ObjectTooLarge)
+    assert not isinstance(error_of(WireStatus(code=status, message="etcd")), ObjectTooLarge)
 
 
 def test_bytes_are_counted_not_characters() -> None:

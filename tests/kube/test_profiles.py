@@ -17,7 +17,7 @@ from koord.kube.errors import Conflict
 from koord.kube.root_quota import RootQuotaWriter, make_body
 from koord.kube.translate.profiles import ProfileTranslator, encode_last_valid, translate_profile
 from koord.kube.translate.quotas import translate_quota
-from koord.kube.wire import ObjectMeta, OwnerReference, WireElasticQuota, WireQuotaProfile
+from koord.kube.wire import WireElasticQuota, WireObjectMeta, WireOwnerReference, WireQuotaProfile
 
 if TYPE_CHECKING:
     from koord.core.quota.model import QuotaSpec
@@ -29,7 +29,7 @@ SPEC = {"quotaName": "root", "nodeSelector": {"matchLabels": {"pool": "a"}}}
 
 def translate(spec: Any, **annotations: str) -> QuotaProfile:
     keys = {"policy": POLICY, "keys": f"{PREFIX}resource-keys"}
-    meta = ObjectMeta(
+    meta = WireObjectMeta(
         name="a",
         namespace="ns",
         uid="u",
@@ -142,10 +142,12 @@ PROFILE = replace(translate(SPEC), keys=("cpu",))
 NODE = Node("n", labels={"pool": "a"}, allocatable={"cpu": 53000, "memory": 80 << 30})
 
 
-def stored(profile: QuotaProfile, **changes: Any) -> tuple[QuotaSpec, ObjectMeta]:
+def stored(profile: QuotaProfile, **changes: Any) -> tuple[QuotaSpec, WireObjectMeta]:
     body = make_body(profile, make_root_quota(profile, [NODE]))
-    owners = [OwnerReference(uid=one["uid"]) for one in body["metadata"].get("ownerReferences", ())]
-    meta = ObjectMeta(
+    owners = [
+        WireOwnerReference(uid=one["uid"]) for one in body["metadata"].get("ownerReferences", ())
+    ]
+    meta = WireObjectMeta(
         name="root",
         namespace="ns",
         uid="q",

@@ -4,12 +4,12 @@ import pytest
 
 from koord.kube.decode import Poison
 from koord.kube.store import Added, Deleted, Store
-from koord.kube.wire import Identity, ObjectMeta, WireNode
+from koord.kube.wire import Identity, WireNode, WireObjectMeta
 
 
 def node(uid: str, revision: str, label: str = "") -> WireNode:
     labels = {"label": label}
-    return WireNode(ObjectMeta(name="n", uid=uid, resource_version=revision, labels=labels))
+    return WireNode(WireObjectMeta(name="n", uid=uid, resource_version=revision, labels=labels))
 
 
 def translate(wire: WireNode) -> str:

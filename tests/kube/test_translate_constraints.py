@@ -28,7 +28,7 @@ from koord.kube.translate.cluster_objects import (
 from koord.kube.translate.devices import translate_resource_claim
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod, WireResourceClaim
-from koord.kube.wire_volumes import WireClaim, WireStorageClass, WireVolume
+from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -172,14 +172,15 @@ def test_claims() -> None:
         "deletionTimestamp": "2026-01-01T00:00:00Z",
     }
     spec = {"volumeName": "v", "storageClassName": "s", "accessModes": ["ReadWriteOncePod"]}
-    wire = read(WireClaim, {"metadata": meta, "spec": spec, "status": {"phase": "Lost"}})
+    wire = read(WireVolumeClaim, {"metadata": meta, "spec": spec, "status": {"phase": "Lost"}})
     assert translate_claim(wire) == VolumeClaim("ns/data", "v", True, True, True, True, "s", "u1")
-    plain = read(WireClaim, {"metadata": {"name": "data", "namespace": "ns"}, "spec": spec})
+    plain = read(WireVolumeClaim, {"metadata": {"name": "data", "namespace": "ns"}, "spec": spec})
     assert not translate_claim(plain).is_bound
     old = {"volume.beta.kubernetes.io/storage-class": "beta"}
     meta = {"name": "data", "namespace": "ns", "annotations": old}
     assert (
-        translate_claim(read(WireClaim, {"metadata": meta, "spec": spec})).storage_class == "beta"
+        translate_claim(read(WireVolumeClaim, {"metadata": meta, "spec": spec})).storage_class
+        == "beta"
     )
 
 
@@ -210,7 +211,7 @@ def test_what_claims_want_and_volumes_offer() -> None:
         "selector": {"matchLabels": {"app": "web"}},
     }
     meta = {"name": "data", "namespace": "ns"}
-    claim = translate_claim(read(WireClaim, {"metadata": meta, "spec": asked}))
+    claim = translate_claim(read(WireVolumeClaim, {"metadata": meta, "spec": asked}))
     assert claim.wanted == Wanted(5 << 30, ("ReadWriteOnce",), "Block", WEB)
     modes = ["ReadWriteOnce", "ReadOnlyMany"]
     spec = {"storageClassName": "s", "accessModes": modes, "capacity": {"storage": "9Gi"}}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from koord.runtime.guests import GuestLimits, peer_of
+from koord.runtime.guests import ConnectionLimits, peer_of
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.settings import Address
 
-LIMITS = GuestLimits(connections=12, per_peer=8, seconds=30, received_bytes=4096)
+LIMITS = ConnectionLimits(connections=12, per_peer=8, seconds=30, received_bytes=4096)
 LARGE = b"x" * (16 << 20)
 """More than the kernel takes of an answer that nobody reads."""
 PROBE = "127.0.0.9"
@@ -20,7 +20,7 @@ PROBE = "127.0.0.9"
 
 
 @asynccontextmanager
-async def serve(limits: GuestLimits = LIMITS) -> AsyncIterator[int]:
+async def serve(limits: ConnectionLimits = LIMITS) -> AsyncIterator[int]:
     async def large() -> bytes:
         return LARGE
 
@@ -114,7 +114,7 @@ async def test_where_there_are_too_many_the_peer_with_the_most_loses_its_oldest(
 
 @pytest.mark.parametrize("sends", SENT.values(), ids=SENT.keys())
 async def test_a_slow_client_is_cut_off(sends: bytes) -> None:
-    limits = GuestLimits(connections=12, per_peer=8, seconds=0.3)
+    limits = ConnectionLimits(connections=12, per_peer=8, seconds=0.3)
     async with serve(limits) as port:
         with clients() as strangers:
             one = await strangers.open(port, sends=sends)
@@ -122,7 +122,7 @@ async def test_a_slow_client_is_cut_off(sends: bytes) -> None:
 
 
 async def test_headers_that_come_byte_by_byte_do_not_prolong_it() -> None:
-    limits = GuestLimits(seconds=0.3)
+    limits = ConnectionLimits(seconds=0.3)
     async with serve(limits) as port:
         with clients() as strangers:
             one = await strangers.open(port, sends=b"GET /healthz HTTP/1.1\r\nX-A: ")
@@ -177,7 +177,7 @@ async def test_large_requests_end_the_connection(sends: bytes) -> None:
 def test_strangers_get_a_small_part_of_the_descriptors(
     descriptors: int, connections: int, per_peer: int
 ) -> None:
-    limits = GuestLimits().within(descriptors)
+    limits = ConnectionLimits().within(descriptors)
     assert (limits.connections, limits.per_peer) == (connections, per_peer)
 
 

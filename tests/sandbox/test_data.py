@@ -6,7 +6,7 @@ import pytest
 
 from koord.api.device import Device
 from koord.api.parse import parse
-from koord.sandbox import Write, list_shapes, load_shape, make_node
+from koord.sandbox import AuditedWrite, list_shapes, load_shape, make_node
 from koord.sandbox.audit import read_writes
 from koord.sandbox.devices import make_device
 from koord.sandbox.errors import UnknownShapeError
@@ -73,4 +73,6 @@ def test_incomplete_lines_of_the_audit_log_are_not_read(tmp_path):
     line = json.dumps(event)
     log.write_text(f"{line}\n{line[:40]}")
 
-    assert list(read_writes(log)) == [Write("somebody", "create", "pods", "binding", "n", "p", 201)]
+    assert list(read_writes(log)) == [
+        AuditedWrite("somebody", "create", "pods", "binding", "n", "p", 201)
+    ]

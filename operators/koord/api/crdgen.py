@@ -46,7 +46,7 @@ def make_crd(resource: type[Resource]) -> dict[str, Any]:
 
 def render_crd(resource: type[Resource]) -> str:
     body = yaml.dump(
-        make_crd(resource), Dumper=_Dumper, sort_keys=True, width=96, allow_unicode=True
+        make_crd(resource), Dumper=_CrdDumper, sort_keys=True, width=96, allow_unicode=True
     )
     return HEADER + body
 
@@ -103,7 +103,7 @@ def _make_column(column: PrinterColumn) -> dict[str, Any]:
     return {key: value for key, value in made.items() if value not in ("", 0)}
 
 
-class _Dumper(yaml.SafeDumper):
+class _CrdDumper(yaml.SafeDumper):
     """Writes multi-line strings as blocks, and no aliases."""
 
     @override
@@ -116,7 +116,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _represent_text)
+_CrdDumper.add_representer(str, _represent_text)
 
 
 def _find_resources() -> tuple[type[Resource], ...]:

@@ -31,7 +31,7 @@ def parse_templates(text: str) -> Templates | InvalidObject:
     if len(text) > MAX_TEXT:
         return _refuse("", f"is longer than {MAX_TEXT} characters")
     try:
-        value = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        value = yaml.load(text, _TemplateLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return _refuse(text, f"is not YAML: {' '.join(str(error).split())[:256]}")
     invalid = parse_value(_ADAPTER, {} if value is None else value, at=("data", KEY))
@@ -50,7 +50,7 @@ def _refuse(value: str, message: str) -> InvalidObject:
     return InvalidObject((Problem(f"data[{KEY}]", cut(value), message),))
 
 
-class _Loader(UnicodeLoader):
+class _TemplateLoader(UnicodeLoader):
     """Refuses keys that are given twice, of which all but one would be lost, and references."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:

@@ -217,7 +217,7 @@ def parse_pod_gang(
     if problem := _find_name_problem(name):
         bad = BadSetting(keys.NAME, cut(name), problem, "none, so the gang cannot start")
         return PodGang(f"{name[:MAX_NAME].replace(GROUP_SEPARATOR, '…')}…", source, None, (bad,))
-    reader = _Reader(f"{namespace}/{name}", annotations, defaults)
+    reader = _AnnotationReader(f"{namespace}/{name}", annotations, defaults)
     wait_seconds = reader.wait_seconds()
     min_member = parse_min_available(labels, annotations)
     deprecated = tuple((old, new) for old, new in DEPRECATED.items() if labels.get(old))
@@ -235,7 +235,7 @@ def parse_pod_group_settings(
     defaults: GangDefaults = UPSTREAM_DEFAULTS,
 ) -> tuple[GangSettings, tuple[BadSetting, ...]]:
     """Parse the settings of a PodGroup; ``key`` is its ``namespace/name``."""
-    reader = _Reader(key, annotations, defaults)
+    reader = _AnnotationReader(key, annotations, defaults)
     wait_seconds = resolve_wait_seconds(schedule_timeout_seconds, defaults)
     return reader.settings(min_member, wait_seconds), tuple(reader.bad)
 
@@ -262,7 +262,9 @@ def _parse_kueue(
     total = _parse_min(keys.KUEUE_TOTAL, annotations.get(keys.KUEUE_TOTAL, ""))
     if isinstance(total, BadSetting):
         return PodGang(name, NameSource.KUEUE, None, (total,))
-    settings = _Reader(f"{namespace}/{name}", {}, defaults).settings(total, defaults.wait_seconds)
+    settings = _AnnotationReader(f"{namespace}/{name}", {}, defaults).settings(
+        total, defaults.wait_seconds
+    )
     return PodGang(name, NameSource.KUEUE, settings)
 
 
@@ -274,7 +276,7 @@ def _find_name_problem(name: str) -> str:
     return ""
 
 
-class _Reader:
+class _AnnotationReader:
     """Parses the annotations that pods and PodGroups share, and collects invalid values."""
 
     def __init__(self, key: str, annotations: Texts, defaults: GangDefaults) -> None:

@@ -53,7 +53,7 @@ def read_documents(text: str) -> Iterator[Any]:
     if len(text.encode()) > MAX_FILE_BYTES:
         raise UnreadableError(f"is larger than {MAX_FILE_BYTES} bytes")
     try:
-        for document in yaml.load_all(text, Loader=_Loader):
+        for document in yaml.load_all(text, Loader=_ManifestLoader):
             if document is not None:
                 yield document
     except yaml.YAMLError as error:
@@ -84,7 +84,7 @@ def _measure(node: yaml.Node, sizes: dict[int, int]) -> int:
     return sizes[id(node)]
 
 
-class _Loader(UnicodeLoader):
+class _ManifestLoader(UnicodeLoader):
     yaml_implicit_resolvers = {  # noqa: RUF012 - as yaml requires
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -109,8 +109,8 @@ class _Loader(UnicodeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+_ManifestLoader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+_ManifestLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,8 @@ from koord.kube.status import conditions_of
 from koord.kube.store import HasMeta
 from koord.kube.translate.quotas import QuotaTranslator, read_amounts, read_recorded
 from koord.kube.wire import (
-    Condition,
     ObjectList,
+    WireCondition,
     WireElasticQuota,
     WirePod,
     WirePodGroup,
@@ -355,10 +355,10 @@ def _see(wire: _Seen) -> Sighting:
 
 
 class _Conditions(msgspec.Struct):
-    conditions: list[Condition] | None = None
+    conditions: list[WireCondition] | None = None
 
 
-def _by_type(conditions: Iterable[Condition]) -> Mapping[str, Condition]:
+def _by_type(conditions: Iterable[WireCondition]) -> Mapping[str, WireCondition]:
     return {condition.type: condition for condition in conditions}
 
 
@@ -425,7 +425,7 @@ class _Status(msgspec.Struct):
     used: msgspec.Raw = msgspec.Raw()
     runtime: msgspec.Raw = msgspec.Raw()
     request: msgspec.Raw = msgspec.Raw()
-    conditions: list[Condition] | None = None
+    conditions: list[WireCondition] | None = None
 
 
 async def read_reported(client: Client, namespace: str) -> tuple[ReportedQuota, ...] | None:

@@ -28,7 +28,7 @@ from koord.kube.client import Client
 from koord.kube.errors import ApiError, Forbidden, Garbled, KubeError, NotFound
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS, RESERVATIONS
 from koord.kube.translate.reservations import ReservationTranslator
-from koord.kube.wire import Identified, ObjectList, ObjectMeta, WireReservation
+from koord.kube.wire import Identified, ObjectList, WireObjectMeta, WireReservation
 
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 """On the pods of a Job: its name."""
@@ -104,7 +104,7 @@ def _choose(target: Target, pods: Iterable["_Pod"]) -> Target:
     return _find_gang(target, first) or Target(TargetKind.POD, target.namespace, first.name)
 
 
-def _find_gang(target: Target, meta: ObjectMeta) -> Target | None:
+def _find_gang(target: Target, meta: WireObjectMeta) -> Target | None:
     gang = parse_pod_gang(target.namespace, meta.labels or {}, meta.annotations or {})
     return None if gang is None else Target(TargetKind.POD_GROUP, target.namespace, gang.name)
 
@@ -157,7 +157,7 @@ class _PodStatus(msgspec.Struct):
 
 
 class _Pod(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
     spec: _PodSpec
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 

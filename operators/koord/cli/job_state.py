@@ -22,7 +22,7 @@ from koord.cli.connection import path_in
 from koord.core.model.text import cut, plural
 from koord.kube.client import Client
 from koord.kube.errors import ApiError, Forbidden, KubeError, NotFound
-from koord.kube.wire import Condition, Identified, ObjectList, ObjectMeta
+from koord.kube.wire import Identified, ObjectList, WireCondition, WireObjectMeta
 
 _JOBS: Final = "/apis/batch/v1/jobs"
 _SOME: Final = "500"
@@ -70,7 +70,7 @@ class JobState:
     """The state of a Job without living pods. ``template`` is the metadata of its pods."""
 
     standing: PlacementState
-    template: ObjectMeta
+    template: WireObjectMeta
     notes: tuple[str, ...]
     advice: tuple[str, ...] = ()
     has_failed: bool = False
@@ -157,7 +157,7 @@ def _tell_waiting(job: "Job", title: str, now: float) -> tuple[str, str]:
 
 
 class _JobTemplate(msgspec.Struct):
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
 
 
 class _JobSpec(msgspec.Struct):
@@ -166,7 +166,7 @@ class _JobSpec(msgspec.Struct):
 
 
 class _JobStatus(msgspec.Struct):
-    conditions: list[Condition] | None = None
+    conditions: list[WireCondition] | None = None
     succeeded: int = 0
     failed: int = 0
 
@@ -174,7 +174,7 @@ class _JobStatus(msgspec.Struct):
 class Job(msgspec.Struct):
     """A Job, reduced to the fields that say why it has no pods."""
 
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
     spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 
@@ -183,7 +183,7 @@ class Job(msgspec.Struct):
         """Whether its controller makes pods."""
         return not self.spec.suspend and self.find("Complete", *_FAILED) is None
 
-    def find(self, *types: str) -> Condition | None:
+    def find(self, *types: str) -> WireCondition | None:
         """Return the first condition of one of these types that is true."""
         conditions = self.status.conditions or ()
         return next(
@@ -229,7 +229,7 @@ class _Involved(msgspec.Struct):
 
 
 class _Event(msgspec.Struct, rename="camel"):
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
     involved_object: _Involved
     reason: str = ""
     message: str = ""

@@ -31,7 +31,7 @@ from koord.kube.client import Client
 from koord.kube.decode import MALFORMED
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import Condition, ObjectMeta, PodSpec, WirePod
+from koord.kube.wire import PodSpec, WireCondition, WireObjectMeta, WirePod
 
 _JOBS_UNKNOWN = "you may not list jobs.batch: suspended Jobs are left out"
 
@@ -40,7 +40,7 @@ _JOBS: Final = "/apis/batch/v1/jobs"
 
 
 class _Template(msgspec.Struct):
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
@@ -51,13 +51,13 @@ class _JobSpec(msgspec.Struct):
 
 
 class _JobStatus(msgspec.Struct):
-    conditions: list[Condition] | None = None
+    conditions: list[WireCondition] | None = None
 
 
 class HeldJob(msgspec.Struct):
     """A Job, reduced to what says that it is held, and what its pods would be."""
 
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
     spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 

@@ -31,7 +31,7 @@ from koord.cli.output import count_of
 from koord.kube.client import Client, Media
 from koord.kube.errors import ApiError, KubeError, NotFound
 from koord.kube.kinds import PODS, QUOTA, QUOTAS
-from koord.kube.wire import ObjectList, ObjectMeta
+from koord.kube.wire import ObjectList, WireObjectMeta
 
 _AT_ONCE: Final = 16
 _MAX_SHOWN: Final = 10
@@ -57,7 +57,7 @@ class _Status(msgspec.Struct):
 
 
 class _Pod(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
     spec: _Spec
     status: _Status = msgspec.field(default_factory=_Status)
 
@@ -224,7 +224,7 @@ _LEADERS: Final = (NAMES[0], f"koord-{QUOTA}")
 
 
 class _Quota(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
 
     @property
     def key(self) -> str:

@@ -25,7 +25,7 @@ _Plan: TypeAlias = tuple[QuotaName, UnitKey]
 """The quota that is over, and the unit that benefits."""
 
 
-class Verdict(Enum):
+class SoftEvictionAction(Enum):
     """What happens to marked pods now."""
 
     WAIT = auto()
@@ -34,7 +34,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class AskedUnits:
+class SoftEvictions:
     """``most_seconds`` is the longest time that anybody gets."""
 
     state: ClusterState
@@ -71,16 +71,16 @@ class AskedUnits:
     def has_any(self) -> bool:
         return bool(self._units)
 
-    def judge(self, pods: Sequence[Pod], now: float, wall_now: float) -> Verdict:
+    def judge(self, pods: Sequence[Pod], now: float, wall_now: float) -> SoftEvictionAction:
         """Return what is to happen to marked pods of one unit."""
         unit = self._find(pods)
         if unit is not None and now > self._wanted[_plan_of(unit)] + WANTED_SECONDS:
-            return Verdict.SPARE
+            return SoftEvictionAction.SPARE
         if unit is not None:
             plan = _plan_of(unit)
             pods = self._alive(unit for unit in self._units.values() if _plan_of(unit) == plan)
         until = find_deadline(pods, self.most_seconds, wall_now)
-        return Verdict.WAIT if until > wall_now else Verdict.EVICT
+        return SoftEvictionAction.WAIT if until > wall_now else SoftEvictionAction.EVICT
 
     def take(self, pods: Sequence[Pod]) -> Reclaim | None:
         """Forget the unit of some pods, and return it; None if nobody was asked."""

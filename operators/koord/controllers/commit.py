@@ -114,7 +114,7 @@ class MemberWrites(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _WriteStep:
     """One kind of write, its metric, and the tracking of unknown outcomes."""
 
     write: Callable[..., Awaitable[Outcome]]
@@ -149,7 +149,7 @@ async def commit(
         result.not_bound = {member.pod.uid for member in members}
         return result
     gated = [member for member in members if member.pod.is_gated]
-    release = _Step(binder.release, binder.read_release, observer.count_release, unknown)
+    release = _WriteStep(binder.release, binder.read_release, observer.count_release, unknown)
     await _run(release, gated, placement, result)
     result.released = {assignment.pod.uid for assignment in gated} - result.not_bound
     members = [member for member in members if member.pod.uid not in result.not_bound]
@@ -160,7 +160,7 @@ async def commit(
         return result
     mine = [member for member in members if not _is_left_to_others(member)]
     result.left_to_others = {member.pod.uid for member in members if _is_left_to_others(member)}
-    bind = _Step(binder.bind, binder.read_bind, observer.count_bind, unknown, is_in_turn=True)
+    bind = _WriteStep(binder.bind, binder.read_bind, observer.count_bind, unknown, is_in_turn=True)
     await _run(bind, mine, placement, result)
     result.bound = {
         assignment.pod.uid for assignment in mine if assignment.pod.uid not in result.not_bound
@@ -169,7 +169,7 @@ async def commit(
 
 
 async def _run(
-    step: _Step,
+    step: _WriteStep,
     members: Sequence[Assignment],
     placement: Placement,
     result: Commit,
@@ -183,7 +183,7 @@ async def _run(
         _record(member, task.result(), result)
 
 
-async def _write_until_known(step: _Step, member: Assignment, placement: Placement) -> Outcome:
+async def _write_until_known(step: _WriteStep, member: Assignment, placement: Placement) -> Outcome:
     """Repeat a step until its outcome is known; a timeout alone never frees the resources.
 
     After a time it is known: nothing is written any more, and what was written shows on the pod.

@@ -27,7 +27,7 @@ ENFORCED: Final = "Enforced"
 _OPEN: Final = "NamespacesOpen"
 
 
-class Writer(Protocol):
+class CoverageWriter(Protocol):
     """Writes what is covered; see ``EnforcementMap``."""
 
     async def write(self, covered: Mapping[str, frozenset[str]]) -> frozenset[str] | None: ...
@@ -38,7 +38,7 @@ class Enforcement:
     """``on_change`` is called when other namespaces are open than before."""
 
     state: ClusterState
-    writer: Writer
+    writer: CoverageWriter
     on_change: Callable[[], None] = lambda: None
     enforced: frozenset[str] | None = None
     """Namespaces in which pods must opt in; None: that is not known yet."""

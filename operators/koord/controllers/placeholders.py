@@ -48,7 +48,7 @@ _LAG_SECONDS: Final = 60.0
 _PAUSE: Final = Pause(0.02, 0.2)
 
 
-class Writer(Protocol):
+class PlaceholderApi(Protocol):
     """Creates and deletes placeholders; raises ``KubeError``."""
 
     async def create(self, reservation: ReservationInfo, requests: Amounts) -> Placeholder: ...
@@ -77,7 +77,7 @@ class Placeholders:
     """
 
     state: ClusterState
-    writer: Writer
+    writer: PlaceholderApi
     turns: Turns
     report: Callable[[ReservationInfo, str], None]
     clock: Callable[[], float]

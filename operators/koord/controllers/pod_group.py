@@ -15,7 +15,7 @@ from koord.api.keys import operators
 from koord.api.parse import Problem, cut
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
-from koord.controllers.validation import INVALID, Verdict
+from koord.controllers.validation import INVALID, Validation
 from koord.core.engine.state import ClusterState
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.reasons import (
@@ -321,24 +321,24 @@ class ProblemReports:
         self._reported: set[str] = set()
         """The uids of objects whose problems were handed over."""
 
-    def is_news(self, body: Mapping[str, Any], verdict: Verdict) -> bool:
+    def is_news(self, body: Mapping[str, Any], validation: Validation) -> bool:
         """Whether there are problems, or were: most events only change the status."""
         uid = body["metadata"]["uid"]
-        is_news = bool(verdict.problems) or uid in self._reported
-        (self._reported.add if verdict.problems else self._reported.discard)(uid)
+        is_news = bool(validation.problems) or uid in self._reported
+        (self._reported.add if validation.problems else self._reported.discard)(uid)
         return is_news
 
-    def write(self, body: Mapping[str, Any], verdict: Verdict) -> None:
+    def write(self, body: Mapping[str, Any], validation: Validation) -> None:
         """Hand the problems over."""
         meta = body["metadata"]
         key = make_gang_key(meta["namespace"], meta["name"])
-        self._policy.set_problems(key, meta["uid"], verdict.problems)
+        self._policy.set_problems(key, meta["uid"], validation.problems)
         self._wake()
 
     def forget(self, body: Mapping[str, Any]) -> None:
         """Drop the problems of a deleted object."""
         self._reported.discard(body["metadata"]["uid"])
-        self.write(body, Verdict())
+        self.write(body, Validation())
 
     def forget_all(self) -> None:
         """Keep everything: the handler reports again what has changed meanwhile."""

@@ -28,8 +28,8 @@ from koord.controllers.preemption_parts import (
 )
 from koord.controllers.preemption_run import (
     DeletionReport,
-    Phase,
-    Run,
+    PreemptionPhase,
+    PreemptionRun,
     find_hanging_namespaces,
     find_next,
 )
@@ -96,7 +96,7 @@ class PreemptionController:
     evictions: UnitEvictions = field(init=False)
     search: PreemptionSearch = field(init=False)
     _isolated: Isolation = field(default_factory=lambda: Isolation("preemption"))
-    _runs: dict[UnitKey, Run] = field(default_factory=dict)
+    _runs: dict[UnitKey, PreemptionRun] = field(default_factory=dict)
     _recovered_at: float | None = None
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -144,7 +144,7 @@ class PreemptionController:
             return  # placement has not begun
         self.evictions.forget_confirmed()
         for run in tuple(self._runs.values()):
-            if run.phase is Phase.WAITING:
+            if run.phase is PreemptionPhase.WAITING:
                 self._isolated.call(run.nomination.unit, self._advance, run)
         self._isolated.call("orphans", self._spare_orphans)
         if self.settings.is_on:
@@ -187,14 +187,16 @@ class PreemptionController:
                 self.note(unit.pods)
             return False
         nomination = nominate(preemption, self.wall_clock())
-        run = Run(nomination, Phase.WRITING, self.clock(), write_victims(preemption.victims))
+        run = PreemptionRun(
+            nomination, PreemptionPhase.WRITING, self.clock(), write_victims(preemption.victims)
+        )
         self.state.nominations.begin(nomination)
         self._runs[unit.key] = run
         self._spawn(self._go_on(run, self._carry_out(run, unit, preemption)))
         self.note(unit.pods)
         return True
 
-    async def _carry_out(self, run: Run, unit: Unit, preemption: Preemption) -> None:
+    async def _carry_out(self, run: PreemptionRun, unit: Unit, preemption: Preemption) -> None:
         """Nominate, mark, check again, and delete."""
         plan_id = run.nomination.plan_id
         compat = self.state.gangs.compat
@@ -222,11 +224,11 @@ class PreemptionController:
         run.announce = DeletionReport(run, self.reporter, unit, marked, text).write
         self._announce_soft_eviction(run, text)
         if self._find_deadline(run) or await self._delete(run):
-            run.phase = Phase.WAITING
+            run.phase = PreemptionPhase.WAITING
         self.wake()
 
     async def _mark(
-        self, run: Run, preemption: Preemption, by: PreemptedBy, text: str
+        self, run: PreemptionRun, preemption: Preemption, by: PreemptedBy, text: str
     ) -> Preemption | None:
         """Mark all victims, with those that join their gangs meanwhile; None if a write fails.
 
@@ -248,7 +250,7 @@ class PreemptionController:
             self.state.nominations.begin(run.nomination)
         return preemption
 
-    async def _nominate(self, run: Run) -> bool:
+    async def _nominate(self, run: PreemptionRun) -> bool:
         nodes = {assignment.pod.uid: assignment.node for assignment in run.nomination.assignments}
 
         async def write(pod: Pod) -> bool:
@@ -256,7 +258,7 @@ class PreemptionController:
 
         return all(await write_each(write, run.nomination.pods))
 
-    async def _delete(self, run: Run) -> bool:
+    async def _delete(self, run: PreemptionRun) -> bool:
         """Delete the victims whose turn it is; False if the preemption is cancelled."""
         run.deleted = self.clock()
         pods = self._find_next(run)
@@ -274,14 +276,14 @@ class PreemptionController:
         """Return how many seconds a victim gets to end by itself."""
         return grant_time(pod, self.settings.soft_eviction_limit)
 
-    def _find_deadline(self, run: Run) -> float:
+    def _find_deadline(self, run: PreemptionRun) -> float:
         """Return until when the victims may end by themselves; 0 if they are to be deleted."""
         now = self.wall_clock()
         left = self._find_undeleted(run)
         deadline = find_deadline(left, self.settings.soft_eviction_limit, now)
         return deadline if deadline > now else 0.0
 
-    def _announce_soft_eviction(self, run: Run, text: str) -> None:
+    def _announce_soft_eviction(self, run: PreemptionRun, text: str) -> None:
         victims = run.nomination.victims
         for seconds in sorted({self._grant(pod) for pod in victims} - {0}):
             pods = [pod for pod in victims if self._grant(pod) == seconds]
@@ -291,7 +293,7 @@ class PreemptionController:
 
     # --- while victims terminate -----------------------------------------------------------------
 
-    def _advance(self, run: Run) -> None:
+    def _advance(self, run: PreemptionRun) -> None:
         now = self.clock()
         waiting = self._find_waiting(run)
         if waiting and now < run.rechecked + RECHECK_SECONDS:
@@ -311,16 +313,16 @@ class PreemptionController:
             return
         is_due = now >= run.deleted + RETRY_SECONDS and not self._find_deadline(run)
         if is_due and self._find_next(run):
-            run.phase = Phase.WRITING
+            run.phase = PreemptionPhase.WRITING
             self._spawn(self._go_on(run, self._delete_again(run)))
             return
         self.note(waiting)
 
-    async def _delete_again(self, run: Run) -> None:
+    async def _delete_again(self, run: PreemptionRun) -> None:
         if await self._delete(run):
-            run.phase = Phase.WAITING
+            run.phase = PreemptionPhase.WAITING
 
-    def _end_if_hanging(self, run: Run) -> bool:
+    def _end_if_hanging(self, run: PreemptionRun) -> bool:
         """End a preemption of which a victim does not go; another plan takes its place."""
         now, patience = self.wall_clock(), self.settings.patience
         hanging = [p for p in self._find_left(run) if p.gone_by and patience.hangs(p, now)]
@@ -338,7 +340,7 @@ class PreemptionController:
         self._begin_cancel(run, Outcome.STUCK)
         return True
 
-    def _judge(self, run: Run) -> Outcome | None:
+    def _judge(self, run: PreemptionRun) -> Outcome | None:
         """Return why a preemption ends; None if it goes on."""
         nominees = [self.state.pods.get(pod.uid) for pod in run.nomination.pods]
         alive = [pod for pod in nominees if pod is not None and pod.is_alive]
@@ -357,7 +359,7 @@ class PreemptionController:
             return Outcome.PREEMPTOR_GONE
         return self._judge_fit(unit, run)
 
-    def _judge_fit(self, unit: Unit, run: Run) -> Outcome | None:
+    def _judge_fit(self, unit: Unit, run: PreemptionRun) -> Outcome | None:
         if self.wall_clock() > run.nomination.since + self.settings.patience.longest:
             return Outcome.EXPIRED
         left = self._find_left(run)
@@ -376,18 +378,18 @@ class PreemptionController:
     def _is_committing(self, pods: Iterable[Pod]) -> bool:
         return any(pod.gang and self.queue.is_committing(pod.gang.key) for pod in pods)
 
-    def _find_waiting(self, run: Run) -> list[Pod]:
+    def _find_waiting(self, run: PreemptionRun) -> list[Pod]:
         pods = (self.state.pods.get(pod.uid) for pod in run.nomination.pods)
         return [pod for pod in pods if pod is not None and pod.is_waiting]
 
-    def _find_left(self, run: Run) -> list[Pod]:
+    def _find_left(self, run: PreemptionRun) -> list[Pod]:
         return find_left(self.state, run.nomination)
 
-    def _find_undeleted(self, run: Run) -> list[Pod]:
+    def _find_undeleted(self, run: PreemptionRun) -> list[Pod]:
         done = self.evictions.evicted
         return [pod for pod in self._find_left(run) if not pod.gone_by and pod.uid not in done]
 
-    def _find_next(self, run: Run) -> list[Pod]:
+    def _find_next(self, run: PreemptionRun) -> list[Pod]:
         patience = self.settings.patience
         suspect = find_hanging_namespaces(self.state, patience, self.wall_clock())
         return find_next(
@@ -406,14 +408,14 @@ class PreemptionController:
 
     # --- ending ----------------------------------------------------------------------------------
 
-    def _begin_cancel(self, run: Run, outcome: Outcome) -> None:
+    def _begin_cancel(self, run: PreemptionRun, outcome: Outcome) -> None:
         if outcome is Outcome.BOUND:
             self._end(run, outcome)
             return
-        run.phase = Phase.WRITING
+        run.phase = PreemptionPhase.WRITING
         self._spawn(self._go_on(run, self._cancel(run, outcome)))
 
-    def _end(self, run: Run, outcome: Outcome) -> None:
+    def _end(self, run: PreemptionRun, outcome: Outcome) -> None:
         key = run.nomination.unit
         if self._runs.get(key) is run:
             del self._runs[key]
@@ -421,13 +423,13 @@ class PreemptionController:
         self.counts[outcome] += 1
         self.search.note_end(key, is_done=outcome in _WITHOUT_PAUSE)
 
-    def _free(self, run: Run) -> None:
+    def _free(self, run: PreemptionRun) -> None:
         """Keep the room of a nomination no longer."""
         key = run.nomination.unit
         if self.state.nominations.find(key) is run.nomination:
             self.state.note_freed(self.state.nominations.end(key))
 
-    async def _cancel(self, run: Run, outcome: Outcome) -> None:
+    async def _cancel(self, run: PreemptionRun, outcome: Outcome) -> None:
         """End a preemption that was not carried out, and spare the victims that can go on."""
         if outcome is Outcome.BOUND:
             self._end(run, outcome)
@@ -460,9 +462,9 @@ class PreemptionController:
         for nomination in find_nominations(self.state, self.wall_clock()):
             names = named(sorted(pod.key for pod in nomination.victims))
             self.state.nominations.begin(nomination)
-            self._runs[nomination.unit] = Run(
+            self._runs[nomination.unit] = PreemptionRun(
                 nomination,
-                Phase.WAITING,
+                PreemptionPhase.WAITING,
                 self.clock(),
                 names,
                 is_recovered=True,
@@ -478,7 +480,7 @@ class PreemptionController:
         if orphans and not self._tasks:
             self._spawn(self._spare(orphans, "preemption cancelled: its preemptor is gone"))
 
-    async def _go_on(self, run: Run, work: Coroutine[object, object, None]) -> None:
+    async def _go_on(self, run: PreemptionRun, work: Coroutine[object, object, None]) -> None:
         """Write for a preemption; a failure ends it, so that it keeps no room for ever.
 
         Victims that are marked by then are spared as those that no preemption wants.

@@ -23,7 +23,7 @@ from koord.core.plugins.nominations import Nomination
 log = logging.getLogger(__name__)
 
 
-class Phase(StrEnum):
+class PreemptionPhase(StrEnum):
     """Who acts on it."""
 
     WRITING = "Writing"
@@ -33,11 +33,11 @@ class Phase(StrEnum):
 
 
 @dataclass(slots=True)
-class Run:
+class PreemptionRun:
     """The state of one preemption in this process."""
 
     nomination: Nomination
-    phase: Phase
+    phase: PreemptionPhase
     began: float
     victims: str = ""
     """Their names, for users."""
@@ -85,7 +85,7 @@ def find_next(
 class DeletionReport:
     """Reports the deletion of victims once: those that may not go are deleted before others."""
 
-    run: Run
+    run: PreemptionRun
     reporter: PreemptionReporter
     unit: Unit
     preemption: Preemption

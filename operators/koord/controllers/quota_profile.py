@@ -25,7 +25,7 @@ from koord.kube.errors import KubeError
 from koord.kube.retry import Backoff
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.profiles import encode_last_valid
-from koord.kube.wire import ObjectMeta
+from koord.kube.wire import WireObjectMeta
 
 READY: Final = "Ready"
 NODE_OVERLAP: Final = "NodeOverlap"
@@ -40,7 +40,7 @@ class QuotaWriter(Protocol):
         profile: QuotaProfile,
         quota: GeneratedQuota,
         present: QuotaSpec | None,
-        meta: ObjectMeta | None,
+        meta: WireObjectMeta | None,
         /,
     ) -> object:
         """Create the quota, or bring it in line. Raises the errors of ``koord.kube.errors``.
@@ -59,7 +59,7 @@ class ProfileStatusPolicy:
     state: ClusterState
     sink: StatusSink[QuotaProfile]
     quotas: QuotaWriter
-    meta_of: Callable[[str], ObjectMeta | None]
+    meta_of: Callable[[str], WireObjectMeta | None]
     """Returns the metadata of a quota by its uid."""
     _inputs: ChangedInputs[ProfileKey] = field(default_factory=ChangedInputs)
     _failures: dict[ProfileKey, int] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from koord.controllers.asked_units import AskedUnits, Verdict
+from koord.controllers.asked_units import SoftEvictionAction, SoftEvictions
 from koord.controllers.budget_grace import CANCELLED, BudgetGrace
 from koord.controllers.unit_eviction import Evict, UnitEvictions
 from koord.core.engine.queue import Blocked
@@ -43,7 +43,7 @@ RATE_SECONDS: Final = 60.0
 """Over which the pods count that a quota has lost."""
 
 
-class RevokeReporter(Protocol):
+class ReclaimReporter(Protocol):
     """Reports evictions and their cause to users."""
 
     def announce_plan(self, quota: QuotaSpec, text: str) -> None: ...
@@ -56,7 +56,7 @@ class RevokeReporter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RevokeOptions:
+class ReclaimOptions:
     """``is_on`` enables reclaiming. ``delay`` is the grace period; both times are in seconds.
 
     With ``is_dry`` plans are announced, and nobody is evicted. A quota that has lost
@@ -79,24 +79,24 @@ class RevokeOptions:
 
 
 @dataclass(slots=True)
-class RevokeController:
+class ReclaimController:
     """Checks all quotas periodically; ``blocked`` returns pending units and their reasons."""
 
     state: ClusterState
     evictor: Evictor
-    reporter: RevokeReporter
+    reporter: ReclaimReporter
     blocked: Callable[[], Iterable[Blocked]]
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
-    options: RevokeOptions = field(default_factory=RevokeOptions)
+    options: ReclaimOptions = field(default_factory=ReclaimOptions)
     record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
     note: Callable[[Iterable[Pod]], None] = field(default=lambda _: None)
     """Requests reports on waiting pods."""
     evictions: UnitEvictions = field(init=False)
     _isolated: Isolation = field(default_factory=lambda: Isolation("reclaim"))
-    _asked: AskedUnits = field(init=False)
+    _asked: SoftEvictions = field(init=False)
     _budgets: BudgetGrace = field(init=False)
     _patience: OveruseTimer = field(init=False)
     _over: dict[QuotaName, float] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class RevokeController:
 
     def __post_init__(self) -> None:
         self.evictions = UnitEvictions(self.state, self.evictor.reclaim)
-        self._asked = AskedUnits(self.state, self.options.soft_eviction_limit)
+        self._asked = SoftEvictions(self.state, self.options.soft_eviction_limit)
         self._patience = OveruseTimer(self.options.delay)
         self._budgets = BudgetGrace(
             self.state, self.evictor, self.wall_clock, self.options.budget_grace, self._tell
@@ -309,9 +309,9 @@ class RevokeController:
             if self._isolated.rests(key, now):
                 continue
             with self._isolated.of(key, now):
-                verdict = self._asked.judge(pods, now, self.wall_clock())
-                if verdict is not Verdict.WAIT:
-                    await self._finish(pods, is_spared=verdict is Verdict.SPARE)
+                action = self._asked.judge(pods, now, self.wall_clock())
+                if action is not SoftEvictionAction.WAIT:
+                    await self._finish(pods, is_spared=action is SoftEvictionAction.SPARE)
 
     async def _finish(self, pods: Sequence[Pod], *, is_spared: bool) -> None:
         unit = self._asked.take(pods)

@@ -1,4 +1,4 @@
-"""Publishes reasons, statuses and verdicts: as conditions and events of the objects they concern.
+"""Publishes reasons, statuses and validations as conditions and events of the objects concerned.
 
 Server-side apply distinguishes writers by name. So pods get merged conditions, custom resources
 applied ones, each operator under a field manager of its own.
@@ -15,7 +15,7 @@ from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
 from koord.api.resource import Resource
 from koord.controllers.attempts import Attempts
-from koord.controllers.validation import ACCEPTED, Verdict
+from koord.controllers.validation import ACCEPTED, Validation
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import (
     InconsistentGroup,
@@ -295,7 +295,7 @@ class QuotaPublisher(StatusPublisher[QuotaSpec]):
 
 
 @dataclass(frozen=True, slots=True)
-class RevokeAnnouncer:
+class ReclaimAnnouncer:
     """Emits events about evictions of pods whose quota is over its share."""
 
     events: EventRecorder
@@ -412,7 +412,7 @@ class ReservationAnnouncer:
 
 
 class AcceptedPublisher:
-    """Writes verdicts into the condition ``Accepted``: a sink of a ``ValidationController``."""
+    """Writes validations into the condition ``Accepted``: a sink of a ``ValidationController``."""
 
     def __init__(
         self, resource: type[Resource], make_writer: Callable[[Present], StatusWriter]
@@ -422,19 +422,19 @@ class AcceptedPublisher:
         """Object uid -> the status that it was last seen with; the writer compares with it."""
         self._writer = make_writer(lambda ref: self._statuses.get(ref.uid))
 
-    def is_news(self, body: Mapping[str, Any], verdict: Verdict) -> bool:
-        """Whether the status lacks this verdict for the present generation."""
+    def is_news(self, body: Mapping[str, Any], validation: Validation) -> bool:
+        """Whether the status lacks this validation for the present generation."""
         status = body.get("status") or {}
         generation = body["metadata"].get("generation")
         return not any(
             condition.get("type") == ACCEPTED
-            and condition.get("reason") == verdict.reason
-            and condition.get("message") == verdict.message
+            and condition.get("reason") == validation.reason
+            and condition.get("message") == validation.message
             and condition.get("observedGeneration") == generation
             for condition in status.get("conditions") or ()
         )
 
-    def write(self, body: Mapping[str, Any], verdict: Verdict) -> None:
+    def write(self, body: Mapping[str, Any], validation: Validation) -> None:
         """Write the condition."""
         meta, names = body["metadata"], self._names
         ref = ObjectRef(
@@ -448,12 +448,12 @@ class AcceptedPublisher:
         self._statuses[ref.uid] = body.get("status") or {}
         condition = ConditionPatch(
             ACCEPTED,
-            not verdict.problems,
-            verdict.reason,
-            verdict.message,
+            not validation.problems,
+            validation.reason,
+            validation.message,
             meta.get("generation"),
         )
-        self._writer.submit(ref, StatusPatch((condition,), is_urgent=bool(verdict.problems)))
+        self._writer.submit(ref, StatusPatch((condition,), is_urgent=bool(validation.problems)))
 
     def forget(self, body: Mapping[str, Any]) -> None:
         """Drop what is remembered of a deleted object."""

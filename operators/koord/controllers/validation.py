@@ -1,6 +1,6 @@
 """Validates the custom resources of one kind as Kopf shows them: whether spec and annotations hold.
 
-Where a verdict is written is decided by its sink: in the condition ``Accepted``, or, for PodGroups,
+Where a result is written is decided by its sink: in the condition ``Accepted``, or, for PodGroups,
 in a condition of their own status. What valid resources *do* is decided elsewhere.
 """
 
@@ -25,7 +25,7 @@ INVALID: Final = "Invalid"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Validation:
     """Whether an object is valid; ``problems`` say why not, field first."""
 
     problems: tuple[Problem, ...] = ()
@@ -41,14 +41,14 @@ class Verdict:
         return "; ".join(map(str, self.problems)) or "the object is valid"
 
 
-class VerdictSink(Protocol):
-    """Where verdicts go. All methods but ``is_news`` are called in the main event loop."""
+class ValidationSink(Protocol):
+    """Where validations go. All methods but ``is_news`` are called in the main event loop."""
 
-    def is_news(self, body: Mapping[str, Any], verdict: Verdict) -> bool:
-        """Whether the verdict has to be written. Called in Kopf's thread."""
+    def is_news(self, body: Mapping[str, Any], validation: Validation) -> bool:
+        """Whether the validation has to be written. Called in Kopf's thread."""
 
-    def write(self, body: Mapping[str, Any], verdict: Verdict) -> None:
-        """Write the verdict on an object."""
+    def write(self, body: Mapping[str, Any], validation: Validation) -> None:
+        """Write the validation on an object."""
 
     def forget(self, body: Mapping[str, Any]) -> None:
         """Drop what is remembered of a deleted object."""
@@ -57,19 +57,19 @@ class VerdictSink(Protocol):
         """Drop what is remembered of all objects: Kopf starts again and shows all of them."""
 
 
-def judge(resource: type[Resource], body: Mapping[str, Any]) -> Verdict:
+def judge(resource: type[Resource], body: Mapping[str, Any]) -> Validation:
     """Validate what a user has written: spec and annotations, not the status."""
     parsed = parse(resource, {key: value for key, value in body.items() if key != "status"})
     if isinstance(parsed, InvalidObject):
-        return Verdict(parsed.problems)
+        return Validation(parsed.problems)
     annotations = parsed.metadata.annotations
     is_profile = resource is ElasticQuotaProfile
-    return Verdict(
+    return Validation(
         (*find_problems(annotations), *(find_policy_problems(annotations) if is_profile else ()))
     )
 
 
-class Judge:
+class Validator:
     """Validates each version of an object once: most events only change its status.
 
     While the generation stays, a user can only have changed labels and annotations.
@@ -77,19 +77,19 @@ class Judge:
 
     def __init__(self, resource: type[Resource]) -> None:
         self._resource = resource
-        self._verdicts: dict[str, tuple[object, Verdict]] = {}
-        """Object uid -> the version that was validated last, and its verdict."""
+        self._validations: dict[str, tuple[object, Validation]] = {}
+        """Object uid -> the version that was validated last, and its validation."""
 
-    def judge(self, body: Mapping[str, Any]) -> Verdict:
+    def judge(self, body: Mapping[str, Any]) -> Validation:
         meta = body["metadata"]
         version = meta.get("generation"), _digest(meta.get("labels"), meta.get("annotations"))
-        cached = self._verdicts.get(meta["uid"])
+        cached = self._validations.get(meta["uid"])
         if cached is None or version[0] is None or cached[0] != version:
-            cached = self._verdicts[meta["uid"]] = (version, judge(self._resource, body))
+            cached = self._validations[meta["uid"]] = (version, judge(self._resource, body))
         return cached[1]
 
     def forget(self, uid: str) -> None:
-        self._verdicts.pop(uid, None)
+        self._validations.pop(uid, None)
 
 
 def _digest(*texts: Mapping[str, str] | None) -> bytes:
@@ -107,11 +107,11 @@ class ValidationController:
     def __init__(
         self,
         resource: type[Resource],
-        sink: VerdictSink,
+        sink: ValidationSink,
         hand_over: Callable[..., object],
     ) -> None:
         self._resource = resource
-        self._judge = Judge(resource)
+        self._judge = Validator(resource)
         self._sink = sink
         self._hand_over = hand_over
         self._isolated = Isolation("validation")
@@ -124,7 +124,7 @@ class ValidationController:
         # Imported late: that takes longer than reading a cluster, and planning need not wait.
         import kopf  # noqa: PLC0415
 
-        self._judge = Judge(self._resource)
+        self._judge = Validator(self._resource)
         self._hand_over(self._sink.forget_all)
         names = self._resource.names
         # A low-level handler, because Kopf writes nothing to the objects of such handlers.
@@ -134,7 +134,7 @@ class ValidationController:
         register(self.on_event)
 
     async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
-        """Validate an object and hand the verdict over if it is news."""
+        """Validate an object and hand the validation over if it is news."""
         meta = body["metadata"]
         self._isolated.call(
             f"{meta.get('namespace', '')}/{meta.get('name', '')}", self._look, event, body
@@ -145,6 +145,6 @@ class ValidationController:
             self._judge.forget(body["metadata"]["uid"])
             self._hand_over(self._sink.forget, dict(body))
             return
-        verdict = self._judge.judge(body)
-        if self._sink.is_news(body, verdict):
-            self._hand_over(self._sink.write, dict(body), verdict)
+        validation = self._judge.judge(body)
+        if self._sink.is_news(body, validation):
+            self._hand_over(self._sink.write, dict(body), validation)

@@ -22,7 +22,7 @@ from koord.kube.kinds import POD_GROUPS, PODS
 from koord.kube.reflector import Reflector, Source
 from koord.kube.store import Change, Deleted
 from koord.kube.translate.amounts import parse_requests
-from koord.kube.wire import Condition, WirePod, WirePodGroup
+from koord.kube.wire import WireCondition, WirePod, WirePodGroup
 
 GPU: Final = "nvidia.com/gpu"
 _CHECK_INTERVAL: Final = 0.2  # seconds
@@ -41,7 +41,7 @@ class SeenPod:
     gpus: int
     phase: str = ""
     node: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[WireCondition, ...] = ()
     created_at: float = 0.0
     bound_at: float | None = None
     ended_at: float | None = None
@@ -57,9 +57,9 @@ class SeenGang(NamedTuple):
 
     name: str
     min_member: int
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[WireCondition, ...] = ()
 
-    def obstacle(self) -> Condition | None:
+    def obstacle(self) -> WireCondition | None:
         """Return the condition that says why the gang waits, if one does."""
         failing = {
             condition.type: condition for condition in self.conditions if condition.status != "True"
@@ -162,12 +162,12 @@ class Observer:
         )
 
 
-class _GroupStatus(msgspec.Struct):
-    conditions: list[Condition] | None = None
+class _PodGroupStatus(msgspec.Struct):
+    conditions: list[WireCondition] | None = None
 
 
 def _see_gang(group: WirePodGroup) -> tuple[str, SeenGang]:
-    status = msgspec.json.decode(bytes(group.status) or b"{}", type=_GroupStatus)
+    status = msgspec.json.decode(bytes(group.status) or b"{}", type=_PodGroupStatus)
     conditions = tuple(status.conditions or ())
     return group.metadata.uid, SeenGang(group.metadata.name, group.spec.min_member, conditions)
 

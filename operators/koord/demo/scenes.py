@@ -16,7 +16,7 @@ from koord.api.keys import operators
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import AllBound, MissingMembers
 from koord.demo.observer import GPU, Cluster
-from koord.kube.wire import Condition
+from koord.kube.wire import WireCondition
 
 if TYPE_CHECKING:
     from koord.demo.show import Stage
@@ -29,7 +29,7 @@ AT_ONCE_SECONDS: Final = 1.0
 """A gang has all its nodes within this time after there is room for it."""
 
 
-class Claim(NamedTuple):
+class Expectation(NamedTuple):
     """A sentence, and whether it is true of what has been seen so far."""
 
     text: str
@@ -91,14 +91,14 @@ def _expect_start(stage: "Stage", gang: str, pods: int, after: str | None = None
     )
 
 
-def waits(gang: str, pods: int) -> Claim:
-    return Claim(
+def waits(gang: str, pods: int) -> Expectation:
+    return Expectation(
         f"{pods} pods of {gang} exist, none of them has a node",
         lambda seen: [pod.is_bound for pod in seen.present(gang)] == [False] * pods,
     )
 
 
-def group_says(gang: str, kind: str, reason: str, *words: str, status: bool = False) -> Claim:
+def group_says(gang: str, kind: str, reason: str, *words: str, status: bool = False) -> Expectation:
     """Claim that the PodGroup has a condition with these words in its message."""
 
     def is_true(seen: Cluster) -> bool:
@@ -107,10 +107,10 @@ def group_says(gang: str, kind: str, reason: str, *words: str, status: bool = Fa
         return condition is not None and all(word in condition.message for word in words)
 
     named = f", and names {' and '.join(words)}" if words else ""
-    return Claim(f"PodGroup {gang} says {kind}={status}, reason {reason}{named}", is_true)
+    return Expectation(f"PodGroup {gang} says {kind}={status}, reason {reason}{named}", is_true)
 
 
-def members_say(gang: str, pods: int, reason: str) -> Claim:
+def members_say(gang: str, pods: int, reason: str) -> Expectation:
     """Claim that there are that many members, each with our condition and the reason."""
 
     def is_true(seen: Cluster) -> bool:
@@ -119,32 +119,32 @@ def members_say(gang: str, pods: int, reason: str) -> Claim:
             find(pod.conditions, operators.PLACED, reason, status=False) for pod in members
         )
 
-    return Claim(f"each of the {pods} pods of {gang} says {reason}", is_true)
+    return Expectation(f"each of the {pods} pods of {gang} says {reason}", is_true)
 
 
-def is_bound_whole(gang: str, pods: int) -> Claim:
+def is_bound_whole(gang: str, pods: int) -> Expectation:
     def is_true(seen: Cluster) -> bool:
         nodes = [pod.node for pod in seen.members(gang) if pod.bound_at is not None]
         return len(nodes) == pods == len(set(nodes))
 
-    return Claim(f"all {pods} pods of {gang} are bound, to {pods} nodes", is_true)
+    return Expectation(f"all {pods} pods of {gang} are bound, to {pods} nodes", is_true)
 
 
-def runs_whole(gang: str, pods: int) -> Claim:
-    return Claim(
+def runs_whole(gang: str, pods: int) -> Expectation:
+    return Expectation(
         f"all {pods} pods of {gang} run",
         lambda seen: [pod.phase for pod in seen.present(gang)] == ["Running"] * pods,
     )
 
 
-def has_finished(gang: str, pods: int) -> Claim:
-    return Claim(
+def has_finished(gang: str, pods: int) -> Expectation:
+    return Expectation(
         f"all {pods} pods of {gang} have succeeded",
         lambda seen: [pod.phase for pod in seen.members(gang)] == ["Succeeded"] * pods,
     )
 
 
-def none_was_early(gang: str, pods: int, after: str | None = None) -> Claim:
+def none_was_early(gang: str, pods: int, after: str | None = None) -> Expectation:
     """Claim that no pod was bound before the gang was complete and ``after`` had ended."""
 
     def is_true(seen: Cluster) -> bool:
@@ -153,10 +153,10 @@ def none_was_early(gang: str, pods: int, after: str | None = None) -> Claim:
         return len(bound) == pods and all(at is not None and at >= room_at for at in bound)
 
     what = f"all {pods} existed" if after is None else f"{after} had ended"
-    return Claim(f"no pod of {gang} was bound before {what}", is_true)
+    return Expectation(f"no pod of {gang} was bound before {what}", is_true)
 
 
-def came_at_once(gang: str, after: str | None = None) -> Claim:
+def came_at_once(gang: str, after: str | None = None) -> Expectation:
     """Claim that the last member was bound right after there was room."""
 
     def is_true(seen: Cluster) -> bool:
@@ -164,12 +164,12 @@ def came_at_once(gang: str, after: str | None = None) -> Claim:
         return max(bound, default=inf) <= _room_at(seen, gang, after) + AT_ONCE_SECONDS
 
     since = "its last pod came" if after is None else f"{after} had ended"
-    return Claim(f"{gang} was bound within a second after {since}", is_true)
+    return Expectation(f"{gang} was bound within a second after {since}", is_true)
 
 
 def find(
-    conditions: Iterable[Condition], kind: str, reason: str, *, status: bool
-) -> Condition | None:
+    conditions: Iterable[WireCondition], kind: str, reason: str, *, status: bool
+) -> WireCondition | None:
     wanted = (kind, reason, str(status))
     matching = (
         condition

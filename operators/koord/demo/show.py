@@ -14,7 +14,7 @@ from rich.console import Console
 from koord.demo import DemoError, NotSeenError, OperatorsError
 from koord.demo.observer import Observer
 from koord.demo.operators import KOORD, NAMESPACE, SERVICE_ACCOUNT, Operators
-from koord.demo.scenes import BIG_PODS, NODES, SHAPE, SMALL_PODS, Claim, play
+from koord.demo.scenes import BIG_PODS, NODES, SHAPE, SMALL_PODS, Expectation, play
 from koord.demo.screen import GPUS_PER_NODE, Screen
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError
 from koord.sandbox.binaries import KUBECTL, find_binaries
@@ -104,7 +104,7 @@ class Stage:
         for line in run_shell(self.plane, self.screen, command).splitlines():
             self.screen.write(line)
 
-    def expect(self, *claims: Claim) -> None:
+    def expect(self, *claims: Expectation) -> None:
         """Return when all claims have come true; raise `NotSeenError` if that takes too long."""
         for claim in claims:
             with self.screen.step(claim.text):

@@ -51,7 +51,7 @@ from koord.kube.translate.amounts import write_amounts
 from koord.kube.translate.node_affinity import AffinityForm, parse_affinity
 from koord.kube.translate.pods import make_form
 from koord.kube.translate.reservations import read_status
-from koord.kube.wire import ObjectMeta, WirePod, WireReservation
+from koord.kube.wire import WireObjectMeta, WirePod, WireReservation
 
 MAX_IN_FLIGHT: Final = 32
 PATIENCE_SECONDS: Final = 60.0
@@ -251,13 +251,13 @@ class Binder:
 W = TypeVar("W", WirePod, WireReservation)
 
 
-class _Answer(msgspec.Struct, gc=False):
+class _PatchedObject(msgspec.Struct, gc=False):
     """What a patch returns."""
 
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
 
 
-_answer_decoder = msgspec.json.Decoder(_Answer)
+_answer_decoder = msgspec.json.Decoder(_PatchedObject)
 
 
 class _Step(ABC, Generic[W]):

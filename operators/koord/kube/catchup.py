@@ -24,7 +24,7 @@ from koord.core.model.pods import Handling, Pod
 from koord.kube.client import Client, Media
 from koord.kube.errors import Garbled, KubeError
 from koord.kube.retry import Backoff
-from koord.kube.wire import ObjectMeta
+from koord.kube.wire import WireObjectMeta
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _TICK: Final = 0.01
 
 
 class _Marked(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
 
 
 async def catch_up(

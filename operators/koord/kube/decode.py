@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from koord.kube.errors import Garbled
-from koord.kube.wire import Identified, Identity, ListMeta, ObjectList, Status, WatchEvent
+from koord.kube.wire import Identified, Identity, ListMeta, ObjectList, WatchEvent, WireStatus
 
 W = TypeVar("W")
 D = TypeVar("D")
@@ -38,8 +38,8 @@ class Poison:
     problem: str
 
 
-Line: TypeAlias = tuple[str, W | Poison | Status]
-"""Type and object of a watch event: a ``Status`` if and only if the type is ERROR."""
+Line: TypeAlias = tuple[str, W | Poison | WireStatus]
+"""Type and object of a watch event: a ``WireStatus`` if and only if the type is ERROR."""
 
 
 class Decoder(Generic[W]):
@@ -112,4 +112,4 @@ def _identify(raw: msgspec.Raw) -> Identity:
 _raw_page: Final = msgspec.json.Decoder(ObjectList[msgspec.Raw])
 _raw_event: Final = msgspec.json.Decoder(WatchEvent[msgspec.Raw])
 _identified: Final = msgspec.json.Decoder(Identified)
-_status: Final = msgspec.json.Decoder(Status)
+_status: Final = msgspec.json.Decoder(WireStatus)

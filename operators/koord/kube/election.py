@@ -120,7 +120,7 @@ class Lease(Struct, rename="camel", frozen=True):
         return signed == str(self.spec.lease_transitions or 0)
 
 
-class Move(StrEnum):
+class LeaseAction(StrEnum):
     """The next step of a process."""
 
     WAIT = "wait"
@@ -205,18 +205,18 @@ class Election:
         self.lease = lease
         self.renewed_at = sent_at
 
-    def next_move(self, now: float) -> Move:
+    def next_move(self, now: float) -> LeaseAction:
         if self.leads:
             if self.holder == self.identity:
-                return Move.RENEW
+                return LeaseAction.RENEW
             # Past the deadline a missing Lease does not prove that nobody else has led.
             may_create = self.lease is None and now < self.deadline
-            return Move.CREATE if may_create else Move.GIVE_UP
+            return LeaseAction.CREATE if may_create else LeaseAction.GIVE_UP
         # If we are the holder, the response to our claim was lost.
         is_free = now >= self.free_at or self.holder == self.identity
         if not self.is_candidate or not is_free:
-            return Move.WAIT
-        return Move.CREATE if self.lease is None else Move.TAKE
+            return LeaseAction.WAIT
+        return LeaseAction.CREATE if self.lease is None else LeaseAction.TAKE
 
     def pause(self, now: float, retry: float) -> float:
         """Return how many seconds to sleep: ``retry``, or less if a deadline comes first.

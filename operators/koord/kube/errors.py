@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from koord.kube.wire import Status
+from koord.kube.wire import WireStatus
 
 MAX_MESSAGE: Final = 1024
 """Longer messages of the server are truncated; they are shown in conditions and logs."""
@@ -117,19 +117,19 @@ _SAY_TOO_LARGE: Final = (
     "metadata.annotations: Too long",
 )
 """Of etcd, of the API server's own client of it, and of the validation of annotations."""
-_decoder = msgspec.json.Decoder(Status)
+_decoder = msgspec.json.Decoder(WireStatus)
 
 
 def error_of_answer(status: int, body: bytes, retry_after: str | None) -> ApiError:
     try:
         answer = _decoder.decode(body)
     except msgspec.DecodeError:
-        answer = Status(message=body[:MAX_MESSAGE].decode(errors="replace"))
+        answer = WireStatus(message=body[:MAX_MESSAGE].decode(errors="replace"))
     answer.code = status
     return error_of(answer, _parse_seconds(retry_after))
 
 
-def error_of(answer: Status, retry_after: float = 0.0) -> ApiError:
+def error_of(answer: WireStatus, retry_after: float = 0.0) -> ApiError:
     fallback = ServerUnavailable if answer.code >= 500 else ApiError
     kind = _BY_STATUS.get(answer.code, fallback)
     if answer.code == _TOO_LARGE or any(text in answer.message for text in _SAY_TOO_LARGE):

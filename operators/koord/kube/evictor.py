@@ -34,7 +34,7 @@ from koord.kube.retry import is_transient
 from koord.kube.status import ConditionPatch, StatusPatch, applied_by, render
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
 from koord.kube.translate.reservations import read_status
-from koord.kube.wire import ObjectMeta, WireReservation
+from koord.kube.wire import WireObjectMeta, WireReservation
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class _BudgetStatus(Struct, rename="camel"):
 class _WireBudget(Struct):
     """A PodDisruptionBudget."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
     status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
 
@@ -82,7 +82,7 @@ class _Budgets(Struct):
     items: list[_WireBudget] | None = None
 
 
-class _Covered(Struct, frozen=True):
+class _BudgetedPod(Struct, frozen=True):
     """The fields of a pod that budgets match."""
 
     namespace: str
@@ -313,7 +313,7 @@ class Evictor:
         (``canIgnorePDB`` of pods/eviction).
         """
         covered = [
-            _Covered(pod.namespace, pod.name, dict(pod.profile.labels))
+            _BudgetedPod(pod.namespace, pod.name, dict(pod.profile.labels))
             for pod in pods
             if pod.is_alive and pod.phase is not PodPhase.PENDING
         ]

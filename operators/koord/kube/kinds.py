@@ -73,7 +73,8 @@ from koord.kube.wire import (
     WireResourceClaim,
     WireTopology,
 )
-from koord.kube.wire_volumes import WireClaim, WireStorageClass, WireVolume
+from koord.kube.wire_volumes import WireStorageClass, WireVolume
+from koord.kube.wire_volumes import WireVolumeClaim as WireClaim
 
 W = TypeVar("W", bound=HasMeta)
 W_contra = TypeVar("W_contra", bound=HasMeta, contravariant=True)

@@ -20,8 +20,8 @@ from koord.kube.election import (
     Fence,
     LeadershipLost,
     Lease,
+    LeaseAction,
     LeaseSpec,
-    Move,
 )
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound
 
@@ -128,15 +128,15 @@ class Elector:
         jittered = retry * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - keeps no secret
         return self.election.pause(self._clock(), jittered)
 
-    async def _make(self, move: Move) -> None:
-        if move is Move.WAIT:
+    async def _make(self, move: LeaseAction) -> None:
+        if move is LeaseAction.WAIT:
             return
-        if move is Move.GIVE_UP:
+        if move is LeaseAction.GIVE_UP:
             self._give_up()
         sent_at = self._clock()
         claim = self.election.claim(time.time())
         self.election.send(claim, sent_at)
-        write = self._create if move is Move.CREATE else self._replace
+        write = self._create if move is LeaseAction.CREATE else self._replace
         self.election.grant(await write(claim), sent_at)
         self._fence.open_until(self.election.deadline)
         # The response may have arrived after the deadline.

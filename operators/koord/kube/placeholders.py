@@ -7,13 +7,13 @@ from koord.core.reservation.model import PLACEHOLDERS, Placeholder, ReservationI
 from koord.kube.client import Client
 from koord.kube.errors import Conflict, NotFound
 from koord.kube.translate.placeholders import make_guard, make_placeholder
-from koord.kube.wire import ObjectMeta
+from koord.kube.wire import WireObjectMeta
 
 _PATH = f"/api/v1/namespaces/{PLACEHOLDERS}/pods"
 
 
 class _Created(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
 
 
 class PlaceholderWriter:
@@ -41,5 +41,5 @@ class PlaceholderWriter:
         except (NotFound, Conflict):
             return
 
-    async def _post(self, body: object) -> ObjectMeta:
+    async def _post(self, body: object) -> WireObjectMeta:
         return msgspec.json.decode(await self._client.post(_PATH, body), type=_Created).metadata

@@ -50,7 +50,7 @@ class _Cluster(Struct, rename="kebab", forbid_unknown_fields=True):
     extensions: Any = None
 
 
-class _User(Struct, rename="kebab", forbid_unknown_fields=True):
+class _KubeUser(Struct, rename="kebab", forbid_unknown_fields=True):
     token: str = ""
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -64,7 +64,7 @@ class _Context(Struct):
     namespace: str = ""
 
 
-class _Entry(Struct):
+class _NamedEntry(Struct):
     name: str
     cluster: dict[str, Any] | None = None
     user: dict[str, Any] | None = None
@@ -72,13 +72,13 @@ class _Entry(Struct):
 
 
 class _Contexts(Struct):
-    contexts: list[_Entry] = []
+    contexts: list[_NamedEntry] = []
 
 
 class _File(Struct, rename="kebab"):
-    clusters: list[_Entry]
-    users: list[_Entry]
-    contexts: list[_Entry]
+    clusters: list[_NamedEntry]
+    users: list[_NamedEntry]
+    contexts: list[_NamedEntry]
     current_context: str = ""
 
 
@@ -104,13 +104,13 @@ def read_plain(path: str, context: str = "") -> PlainConfig | None:
         config = msgspec.convert(document, _File)
         chosen = _find(config.contexts, context or config.current_context, _Context)
         cluster = _find(config.clusters, chosen.cluster, _Cluster)
-        user = _find(config.users, chosen.user, _User)
+        user = _find(config.users, chosen.user, _KubeUser)
         return _resolve(cluster, user, chosen.namespace, file.parent)
     except (OSError, yaml.YAMLError, LookupError, StopIteration, ValueError):
         return None
 
 
-def _find(entries: list[_Entry], name: str, kind: type[T]) -> T:
+def _find(entries: list[_NamedEntry], name: str, kind: type[T]) -> T:
     """Return an entry by name, validated. Raises LookupError, ValueError or StopIteration."""
     for entry in entries:
         if entry.name == name:
@@ -119,7 +119,7 @@ def _find(entries: list[_Entry], name: str, kind: type[T]) -> T:
     raise KeyError(name)
 
 
-def _resolve(cluster: _Cluster, user: _User, namespace: str, base: Path) -> PlainConfig:
+def _resolve(cluster: _Cluster, user: _KubeUser, namespace: str, base: Path) -> PlainConfig:
     is_secure = cluster.server.startswith("https")
 
     def find_file(path: str, data: str) -> str | None:

@@ -27,7 +27,7 @@ from koord.kube.decode import BOOKMARK, DELETED, Decoder, Line, Poison
 from koord.kube.errors import ApiError, KubeError, error_of
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.store import Added, Change, Deleted, HasMeta, Key, Modified, Store, key_of
-from koord.kube.wire import Status
+from koord.kube.wire import WireStatus
 
 PAGE_SIZE: Final = 500
 STALE_SECONDS: Final = 120.0
@@ -290,9 +290,9 @@ class Reflector(Generic[W, T]):
 
     def _take(self, lines: list[Line[W]], began: float) -> None:
         changes: list[Change[T]] = []
-        failure: Status | None = None
+        failure: WireStatus | None = None
         for kind, item in lines:
-            if isinstance(item, Status):
+            if isinstance(item, WireStatus):
                 failure = item
                 break
             revision = _revision_of(item)

@@ -28,7 +28,7 @@ from koord.kube.translate.node_affinity import (
     AffinityForm,
     TermForm,
 )
-from koord.kube.wire import Condition
+from koord.kube.wire import WireCondition
 
 Operation: TypeAlias = dict[str, Any]
 
@@ -45,7 +45,7 @@ class PodForm:
 
     has_annotations: bool
     affinity: AffinityForm
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[WireCondition, ...] = ()
     annotation_bytes: int = 0
 
 

@@ -16,7 +16,7 @@ from koord.kube.client import Client, Media
 from koord.kube.objects import ObjectRef, ref_of_profile, ref_of_quota
 from koord.kube.translate.amounts import encode_amounts, write_amounts
 from koord.kube.translate.node_selectors import encode_selector
-from koord.kube.wire import ObjectMeta
+from koord.kube.wire import WireObjectMeta
 
 MANAGER: Final = "koord-elasticquotaprofile"
 
@@ -34,7 +34,7 @@ class RootQuotaWriter:
         profile: QuotaProfile,
         quota: GeneratedQuota,
         present: QuotaSpec | None,
-        meta: ObjectMeta | None,
+        meta: WireObjectMeta | None,
     ) -> bool:
         body = make_body(profile, quota)
         if (
@@ -91,7 +91,7 @@ def make_body(profile: QuotaProfile, quota: GeneratedQuota) -> dict[str, Any]:
 
 
 def _is_there(
-    body: Mapping[str, Any], quota: GeneratedQuota, present: QuotaSpec, meta: ObjectMeta
+    body: Mapping[str, Any], quota: GeneratedQuota, present: QuotaSpec, meta: WireObjectMeta
 ) -> bool:
     wanted = body["metadata"]
     owners = {owner.uid for owner in meta.owner_references or ()}

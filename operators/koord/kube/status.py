@@ -87,7 +87,7 @@ recreated object from getting the status of its predecessor.
 """
 
 
-class Part(Enum):
+class PatchedPart(Enum):
     """What the fields are; only those of the status come with conditions."""
 
     STATUS = auto()
@@ -101,7 +101,7 @@ class Form:
 
     media: Media
     params: Mapping[str, str]
-    part: Part = Part.STATUS
+    part: PatchedPart = PatchedPart.STATUS
 
 
 def applied_by(manager: str) -> Form:
@@ -111,12 +111,12 @@ def applied_by(manager: str) -> Form:
 
 def annotated_by(manager: str) -> Form:
     """Server-side apply of annotations; needs a manager of its own."""
-    return replace(applied_by(manager), part=Part.ANNOTATIONS)
+    return replace(applied_by(manager), part=PatchedPart.ANNOTATIONS)
 
 
 def metadata_by(manager: str) -> Form:
     """Server-side apply of fields of the metadata; needs a manager of its own."""
-    return replace(applied_by(manager), part=Part.METADATA)
+    return replace(applied_by(manager), part=PatchedPart.METADATA)
 
 
 MERGED: Final = Form(Media.STRATEGIC_MERGE_PATCH, {})
@@ -260,13 +260,13 @@ class StatusWriter:
             "metadata": {"name": ref.name, "uid": ref.uid},
         }
         match self._form.part:
-            case Part.STATUS:
+            case PatchedPart.STATUS:
                 body["status"] = status
-            case Part.ANNOTATIONS:
+            case PatchedPart.ANNOTATIONS:
                 body["metadata"]["annotations"] = status
-            case Part.METADATA:
+            case PatchedPart.METADATA:
                 body["metadata"] |= status
-        is_of_status = self.has_subresource and self._form.part is Part.STATUS
+        is_of_status = self.has_subresource and self._form.part is PatchedPart.STATUS
         path = f"{ref.path}/status" if is_of_status else ref.path
         started = time.monotonic()
         try:

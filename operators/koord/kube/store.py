@@ -6,13 +6,13 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from koord.isolation import Isolation
 from koord.kube.decode import MALFORMED, Poison
-from koord.kube.wire import Identity, ObjectMeta
+from koord.kube.wire import Identity, WireObjectMeta
 
 
 class HasMeta(Protocol):
     """Any wire object."""
 
-    metadata: ObjectMeta
+    metadata: WireObjectMeta
 
 
 _isolated: Final = Isolation("translation")
@@ -51,7 +51,7 @@ Change: TypeAlias = Added[T] | Modified[T] | Deleted[T]
 
 
 @dataclass(slots=True)
-class _Entry(Generic[T]):
+class _StoredObject(Generic[T]):
     uid: str
     revision: str
     value: T
@@ -67,7 +67,7 @@ class Store(Generic[W, T]):
     def __init__(self, translate: Callable[[W], T], on_poison: Callable[[str, str], None]) -> None:
         self._translate = translate
         self._on_poison = on_poison
-        self._entries: dict[Key, _Entry[T]] = {}
+        self._entries: dict[Key, _StoredObject[T]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -95,7 +95,9 @@ class Store(Generic[W, T]):
             if not isinstance(error, MALFORMED):
                 _isolated.note(f"{meta.namespace}/{meta.name}", error)
             return self._reject(meta, str(error) or repr(error))
-        self._entries[meta.namespace, meta.name] = _Entry(meta.uid, meta.resource_version, value)
+        self._entries[meta.namespace, meta.name] = _StoredObject(
+            meta.uid, meta.resource_version, value
+        )
         if entry is None:
             return [Added(value)]
         if entry.uid != meta.uid:
@@ -116,7 +118,7 @@ class Store(Generic[W, T]):
         gone = [key for key in self._entries if key not in seen]
         return [Deleted(self._entries.pop(key).value, is_inferred=True) for key in gone]
 
-    def _reject(self, meta: ObjectMeta | Identity, problem: str) -> list[Change[T]]:
+    def _reject(self, meta: WireObjectMeta | Identity, problem: str) -> list[Change[T]]:
         self._on_poison(f"{meta.namespace}/{meta.name}", problem)
         key = (meta.namespace, meta.name)
         entry = self._entries.get(key)

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 O = TypeVar("O")  # noqa: E741 - the object of a list or a watch event
 
 
-class OwnerReference(Struct, rename="camel", gc=False):
+class WireOwnerReference(Struct, rename="camel", gc=False):
     """One entry of ``metadata.ownerReferences``."""
 
     api_version: str = ""
@@ -24,7 +24,7 @@ class OwnerReference(Struct, rename="camel", gc=False):
     controller: bool | None = None
 
 
-class ObjectMeta(Struct, rename="camel", gc=False):
+class WireObjectMeta(Struct, rename="camel", gc=False):
     """``metadata``."""
 
     name: str = ""
@@ -34,7 +34,7 @@ class ObjectMeta(Struct, rename="camel", gc=False):
     generation: int = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
+    owner_references: list[WireOwnerReference] | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
@@ -64,17 +64,17 @@ class Container(Struct, rename="camel", gc=False):
     restart_policy: str | None = None
 
 
-class ClaimSource(Struct, rename="camel", gc=False):
+class VolumeClaimSource(Struct, rename="camel", gc=False):
     """``persistentVolumeClaim`` of a volume."""
 
     claim_name: str = ""
 
 
-class Volume(Struct, rename="camel", gc=False):
+class WirePodVolume(Struct, rename="camel", gc=False):
     """One volume of a pod: the fields that decide where the pod may run."""
 
     name: str = ""
-    persistent_volume_claim: ClaimSource | None = None
+    persistent_volume_claim: VolumeClaimSource | None = None
     ephemeral: Raw = Raw()
     gce_persistent_disk: Raw = Raw()
     aws_elastic_block_store: Raw = Raw()
@@ -104,13 +104,13 @@ class PodSpec(Struct, rename="camel", gc=False):
     init_containers: list[Container] | None = None
     overhead: Raw = Raw()
     resources: Raw = Raw()
-    volumes: list[Volume] | None = None
+    volumes: list[WirePodVolume] | None = None
     resource_claims: Raw = Raw()
     topology_spread_constraints: Raw = Raw()
     scheduling_group: SchedulingGroup | None = None
 
 
-class Condition(Struct, rename="camel", gc=False):
+class WireCondition(Struct, rename="camel", gc=False):
     """One condition, of any object."""
 
     type: str = ""
@@ -135,7 +135,7 @@ class PodStatus(Struct, rename="camel", gc=False):
     phase: str = ""
     reason: str = ""
     start_time: datetime | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[WireCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     allocated_resources: Raw = Raw()
@@ -145,7 +145,7 @@ class PodStatus(Struct, rename="camel", gc=False):
 class WirePod(Struct, gc=False):
     """A Pod."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -166,7 +166,7 @@ class NodeStatus(Struct, gc=False):
 class WireNode(Struct, gc=False):
     """A Node."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
@@ -174,7 +174,7 @@ class WireNode(Struct, gc=False):
 class WireReservation(Struct, gc=False):
     """A Reservation; ``spec`` and ``status`` stay raw."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: Raw = Raw()
     status: Raw = Raw()
 
@@ -182,7 +182,7 @@ class WireReservation(Struct, gc=False):
 class WireNamespace(Struct, gc=False):
     """A Namespace: its name and labels."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
 
 
 class ClaimedDevice(Struct, rename="camel", gc=False):
@@ -214,19 +214,19 @@ class ResourceClaimStatus(Struct, gc=False):
 class WireResourceClaim(Struct, gc=False):
     """A ResourceClaim: what it was given by Dynamic Resource Allocation."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
 
 
 class WirePriorityClass(Struct, rename="camel", gc=False):
     """A PriorityClass."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     value: int = 0
     preemption_policy: str | None = None
 
 
-class PodGroupSpec(Struct, rename="camel", gc=False):
+class WirePodGroupSpec(Struct, rename="camel", gc=False):
     """``spec`` of a PodGroup."""
 
     min_member: int = 0
@@ -236,12 +236,12 @@ class PodGroupSpec(Struct, rename="camel", gc=False):
 class WirePodGroup(Struct, gc=False):
     """A PodGroup; its status stays raw until a writer compares it."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
+    spec: WirePodGroupSpec = msgspec.field(default_factory=WirePodGroupSpec)
     status: Raw = Raw()
 
 
-class ElasticQuotaSpec(Struct, gc=False):
+class WireElasticQuotaSpec(Struct, gc=False):
     """``spec`` of an ElasticQuota; the amounts stay raw."""
 
     min: Raw = Raw()
@@ -251,20 +251,20 @@ class ElasticQuotaSpec(Struct, gc=False):
 class WireElasticQuota(Struct, gc=False):
     """An ElasticQuota; its status stays raw until a writer compares it."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
+    spec: WireElasticQuotaSpec = msgspec.field(default_factory=WireElasticQuotaSpec)
     status: Raw = Raw()
 
 
 class WireQuotaProfile(Struct, gc=False):
     """An ElasticQuotaProfile; spec and status stay raw."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: Raw = Raw()
     status: Raw = Raw()
 
 
-class TopologyLayer(Struct, rename="camel", gc=False):
+class WireTopologyLayer(Struct, rename="camel", gc=False):
     """One entry of ``spec.networkTopologySpec``."""
 
     topology_layer: str = ""
@@ -275,13 +275,13 @@ class TopologyLayer(Struct, rename="camel", gc=False):
 class TopologySpec(Struct, rename="camel", gc=False):
     """``spec`` of a ClusterNetworkTopology."""
 
-    network_topology_spec: list[TopologyLayer] | None = None
+    network_topology_spec: list[WireTopologyLayer] | None = None
 
 
 class WireTopology(Struct, gc=False):
     """A ClusterNetworkTopology; its status stays raw until a writer compares it."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
     status: Raw = Raw()
 
@@ -321,7 +321,7 @@ class DeviceEntry(Struct, rename="camel", gc=False):
     vf_groups: list[DeviceFunctionGroup] | None = None
 
 
-class DeviceSpec(Struct, gc=False):
+class WireDeviceSpec(Struct, gc=False):
     """``spec`` of a Device."""
 
     devices: list[DeviceEntry] | None = None
@@ -330,8 +330,8 @@ class DeviceSpec(Struct, gc=False):
 class WireDevice(Struct, gc=False):
     """A Device; its status stays raw until a writer compares it."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: DeviceSpec = msgspec.field(default_factory=DeviceSpec)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
+    spec: WireDeviceSpec = msgspec.field(default_factory=WireDeviceSpec)
     status: Raw = Raw()
 
 
@@ -354,7 +354,7 @@ class Zone(Struct, gc=False):
 class WireNodeTopology(Struct, rename="camel", gc=False):
     """A NodeResourceTopology."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     topology_policies: list[str] | None = None
     zones: list[Zone] | None = None
 
@@ -380,7 +380,7 @@ class NativePodGroupSpec(Struct, rename="camel", gc=False):
 class WireNativePodGroup(Struct, gc=False):
     """A native PodGroup, that is one of ``scheduling.k8s.io``."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: NativePodGroupSpec = msgspec.field(default_factory=NativePodGroupSpec)
 
 
@@ -421,12 +421,12 @@ class Identified(Struct, gc=False):
 
 
 class StatusDetails(Struct, rename="camel", gc=False):
-    """Details of a ``Status``."""
+    """Details of a ``WireStatus``."""
 
     retry_after_seconds: int = 0
 
 
-class Status(Struct, gc=False):
+class WireStatus(Struct, gc=False):
     """The body of a failed request."""
 
     code: int = 0

@@ -3,10 +3,10 @@
 import msgspec
 from msgspec import Raw, Struct
 
-from koord.kube.wire import ObjectMeta
+from koord.kube.wire import WireObjectMeta
 
 
-class ClaimSpec(Struct, rename="camel", gc=False):
+class VolumeClaimSpec(Struct, rename="camel", gc=False):
     """``spec`` of a PersistentVolumeClaim."""
 
     volume_name: str = ""
@@ -17,18 +17,18 @@ class ClaimSpec(Struct, rename="camel", gc=False):
     selector: Raw = Raw()
 
 
-class ClaimStatus(Struct, gc=False):
+class VolumeClaimStatus(Struct, gc=False):
     """``status`` of a PersistentVolumeClaim."""
 
     phase: str = ""
 
 
-class WireClaim(Struct, gc=False):
+class WireVolumeClaim(Struct, gc=False):
     """A PersistentVolumeClaim."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
-    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
+    spec: VolumeClaimSpec = msgspec.field(default_factory=VolumeClaimSpec)
+    status: VolumeClaimStatus = msgspec.field(default_factory=VolumeClaimStatus)
 
 
 class VolumeNodeAffinity(Struct, gc=False):
@@ -37,7 +37,7 @@ class VolumeNodeAffinity(Struct, gc=False):
     required: Raw = Raw()
 
 
-class ClaimRef(Struct, gc=False):
+class VolumeClaimRef(Struct, gc=False):
     """``claimRef`` of a PersistentVolume."""
 
     namespace: str = ""
@@ -52,7 +52,7 @@ class VolumeSpec(Struct, rename="camel", gc=False):
     access_modes: list[str] | None = None
     volume_mode: str | None = None
     capacity: Raw = Raw()
-    claim_ref: ClaimRef | None = None
+    claim_ref: VolumeClaimRef | None = None
     gce_persistent_disk: Raw = Raw()
     aws_elastic_block_store: Raw = Raw()
     azure_disk: Raw = Raw()
@@ -69,7 +69,7 @@ class VolumeStatus(Struct, gc=False):
 class WireVolume(Struct, gc=False):
     """A PersistentVolume."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
     status: VolumeStatus = msgspec.field(default_factory=VolumeStatus)
 
@@ -77,7 +77,7 @@ class WireVolume(Struct, gc=False):
 class WireStorageClass(Struct, rename="camel", gc=False):
     """A StorageClass."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     volume_binding_mode: str | None = None
     provisioner: str = ""
     allowed_topologies: Raw = Raw()

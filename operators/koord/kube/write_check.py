@@ -91,12 +91,12 @@ EVICT: Final = Write("", "pods/eviction", "create")
 _DENIED_BY: Final = re.compile(r"ValidatingAdmissionPolicy '(koord-[a-z-]+)'")
 
 
-class _Answer(Struct):
+class _AccessDecision(Struct):
     allowed: bool = False
 
 
-class _Review(Struct):
-    status: _Answer
+class _AccessReview(Struct):
+    status: _AccessDecision
 
 
 async def find_missing_rights(
@@ -143,7 +143,9 @@ async def is_allowed(client: Client, write: Write) -> bool | None:
         "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
     }
     try:
-        return msgspec.json.decode(await client.post(_REVIEWS, body), type=_Review).status.allowed
+        return msgspec.json.decode(
+            await client.post(_REVIEWS, body), type=_AccessReview
+        ).status.allowed
     except (KubeError, ValueError) as error:
         log.debug("Cannot ask for a right", extra={"write": str(write), "problem": str(error)})
         return None

@@ -27,21 +27,21 @@ _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-class _User(Struct):
+class _TokenUser(Struct):
     username: str = ""
     uid: str = ""
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
 
 
-class _Status(Struct):
+class _TokenStatus(Struct):
     authenticated: bool = False
     allowed: bool = False
-    user: _User = msgspec.field(default_factory=_User)
+    user: _TokenUser = msgspec.field(default_factory=_TokenUser)
 
 
-class _Review(Struct):
-    status: _Status
+class _TokenReview(Struct):
+    status: _TokenStatus
 
 
 class Authorizer:
@@ -102,6 +102,6 @@ class Authorizer:
         access = await self._review(_ACCESS_REVIEWS, {"kind": "SubjectAccessReview", "spec": spec})
         return 200 if access.allowed else 403
 
-    async def _review(self, path: str, body: dict[str, Any]) -> _Status:
+    async def _review(self, path: str, body: dict[str, Any]) -> _TokenStatus:
         answer = await self._client.post(path, body)
-        return msgspec.json.decode(answer, type=_Review).status
+        return msgspec.json.decode(answer, type=_TokenReview).status

@@ -25,7 +25,7 @@ _SHARE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuestLimits:
+class ConnectionLimits:
     """More than probes and scrapes need."""
 
     connections: int = 128
@@ -36,10 +36,10 @@ class GuestLimits:
     received_bytes: int = 32 * 1024
     """What a client may send over one connection."""
 
-    def within(self, descriptors: int) -> "GuestLimits":
+    def within(self, descriptors: int) -> "ConnectionLimits":
         """Return the limits for a process that may have so many file descriptors."""
         most = max(2, min(self.connections, descriptors // _SHARE))
-        return GuestLimits(
+        return ConnectionLimits(
             connections=most,
             per_peer=min(self.per_peer, most),
             seconds=self.seconds,
@@ -54,18 +54,18 @@ def count_descriptors() -> int:
 
 
 @dataclass(slots=True)
-class Guests:
+class OpenConnections:
     """All connections of strangers. Used from one event loop."""
 
-    limits: GuestLimits
-    _by_peer: "dict[str, dict[Guest, None]]" = field(default_factory=dict)
+    limits: ConnectionLimits
+    _by_peer: "dict[str, dict[LimitedConnection, None]]" = field(default_factory=dict)
     """The connections of each peer, oldest first."""
     _count: int = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def admit(self, guest: "Guest") -> None:
+    def admit(self, guest: "LimitedConnection") -> None:
         """Take a new connection in, and end another one where there are too many."""
         own = self._by_peer.setdefault(guest.peer, {})
         own[guest] = None
@@ -75,7 +75,7 @@ class Guests:
         elif self._count > self.limits.connections:
             self._end_oldest(max(self._by_peer, key=lambda peer: len(self._by_peer[peer])))
 
-    def forget(self, guest: "Guest") -> None:
+    def forget(self, guest: "LimitedConnection") -> None:
         own = self._by_peer.get(guest.peer, {})
         if guest in own:
             del own[guest]
@@ -89,13 +89,15 @@ class Guests:
         oldest.end()
 
 
-class Guest(asyncio.Protocol):
+class LimitedConnection(asyncio.Protocol):
     """One connection: hands everything to the protocol of the server, within its limits.
 
     That protocol is made once the connection is taken in, so those that are not cost little.
     """
 
-    def __init__(self, guests: Guests, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self, guests: OpenConnections, make_protocol: Callable[[], asyncio.Protocol]
+    ) -> None:
         self.peer = ""
         self._guests = guests
         self._make_protocol = make_protocol

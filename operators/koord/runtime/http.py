@@ -22,7 +22,12 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from koord.plain_text import escape
-from koord.runtime.guests import Guest, GuestLimits, Guests, count_descriptors
+from koord.runtime.guests import (
+    ConnectionLimits,
+    LimitedConnection,
+    OpenConnections,
+    count_descriptors,
+)
 from koord.runtime.settings import Address
 
 KEPT_SECONDS = 1.0
@@ -68,7 +73,7 @@ async def serve_http(
     address: Address,
     sources: Sources,
     authorize: Authorize | None = None,
-    limits: GuestLimits = GuestLimits(),  # noqa: B008 - a frozen value
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - a frozen value
 ) -> AsyncIterator[Address]:
     """Serve while the context is open; yields the address with the actual port.
 
@@ -86,7 +91,7 @@ async def serve_http(
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()
-    guests = Guests(limits.within(count_descriptors()))
+    guests = OpenConnections(limits.within(count_descriptors()))
     try:
         async with _listen(runner, address, guests) as listening:
             host, port, *_ = listening.sockets[0].getsockname()
@@ -97,13 +102,13 @@ async def serve_http(
 
 @asynccontextmanager
 async def _listen(
-    runner: web.AppRunner, address: Address, guests: Guests
+    runner: web.AppRunner, address: Address, guests: OpenConnections
 ) -> AsyncIterator[asyncio.Server]:
     server = runner.server
     if server is None:
         raise RuntimeError("the runner is not set up")
     loop = asyncio.get_running_loop()
-    make = partial(Guest, guests, server)
+    make = partial(LimitedConnection, guests, server)
     listen = partial(loop.create_server, make, address.host, backlog=BACKLOG)
     try:
         try:

@@ -27,7 +27,7 @@ from koord.controllers.preemption_parts import PreemptionRules
 from koord.controllers.quota_audit import QuotaAudit
 from koord.controllers.quota_profile import ProfileStatusPolicy
 from koord.controllers.quota_status import QuotaStatusPolicy
-from koord.controllers.reclaim import RevokeController, RevokeOptions
+from koord.controllers.reclaim import ReclaimController, ReclaimOptions
 from koord.controllers.reservation_status import ReservationStatusPolicy
 from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import (
@@ -36,11 +36,11 @@ from koord.controllers.status_publishing import (
     PlacementAnnouncer,
     PreemptionAnnouncer,
     QuotaPublisher,
+    ReclaimAnnouncer,
     ReservationAnnouncer,
-    RevokeAnnouncer,
     StatusPublisher,
 )
-from koord.controllers.validation import VerdictSink
+from koord.controllers.validation import ValidationSink
 from koord.controllers.wait_reports import WaitReports
 from koord.core.engine.holds import Holds
 from koord.core.eviction.search import PreemptionOptions
@@ -178,15 +178,15 @@ def _start_reclaim(
     settings, events = parts.settings.elastic_quota, parts.events
     if events is None:
         raise AssertionError("placement has events")
-    controller = RevokeController(
+    controller = ReclaimController(
         state=parts.reader.state,
         evictor=Evictor(parts.client, time.time, parts.settings.preemption.most_grace),
-        reporter=RevokeAnnouncer(events),
+        reporter=ReclaimAnnouncer(events),
         blocked=lambda: list(placement.queue.blocked.values()),
         is_synced=placement.is_synced,
         clock=time.monotonic,
         wall_clock=time.time,
-        options=RevokeOptions(
+        options=ReclaimOptions(
             is_on=parts.settings.reclaims_after is not None,
             delay=settings.delay_evict_time,
             interval=settings.revoke_pod_interval,
@@ -249,7 +249,7 @@ def _start_preemption(
     parts.metrics.watch(*preemptions(lambda: (ended, evictions)))
 
 
-def start_pod_groups(parts: "Parts") -> VerdictSink:
+def start_pod_groups(parts: "Parts") -> ValidationSink:
     writer = _make_group_writer(parts, "koord-podgroup", pace=AFTER_BINDINGS)
     policy = PodGroupStatusPolicy(
         state=parts.reader.state,

@@ -45,7 +45,7 @@ from koord.runtime.operators import (
 )
 
 if TYPE_CHECKING:
-    from koord.controllers.validation import VerdictSink
+    from koord.controllers.validation import ValidationSink as VerdictSink
     from koord.runtime.wiring import Parts
 
 

@@ -7,18 +7,18 @@
 It does not know the operators, which run against it as against any cluster.
 """
 
-from koord.sandbox.audit import Write
+from koord.sandbox.audit import AuditedWrite
 from koord.sandbox.box import ControlPlane, Sandbox
 from koord.sandbox.components import Component
 from koord.sandbox.errors import SandboxError
 from koord.sandbox.nodes import list_shapes, load_shape, make_node
 
 __all__ = [
+    "AuditedWrite",
     "Component",
     "ControlPlane",
     "Sandbox",
     "SandboxError",
-    "Write",
     "list_shapes",
     "load_shape",
     "make_node",

@@ -12,7 +12,7 @@ import msgspec
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class AuditedWrite:
     """A write request, with its answer."""
 
     user: str
@@ -28,7 +28,7 @@ class Write:
     answered: float = field(default=0.0, compare=False)
 
 
-class _User(msgspec.Struct):
+class _AuditUser(msgspec.Struct):
     username: str = ""
 
 
@@ -39,24 +39,24 @@ class _Reference(msgspec.Struct):
     name: str = ""
 
 
-class _Status(msgspec.Struct):
+class _AuditStatus(msgspec.Struct):
     code: int = 0
 
 
-class _Event(msgspec.Struct, rename="camel"):
+class _AuditEvent(msgspec.Struct, rename="camel"):
     stage: str
     verb: str
-    user: _User
+    user: _AuditUser
     object_ref: _Reference = msgspec.field(default_factory=_Reference)
-    response_status: _Status = msgspec.field(default_factory=_Status)
+    response_status: _AuditStatus = msgspec.field(default_factory=_AuditStatus)
     request_received_timestamp: datetime | None = None
     stage_timestamp: datetime | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Event)
+_DECODER = msgspec.json.Decoder(_AuditEvent)
 
 
-def read_writes(log: Path) -> Iterator[Write]:
+def read_writes(log: Path) -> Iterator[AuditedWrite]:
     with log.open("rb") as lines:
         for line in lines:
             if not line.endswith(b"\n"):
@@ -66,9 +66,9 @@ def read_writes(log: Path) -> Iterator[Write]:
                 yield _make_write(event)
 
 
-def _make_write(event: _Event) -> Write:
+def _make_write(event: _AuditEvent) -> AuditedWrite:
     reference = event.object_ref
-    return Write(
+    return AuditedWrite(
         user=event.user.username,
         verb=event.verb,
         resource=reference.resource,

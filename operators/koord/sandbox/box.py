@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from koord.sandbox.audit import Write, read_writes
+from koord.sandbox.audit import AuditedWrite, read_writes
 from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.build import ConsoleReporter, Reporter
 from koord.sandbox.client import AdminClient, wait_until_served
@@ -111,7 +111,7 @@ class ControlPlane:
         write_token_kubeconfig(file, describe_cluster(self.name, self.record.layout), user, token)
         return file
 
-    def writes(self, user: str | None = None) -> list[Write]:
+    def writes(self, user: str | None = None) -> list[AuditedWrite]:
         """Return the writes that the API server has answered so far, of one user or of all.
 
         A service account is the user `system:serviceaccount:NAMESPACE:NAME`.

@@ -8,7 +8,7 @@ MALFORMED: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What reading an object of another form raises: the server would refuse it."""
 
 
-class Lost(NamedTuple):
+class UntranslatedKey(NamedTuple):
     """A key that could not be translated."""
 
     where: str
@@ -20,7 +20,7 @@ class Rewritten(NamedTuple):
     """What takes the place of one document."""
 
     documents: list[Document]
-    lost: list[Lost]
+    lost: list[UntranslatedKey]
 
 
 def name_of(document: Document) -> str:
@@ -30,8 +30,10 @@ def name_of(document: Document) -> str:
     return f"{document.get('kind')}/{name}"
 
 
-def malformed(document: Document, error: Exception) -> Lost:
-    return Lost(name_of(document), "object", f"malformed, so left as it is: {error!r}; correct it")
+def malformed(document: Document, error: Exception) -> UntranslatedKey:
+    return UntranslatedKey(
+        name_of(document), "object", f"malformed, so left as it is: {error!r}; correct it"
+    )
 
 
 def unshared(value: Any) -> Any:

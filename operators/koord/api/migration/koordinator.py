@@ -7,13 +7,13 @@ from koord.api.keys import gang, operators
 from koord.api.migration.documents import (
     MALFORMED,
     Document,
-    Lost,
     Rewritten,
+    UntranslatedKey,
     malformed,
     name_of,
     unshared,
 )
-from koord.api.migration.table import Peer, Row, rows_of_keys
+from koord.api.migration.table import KeyTranslation, Peer, rows_of_keys
 from koord.api.migration.wish import Say, read_keys
 from koord.api.migration.workloads import find_templates
 
@@ -45,16 +45,16 @@ def to_koordinator(documents: list[Document]) -> list[Rewritten]:
     return [_strip_or_leave(document, rows) for document in documents]
 
 
-def _strip_or_leave(document: Document, rows: Mapping[str, Row]) -> Rewritten:
+def _strip_or_leave(document: Document, rows: Mapping[str, KeyTranslation]) -> Rewritten:
     try:
         return _strip(document, rows)
     except MALFORMED as error:
         return Rewritten([document], [malformed(document, error)])
 
 
-def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
+def _strip(original: Document, rows: Mapping[str, KeyTranslation]) -> Rewritten:
     document = unshared(original)
-    lost: list[Lost] = []
+    lost: list[UntranslatedKey] = []
     if document.get("kind") == "List":
         items = [_strip_or_leave(item, rows) for item in document.get("items") or ()]
         document["items"] = [new for item in items for new in item.documents]
@@ -63,7 +63,7 @@ def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
     where = name_of(document)
 
     def say(key: str, advice: str) -> None:
-        lost.append(Lost(where, key, advice))
+        lost.append(UntranslatedKey(where, key, advice))
 
     templates = find_templates(document)
     for part in (document, *(template for template in templates if template is not document)):
@@ -76,7 +76,7 @@ def _strip(original: Document, rows: Mapping[str, Row]) -> Rewritten:
     return Rewritten([original if document == original else document], lost)
 
 
-def _strip_metadata(metadata: Document, rows: Mapping[str, Row], say: Say) -> None:
+def _strip_metadata(metadata: Document, rows: Mapping[str, KeyTranslation], say: Say) -> None:
     annotations = metadata.get("annotations")
     if isinstance(annotations, dict) and annotations.get(operators.SHARED_WITH) == _WITH_ALL:
         del annotations[operators.SHARED_WITH]

@@ -27,7 +27,7 @@ _OR_NOTHING: Final = 'or nothing with the label `allow-lent-resource: "false"`: 
 
 
 @dataclass
-class Share:
+class QueueShare:
     """What a queue is entitled to."""
 
     name: str
@@ -63,7 +63,7 @@ def _texts(amounts: Any) -> Amounts:
     return texts
 
 
-def _read_flavors(share: Share, groups: Any, say: Say) -> None:
+def _read_flavors(share: QueueShare, groups: Any, say: Say) -> None:
     """Add up the flavors of Kueue's resource groups."""
     unlimited: set[str] = set()
     borrowed: Amounts = {}
@@ -91,7 +91,7 @@ def _read_flavors(share: Share, groups: Any, say: Say) -> None:
     share.maximum = {name: total[name] for name in total.keys() - unlimited}
 
 
-def _read_lent(share: Share, limits: list[str], say: Say) -> None:
+def _read_lent(share: QueueShare, limits: list[str], say: Say) -> None:
     """Read how much of each resource a queue lends; empty if there is no limit."""
     if limits and set(limits) == {"0"}:
         share.lends = False
@@ -99,7 +99,7 @@ def _read_lent(share: Share, limits: list[str], say: Say) -> None:
         say("lendingLimit", f"a quota lends all that is idle, {_OR_NOTHING}")
 
 
-def _read_kai(share: Share, resources: Any, say: Say) -> None:
+def _read_kai(share: QueueShare, resources: Any, say: Say) -> None:
     weights = {}
     lent = []
     for key in resources.keys() - _KAI_AMOUNTS.keys():
@@ -122,7 +122,7 @@ def _read_kai(share: Share, resources: Any, say: Say) -> None:
     _read_lent(share, lent, say)
 
 
-def _read_guarantee(share: Share, guarantee: Any, say: Say) -> None:
+def _read_guarantee(share: QueueShare, guarantee: Any, say: Say) -> None:
     kept = _texts(guarantee.get("resource"))
     if share.minimum and kept != share.minimum:
         say("guarantee", f"less than `deserved`: a quota lends all that is idle, {_OR_NOTHING}")
@@ -130,11 +130,11 @@ def _read_guarantee(share: Share, guarantee: Any, say: Say) -> None:
         share.minimum, share.lends = kept, False
 
 
-def _read_weight(share: Share, weight: Any, _say: Say) -> None:
+def _read_weight(share: QueueShare, weight: Any, _say: Say) -> None:
     share.weight = weight.get("weight") if isinstance(weight, dict) else weight
 
 
-_READERS: Final[Mapping[Action, Callable[[Share, Any, Say], None]]] = {
+_READERS: Final[Mapping[Action, Callable[[QueueShare, Any, Say], None]]] = {
     Action.MIN: lambda share, value, _: setattr(share, "minimum", _texts(value)),
     Action.MAX: lambda share, value, _: setattr(share, "maximum", _texts(value)),
     Action.GUARANTEE: _read_guarantee,
@@ -145,11 +145,11 @@ _READERS: Final[Mapping[Action, Callable[[Share, Any, Say], None]]] = {
 }
 
 
-def read_share(document: Document, say: Say) -> Share:
+def read_share(document: Document, say: Say) -> QueueShare:
     """Read a queue of others."""
     group = str(document["apiVersion"]).partition("/")[0]
     rows = rows_of(f"{document['kind']}.{group}")
-    share = Share(str(document["metadata"]["name"]))
+    share = QueueShare(str(document["metadata"]["name"]))
     spec = document.get("spec") or {}
     # The guarantee is compared with what the queue deserves, so it comes last.
     for key in sorted(spec, key=lambda field: field == "guarantee"):
@@ -166,7 +166,7 @@ def read_share(document: Document, say: Say) -> Share:
     return share
 
 
-def make_quota(share: Share, *, is_parent: bool) -> Document:
+def make_quota(share: QueueShare, *, is_parent: bool) -> Document:
     labels = {
         quota.PARENT: share.parent,
         quota.IS_PARENT: "true" if is_parent else "",
@@ -198,7 +198,7 @@ def make_quota(share: Share, *, is_parent: bool) -> Document:
     }
 
 
-def _make_weights(share: Share) -> Amounts:
+def _make_weights(share: QueueShare) -> Amounts:
     if share.weight is None:
         return {}
     if isinstance(share.weight, dict):

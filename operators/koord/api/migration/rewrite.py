@@ -11,8 +11,8 @@ from koord.api.migration.devices import share_gpus
 from koord.api.migration.documents import (
     MALFORMED,
     Document,
-    Lost,
     Rewritten,
+    UntranslatedKey,
     malformed,
     name_of,
     unshared,
@@ -20,7 +20,7 @@ from koord.api.migration.documents import (
 from koord.api.migration.koordinator import add_gates
 from koord.api.migration.leftovers import find_leftovers
 from koord.api.migration.pod_groups import POD_GROUPS, read_pod_group
-from koord.api.migration.quotas import Share, add, make_quota, read_share
+from koord.api.migration.quotas import QueueShare, add, make_quota, read_share
 from koord.api.migration.table import (
     KAI_CLASSES,
     Action,
@@ -76,12 +76,12 @@ class Migration:
     """Knows all documents, then rewrites one after the other."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
-        self.lost: list[Lost] = []
+        self.lost: list[UntranslatedKey] = []
         self._groups: dict[tuple[str, str], Wish] = {}
         """PodGroups, those of the files and those added."""
         self._queues: dict[tuple[str, str], str] = {}
         self._users: dict[str, list[str]] = {}
-        self._shares: dict[str, Share] = {}
+        self._shares: dict[str, QueueShare] = {}
         self._topologies: list[str] = []
         self._replace = self._table()
         self._added: set[str] = set()
@@ -133,7 +133,9 @@ class Migration:
         if made != [document]:
             made = [_survive_evictions(new, say) for new in made]
         for new in made:
-            self.lost += (Lost(name_of(new), *leftover) for leftover in find_leftovers(new))
+            self.lost += (
+                UntranslatedKey(name_of(new), *leftover) for leftover in find_leftovers(new)
+            )
         return made
 
     def _table(self) -> Mapping[str, Callable[[Document, Say], list[Document]]]:
@@ -148,7 +150,7 @@ class Migration:
 
     def _sayer(self, document: Document) -> Say:
         where = name_of(document)
-        return lambda key, advice: self.lost.append(Lost(where, key, advice))
+        return lambda key, advice: self.lost.append(UntranslatedKey(where, key, advice))
 
     # Groups and queues
 
@@ -184,7 +186,7 @@ class Migration:
             parent = share.parent
             if parent and parent not in self._shares and parent not in self._added:
                 self._added.add(parent)
-                made.append(make_quota(self._sum_children(Share(parent)), is_parent=True))
+                made.append(make_quota(self._sum_children(QueueShare(parent)), is_parent=True))
         if owner.startswith("Cohort."):
             share = self._sum_children(share)
         if share.parent in {"", "root"}:
@@ -195,7 +197,7 @@ class Migration:
         is_parent |= owner.startswith("Cohort.")
         return [*made, _keep_metadata(document, make_quota(share, is_parent=is_parent), say)]
 
-    def _limit_users(self, share: Share, document: Document, say: Say) -> None:
+    def _limit_users(self, share: QueueShare, document: Document, say: Say) -> None:
         spec = document.get("spec") or {}
         share.namespaces = sorted(set(self._users.get(share.name, ())))
         if not share.namespaces:
@@ -205,7 +207,7 @@ class Migration:
         if not share.parent:
             share.maximum = share.minimum | share.maximum
 
-    def _sum_children(self, share: Share) -> Share:
+    def _sum_children(self, share: QueueShare) -> QueueShare:
         for child in self._shares.values():
             if child.parent == share.name:
                 share.minimum = add(share.minimum, child.minimum)

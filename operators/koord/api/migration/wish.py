@@ -15,8 +15,8 @@ from koord.api.migration.table import (
     PREFIXES,
     SCHEDULERS,
     Action,
+    KeyTranslation,
     Peer,
-    Row,
 )
 from koord.api.networktopology import NODE_LAYER
 
@@ -153,14 +153,14 @@ CHECK: Final = "check that you can do without it"
 UNKNOWN: Final = f"unknown: {CHECK}, or set it by hand"
 
 
-def advice_of(row: Row) -> str:
+def advice_of(row: KeyTranslation) -> str:
     """Say what to do about a key that has no equivalent."""
     if row.becomes == NONE:
         return f"{row.note or 'nothing here does this'}; {CHECK}"
     return f"use {row.becomes}" + (f": {row.note}" if row.note else "")
 
 
-def take(wish: Wish, row: Row, value: Any, say: Say) -> None:
+def take(wish: Wish, row: KeyTranslation, value: Any, say: Say) -> None:
     """Note one value, or say why it is lost."""
     wish.peers.add(row.peer)
     if row.action is Action.REPORT:
@@ -174,7 +174,7 @@ def take(wish: Wish, row: Row, value: Any, say: Say) -> None:
 
 def read_keys(
     metadata: Document,
-    rows: Mapping[str, Row],
+    rows: Mapping[str, KeyTranslation],
     say: Say,
     prefixes: Mapping[str, Peer] = PREFIXES,
 ) -> Wish:

@@ -19,12 +19,12 @@ from koord.kube.translate.pod_constraints import WireSelector
 from koord.kube.translate.pod_constraints import parse_selector as parse_label_selector
 from koord.kube.translate.shapes import MAX_REQUIREMENTS
 from koord.kube.wire import (
-    ObjectMeta,
     WireNamespace,
     WireNode,
+    WireObjectMeta,
     WirePriorityClass,
 )
-from koord.kube.wire_volumes import ClaimSpec, WireClaim, WireStorageClass, WireVolume
+from koord.kube.wire_volumes import VolumeClaimSpec, WireStorageClass, WireVolume, WireVolumeClaim
 
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _CLASS: Final = "volume.beta.kubernetes.io/storage-class"
@@ -90,7 +90,7 @@ def translate_namespace(wire: WireNamespace) -> Namespace:
     return Namespace(wire.metadata.name, wire.metadata.labels or {})
 
 
-def translate_claim(wire: WireClaim) -> VolumeClaim:
+def translate_claim(wire: WireVolumeClaim) -> VolumeClaim:
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or {}
     return VolumeClaim(
@@ -107,7 +107,7 @@ def translate_claim(wire: WireClaim) -> VolumeClaim:
     )
 
 
-def _wanted(spec: ClaimSpec) -> Wanted:
+def _wanted(spec: VolumeClaimSpec) -> Wanted:
     return Wanted(
         size=parse_requests(bytes(spec.resources)).get(_STORAGE, 0),
         access_modes=tuple(sorted(spec.access_modes or ())),
@@ -193,7 +193,7 @@ def _terms_of(raw: bytes) -> tuple[SelectorTerm, ...] | None:
     return parse_node_selector(raw) if raw else None
 
 
-def _owner_of(meta: ObjectMeta) -> str:
+def _owner_of(meta: WireObjectMeta) -> str:
     controllers = (
         owner_reference.uid
         for owner_reference in meta.owner_references or ()

@@ -268,7 +268,7 @@ class _Extension(msgspec.Struct, gc=False):
     template: str = msgspec.field(default="", name="gpuSharedResourceTemplate")
 
 
-class _Share(msgspec.Struct, gc=False):
+class _AllocatedDevice(msgspec.Struct, gc=False):
     minor: Annotated[int, msgspec.Meta(ge=0, le=MOST_MINOR)]
     resources: dict[str, str | int] = {}
     id: str = ""
@@ -276,7 +276,7 @@ class _Share(msgspec.Struct, gc=False):
 
 
 _NO_EXTENSION: Final = _Extension()
-_allocated_decoder = msgspec.json.Decoder(dict[str, list[_Share]])
+_allocated_decoder = msgspec.json.Decoder(dict[str, list[_AllocatedDevice]])
 
 
 def read_allocated(

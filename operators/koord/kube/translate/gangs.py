@@ -55,7 +55,7 @@ from koord.core.model.topology_constraint import (
 )
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
+from koord.kube.wire import WireCondition, WireNativePodGroup, WireObjectMeta, WirePodGroup
 
 _NO_TEXTS: Final[dict[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in Phase}
@@ -68,7 +68,7 @@ class GangClaims:
         self._defaults = defaults
         self._known: BoundedCache[tuple[str | None, ...], GangClaim] = BoundedCache(16 * MIB)
 
-    def look_up(self, meta: ObjectMeta, native: str = "") -> GangClaim | None:
+    def look_up(self, meta: WireObjectMeta, native: str = "") -> GangClaim | None:
         """Return a pod's claim; None for a pod without a gang.
 
         ``native`` is the native PodGroup of Kubernetes that it names.
@@ -201,7 +201,7 @@ class _RunSubGroup(msgspec.Struct, gc=False):
     succeeded: int = 0
 
 
-class _Run(msgspec.Struct, rename="camel", gc=False):
+class _RecordedRun(msgspec.Struct, rename="camel", gc=False):
     controller: str = ""
     start: str = ""
     size: int = 0
@@ -218,9 +218,9 @@ class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
     scheduled: int | None = None
     running: int | None = None
     attempts: int | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[WireCondition] | None = None
     history: list[_Episode] | None = None
-    runs: list[_Run] | None = None
+    runs: list[_RecordedRun] | None = None
 
 
 def _wait_reason(status: _GroupStatus) -> str:
@@ -279,7 +279,7 @@ class PodGroupTranslator(SeenStatuses):
         )
 
 
-def _make_record(run: _Run) -> BondRecord:
+def _make_record(run: _RecordedRun) -> BondRecord:
     named = tuple(
         (sub_group.name, sub_group.succeeded)
         for sub_group in (run.sub_groups or ())[:MAX_SUB_GROUPS]

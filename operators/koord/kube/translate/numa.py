@@ -84,14 +84,14 @@ class _Reservation(msgspec.Struct, gc=False):
     reserved: str = msgspec.field(default="", name="reservedCPUs")
 
 
-class _Share(msgspec.Struct, gc=False):
+class _NumaShare(msgspec.Struct, gc=False):
     node: Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
     resources: dict[str, str | int] = {}
 
 
-class _Status(msgspec.Struct, gc=False):
+class _ResourceStatus(msgspec.Struct, gc=False):
     cpuset: str = ""
-    shares: list[_Share] = msgspec.field(default_factory=list, name="numaNodeResources")
+    shares: list[_NumaShare] = msgspec.field(default_factory=list, name="numaNodeResources")
 
 
 _cpus_decoder = msgspec.json.Decoder(_Cpus)
@@ -99,7 +99,7 @@ _pods_decoder = msgspec.json.Decoder(list[_PodCpus])
 _manager_decoder = msgspec.json.Decoder(_CpuManager)
 _reservation_decoder = msgspec.json.Decoder(_Reservation)
 _ratios_decoder = msgspec.json.Decoder(dict[str, float])
-_status_decoder = msgspec.json.Decoder(_Status)
+_status_decoder = msgspec.json.Decoder(_ResourceStatus)
 
 
 def translate_node_topology(wire: WireNodeTopology) -> NumaReport:

@@ -26,7 +26,7 @@ _HARD: Final = "DoNotSchedule"
 _HONOR: Final = "Honor"
 
 
-class _Expression(Struct, gc=False):
+class _LabelExpression(Struct, gc=False):
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
@@ -36,29 +36,29 @@ class WireSelector(Struct, rename="camel", gc=False):
     """A label selector."""
 
     match_labels: dict[str, str] | None = None
-    match_expressions: list[_Expression] | None = None
+    match_expressions: list[_LabelExpression] | None = None
 
 
-class _Term(Struct, rename="camel", gc=False):
+class _PodTerm(Struct, rename="camel", gc=False):
     label_selector: WireSelector | None = None
     namespaces: list[str] | None = None
     namespace_selector: WireSelector | None = None
     topology_key: str = ""
 
 
-class _Weighted(Struct, rename="camel", gc=False):
+class _WeightedPodTerm(Struct, rename="camel", gc=False):
     weight: int = 0
-    pod_affinity_term: _Term = msgspec.field(default_factory=_Term)
+    pod_affinity_term: _PodTerm = msgspec.field(default_factory=_PodTerm)
 
 
-class _Sort(Struct, gc=False):
-    required: list[_Term] | None = msgspec.field(default=None, name=_REQUIRED)
-    preferred: list[_Weighted] | None = msgspec.field(default=None, name=_PREFERRED)
+class _PodAffinityRules(Struct, gc=False):
+    required: list[_PodTerm] | None = msgspec.field(default=None, name=_REQUIRED)
+    preferred: list[_WeightedPodTerm] | None = msgspec.field(default=None, name=_PREFERRED)
 
 
-class _Affinity(Struct, rename="camel", gc=False):
-    pod_affinity: _Sort | None = None
-    pod_anti_affinity: _Sort | None = None
+class _PodAffinities(Struct, rename="camel", gc=False):
+    pod_affinity: _PodAffinityRules | None = None
+    pod_anti_affinity: _PodAffinityRules | None = None
 
 
 class _Spread(Struct, rename="camel", gc=False):
@@ -72,7 +72,7 @@ class _Spread(Struct, rename="camel", gc=False):
     node_taints_policy: str | None = None
 
 
-_affinity_decoder = msgspec.json.Decoder(_Affinity | None)
+_affinity_decoder = msgspec.json.Decoder(_PodAffinities | None)
 _spread_decoder = msgspec.json.Decoder(list[_Spread] | None)
 
 Labels = tuple[tuple[str, str], ...]
@@ -95,8 +95,11 @@ def parse_constraints(
     affinity: bytes, spread: bytes, namespace: str, labels: Labels
 ) -> PodConstraints | None:
     """Parse affinity and spread; ``labels`` are the pod's, of :func:`spread_label_keys`."""
-    wire = (_affinity_decoder.decode(affinity) if affinity else None) or _Affinity()
-    near, apart = wire.pod_affinity or _Sort(), wire.pod_anti_affinity or _Sort()
+    wire = (_affinity_decoder.decode(affinity) if affinity else None) or _PodAffinities()
+    near, apart = (
+        wire.pod_affinity or _PodAffinityRules(),
+        wire.pod_anti_affinity or _PodAffinityRules(),
+    )
     spreads = (_spread_decoder.decode(spread) if spread else None) or []
     pod_constraints = PodConstraints(
         affinity=_terms(near, namespace),
@@ -108,18 +111,18 @@ def parse_constraints(
     return None if pod_constraints == PodConstraints() else pod_constraints
 
 
-def _terms(sort: _Sort, namespace: str) -> tuple[AffinityTerm, ...]:
+def _terms(sort: _PodAffinityRules, namespace: str) -> tuple[AffinityTerm, ...]:
     return tuple(_term(term, namespace) for term in sort.required or ())
 
 
-def _weighted(sort: _Sort, namespace: str, sign: int) -> tuple[WeightedTerm, ...]:
+def _weighted(sort: _PodAffinityRules, namespace: str, sign: int) -> tuple[WeightedTerm, ...]:
     return tuple(
         WeightedTerm(_term(weighted.pod_affinity_term, namespace), sign * weighted.weight)
         for weighted in sort.preferred or ()
     )
 
 
-def _term(wire: _Term, namespace: str) -> AffinityTerm:
+def _term(wire: _PodTerm, namespace: str) -> AffinityTerm:
     names = tuple(sorted(set(wire.namespaces or ())))
     if not names and wire.namespace_selector is None:
         names = (namespace,)

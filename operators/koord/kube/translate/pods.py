@@ -58,8 +58,10 @@ from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.numa import read_numa_wishes, read_status
 from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
 from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, claims_of
-from koord.kube.wire import Condition, ObjectMeta, PodSpec, PodStatus, WirePod
-from koord.kube.wire import OwnerReference as WireOwner
+from koord.kube.wire import PodSpec, PodStatus, WirePod
+from koord.kube.wire import WireCondition as Condition
+from koord.kube.wire import WireObjectMeta as ObjectMeta
+from koord.kube.wire import WireOwnerReference as WireOwner
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"

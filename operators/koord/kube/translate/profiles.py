@@ -28,7 +28,7 @@ from koord.core.quota.profile import DEFAULT_KEYS, QuotaProfile
 from koord.kube.translate.last_valid import read_last_valid
 from koord.kube.translate.node_selectors import make_selector, translate_selector
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.wire import ObjectMeta, WireQuotaProfile
+from koord.kube.wire import WireObjectMeta, WireQuotaProfile
 
 _EXACT: Final = Context(prec=64)
 """More digits than a ratio can have: it is written as a decimal of 32 characters at most."""
@@ -49,7 +49,7 @@ class ProfileTranslator(SeenStatuses):
         return profile if last_valid.problems else replace(profile, last_valid=last_valid)
 
 
-def translate_profile(meta: ObjectMeta, raw: bytes) -> QuotaProfile:
+def translate_profile(meta: WireObjectMeta, raw: bytes) -> QuotaProfile:
     """Translate a profile, given its ``spec`` as JSON."""
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     spec = _parse(raw)
@@ -81,7 +81,7 @@ def _parse(raw: bytes) -> ElasticQuotaProfileSpec | InvalidObject:
     return parse_value(_adapter, spec or {}, at=("spec",))
 
 
-class _LastValid(msgspec.Struct):
+class _LastValidProfile(msgspec.Struct):
     spec: msgspec.Raw = msgspec.Raw()
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -104,9 +104,9 @@ def encode_last_valid(profile: QuotaProfile) -> dict[str, Any]:
     return {"spec": spec, "labels": labels, "annotations": annotations}
 
 
-def _decode_last_valid(meta: ObjectMeta, status: bytes) -> tuple[ObjectMeta, bytes] | None:
+def _decode_last_valid(meta: WireObjectMeta, status: bytes) -> tuple[WireObjectMeta, bytes] | None:
     """Return metadata and spec with the last valid settings from a status; None without any."""
-    kept = read_last_valid(status, _LastValid)
+    kept = read_last_valid(status, _LastValidProfile)
     if kept is None:
         return None
     labelled = msgspec.structs.replace(meta, labels=kept.labels, annotations=kept.annotations)

@@ -38,7 +38,7 @@ from koord.kube.translate.amounts import encode_amounts, write_amounts
 from koord.kube.translate.last_valid import read_last_valid
 from koord.kube.translate.node_selectors import encode_selector, translate_selector
 from koord.kube.translate.statuses import HasUid, SeenStatuses
-from koord.kube.wire import ElasticQuotaSpec, ObjectMeta, WireElasticQuota
+from koord.kube.wire import WireElasticQuota, WireElasticQuotaSpec, WireObjectMeta
 
 SHOWN: Final = 256
 """Characters kept of an unreadable text: it ends up in conditions, which have a limit."""
@@ -60,9 +60,9 @@ class QuotaTranslator(SeenStatuses):
 
     def __init__(self) -> None:
         super().__init__()
-        self._metas: dict[str, ObjectMeta] = {}
+        self._metas: dict[str, WireObjectMeta] = {}
 
-    def meta_of(self, uid: str) -> ObjectMeta | None:
+    def meta_of(self, uid: str) -> WireObjectMeta | None:
         """Return the metadata last seen on an object; None if there is no such object."""
         return self._metas.get(uid)
 
@@ -114,7 +114,7 @@ def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
     return results
 
 
-def _translate_last_valid(meta: ObjectMeta, status: bytes) -> QuotaSpec | None:
+def _translate_last_valid(meta: WireObjectMeta, status: bytes) -> QuotaSpec | None:
     kept = _decode_last_valid(meta, status)
     try:
         return None if kept is None else translate_quota(kept)
@@ -236,7 +236,7 @@ def _name(key: str, annotations: Mapping[str, str]) -> tuple[str, str]:
     return key.removeprefix(keys.PREFIX), text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-class _LastValid(msgspec.Struct):
+class _LastValidQuota(msgspec.Struct):
     min: msgspec.Raw = msgspec.Raw()
     max: msgspec.Raw = msgspec.Raw()
     labels: dict[str, str] | None = None
@@ -276,14 +276,14 @@ def encode_last_valid(spec: QuotaSpec) -> dict[str, Any]:
     }
 
 
-def _decode_last_valid(meta: ObjectMeta, status: bytes) -> WireElasticQuota | None:
+def _decode_last_valid(meta: WireObjectMeta, status: bytes) -> WireElasticQuota | None:
     """Return an object with the last valid settings from its status; None without any."""
-    kept = read_last_valid(status, _LastValid)
+    kept = read_last_valid(status, _LastValidQuota)
     if kept is None:
         return None
     return WireElasticQuota(
         msgspec.structs.replace(meta, labels=kept.labels, annotations=kept.annotations),
-        ElasticQuotaSpec(kept.min, kept.max),
+        WireElasticQuotaSpec(kept.min, kept.max),
     )
 
 

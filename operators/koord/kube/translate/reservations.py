@@ -48,7 +48,7 @@ from koord.kube.translate.amounts import parse_amount, parse_amounts
 from koord.kube.translate.node_selectors import translate_selector
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.statuses import HasUid, SeenStatuses
-from koord.kube.wire import ObjectMeta, PodSpec, WirePod, WireReservation
+from koord.kube.wire import PodSpec, WireObjectMeta, WirePod, WireReservation
 
 if TYPE_CHECKING:
     from koord.kube.plan_keys import OutdatedPlan
@@ -65,13 +65,13 @@ class _TemplateSpec(PodSpec, gc=False):
     priority_class_name: str = ""
 
 
-class _Template(Struct, gc=False):
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+class _PodTemplate(Struct, gc=False):
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: _TemplateSpec = msgspec.field(default_factory=_TemplateSpec)
 
 
-class _Spec(Struct, gc=False):
-    template: _Template | None = None
+class _ReservationSpec(Struct, gc=False):
+    template: _PodTemplate | None = None
 
 
 class _Condition(Struct, rename="camel", gc=False):
@@ -83,16 +83,16 @@ class _Condition(Struct, rename="camel", gc=False):
     last_transition_time: datetime | None = None
 
 
-class _Status(Struct, rename="camel", gc=False):
+class _ReservationStatus(Struct, rename="camel", gc=False):
     phase: str = ""
     node_name: str = ""
     allocatable: msgspec.Raw = msgspec.Raw()
     conditions: list[_Condition] | None = None
 
 
-_spec_decoder = msgspec.json.Decoder(_Spec)
+_spec_decoder = msgspec.json.Decoder(_ReservationSpec)
 _any_decoder = msgspec.json.Decoder(dict[str, Any])
-_status_decoder = msgspec.json.Decoder(_Status | None)
+_status_decoder = msgspec.json.Decoder(_ReservationStatus | None)
 
 
 class ReservationTranslator(SeenStatuses):
@@ -139,14 +139,14 @@ class ReservationTranslator(SeenStatuses):
             return replace(reservation, problems=tuple(problems))
         return _with_spec(reservation, spec, problems)
 
-    def _make_pod(self, meta: ObjectMeta, template: _Template, node: str) -> Pod:
+    def _make_pod(self, meta: WireObjectMeta, template: _PodTemplate, node: str) -> Pod:
         """Return the pod that is planned for a reservation: its template, with its labels.
 
         Its allocations are those that the operators recorded for its node.
         """
         inner, spec = template.metadata, template.spec
         labels = {**(inner.labels or {}), **(meta.labels or {})}
-        pod_meta = ObjectMeta(
+        pod_meta = WireObjectMeta(
             name=f"{POD_PREFIX}{meta.name}",
             namespace=inner.namespace or _DEFAULT_NAMESPACE,
             uid=meta.uid,
@@ -233,7 +233,7 @@ def _parse_spec(raw: bytes) -> ReservationSpec | InvalidObject:
     return parse_value(_SPEC, value)
 
 
-def _read_template(raw: bytes, problems: Problems) -> _Template | None:
+def _read_template(raw: bytes, problems: Problems) -> _PodTemplate | None:
     try:
         return _spec_decoder.decode(raw).template if raw else None
     except MALFORMED as error:
@@ -317,9 +317,9 @@ def _translate_controller(controller_reference: ControllerReference) -> Controll
 def read_status(raw: bytes) -> ReservationState:
     """Return what a status says; one that cannot be read says nothing."""
     try:
-        wire = (_status_decoder.decode(raw) if raw else None) or _Status()
+        wire = (_status_decoder.decode(raw) if raw else None) or _ReservationStatus()
     except MALFORMED:
-        wire = _Status()
+        wire = _ReservationStatus()
     return ReservationState(
         phase=wire.phase,
         node=wire.node_name,
