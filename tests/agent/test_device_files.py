@@ -8,7 +8,7 @@ import pytest
 from tests.agent.machine import make_sys
 
 from koord.agent.device_files import DeviceFiles
-from koord.agent.findings import DeviceReading, Fault, PciPlace, join
+from koord.agent.reading import DeviceReading, Fault, PciPlace, join
 from koord.agent.report import make_device
 from koord.agent.sysfs import Sysfs
 from koord.api.device import Device

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.agent.findings import Fault
 from koord.agent.health import Health
+from koord.agent.reading import Fault
 
 XID = Fault("Xid79", "fell off the bus")
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.agent.machine import make_switched
 
-from koord.agent.findings import Fault
 from koord.agent.health import Health
 from koord.agent.loop import DeviceAgent, find_owner
+from koord.agent.reading import Fault
 
 
 def make_agent(nvidia, quiet: float = 60) -> DeviceAgent:

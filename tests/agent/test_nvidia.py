@@ -3,8 +3,8 @@
 import pytest
 from tests.agent.machine import TWO_SWITCHES, make_gpus, make_switched
 
-from koord.agent.findings import SWITCH, Fault
 from koord.agent.nvidia import IGNORED_XIDS, load_nvml
+from koord.agent.reading import SWITCH, Fault
 
 
 def test_gpus_have_names_amounts_places_and_links(make_nvidia) -> None:

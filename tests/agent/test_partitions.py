@@ -6,8 +6,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.agent.findings import SWITCH, ObservedDevice, PciPlace
 from koord.agent.partitions import propose
+from koord.agent.reading import SWITCH, ObservedDevice, PciPlace
 from koord.api.device_partitions import parse_partitions
 
 

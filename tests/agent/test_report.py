@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from tests.agent.machine import make_switched
 
-from koord.agent.findings import DeviceReading, Fault, ObservedDevice, PciPlace
-from koord.agent.report import known_faults, make_device
+from koord.agent.reading import DeviceReading, Fault, ObservedDevice, PciPlace
+from koord.agent.report import make_device, reported_faults
 from koord.api.device import Device
 from koord.api.keys.device import GPU_PARTITIONS
 
@@ -43,7 +43,7 @@ def test_the_object_is_valid_and_goes_with_its_node(make_nvidia) -> None:
             "lastTransitionTime": NOW,
         }
     ]
-    assert known_faults(made) == {"GPU-1": XID}
+    assert reported_faults(made) == {"GPU-1": XID}
 
 
 def test_the_partitions_stay_while_a_gpu_is_missing(make_nvidia, nvml) -> None:

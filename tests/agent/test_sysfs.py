@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.agent.machine import make_sys
 
-from koord.agent.findings import Fault, PciPlace
+from koord.agent.reading import Fault, PciPlace
 from koord.agent.sysfs import Sysfs, normalise_address
 
 

@@ -10,7 +10,7 @@ from tests.cluster import make_cluster, make_unit
 from tests.device.nodes import GIB, report
 from tests.device.test_plugin import ROOMY, gpu_cluster, part, placed, whole
 
-from koord.core.device.consumption import Consumption, consumption_of, remark_on
+from koord.core.device.consumption import Consumption, consumption_of, isolation_reason
 from koord.core.device.model import DeviceOptions, make_part
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import InvalidDeviceRequest, IsolationAbsent
@@ -50,13 +50,13 @@ def test_pods_that_share_without_isolation_start_with_a_remark() -> None:
     cluster = gpu_cluster(1)
     devices = cluster.state.plugin(Devices)
     assert placed(cluster.plan(make_unit("u", [part("p")])))
-    assert remark_on(devices, part("p").build()) == IsolationAbsent("default/p")
+    assert isolation_reason(devices, part("p").build()) == IsolationAbsent("default/p")
     isolated = replace(
         part("p").build(), extensions=((NAME, DeviceAllocationHints(isolation=HAMI_CORE)),)
     )
     served = part("p").resource("metax-tech.com/sgpu", 1).build()
     for pod in (whole("p").build(), make_pod("p").build(), isolated, served):
-        assert remark_on(devices, pod) is None
+        assert isolation_reason(devices, pod) is None
 
 
 def test_pods_that_share_without_isolation_wait_if_they_are_to() -> None:

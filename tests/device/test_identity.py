@@ -85,7 +85,7 @@ def test_a_pod_keeps_the_device_with_its_id_when_two_change_places() -> None:
     status = status_of(cluster)
     assert status.records is Records.MOVED
     assert status.describe_records() == "default/p has gpu 0 (A), now 1"
-    assert [(one.pod, one.minors) for one in status.holders] == [("default/p", (1,))]
+    assert [(one.pod, one.minors) for one in status.pods] == [("default/p", (1,))]
     cluster.state.plugin(Devices).upsert_report(report("ABCD"))
     assert status_of(cluster).records is Records.MATCH
 

@@ -33,7 +33,7 @@ def test_who_holds_what_and_what_is_free() -> None:
     status = observe_devices(plugin, plugin.reports["n0"], cluster.state.pods)
     assert status.readiness is DeviceReadiness.SYNCED
     assert status.counts == {GPU: Counts(8, 8, 5, 1), RDMA: Counts(4, 4, 4, 0)}
-    assert [(one.pod, one.minors) for one in status.holders] == [
+    assert [(one.pod, one.minors) for one in status.pods] == [
         ("default/a", (0, 1)),
         ("default/b", (2,)),
     ]

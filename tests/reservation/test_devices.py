@@ -15,7 +15,7 @@ from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
 from koord.answers.explain import explain_pod
 from koord.core.device.allocation import AllocatedDevices
-from koord.core.device.held import DeviceHoldTerms
+from koord.core.device.holds import DeviceHoldTerms
 from koord.core.device.inventory import HOPPER_PARTITIONS
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import PartitionTable
@@ -175,7 +175,7 @@ def test_held_devices_come_first(data: st.DataObject, held: set[int], gpus: str)
     state = LedgerStates(PACKED)
     terms = DeviceHoldTerms(tuple(whole(n) for n in sorted(held)))
     request = wish({NVIDIA_GPU: asked})
-    move = state.move(state.number(ledger), DeviceDemand(request), held=terms)
+    move = state.choose(state.number(ledger), DeviceDemand(request), hold_terms=terms)
     assert isinstance(move, DeviceChoice)
     given = {share.minor for share in move.shares}
     assert len(given & held) == min(asked, len(held))

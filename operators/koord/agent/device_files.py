@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from typing_extensions import override
 
-from koord.agent.findings import (
+from koord.agent.reading import (
     DeviceReading,
     Fault,
     ObservedDevice,
@@ -87,13 +87,13 @@ class DeviceFiles(VendorReader):
         return {}
 
     def _make(self, device: _Device) -> ObservedDevice:
-        said, address = device.topology, device.topology.bus_id
-        seen = self._sysfs.place_of(normalise_address(address)) if address else PciPlace("")
+        reported, address = device.topology, device.topology.bus_id
+        located = self._sysfs.place_of(normalise_address(address)) if address else PciPlace("")
         place = PciPlace(
-            seen.bus_id,
-            said.pcie or seen.pcie,
-            said.numa if said.numa >= 0 else seen.numa,
-            said.socket if said.socket >= 0 else seen.socket,
+            located.bus_id,
+            reported.pcie or located.pcie,
+            reported.numa if reported.numa >= 0 else located.numa,
+            reported.socket if reported.socket >= 0 else located.socket,
         )
         return ObservedDevice(
             GPU,
@@ -152,7 +152,7 @@ def _fault(status: _DeviceHealth) -> Fault | None:
 
 
 def _labels(devices: list[_Device]) -> dict[str, str]:
-    said = {
+    values_of = {
         VENDOR_LABEL: {device.vendor for device in devices},
         MODEL_LABEL: {normalise_model(device.model) for device in devices},
         POLICY: {
@@ -161,12 +161,12 @@ def _labels(devices: list[_Device]) -> dict[str, str]:
             if device.topology.p2p_links
         },
     }
-    return {key: make_label(*values) for key, values in said.items() if len(values) == 1}
+    return {key: make_label(*values) for key, values in values_of.items() if len(values) == 1}
 
 
 def _table(devices: list[_Device]) -> dict[str, list[dict[str, Any]]]:
     """Return the sets of devices that are linked with each other, as the vendor says."""
-    known = {device.minor for device in devices}
+    listed_minors = {device.minor for device in devices}
     sets = {
         (tuple(sorted({device.minor, *_peers(link)})), link.type)
         for device in devices
@@ -174,7 +174,7 @@ def _table(devices: list[_Device]) -> dict[str, list[dict[str, Any]]]:
     }
     table: dict[str, list[dict[str, Any]]] = {}
     for minors, kind in sorted(sets):
-        if known.issuperset(minors):
+        if listed_minors.issuperset(minors):
             entry = {"minors": list(minors), "gpuLinkType": kind, "allocationScore": 1}
             table.setdefault(str(len(minors)), []).append(entry)
     return table

@@ -6,7 +6,7 @@ Pure; times are seconds on any clock that does not go back.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from koord.agent.findings import Fault
+from koord.agent.reading import Fault
 
 
 @dataclass(slots=True)
@@ -22,5 +22,5 @@ class Health:
     def faults(self, now: float) -> dict[str, Fault]:
         """Return the devices that are unhealthy now, and why."""
         end = now - self.quiet_seconds
-        self._last = {device: one for device, one in self._last.items() if one[1] > end}
+        self._last = {device: last for device, last in self._last.items() if last[1] > end}
         return {device: fault for device, (fault, _) in self._last.items()}

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from koord.agent.findings import DeviceReading, VendorReader, join
 from koord.agent.health import Health
-from koord.agent.report import API_VERSION, MISSING, ids_of, known_faults, make_device
+from koord.agent.reading import DeviceReading, VendorReader, join
+from koord.agent.report import API_VERSION, MISSING, ids_of, make_device, reported_faults
 from koord.agent.sysfs import Sysfs
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound
@@ -45,40 +45,40 @@ class DeviceAgent:
 
     def read(self) -> DeviceReading:
         """Read all devices, and note what is wrong with them."""
-        findings = join([*(vendor.read() for vendor in self.vendors), self.sysfs.find_nics()])
-        self._note(findings)
-        return findings
+        reading = join([*(vendor.read() for vendor in self.vendors), self.sysfs.find_nics()])
+        self._note(reading)
+        return reading
 
-    def _note(self, findings: DeviceReading) -> None:
-        missing = self._reported - {device.id for device in findings.devices}
-        faults = dict.fromkeys(missing, findings.fault or MISSING)
-        faults |= {device.id: device.fault for device in findings.devices if device.fault}
+    def _note(self, reading: DeviceReading) -> None:
+        missing = self._reported - {device.id for device in reading.devices}
+        faults = dict.fromkeys(missing, reading.fault or MISSING)
+        faults |= {device.id: device.fault for device in reading.devices if device.fault}
         self.health.note(faults, time.monotonic())
 
     def make(
-        self, findings: DeviceReading, node: Mapping[str, Any], before: Mapping[str, Any]
+        self, reading: DeviceReading, node: Mapping[str, Any], before: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the object to be written. Faults that an earlier process saw count, too."""
         uid = str(before.get("metadata", {}).get("uid", ""))
         if uid != self._uid:
             self._uid = uid
-            self.health.note(known_faults(before), time.monotonic())
+            self.health.note(reported_faults(before), time.monotonic())
         self._reported = ids_of(before)
-        self._note(findings)
+        self._note(reading)
         faults = self.health.faults(time.monotonic())
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        made = make_device(node, findings, faults, before, moment)
+        made = make_device(node, reading, faults, before, moment)
         self._reported = ids_of(made)
         return made
 
-    async def report(self, client: Client, findings: DeviceReading) -> str:
+    async def report(self, client: Client, reading: DeviceReading) -> str:
         """Write the object; return what was done. Raises KubeError."""
         path = f"/apis/{API_VERSION}/devices/{self.node}"
         try:
             before = await client.get(path, dict[str, Any])
         except NotFound:
-            if not findings.devices:
-                return f"no devices found{_explain(findings)}"
+            if not reading.devices:
+                return f"no devices found{_explain(reading)}"
             before, self._node = {}, {}
         owner = find_owner(before)
         if owner:
@@ -86,29 +86,29 @@ class DeviceAgent:
         if not self._node:
             node = await client.get(f"/api/v1/nodes/{self.node}", dict[str, Any])
             self._node = node["metadata"]
-        body = self.make(findings, self._node, before)
+        body = self.make(reading, self._node, before)
         try:
             await client.patch(path, body, Media.APPLY_PATCH, {"fieldManager": MANAGER})
         except Conflict as error:
             return f"left alone: {error.message}"
-        return f"written, {_count(body)}{_explain(findings)}"
+        return f"written, {_count(body)}{_explain(reading)}"
 
     async def run(self, client: Client, interval: float) -> None:
         """Report until cancelled: after every fault, every change, and now and then."""
         last: tuple[DeviceReading, object] | None = None
-        done_at, said = 0.0, ""
+        done_at, logged = 0.0, ""
         while True:
-            findings = await asyncio.to_thread(self.read)
-            state = findings, self.health.faults(time.monotonic())
+            reading = await asyncio.to_thread(self.read)
+            state = reading, self.health.faults(time.monotonic())
             if state != last or time.monotonic() - done_at > RESYNC_SECONDS:
                 try:
-                    outcome = await self.report(client, findings)
+                    outcome = await self.report(client, reading)
                     last, done_at = state, time.monotonic()
                 except KubeError as error:
                     outcome = f"not written: {error}"
-                if outcome != said:
+                if outcome != logged:
                     log.info("Device %s", outcome, extra={"node": self.node})
-                    said = outcome
+                    logged = outcome
             await self._wait(interval)
 
     async def _wait(self, interval: float) -> None:
@@ -129,18 +129,20 @@ def find_owner(device: Mapping[str, Any]) -> str:
 
     Whoever only adds labels to them, or writes the status, is not meant.
     """
-    for one in device.get("metadata", {}).get("managedFields") or ():
-        listed = one.get("fieldsV1", {}).get("f:spec", {}).get("f:devices", {})
-        if one.get("manager") != MANAGER and any("f:health" in entry for entry in listed.values()):
-            return str(one.get("manager"))
+    for managed in device.get("metadata", {}).get("managedFields") or ():
+        listed = managed.get("fieldsV1", {}).get("f:spec", {}).get("f:devices", {})
+        if managed.get("manager") != MANAGER and any(
+            "f:health" in entry for entry in listed.values()
+        ):
+            return str(managed.get("manager"))
     return ""
 
 
 def _count(body: Mapping[str, Any]) -> str:
     listed = body["spec"]["devices"]
-    sick = sum(not one["health"] for one in listed)
+    sick = sum(not device["health"] for device in listed)
     return f"{len(listed)} devices, {sick} of them unhealthy"
 
 
-def _explain(findings: DeviceReading) -> str:
-    return f" ({findings.fault.reason}: {findings.fault.message})" if findings.fault else ""
+def _explain(reading: DeviceReading) -> str:
+    return f" ({reading.fault.reason}: {reading.fault.message})" if reading.fault else ""

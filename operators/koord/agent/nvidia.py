@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from koord.agent.findings import (
+from koord.agent.reading import (
     SWITCH,
     DeviceReading,
     Fault,
@@ -129,10 +129,10 @@ class Nvidia(VendorReader):
             labels[MODEL_LABEL] = models.pop()
         minors = {gpu.place.bus_id: gpu.minor for gpu in gpus if gpu.minor is not None}
         links = [
-            (gpu.minor, minors.get(other, SWITCH))
+            (gpu.minor, minors.get(peer, SWITCH))
             for gpu, handle in zip(gpus, handles, strict=True)
             if gpu.minor is not None
-            for other in _linked_to(nvml, handle)
+            for peer in _linked_to(nvml, handle)
         ]
         return DeviceReading(tuple(gpus), labels, tuple(links), fault=fault)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import networkx as nx
 
-from koord.agent.findings import SWITCH, ObservedDevice
+from koord.agent.reading import SWITCH, ObservedDevice
 
 Graph: TypeAlias = "nx.Graph[int]"
 Sets: TypeAlias = Iterator[tuple[tuple[int, ...], int]]
@@ -29,12 +29,12 @@ def make_graph(gpus: Iterable[ObservedDevice], links: Iterable[tuple[int, int]])
     graph: Graph = nx.Graph()
     graph.add_nodes_from(gpu.minor for gpu in gpus if gpu.minor is not None)
     at_switches: Counter[int] = Counter()
-    for one, other in links:
-        if other == SWITCH:
-            at_switches[one] += 1
-        elif one < other:  # each end reports a link
-            count = graph.edges[one, other]["links"] if graph.has_edge(one, other) else 0
-            graph.add_edge(one, other, links=count + 1)
+    for first, second in links:
+        if second == SWITCH:
+            at_switches[first] += 1
+        elif first < second:  # each end reports a link
+            count = graph.edges[first, second]["links"] if graph.has_edge(first, second) else 0
+            graph.add_edge(first, second, links=count + 1)
     # One link that is down does not make switches less uniform.
     least = min(at_switches.values(), default=0)
     graph.add_edges_from(combinations(at_switches, 2), links=least)
@@ -49,14 +49,14 @@ def propose(
     if not graph.edges:
         return {}
     order = [gpu.minor for gpu in sorted(gpus, key=_place) if gpu.minor is not None]
-    found: dict[tuple[int, ...], int] = {(minor,): 1 for minor in sorted(order)}
+    score_of: dict[tuple[int, ...], int] = {(minor,): 1 for minor in sorted(order)}
     for component in nx.connected_components(graph):
         part = graph.subgraph(component)
         members = [minor for minor in order if minor in component]
         sets = _halve(members) if _is_uniform(part) else _cliques(part)
-        found |= islice(sets, _MOST)
+        score_of |= islice(sets, _MOST)
     table: dict[str, list[dict[str, object]]] = {}
-    for minors, score in sorted(found.items(), key=lambda one: (len(one[0]), one[0])):
+    for minors, score in sorted(score_of.items(), key=lambda item: (len(item[0]), item[0])):
         entry = {"minors": list(minors), "gpuLinkType": "NVLink", "allocationScore": score}
         table.setdefault(str(len(minors)), []).append(entry)
     return table

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from koord.agent.findings import DeviceReading, Fault, ObservedDevice
 from koord.agent.partitions import propose
+from koord.agent.reading import DeviceReading, Fault, ObservedDevice
 from koord.api.keys.device import GPU_PARTITIONS
 from koord.core.model.device_names import GPU
 
@@ -20,42 +20,42 @@ _Object = Mapping[str, Any]
 
 
 def make_device(
-    node: _Object, findings: DeviceReading, faults: Mapping[str, Fault], before: _Object, now: str
+    node: _Object, reading: DeviceReading, faults: Mapping[str, Fault], before: _Object, now: str
 ) -> dict[str, Any]:
     """Return the Device of a node, of which the metadata is given; ``now`` as in the API.
 
     ``before`` is the object as it is, empty if there is none.
     """
-    known = {entry["id"]: entry for entry in _entries_of(before) if entry.get("id")}
-    listed = [
-        _make_entry(one, minor, known.get(one.id, {}), faults.get(one.id), now)
-        for one, minor in _number(findings.devices, known)
+    previous = {entry["id"]: entry for entry in _entries_of(before) if entry.get("id")}
+    entries = [
+        _make_entry(device, minor, previous.get(device.id, {}), faults.get(device.id), now)
+        for device, minor in _number(reading.devices, previous)
     ]
-    taken = {(one["type"], one["minor"]) for one in listed}
-    found = {device.id for device in findings.devices}
+    taken = {(entry["type"], entry["minor"]) for entry in entries}
+    present = {device.id for device in reading.devices}
     lost = [
-        one
-        for name, one in known.items()
-        if name not in found and (one["type"], one["minor"]) not in taken
+        entry
+        for name, entry in previous.items()
+        if name not in present and (entry["type"], entry["minor"]) not in taken
     ]
-    listed += [_lose(one, faults.get(one["id"], MISSING), now) for one in lost]
-    listed.sort(key=lambda one: (one["type"], one["minor"]))
-    metadata: dict[str, Any] = {"name": node["name"], "labels": dict(findings.labels)}
+    entries += [_lose(entry, faults.get(entry["id"], MISSING), now) for entry in lost]
+    entries.sort(key=lambda entry: (entry["type"], entry["minor"]))
+    metadata: dict[str, Any] = {"name": node["name"], "labels": dict(reading.labels)}
     if "uid" in node:
         owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
         metadata["ownerReferences"] = [{**owner, "controller": True}]
     # While GPUs are missing the fabric is not what it is: the previous table stays, unless it is
     # about other GPUs by now, because they were numbered anew.
-    is_lost = any(one["type"] == GPU for one in lost)
-    moved = any(known.get(one["id"], one)["minor"] != one["minor"] for one in listed)
-    table = _table_of(before) if is_lost and not moved else _make_table(findings)
+    is_lost = any(entry["type"] == GPU for entry in lost)
+    moved = any(previous.get(entry["id"], entry)["minor"] != entry["minor"] for entry in entries)
+    table = _table_of(before) if is_lost and not moved else _make_table(reading)
     if table:
         metadata["annotations"] = {GPU_PARTITIONS: table}
     return {
         "apiVersion": API_VERSION,
         "kind": "Device",
         "metadata": metadata,
-        "spec": {"devices": listed},
+        "spec": {"devices": entries},
     }
 
 
@@ -64,9 +64,9 @@ def _table_of(device: _Object) -> str:
     return str(annotations.get(GPU_PARTITIONS, ""))
 
 
-def _make_table(findings: DeviceReading) -> str:
-    gpus = [device for device in findings.devices if device.kind == GPU]
-    table = findings.table or propose(gpus, findings.links)
+def _make_table(reading: DeviceReading) -> str:
+    gpus = [device for device in reading.devices if device.kind == GPU]
+    table = reading.table or propose(gpus, reading.links)
     return json.dumps(table, separators=(",", ":")) if table else ""
 
 
@@ -75,7 +75,7 @@ def ids_of(device: _Object) -> set[str]:
     return {entry["id"] for entry in _entries_of(device) if entry.get("id")}
 
 
-def known_faults(device: _Object) -> dict[str, Fault]:
+def reported_faults(device: _Object) -> dict[str, Fault]:
     """Return what was wrong with devices when they were reported, by id."""
     return {
         entry["id"]: Fault(condition["reason"], condition["message"])
@@ -89,16 +89,16 @@ def _entries_of(device: _Object) -> list[dict[str, Any]]:
 
 
 def _number(
-    devices: tuple[ObservedDevice, ...], known: Mapping[str, _Object]
+    devices: tuple[ObservedDevice, ...], previous: Mapping[str, _Object]
 ) -> Iterator[tuple[ObservedDevice, int]]:
     """Yield each device with its minor: its own, its previous one, or the lowest that is free."""
-    taken = {(one["type"], one["minor"]) for one in known.values()}
+    taken = {(entry["type"], entry["minor"]) for entry in previous.values()}
     taken |= {(device.kind, device.minor) for device in devices if device.minor is not None}
     for device in devices:
         if device.minor is not None:
             yield device, device.minor
-        elif device.id in known:
-            yield device, known[device.id]["minor"]
+        elif device.id in previous:
+            yield device, previous[device.id]["minor"]
         else:
             minor = next(n for n in range(len(taken) + 1) if (device.kind, n) not in taken)
             taken.add((device.kind, minor))
@@ -106,15 +106,15 @@ def _number(
 
 
 def _make_entry(
-    one: ObservedDevice, minor: int, before: _Object, fault: Fault | None, now: str
+    device: ObservedDevice, minor: int, before: _Object, fault: Fault | None, now: str
 ) -> dict[str, Any]:
-    place = one.place
+    place = device.place
     entry: dict[str, Any] = {
-        "type": one.kind,
+        "type": device.kind,
         "minor": minor,
-        "id": one.id,
+        "id": device.id,
         "health": fault is None,
-        "resources": dict(one.resources),
+        "resources": dict(device.resources),
         "topology": {
             "socketID": place.socket,
             "nodeID": place.numa,
@@ -123,8 +123,8 @@ def _make_entry(
         },
         "conditions": [_make_condition(before, fault, now)],
     }
-    if one.functions:
-        functions = [{"minor": n, "busID": bus_id} for n, bus_id in enumerate(one.functions)]
+    if device.functions:
+        functions = [{"minor": n, "busID": bus_id} for n, bus_id in enumerate(device.functions)]
         entry["vfGroups"] = [{"vfs": functions}]
     return entry
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from koord.agent.findings import DeviceReading, Fault, ObservedDevice, PciPlace
+from koord.agent.reading import DeviceReading, Fault, ObservedDevice, PciPlace
 from koord.core.model.device_names import RDMA, RDMA_SHARE, WHOLE
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -19,8 +19,8 @@ _DISPLAY: Final = "0x03"
 
 def normalise_address(text: str) -> str:
     """Return a PCI address as the kernel writes it: ``00000000:3B:00.0`` -> ``0000:3b:00.0``."""
-    domain, _, rest = text.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}"
+    domain, _, bus_and_function = text.lower().partition(":")
+    return f"{int(domain, 16):04x}:{bus_and_function}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from koord.agent.device_files import DeviceFiles
-from koord.agent.findings import DeviceReading, VendorReader
 from koord.agent.health import Health
 from koord.agent.loop import MANAGER, DeviceAgent
 from koord.agent.nvidia import Nvidia
+from koord.agent.reading import DeviceReading, VendorReader
 from koord.agent.sysfs import Sysfs
 from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, say
 from koord.kube.client import Client

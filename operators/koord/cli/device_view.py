@@ -66,7 +66,7 @@ def list_nodes(nodes: list[tuple[DeviceReport, NodeDeviceStatus]]) -> Iterator[R
     )  # fmt: skip
     for report, status in nodes:
         for kind, count in status.counts.items():
-            pods = {holder.uid for holder in status.holders if holder.kind == kind}
+            pods = {holder.uid for holder in status.pods if holder.kind == kind}
             largest = str(status.largest) if kind == GPU else ""
             table.add_row(
                 report.node,

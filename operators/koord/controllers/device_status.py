@@ -141,7 +141,7 @@ def _conditions(status: NodeDeviceStatus, report: DeviceReport) -> tuple[Conditi
 def make_fields(status: NodeDeviceStatus) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
     allocations: dict[str, list[dict[str, Any]]] = {}
-    for holder in status.holders:
+    for holder in status.pods:
         namespace, _, name = holder.pod.rpartition("/")
         entry = {
             "name": name,

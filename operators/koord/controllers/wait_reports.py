@@ -14,7 +14,7 @@ from koord.controllers.attempts import Attempts
 from koord.controllers.coalescing import Agenda, Pause
 from koord.controllers.commit import Commit
 from koord.controllers.wait_events import WaitEvents
-from koord.core.device.consumption import remark_on
+from koord.core.device.consumption import isolation_reason
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
 from koord.core.engine.state import ClusterState
@@ -270,7 +270,7 @@ class WaitReports:
             self.announcer.announce_pod_event(pod, Planned(1, 1))
 
     def _remark(self, pod: Pod) -> Reason | None:
-        return remark_on(self.state.plugin(Devices), pod)
+        return isolation_reason(self.state.plugin(Devices), pod)
 
     def _note_again(self, pod: Pod, at: float) -> None:
         if pod.gang is None:

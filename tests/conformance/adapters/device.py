@@ -213,7 +213,7 @@ def describe(problem: InvalidRequest | InvalidDeviceAnnotation) -> str:
 def fit_without_device(request: DeviceRequest, scene: Scene) -> Fields:
     fit = LedgerStates(scene.settings).fit(NO_DEVICES, DeviceDemand(request))
     if not fit.count:
-        return failed(fit.lacking.describe(), is_resolvable=fit.lacking.is_resolvable)
+        return failed(fit.device_cause.describe(), is_resolvable=fit.device_cause.is_resolvable)
     return {"allocations": Exact({}), "fits": True}
 
 

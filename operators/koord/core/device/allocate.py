@@ -137,10 +137,10 @@ class _NodeAttempt:
         chosen = self._choose_joint(sized, joint) if joint is not None and len(sized) > 1 else {}
         if isinstance(chosen, DeviceCause):
             return chosen
-        for kind, one in sized.items():
+        for kind, type_request in sized.items():
             if kind in chosen:
                 continue
-            ways = self._ways(one)
+            ways = self._ways(type_request)
             if isinstance(ways, DeviceCause):
                 return ways
             chosen[kind] = next(iter(ways))
@@ -161,9 +161,9 @@ class _NodeAttempt:
             for share in shares
             if share.kind == GPU
         ]
-        adapter_rejected = DEVICE_PLUGINS[vendor].adapt(gpus, "") if gpus else {}
-        if isinstance(adapter_rejected, AdapterRejected):
-            return DeviceCause(ADAPTER, GPU, len(gpus), named=adapter_rejected.describe())
+        adapted = DEVICE_PLUGINS[vendor].adapt(gpus, "") if gpus else {}
+        if isinstance(adapted, AdapterRejected):
+            return DeviceCause(ADAPTER, GPU, len(gpus), named=adapted.describe())
         return None
 
     def _check_sharing(self, gpus: TypeRequest | None) -> DeviceCause | None:
@@ -223,24 +223,24 @@ class _NodeAttempt:
         self, sized: Mapping[DeviceType, TypeRequest], joint: Joint
     ) -> dict[DeviceType, Picked] | DeviceCause:
         """Choose the devices of the first type, then those of the others next to them."""
-        first, *others = (sized[kind] for kind in joint.kinds)
-        ways = self._ways(first)
+        primary, *secondary = (sized[kind] for kind in joint.kinds)
+        ways = self._ways(primary)
         if isinstance(ways, DeviceCause):
-            return DeviceCause(PRIMARY, first.kind, len(first.parts), ways.of, ways)
-        refused = DeviceCause(JOINT, first.kind, len(first.parts))
-        near = [self._candidates(other) for other in others]
-        for way in self._alternatives(first, others, near, ways):
-            chosen = self._choose_next_to(way, others, near)
+            return DeviceCause(PRIMARY, primary.kind, len(primary.parts), ways.of, ways)
+        cause = DeviceCause(JOINT, primary.kind, len(primary.parts))
+        near = [self._candidates(other) for other in secondary]
+        for way in self._alternatives(primary, secondary, near, ways):
+            chosen = self._choose_next_to(way, secondary, near)
             if not isinstance(chosen, DeviceCause):
-                return {first.kind: way, **chosen}
+                return {primary.kind: way, **chosen}
             if way is ways[0]:
-                refused = chosen
-        return refused
+                cause = chosen
+        return cause
 
     def _alternatives(
         self,
-        first: TypeRequest,
-        others: Sequence[TypeRequest],
+        primary: TypeRequest,
+        secondary: Sequence[TypeRequest],
         near: Sequence[Sequence[Candidate]],
         ways: Sequence[Picked],
     ) -> Iterator[Picked]:
@@ -251,23 +251,23 @@ class _NodeAttempt:
         joint = self.request.joint
         if joint is None or joint.scope is not JointScope.SAME_PCIE:
             return
-        if first.kind == GPU and must_honor(self.ledger, self.request):
+        if primary.kind == GPU and must_honor(self.ledger, self.request):
             yield from ways[MOST_ALTERNATIVES:]
             return
-        candidates = self._candidates(first)
-        parts = parts_within(self.ledger.inventory, first.hint.scope, self.settings.rules)
-        for part in parts if first.kind == GPU else ():
+        candidates = self._candidates(primary)
+        parts = parts_within(self.ledger.inventory, primary.hint.scope, self.settings.rules)
+        for part in parts if primary.kind == GPU else ():
             inside = [candidate for candidate in candidates if part >> candidate.device.minor & 1]
-            yield from rank_switches(inside, first, near, others)
+            yield from rank_switches(inside, primary, near, secondary)
 
     def _choose_next_to(
-        self, way: Picked, others: Sequence[TypeRequest], near: Sequence[Sequence[Candidate]]
+        self, way: Picked, secondary: Sequence[TypeRequest], near: Sequence[Sequence[Candidate]]
     ) -> dict[DeviceType, Picked] | DeviceCause:
         joint = self.request.joint
         is_strict = joint is not None and joint.scope is JointScope.SAME_PCIE
         switches = list(dict.fromkeys(candidate.place.pcie for candidate, _ in way))
         chosen: dict[DeviceType, Picked] = {}
-        for other, candidates in zip(others, near, strict=True):
+        for other, candidates in zip(secondary, near, strict=True):
             wanted = max(len(other.parts), len(switches))
             ordered = in_order(candidates, switches)
             fitting = [candidate for candidate in ordered if candidate.fits(other.parts[0])][

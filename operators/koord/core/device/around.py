@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from koord.core.device.allocate import AllocationSettings, allocate
 from koord.core.device.causes import INSUFFICIENT, DeviceCause
-from koord.core.device.held import subtract
+from koord.core.device.holds import subtract
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, DeviceShare, DeviceTerms
 
@@ -29,9 +29,9 @@ def allocate_around(
         if key in keys or key[0] not in kinds
     }
     for terms in (replace(ANYWHERE, preferred=keys), DeviceTerms(required=free)):
-        found = allocate(lifted, request, terms, settings)
-        if not isinstance(found, DeviceCause) and not subtract(inside, found):
-            return found
+        shares = allocate(lifted, request, terms, settings)
+        if not isinstance(shares, DeviceCause) and not subtract(inside, shares):
+            return shares
     return _add(ledger, request, inside, settings)
 
 
@@ -52,10 +52,10 @@ def _add(
         if len(there) < len(type_.parts):
             types.append(replace(type_, parts=type_.parts[len(there) :]))
     more = replace(request, types=tuple(types))
-    lacking = allocate(ledger, more, settings=settings) if types else ()
-    if isinstance(lacking, DeviceCause):
-        return lacking
-    return tuple(sorted((*inside, *lacking), key=lambda share: (share.kind, share.minor)))
+    added = allocate(ledger, more, settings=settings) if types else ()
+    if isinstance(added, DeviceCause):
+        return added
+    return tuple(sorted((*inside, *added), key=lambda share: (share.kind, share.minor)))
 
 
 def _is_enough(share: DeviceShare, part: Iterable[tuple[str, int]]) -> bool:

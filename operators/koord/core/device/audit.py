@@ -28,16 +28,16 @@ def find_drift(state: "ClusterState", nodes: Collection[str]) -> list[str]:
             for share in _shares_of(plugin, node, pod):
                 for name, amount in share.part:
                     counted[node][(share.kind, share.minor, name)] += amount
-    kept = {
+    charged = {
         node: Counter(
             {(*key, name): n for key, use in ledger.used.items() for name, n in use.amounts}
         )
         for node, ledger in ledgers.items()
     }
-    return [node for node in ledgers if kept[node] != counted[node]]
+    return [node for node in ledgers if charged[node] != counted[node]]
 
 
 def _shares_of(plugin: Devices, node: str, pod: Pod) -> tuple[DeviceShare, ...]:
     if pod.handling is Handling.RESERVE:
-        return plugin.held_by(node, pod.allocations).left
+        return plugin.make_hold(node, pod.allocations).left
     return plugin.numbered(node, plugin.given_to(pod.uid) or pod.allocations)

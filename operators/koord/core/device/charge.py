@@ -26,18 +26,18 @@ def count_given(requests: Counted, allocations: Iterable[Allocation]) -> Counted
     return _raise(requests, given)
 
 
-def count_possible(requests: Counted, wishes: DeviceAllocationHints) -> Counted:
+def count_possible(requests: Counted, allocation_hints: DeviceAllocationHints) -> Counted:
     """Return requests raised to what may be given at most; () if that is what they say.
 
     How much of a device its memory in bytes is, is not known before: it counts as a whole device.
     """
     amounts = dict(requests)
     is_alone = any(
-        kind == GPU and hint.exclusive is Exclusive.DEVICE for kind, hint in wishes.hints
+        kind == GPU and hint.exclusive is Exclusive.DEVICE for kind, hint in allocation_hints.hints
     )
     if not is_alone and (GPU_MEMORY not in amounts or GPU_MEMORY_RATIO in amounts):
         return ()
-    request = read_request(amounts, wishes, OURS)
+    request = read_request(amounts, allocation_hints, OURS)
     gpus = request.by_type.get(GPU) if isinstance(request, DeviceRequest) else None
     if gpus is None:
         return ()
@@ -47,6 +47,6 @@ def count_possible(requests: Counted, wishes: DeviceAllocationHints) -> Counted:
 
 
 def _raise(requests: Counted, least: Mapping[str, int]) -> Counted:
-    asked = dict(requests)
-    more = {key: amount for key, amount in least.items() if amount > asked.get(key, 0)}
-    return tuple(sorted({**asked, **more}.items())) if more else ()
+    requested = dict(requests)
+    more = {key: amount for key, amount in least.items() if amount > requested.get(key, 0)}
+    return tuple(sorted({**requested, **more}.items())) if more else ()

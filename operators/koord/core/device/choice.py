@@ -63,7 +63,7 @@ def find_candidates(
     """Return the devices that a request may use, in the order of minors."""
     kind, hint = request.kind, request.hint
     barred = _barred_switches(ledger, request, rules)
-    found = []
+    candidates = []
     for device in ledger.inventory.of(kind):
         key = (kind, device.minor)
         use = ledger.use_of(*key)
@@ -75,7 +75,7 @@ def find_candidates(
             or not is_selected(dict(device.labels), hint.selector)
             or not _is_near(device, terms)
             or (device.place is not None and device.place.pcie in barred)
-            or (rules.keeps_exclusive and hint.exclusive is Exclusive.DEVICE and use.holders)
+            or (rules.keeps_exclusive and hint.exclusive is Exclusive.DEVICE and use.users)
         ):
             continue
         functions = _free_functions(device, hint, use.functions, terms.functions.get(key))
@@ -84,10 +84,10 @@ def find_candidates(
         total, part = dict(device.total), dict(request.parts[0])
         points = score(total, free, part, scoring) if scoring else 0
         is_preferred = key in terms.preferred
-        found.append(Candidate(device, free, functions, bool(use.holders), is_preferred, points))
+        candidates.append(Candidate(device, free, functions, bool(use.users), is_preferred, points))
     if kind == GPU and ledger.foreign:
-        return _spare_foreign(found, request, ledger.foreign)
-    return found
+        return _spare_foreign(candidates, request, ledger.foreign)
+    return candidates
 
 
 def _cap(free: Mapping[str, int], most: Part | None) -> Mapping[str, int]:
@@ -126,16 +126,18 @@ def _barred_switches(ledger: DeviceLedger, request: TypeRequest, rules: DeviceRu
         for device in ledger.inventory.of(request.kind)
         if device.place is not None and device.place.pcie
         if (use := ledger.use_of(request.kind, device.minor)).exclusive
-        or (wants_alone and use.holders)
+        or (wants_alone and use.users)
     }
 
 
-def _spare_foreign(found: list[Candidate], request: TypeRequest, foreign: int) -> list[Candidate]:
+def _spare_foreign(
+    candidates: list[Candidate], request: TypeRequest, foreign: int
+) -> list[Candidate]:
     """Leave as many whole GPUs as pods use of which nobody knows which ones they are."""
     if request.is_shared:
-        return [candidate for candidate in found if candidate.is_used]
-    spare = sum(not candidate.is_used for candidate in found) - foreign
-    return found if spare >= len(request.parts) else []
+        return [candidate for candidate in candidates if candidate.is_used]
+    spare = sum(not candidate.is_used for candidate in candidates) - foreign
+    return candidates if spare >= len(request.parts) else []
 
 
 def pick(candidates: Sequence[Candidate], request: TypeRequest) -> Picked | None:
@@ -151,21 +153,21 @@ def pick(candidates: Sequence[Candidate], request: TypeRequest) -> Picked | None
 
 def _match(candidates: Sequence[Candidate], parts: Sequence[Part]) -> Picked | None:
     """Give every part a device of its own (augmenting paths); unequal parts are few."""
-    holder: dict[int, int] = {}
+    part_on: dict[int, int] = {}
 
     def place(part: int, tried: set[int]) -> bool:
         for index, candidate in enumerate(candidates):
             if index in tried or not candidate.fits(parts[part]):
                 continue
             tried.add(index)
-            if index not in holder or place(holder[index], tried):
-                holder[index] = part
+            if index not in part_on or place(part_on[index], tried):
+                part_on[index] = part
                 return True
         return False
 
     if not all(place(part, set()) for part in range(len(parts))):
         return None
-    return [(candidates[index], parts[part]) for index, part in sorted(holder.items())]
+    return [(candidates[index], parts[part]) for index, part in sorted(part_on.items())]
 
 
 def in_order(candidates: Iterable[Candidate], switches: Sequence[str] = ()) -> list[Candidate]:
@@ -188,7 +190,9 @@ def in_order(candidates: Iterable[Candidate], switches: Sequence[str] = ()) -> l
         [candidate for candidate in ordered if candidate.place.pcie == switch]
         for switch in switches
     ]
-    rounds = [one for level in zip_longest(*near) for one in level if one is not None]
+    rounds = [
+        candidate for level in zip_longest(*near) for candidate in level if candidate is not None
+    ]
     return rounds + [
         candidate for candidate in ordered if candidate.place.pcie not in set(switches)
     ]

@@ -33,15 +33,15 @@ def plugin_for(devices: Devices, pod: Pod, node: str) -> DevicePlugin | None:
     """Return the device plugin that looks for the devices of a pod in its annotations."""
     if node not in devices.reports:
         return None
-    asked, ledger = devices.request_of(pod), devices.ledger_of(node)
-    if ledger is None or not isinstance(asked, DeviceDemand):
+    demand, ledger = devices.request_of(pod), devices.ledger_of(node)
+    if ledger is None or not isinstance(demand, DeviceDemand):
         return None
     vendor = ledger.inventory.vendor
-    return DEVICE_PLUGINS[vendor] if vendor in asked.request.plugins else None
+    return DEVICE_PLUGINS[vendor] if vendor in demand.request.plugins else None
 
 
-def remark_on(devices: Devices, pod: Pod) -> IsolationAbsent | None:
+def isolation_reason(devices: Devices, pod: Pod) -> IsolationAbsent | None:
     """Return what there is to say about a pod that was given devices."""
-    asked = devices.request_of(pod) if devices.reports else None
-    is_alone = isinstance(asked, DeviceDemand) and asked.request.lacks_isolation
+    demand = devices.request_of(pod) if devices.reports else None
+    is_alone = isinstance(demand, DeviceDemand) and demand.request.lacks_isolation
     return IsolationAbsent(pod.key) if is_alone else None

@@ -36,15 +36,17 @@ def count_most(
         sized = size(ledger.inventory, type_)
         if isinstance(sized, DeviceCause):
             return 0, True
-        found = find_candidates(ledger, sized, ANYWHERE, settings.rules, None)
+        candidates = find_candidates(ledger, sized, ANYWHERE, settings.rules, None)
         part = _least(sized.parts)
-        counts = [_count_on(ledger, sized, part, each, settings.rules) for each in found]
+        counts = [
+            _count_on(ledger, sized, part, candidate, settings.rules) for candidate in candidates
+        ]
         most = min(most, _count_groups(counts, len(sized.parts)))
         is_exact = is_exact and _is_simple(ledger, request, sized, counts)
     return most, is_exact
 
 
-def lacking_after(request: DeviceRequest) -> DeviceCause:
+def cause_after(request: DeviceRequest) -> DeviceCause:
     """Return what is lacking for one more pod once as many as fit have their devices."""
     first = request.types[0]
     cause = INSUFFICIENT_GPUS if first.kind == GPU else INSUFFICIENT
@@ -53,8 +55,8 @@ def lacking_after(request: DeviceRequest) -> DeviceCause:
 
 def _least(parts: Sequence[Part]) -> Part:
     """Return what every device gives at least."""
-    first, *others = parts
-    if all(other == first for other in others):
+    first, *following = parts
+    if all(other == first for other in following):
         return first
     amounts = [dict(part) for part in parts]
     return make_part({key: min(amount.get(key, 0) for amount in amounts) for key, _ in first})
@@ -67,13 +69,13 @@ def _count_on(
     hint = request.hint
     if rules.keeps_exclusive and hint.exclusive is Exclusive.DEVICE:
         return int(candidate.fits(part))
-    asked, most = dict(part), NO_LIMIT
+    amounts, most = dict(part), NO_LIMIT
     if hint.function_selector is not None:
         most = len(candidate.functions)
     for key, amount in part:
         if amount > 0 and not (ledger.is_exact and key == GPU_MEMORY_RATIO):
             most = min(most, candidate.free.get(key, 0) // amount)
-    if ledger.is_exact and asked.get(GPU_MEMORY_RATIO, 0) > 0:
+    if ledger.is_exact and amounts.get(GPU_MEMORY_RATIO, 0) > 0:
         most = min(most, _count_by_ratio(ledger, request, part, candidate))
     return most
 
@@ -82,15 +84,15 @@ def _count_by_ratio(
     ledger: DeviceLedger, request: TypeRequest, part: Part, candidate: Candidate
 ) -> int:
     """Return how often the ratio fits: what is left of it, and by bytes, which are rounded down."""
-    total, asked = dict(candidate.device.total), dict(part)[GPU_MEMORY_RATIO]
+    total, ratio = dict(candidate.device.total), dict(part)[GPU_MEMORY_RATIO]
     use = ledger.use_of(request.kind, candidate.device.minor)
     whole = total.get(GPU_MEMORY_RATIO, 0)
-    most = max(0, whole - dict(use.amounts).get(GPU_MEMORY_RATIO, 0)) // asked
+    most = max(0, whole - dict(use.amounts).get(GPU_MEMORY_RATIO, 0)) // ratio
     memory, free = total.get(GPU_MEMORY, 0), candidate.free.get(GPU_MEMORY, 0)
     taken = dict(complete(part, total)).get(GPU_MEMORY, 0)
-    if not memory or free * whole < asked * memory:
+    if not memory or free * whole < ratio * memory:
         return most if not memory else 0
-    return min(most, (free * whole - asked * memory) // (taken * whole) + 1) if taken else most
+    return min(most, (free * whole - ratio * memory) // (taken * whole) + 1) if taken else most
 
 
 def _count_groups(counts: Sequence[int], size: int) -> int:

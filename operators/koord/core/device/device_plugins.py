@@ -53,11 +53,11 @@ class AdapterRejected:
     """The device plugin of a vendor cannot serve an allocation."""
 
     vendor: str
-    fault: str
+    problem: str
 
     def describe(self) -> str:
         """Return the message of Koordinator."""
-        return f'failed to adapt for GPU device plugin of vendor "{self.vendor}": {self.fault}'
+        return f'failed to adapt for GPU device plugin of vendor "{self.vendor}": {self.problem}'
 
 
 # --- annotations ---------------------------------------------------------------------------------
@@ -75,9 +75,9 @@ def _adapt_huawei(gpus: Gpus, model: str) -> Annotations:
 def _adapt_cambricon(gpus: Gpus, _model: str) -> Annotations | AdapterRejected:
     if len(gpus) > 1:
         return AdapterRejected(CAMBRICON, "multiple gpu share is not supported on device side")
-    fault = _find_fault(gpus, _SMLU_UNIT)
-    if fault:
-        return AdapterRejected(CAMBRICON, fault)
+    problem = _find_problem(gpus, _SMLU_UNIT)
+    if problem:
+        return AdapterRejected(CAMBRICON, problem)
     (gpu,) = gpus
     core, memory = gpu.amounts[GPU_CORE], gpu.amounts[GPU_MEMORY] // _SMLU_UNIT
     return {
@@ -87,9 +87,9 @@ def _adapt_cambricon(gpus: Gpus, _model: str) -> Annotations | AdapterRejected:
 
 
 def _adapt_metax(gpus: Gpus, _model: str) -> Annotations | AdapterRejected:
-    fault = _find_fault(gpus, _MI)
-    if fault:
-        return AdapterRejected(METAX, fault)
+    problem = _find_problem(gpus, _MI)
+    if problem:
+        return AdapterRejected(METAX, problem)
     cards = [
         {"uuid": gpu.id, "compute": gpu.amounts[GPU_CORE], "vRam": gpu.amounts[GPU_MEMORY] // _MI}
         for gpu in gpus
@@ -97,7 +97,7 @@ def _adapt_metax(gpus: Gpus, _model: str) -> Annotations | AdapterRejected:
     return {"metax-tech.com/gpu-devices-allocated": json.dumps([cards], separators=(",", ":"))}
 
 
-def _find_fault(gpus: Iterable[AllocatedGpu], least_memory: int) -> str:
+def _find_problem(gpus: Iterable[AllocatedGpu], least_memory: int) -> str:
     """Return why a plugin that needs cores and memory cannot serve GPUs; empty if it can."""
     for gpu in gpus:
         if GPU_CORE not in gpu.amounts:
@@ -171,9 +171,9 @@ def hand_off(gpus: Gpus, vendor: str, model: str, provider: str, node: str) -> H
         labels[HAMI_NODE] = node
         annotations |= limit_gpus(gpus)
     if plugin is not None:
-        found = plugin.adapt(gpus, model)
-        if not isinstance(found, AdapterRejected):
-            annotations |= found
+        adapted = plugin.adapt(gpus, model)
+        if not isinstance(adapted, AdapterRejected):
+            annotations |= adapted
             timestamps += (plugin.timestamp,) if plugin.timestamp else ()
     return HandOff(annotations, labels, timestamps)
 
@@ -200,21 +200,21 @@ class Locked:
 
 
 def take_lock(
-    held: str | None, pod: str, has_pod: Callable[[str], bool], now: datetime
+    lock: str | None, pod: str, has_pod: Callable[[str], bool], now: datetime
 ) -> str | Locked:
     """Return the value with which a pod (``namespace/name``) locks a node, unless another holds it.
 
-    ``held`` is the lock. It is taken over when it is old, when its pod no longer exists, and by its
-    own pod. A lock that cannot be read belongs to somebody.
+    ``lock`` is what the node has. It is taken over when it is old, when its pod no longer exists,
+    and by its own pod. A lock that cannot be read belongs to somebody.
     """
-    if held is not None:
-        since, _, holder = held.partition(",")
+    if lock is not None:
+        since, _, holder = lock.partition(",")
         holder = holder.replace(",", "/")
         age = _seconds_between(since, now)
         if age is None:
-            return Locked(held, "")
+            return Locked(lock, "")
         if abs(age) <= LOCK_SECONDS and holder != pod and (not holder or has_pod(holder)):
-            return Locked(held, holder)
+            return Locked(lock, holder)
     return f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ},{pod.replace('/', ',')}"
 
 

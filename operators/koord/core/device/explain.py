@@ -22,34 +22,36 @@ def explain_devices(ledger: DeviceLedger, request: DeviceRequest) -> str:
 
 def _explain_type(ledger: DeviceLedger, request: TypeRequest) -> str:
     devices = ledger.inventory.of(request.kind)
-    short = {device.minor: _find_short(ledger, request, device) for device in devices}
-    fitting = [minor for minor, lacking in short.items() if not lacking]
+    shortages = {device.minor: _describe_shortage(ledger, request, device) for device in devices}
+    fitting = [minor for minor, shortage in shortages.items() if not shortage]
     wanted = len(request.parts)
     if len(fitting) >= wanted:
         return f"{request.kind} {_join(fitting)} {'is' if len(fitting) == 1 else 'are'} free" + (
             f", at most {find_largest(ledger)} for one pod" if request.kind == GPU else ""
         )
-    texts = [f"{request.kind} {minor}: {text}" for minor, text in short.items() if text]
+    texts = [f"{request.kind} {minor}: {text}" for minor, text in shortages.items() if text]
     hidden = f" and {len(texts) - MOST_DEVICES} more" if len(texts) > MOST_DEVICES else ""
     return f"{len(fitting)} of {wanted} {request.kind}; {', '.join(texts[:MOST_DEVICES])}{hidden}"
 
 
-def _find_short(ledger: DeviceLedger, request: TypeRequest, device: NodeDevice) -> str:
+def _describe_shortage(ledger: DeviceLedger, request: TypeRequest, device: NodeDevice) -> str:
     if not device.total:
         return "unhealthy"
     free = ledger.free[request.kind, device.minor]
-    return " and ".join(_write(key, free.get(key, 0), n) for key, n in _lacking(free, request))
+    return " and ".join(
+        _write(key, free.get(key, 0), n) for key, n in _missing_amounts(free, request)
+    )
 
 
-def _lacking(free: dict[str, int], request: TypeRequest) -> Iterator[tuple[str, int]]:
+def _missing_amounts(free: dict[str, int], request: TypeRequest) -> Iterator[tuple[str, int]]:
     for key, amount in min(request.parts):
         if free.get(key, 0) < amount:
             yield key, amount
 
 
-def _write(key: str, free: int, asked: int) -> str:
+def _write(key: str, free: int, requested: int) -> str:
     name = key.removeprefix(PREFIX)
-    return f"{name} {format_amount(key, free)} free, {format_amount(key, asked)} asked"
+    return f"{name} {format_amount(key, free)} free, {format_amount(key, requested)} asked"
 
 
 def _join(minors: list[int]) -> str:

@@ -41,18 +41,18 @@ class Recoveries:
 
     def note(self, report: DeviceReport) -> None:
         """Note what a node reports."""
-        known = self._until.pop(report.node, None)
-        if known is None:
+        previous = self._until.pop(report.node, None)
+        if previous is None:
             shown = (_identify(report, key) for key in report.shown_unhealthy)
-            known = dict.fromkeys(shown, _FAILED)
+            previous = dict.fromkeys(shown, _FAILED)
         until: dict[_Identity, float] = {}
         for kind, devices in report.devices:
             for device in devices:
                 key = _identify(report, (kind, device.minor))
                 if not device.total:
                     until[key] = _FAILED
-                elif key in known and self.seconds:
-                    until[key] = _UNTIMED if known[key] == _FAILED else known[key]
+                elif key in previous and self.seconds:
+                    until[key] = _UNTIMED if previous[key] == _FAILED else previous[key]
         self._until[report.node] = until
         if _UNTIMED in until.values():
             self._due = _FAILED

@@ -61,13 +61,13 @@ class NamedDevices:
         """Return the minor that a recorded device has now; None if the node lists it no more."""
         if not self._is_known:
             return minor
-        found = self._by_id.get((kind, compared(recorded.id))) if recorded.id else None
-        if found is not None:
-            return found
+        located = self._by_id.get((kind, compared(recorded.id))) if recorded.id else None
+        if located is not None:
+            return located
         for _, address in recorded.functions:
-            found = self._by_function.get((kind, compared(address)))
-            if found is not None:
-                return found
+            located = self._by_function.get((kind, compared(address)))
+            if located is not None:
+                return located
         there = self._names.get((kind, minor))
         if there is None:
             return None
@@ -84,11 +84,11 @@ class NamedDevices:
         self, shares: Iterable[DeviceShare], names: Iterable[DeviceName]
     ) -> tuple[Strayed, ...]:
         """Return the devices of a record that are not where it says."""
-        every = (
+        recorded_devices = (
             Strayed(share.kind, share.minor, name.id, self.locate(share.kind, share.minor, name))
             for share, name in zip(shares, names, strict=True)
         )
-        return tuple(strayed for strayed in every if strayed.now != strayed.minor)
+        return tuple(strayed for strayed in recorded_devices if strayed.now != strayed.minor)
 
 
 NOTHING_NAMED: Final = NamedDevices(None)

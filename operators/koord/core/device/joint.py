@@ -19,19 +19,19 @@ def rank_switches(
     candidates: Sequence[Candidate],
     request: TypeRequest,
     near: Sequence[Sequence[Candidate]],
-    others: Sequence[TypeRequest],
+    other_requests: Sequence[TypeRequest],
 ) -> Iterator[Picked]:
     """Yield choices of the first type, one per set of switches on which all types fit.
 
     Fewer switches come first, and among as many those of fewer NUMA nodes. Every switch of a set
     is used by every type.
     """
-    eligible = _eligible(candidates, request, near, others)[:MOST_SWITCHES]
+    eligible = _eligible(candidates, request, near, other_requests)[:MOST_SWITCHES]
     for size in range(1, min(len(eligible), len(request.parts)) + 1):
         sets = combinations(eligible, size)
-        for switches in sorted(sets, key=lambda one: len({numa for numa, _ in one})):
+        for switches in sorted(sets, key=lambda switch_set: len({numa for numa, _ in switch_set})):
             names = [name for _, name in switches]
-            for other, devices in zip(others, near, strict=True):
+            for other, devices in zip(other_requests, near, strict=True):
                 part = other.parts[0]
                 fitting = sum(
                     device.place.pcie in names and device.fits(part) for device in devices
@@ -48,7 +48,7 @@ def _eligible(
     candidates: Sequence[Candidate],
     request: TypeRequest,
     near: Sequence[Sequence[Candidate]],
-    others: Sequence[TypeRequest],
+    other_requests: Sequence[TypeRequest],
 ) -> list[tuple[int, str]]:
     """Return the switches, by NUMA node and name, with a fitting device of every type."""
     smallest = min(request.parts)
@@ -57,7 +57,7 @@ def _eligible(
         for candidate in candidates
         if candidate.fits(smallest)
     }
-    for other, devices in zip(others, near, strict=True):
+    for other, devices in zip(other_requests, near, strict=True):
         usable = {device.place.pcie for device in devices if device.fits(other.parts[0])}
         switches = {switch for switch in switches if switch[1] in usable}
     return sorted(switches)

@@ -83,7 +83,7 @@ class DeviceLedger:
         return minors_of(
             device.minor
             for device in self.inventory.of(kind)
-            if self.use_of(kind, device.minor).holders
+            if self.use_of(kind, device.minor).users
         )
 
     @cached_property
@@ -111,13 +111,13 @@ class DeviceLedger:
 class Use:
     """What is used of one device.
 
-    ``holders`` is the number of shares given of it, ``exclusive`` how many of them keep its PCIe
+    ``users`` is the number of shares given of it, ``exclusive`` how many of them keep its PCIe
     switch for themselves.
     """
 
     amounts: Part = ()
     functions: frozenset[int] = frozenset()
-    holders: int = 0
+    users: int = 0
     exclusive: int = 0
 
     def with_share(self, share: DeviceShare, count: int) -> "Use":
@@ -128,7 +128,7 @@ class Use:
         return Use(
             make_part({key: amount for key, amount in amounts.items() if amount}),
             self.functions | taken if count > 0 else self.functions - taken,
-            self.holders + count,
+            self.users + count,
             self.exclusive + count * share.is_exclusive,
         )
 

@@ -80,7 +80,7 @@ def publish(
     """
     sums = _sum_gpus(healthy.get(GPU, ()), labels.get(VENDOR_LABEL, ""), publishing)
     sums[RDMA_SHARE] = WHOLE * len(healthy.get(RDMA, ()))
-    sums[FPGA_SHARE] = sum(rename(one).get(FPGA_SHARE, 0) for one in healthy.get(FPGA, ()))
+    sums[FPGA_SHARE] = sum(rename(device).get(FPGA_SHARE, 0) for device in healthy.get(FPGA, ()))
     for old in publishing.old_names:
         sums[old] = sums.get(CURRENT_NAME[old], 0)
     ours = {name for names in PUBLISHED.values() for name in names} | CURRENT_NAME.keys()
@@ -94,7 +94,7 @@ def publish(
 
 def _sum_gpus(gpus: Sequence[Amounts], vendor: str, publishing: Publishing) -> dict[str, int]:
     renamed = [rename(gpu) for gpu in gpus]
-    sums = {name: sum(one.get(name, 0) for one in renamed) for name in _SUMMED}
+    sums = {name: sum(gpu.get(name, 0) for gpu in renamed) for name in _SUMMED}
     if vendor in {"", NVIDIA}:
         sums[KOORD_GPU] = sums[GPU_CORE]
     if publishing.shared:

@@ -38,7 +38,7 @@ def find_hints(
     needed = _zones_of(ledger, whole) if _is_simple(ledger, request, terms) else None
     feasible: list[tuple[NumaNodes, int]] = []
     for chosen in list_sets(nodes):
-        if needed is not None and any(chosen & one == one for one, _ in feasible):
+        if needed is not None and any(chosen & smaller == smaller for smaller, _ in feasible):
             # What fits into a part fits into the whole, and what is best is best there, too.
             feasible.append((chosen, BEST_GPUS if chosen & needed == needed else 0))
             continue

@@ -74,7 +74,7 @@ def choose_by_partition(
     if not ways:
         return DeviceCause(INSUFFICIENT_PARTITION, GPU, count, free.bit_count())
     by_minor = {candidate.device.minor: candidate for candidate in candidates}
-    found = [
+    picks = [
         [
             (candidate, gpus.parts[0])
             for minor, candidate in by_minor.items()
@@ -82,7 +82,7 @@ def choose_by_partition(
         ]
         for way in ways
     ]
-    return sorted(found, key=lambda one: -count_preferred(one))
+    return sorted(picks, key=lambda picked: -count_preferred(picked))
 
 
 def _is_feasible(partition: Partition, free: Minors, bandwidth: int | None) -> bool:

@@ -16,7 +16,7 @@ from koord.caches import MIB, BoundedCache, cached_by_text, size_of
 from koord.core.device.allocate import AllocationSettings
 from koord.core.device.allocation import AllocatedDevices, record
 from koord.core.device.health import Recoveries
-from koord.core.device.held import DeviceHold
+from koord.core.device.holds import DeviceHold
 from koord.core.device.identity import NOTHING_NAMED, NamedDevices, Strayed
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger
@@ -114,9 +114,9 @@ class Devices(Plugin):
         self.shares_of: dict[str, tuple[DeviceShare, ...]] = {}
         """Pod uid -> its devices; none if nobody knows which ones they are. Of held ones, those
         that no pod uses."""
-        self.held: dict[str, DeviceHold] = {}
+        self.holds: dict[str, DeviceHold] = {}
         """Pod uid -> the devices that are held under it for other pods."""
-        self.holders: dict[str, str] = {}
+        self.hold_used_by: dict[str, str] = {}
         """Pod uid -> the pod whose held room it uses."""
         self._given: dict[str, tuple[AllocatedDevices, ...]] = {}
         """Pod uid -> what it was given when it was first seen on its node."""
@@ -233,7 +233,7 @@ class Devices(Plugin):
             self._charge_row(row, charge, count)
         if count < 0:
             del self.shares_of[charge.uid]
-            self.held.pop(charge.uid, None)
+            self.holds.pop(charge.uid, None)
             self._discharged.add(charge.uid)
 
     def _number(self, charge: PodCharge) -> None:
@@ -242,10 +242,10 @@ class Devices(Plugin):
         given = self._given[uid]
         self.shares_of[uid] = self.numbered(node, given)
         if charge.is_held and given:
-            held = self.held[uid] = self.held_by(node, given)
-            self.shares_of[uid] = held.left
+            hold = self.holds[uid] = self.make_hold(node, given)
+            self.shares_of[uid] = hold.left
         elif holder := holder_of(charge.allocations):
-            self.holders[uid] = holder
+            self.hold_used_by[uid] = holder
 
     def _charge_row(self, row: int, charge: PodCharge, count: int) -> None:
         pods = self._pods.setdefault(row, {})
@@ -279,17 +279,19 @@ class Devices(Plugin):
         """Return the pods of a node with devices that are not where their records say."""
         named = self._named.get(node, NOTHING_NAMED)
         pods = sorted(self._pods.get(self._row_of.get(node, -1), ()))
-        found = {
-            uid: tuple(one for given in self._given[uid] for one in given.strayed(named))
+        strayed_of = {
+            uid: tuple(
+                device for allocation in self._given[uid] for device in allocation.strayed(named)
+            )
             for uid in pods
         }
-        return {uid: one for uid, one in found.items() if one}
+        return {uid: strayed for uid, strayed in strayed_of.items() if strayed}
 
     def given_to(self, uid: str) -> tuple[AllocatedDevices, ...]:
         """Return what a pod on a node was given; later annotations are not believed."""
         return self._given.get(uid, ())
 
-    def held_by(self, node: str, allocations: Sequence[Allocation]) -> DeviceHold:
+    def make_hold(self, node: str, allocations: Sequence[Allocation]) -> DeviceHold:
         """Return devices that are held, and what pods use of them."""
         mine = [
             allocation for allocation in allocations if isinstance(allocation, AllocatedDevices)
@@ -347,8 +349,8 @@ class Devices(Plugin):
     def pods_on(self, node: str) -> Mapping[str, tuple[DeviceShare, ...]]:
         """Return the pods of a node that use devices; () if nobody knows which ones."""
         pods = self._pods.get(self._row_of.get(node, -1), {})
-        every = {uid: self.shares_of[uid] for uid in sorted(pods)}
-        return {uid: one for uid, one in every.items() if one or not self._given[uid]}
+        shares_of = {uid: self.shares_of[uid] for uid in sorted(pods)}
+        return {uid: shares for uid, shares in shares_of.items() if shares or not self._given[uid]}
 
     def claims_on(self, node: str) -> list[DeviceResourceClaim]:
         """Return the ResourceClaims to which DRA gave GPUs of a node."""
@@ -358,12 +360,14 @@ class Devices(Plugin):
 
     def request_of(self, pod: Pod) -> DeviceDemand | InvalidRequest | None:
         """Return what a pod asks for, one value for all pods that ask for the same."""
-        wishes = allocation_hints_of(pod)
-        key = (pod.shape.requests, wishes)
+        allocation_hints = allocation_hints_of(pod)
+        key = (pod.shape.requests, allocation_hints)
         if key not in self._requests:
-            read = read_request(dict(pod.shape.requests), wishes, self.states.settings.rules)
-            asked = DeviceDemand(read) if isinstance(read, DeviceRequest) else read
-            return self._requests.keep(key, asked, 2 * size_of(key))
+            read = read_request(
+                dict(pod.shape.requests), allocation_hints, self.states.settings.rules
+            )
+            demand = DeviceDemand(read) if isinstance(read, DeviceRequest) else read
+            return self._requests.keep(key, demand, 2 * size_of(key))
         return self._requests[key]
 
     def node(self, name: str) -> Node | None:
@@ -381,7 +385,7 @@ class Devices(Plugin):
         for uid in self._discharged:
             if uid not in self.shares_of:
                 self._given.pop(uid, None)
-                self.holders.pop(uid, None)
+                self.hold_used_by.pop(uid, None)
         self._discharged.clear()
         if not self.states.is_full:
             return
@@ -396,14 +400,14 @@ class Devices(Plugin):
             self._nodes[row].name,
             self.states.ledger(int(self.state_of[row])).inventory,
         )
-        made = record(pod.uid, shares, self.reports[node].names)
-        return made.handed_to(inventory, allocation_hints_of(pod).isolation, node)
+        allocation = record(pod.uid, shares, self.reports[node].names)
+        return allocation.handed_to(inventory, allocation_hints_of(pod).isolation, node)
 
 
 @cached_by_text()
-def _holds_parts(asked: tuple[tuple[str, int], ...]) -> bool:
+def _holds_parts(requested: tuple[tuple[str, int], ...]) -> bool:
     """Whether a pod uses GPUs that are not counted as cards of their vendor."""
-    requests = rename(dict(asked))
+    requests = rename(dict(requested))
     is_counted = any(requests.get(card) for card in CARDS)
     return not is_counted and any(
         amount and name in REPORTED and TYPE_OF[name] == GPU for name, amount in requests.items()
@@ -411,10 +415,10 @@ def _holds_parts(asked: tuple[tuple[str, int], ...]) -> bool:
 
 
 @cached_by_text()
-def _count_gpus(asked: tuple[tuple[str, int], ...]) -> int:
+def _count_gpus(requested: tuple[tuple[str, int], ...]) -> int:
     """Return how many GPUs a pod may use if nobody says which: parts count as whole ones."""
-    requests = dict(asked)
+    requests = dict(requested)
     cards = sum(requests.get(name, 0) for name in CARDS)
     shares = max(requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
-    some = 1 if GPU_MEMORY in requests or NPU_CORE in requests else 0
-    return max(cards, -(-shares // WHOLE), requests.get(GPU_SHARED, 0), some)
+    at_least = 1 if GPU_MEMORY in requests or NPU_CORE in requests else 0
+    return max(cards, -(-shares // WHOLE), requests.get(GPU_SHARED, 0), at_least)

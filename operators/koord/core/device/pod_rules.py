@@ -59,9 +59,9 @@ class RequestProblem:
         return f"{_FIELD}: {kind}: {self.message}"
 
 
-def describe_problems(faults: Iterable[RequestProblem]) -> str:
+def describe_problems(problems: Iterable[RequestProblem]) -> str:
     """Return all faults as the API server reports them; empty if there are none."""
-    texts = list(dict.fromkeys(fault.describe() for fault in faults))
+    texts = list(dict.fromkeys(problem.describe() for problem in problems))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
 
 

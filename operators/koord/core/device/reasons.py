@@ -18,9 +18,9 @@ class InvalidDeviceRequest(PodReason):
     problem: InvalidRequest
 
     def _text(self) -> str:
-        asked = listed(f"{key}: {amount}" for key, amount in self.problem.amounts)
-        faults = "".join(f"; {fault}" for fault in self.problem.faults)
-        return f"{self.pod}: {self.problem.describe()} ({asked}){faults}"
+        amounts = listed(f"{key}: {amount}" for key, amount in self.problem.amounts)
+        rejected = "".join(f"; {problem}" for problem in self.problem.problems)
+        return f"{self.pod}: {self.problem.describe()} ({amounts}){rejected}"
 
     def _advice(self) -> Iterable[str]:
         nearest = listed(f"{key}: {amount}" for key, amount in self.problem.nearest)

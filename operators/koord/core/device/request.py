@@ -66,9 +66,9 @@ class InvalidRequest:
     nearest: Part = ()
 
     @property
-    def faults(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What Koordinator's webhook refuses when such a pod is created: field and value."""
-        return [fault.describe() for fault in find_problems(dict(self.amounts))]
+        return [problem.describe() for problem in find_problems(dict(self.amounts))]
 
     def describe(self) -> str:
         """Return the message of Koordinator."""
@@ -218,7 +218,7 @@ def split_others(kind: DeviceType, amount: int, hint: Hint) -> TypeRequest:
 
 
 def read_request(
-    requests: Amounts, wishes: DeviceAllocationHints, rules: DeviceRules
+    requests: Amounts, allocation_hints: DeviceAllocationHints, rules: DeviceRules
 ) -> DeviceRequest | InvalidRequest | None:
     """Return what a pod asks for; None if it asks for no device."""
     groups: dict[DeviceType, Amounts] = {}
@@ -227,7 +227,7 @@ def read_request(
         if isinstance(normal, InvalidRequest):
             return normal
         groups[kind] = normal
-    read = read_normal(groups, wishes, rules) if groups else None
+    read = read_normal(groups, allocation_hints, rules) if groups else None
     if not isinstance(read, DeviceRequest):
         return read
     needs = needs_device_object(requests)
@@ -235,22 +235,26 @@ def read_request(
 
 
 def read_normal(
-    groups: Mapping[DeviceType, Amounts], wishes: DeviceAllocationHints, rules: DeviceRules
+    groups: Mapping[DeviceType, Amounts],
+    allocation_hints: DeviceAllocationHints,
+    rules: DeviceRules,
 ) -> DeviceRequest | InvalidRequest:
     """Return what a pod asks for by requests in normal form."""
     types: list[TypeRequest] = []
-    hints = dict(wishes.hints)
+    hints = dict(allocation_hints.hints)
     for kind, amounts in sorted(groups.items()):
         hint = hints.get(kind, NO_HINT)
         if kind == GPU:
-            invalid_request = _read_gpus(amounts, wishes.gpu_parts, hint, rules)
+            type_request = _read_gpus(amounts, allocation_hints.gpu_parts, hint, rules)
         else:
-            invalid_request = split_others(kind, next(iter(amounts.values())), hint)
-        if isinstance(invalid_request, InvalidRequest):
-            return invalid_request
-        types.append(invalid_request)
-    joint = _reduce_joint(wishes.joint, types)
-    return DeviceRequest(tuple(types), joint, wishes.partition, wishes.isolation)
+            type_request = split_others(kind, next(iter(amounts.values())), hint)
+        if isinstance(type_request, InvalidRequest):
+            return type_request
+        types.append(type_request)
+    joint = _reduce_joint(allocation_hints.joint, types)
+    return DeviceRequest(
+        tuple(types), joint, allocation_hints.partition, allocation_hints.isolation
+    )
 
 
 def _read_gpus(
@@ -263,8 +267,8 @@ def _read_gpus(
     for part in parts:
         for key, amount in part:
             sums[key] = sums.get(key, 0) + amount
-    asked = {key: amount for key, amount in amounts.items() if key != GPU_SHARED}
-    if not all(parts) or sums != asked or amounts.get(GPU_SHARED, len(parts)) != len(parts):
+    expected = {key: amount for key, amount in amounts.items() if key != GPU_SHARED}
+    if not all(parts) or sums != expected or amounts.get(GPU_SHARED, len(parts)) != len(parts):
         sums[GPU_SHARED] = len(parts)
         return InvalidRequest(make_part(amounts), nearest=make_part(sums))
     return TypeRequest(GPU, tuple(parts), is_shared=True, hint=hint)
@@ -274,8 +278,8 @@ def _reduce_joint(joint: Joint | None, types: Sequence[TypeRequest]) -> Joint | 
     """Leave out types that are not asked for, and those that are taken from every device."""
     if joint is None:
         return None
-    asked = {
+    requested = {
         type_.kind for type_ in types if type_.hint.strategy is not AllocateStrategy.APPLY_FOR_ALL
     }
-    kinds = tuple(kind for kind in dict.fromkeys(joint.kinds) if kind in asked)
+    kinds = tuple(kind for kind in dict.fromkeys(joint.kinds) if kind in requested)
     return Joint(kinds, joint.scope) if kinds else None

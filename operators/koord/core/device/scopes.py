@@ -57,7 +57,7 @@ class _ScopeSearch:
     request: TypeRequest
     candidates: Mapping[int, Candidate]
     used: Minors
-    found: list[_ScopeChoice] = field(default_factory=list)
+    choices: list[_ScopeChoice] = field(default_factory=list)
 
     def walk(self, node: ScopeNode, depth: int, in_use: int) -> None:
         count = len(self.request.parts)
@@ -80,7 +80,7 @@ class _ScopeSearch:
         if picked is not None:
             points = picked[0][0].points if self.request.is_shared else 0
             rank = (count_preferred(picked), depth, in_use, points)
-            self.found.append(_ScopeChoice(picked, rank))
+            self.choices.append(_ScopeChoice(picked, rank))
 
 
 def _is_within(scope: Scope, wanted: Scope, count: int) -> bool:
@@ -102,12 +102,15 @@ def choose_by_scope(
         request, {candidate.device.minor: candidate for candidate in candidates}, used
     )
     search.walk(tree, 1, 0)
-    if not search.found:
+    if not search.choices:
         cause = INSUFFICIENT_SCOPE if request.hint.scope is not None else INSUFFICIENT_GPUS
         return DeviceCause(cause, GPU, len(request.parts), len(candidates))
     # Stable: the first one of equals, in the order of the tree, stays first.
-    ways = sorted(enumerate(search.found), key=lambda one: (*(-n for n in one[1].rank), one[0]))
-    return [found.picked for _, found in ways]
+    ways = sorted(
+        enumerate(search.choices),
+        key=lambda numbered: (*(-n for n in numbered[1].rank), numbered[0]),
+    )
+    return [choice.picked for _, choice in ways]
 
 
 def parts_within(inventory: Inventory, wanted: Scope | None, rules: DeviceRules) -> list[Minors]:

@@ -55,7 +55,7 @@ def _score_type(
 ) -> int:
     total: dict[str, int] = {}
     free: dict[str, int] = {}
-    asked: dict[str, int] = {}
+    requested: dict[str, int] = {}
     devices = ledger.inventory.of(request.kind)
     for device in devices:
         _add(total, dict(device.total))
@@ -64,8 +64,8 @@ def _score_type(
         return score(total, free, dict(request.parts[0]), scoring)
     healthy = next((dict(device.total) for device in devices if device.total), {})
     for part in request.parts:
-        _add(asked, dict(complete(part, healthy) if request.kind == GPU else part))
-    return score(total, free, asked, scoring)
+        _add(requested, dict(complete(part, healthy) if request.kind == GPU else part))
+    return score(total, free, requested, scoring)
 
 
 def _add(total: dict[str, int], amounts: Amounts) -> None:

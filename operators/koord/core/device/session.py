@@ -9,7 +9,7 @@ from typing_extensions import override
 from koord.core.device.around import allocate_around
 from koord.core.device.causes import INSUFFICIENT, DeviceCause
 from koord.core.device.explain import explain_devices
-from koord.core.device.held import NOTHING_HELD, DeviceHold, DeviceHoldTerms
+from koord.core.device.holds import NO_HOLD, DeviceHold, DeviceHoldTerms
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceShare
 from koord.core.device.reasons import InvalidDeviceAnnotation, InvalidDeviceRequest, IsolationAbsent
@@ -53,9 +53,9 @@ class DeviceSession(Session):
         self._is_copy = False
         self._given: dict[str, tuple[DeviceShare, ...]] = {}
         """Pod uid -> what this cycle has given it; () if it was taken back."""
-        self._held: dict[str, DeviceHold] = {}
+        self._holds: dict[str, DeviceHold] = {}
         """Pod uid -> what is held under it, as this cycle has changed it."""
-        self._holders: dict[str, str] = {}
+        self._hold_used_by: dict[str, str] = {}
         """Pod uid -> the pod whose held devices it uses, by this cycle."""
         self._lifted: list[tuple[StateId, DeviceHoldTerms]] = []
         """States with held devices that a pod may use; their numbers are negative."""
@@ -65,69 +65,69 @@ class DeviceSession(Session):
 
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
-        asked = self._plugin.request_of(pod)
-        return None if isinstance(asked, InvalidRequest) else asked
+        demand = self._plugin.request_of(pod)
+        return None if isinstance(demand, InvalidRequest) else demand
 
     @override
     def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
-        found: dict[str, Reason] = {}
+        reasons: dict[str, Reason] = {}
         waits = self._plugin.options.waits_for_isolation
         for pod in pods:
-            invalid_request, wishes = self._plugin.request_of(pod), allocation_hints_of(pod)
-            if invalid_request is not None and wishes.problems:
-                found[pod.uid] = InvalidDeviceAnnotation(pod.key, wishes.problems)
-            elif isinstance(invalid_request, InvalidRequest):
-                found[pod.uid] = InvalidDeviceRequest(pod.key, invalid_request)
-            elif invalid_request is not None and waits and invalid_request.request.lacks_isolation:
-                found[pod.uid] = IsolationAbsent(pod.key)
-        return found
+            demand, allocation_hints = self._plugin.request_of(pod), allocation_hints_of(pod)
+            if demand is not None and allocation_hints.problems:
+                reasons[pod.uid] = InvalidDeviceAnnotation(pod.key, allocation_hints.problems)
+            elif isinstance(demand, InvalidRequest):
+                reasons[pod.uid] = InvalidDeviceRequest(pod.key, demand)
+            elif demand is not None and waits and demand.request.lacks_isolation:
+                reasons[pod.uid] = IsolationAbsent(pod.key)
+        return reasons
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        asked = shape.ask_of(NAME)
-        if not isinstance(asked, DeviceDemand):
+        demand = shape.ask_of(NAME)
+        if not isinstance(demand, DeviceDemand):
             return
         states, at = _distinct(self._numbers(rows))
         fits = []
         for state in states:
             self._cycle.steps.check()
             before = self._states.operations
-            fits.append(self._fit(state, asked))
+            fits.append(self._fit(state, demand))
             self._count_work(before)
         counts = np.array([fit.count for fit in fits], dtype=np.int64)
-        causes = [fit.lacking.cause for fit in fits]
+        causes = [fit.device_cause.cause for fit in fits]
         for cause in dict.fromkeys(causes):
-            mine = np.array([one is cause for one in causes])
+            mine = np.array([fit_cause is cause for fit_cause in causes])
             limits = np.where(mine, counts, NO_LIMIT)[at]
             if (limits < NO_LIMIT).any():
                 yield cause, limits
 
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
-        asked = shape.ask_of(NAME)
-        if not isinstance(asked, DeviceDemand):
+        demand = shape.ask_of(NAME)
+        if not isinstance(demand, DeviceDemand):
             return ""
-        lacking = self._states.fit(int(self._state_of[row]), asked).lacking
-        return (lacking.detail or GPU) if lacking.cause is cause else ""
+        device_cause = self._states.fit(int(self._state_of[row]), demand).device_cause
+        return (device_cause.detail or GPU) if device_cause.cause is cause else ""
 
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
-        asked, state = shape.ask_of(NAME), int(self._state_of[row])
-        if not isinstance(asked, DeviceDemand):
+        demand, state = shape.ask_of(NAME), int(self._state_of[row])
+        if not isinstance(demand, DeviceDemand):
             return ""
-        if self._states.fit(state, asked).lacking.cause is not cause:
+        if self._states.fit(state, demand).device_cause.cause is not cause:
             return ""
         if not knows_devices(state):
             return f"there is no Device {self._cycle.table.node_at(row).name}"
-        return explain_devices(self._states.ledger(state), asked.request)
+        return explain_devices(self._states.ledger(state), demand.request)
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
-        asked = shape.ask_of(NAME)
-        if not isinstance(asked, DeviceDemand):
+        demand = shape.ask_of(NAME)
+        if not isinstance(demand, DeviceDemand):
             return
         states, at = _distinct(self._state_of[rows])
-        points = [self._states.points(state, asked) for state in states]
+        points = [self._states.points(state, demand) for state in states]
         yield Score(np.array(points, dtype=np.int64)[at])
 
     @override
@@ -136,51 +136,53 @@ class DeviceSession(Session):
 
     @override
     def hints(self, shape: PodShape, row: int) -> Mapping[str, Hints]:
-        asked, state = shape.ask_of(NAME), int(self._state_of[row])
-        if not isinstance(asked, DeviceDemand) or not knows_devices(state):
+        demand, state = shape.ask_of(NAME), int(self._state_of[row])
+        if not isinstance(demand, DeviceDemand) or not knows_devices(state):
             return {}
         before = self._states.operations
-        hints = self._states.hints(state, asked, self._terms(row))
+        hints = self._states.hints(state, demand, self._terms(row))
         self._count_work(before)
         return hints
 
     @override
     def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
-        asked = draft.shape.ask_of(NAME)
+        demand = draft.shape.ask_of(NAME)
         state = int(self._state_of[draft.row])
-        if not isinstance(asked, DeviceDemand):
+        if not isinstance(demand, DeviceDemand):
             return None
         if not knows_devices(state):
             return (
-                Unschedulable(NOTHING_KNOWN) if self._states.refuses(state, asked.request) else None
+                Unschedulable(NOTHING_KNOWN)
+                if self._states.refuses(state, demand.request)
+                else None
             )
-        if any(holder.is_user for holder in draft.holds):
-            return self._reserve_around(draft, asked, state)
+        if any(hold.is_user for hold in draft.holds):
+            return self._reserve_around(draft, demand, state)
         before = self._states.operations
-        move = self._states.move(state, asked, draft.zones, self._terms(draft.row))
+        choice = self._states.choose(state, demand, draft.zones, self._terms(draft.row))
         self._count_work(before)
-        if not isinstance(move, DeviceChoice):
-            return Unschedulable(move, is_optional=bool(draft.holds))
-        self._set(draft.row, move.after)
-        self._note(draft.pod.uid, move.shares)
-        if move.held is not None:
-            self._use_held(draft.pod.uid, draft.holds[0].uid, move.shares, 1)
-        return self._plugin.record(draft.pod, draft.row, move.shares)
+        if not isinstance(choice, DeviceChoice):
+            return Unschedulable(choice, is_optional=bool(draft.holds))
+        self._set(draft.row, choice.after)
+        self._note(draft.pod.uid, choice.shares)
+        if choice.hold_terms is not None:
+            self._use_hold(draft.pod.uid, draft.holds[0].uid, choice.shares, 1)
+        return self._plugin.record(draft.pod, draft.row, choice.shares)
 
     @override
     def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Unschedulable | None:
         node = self._cycle.table.node_at(row).name
-        held, holder = self._plugin.held_by(node, allocations), holder_of(allocations)
-        shares = held.left
+        device_hold, holder = self._plugin.make_hold(node, allocations), holder_of(allocations)
+        shares = device_hold.left
         state = int(self._state_of[row])
-        if not held.shares or not knows_devices(state):
+        if not device_hold.shares or not knows_devices(state):
             return None
         if pod.handling is Handling.RESERVE:
-            self._change(self._held, pod.uid, held)
-        before = self._held_of(holder)
+            self._change(self._holds, pod.uid, device_hold)
+        before = self._hold_under(holder)
         if before is not None:
-            self._use_held(pod.uid, holder, shares, 1)
-            state = self._rehold(state, before, self._held[holder])
+            self._use_hold(pod.uid, holder, shares, 1)
+            state = self._replace_hold(state, before, self._holds[holder])
         after = self._states.after(state, shares, 1)
         # What was there before may exceed what devices have: they may have become fewer.
         if after != self._before.get(pod.uid):
@@ -193,83 +195,88 @@ class DeviceSession(Session):
 
     @override
     def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
-        own, state = self._held_of(pod.uid), int(self._state_of[row])
+        own, state = self._hold_under(pod.uid), int(self._state_of[row])
         shares = self._given.get(pod.uid, self._plugin.shares_of.get(pod.uid, ()))
         if own is not None:
             shares = own.left
         if not (shares or own) or not knows_devices(state):
             return ()
         before = state
-        holder = self._holders.get(pod.uid) or self._plugin.holders.get(pod.uid, "")
-        if (held := self._held_of(holder)) is not None:
-            self._use_held(pod.uid, holder, shares, -1)
-            state = self._rehold(state, held, self._held[holder])
+        holder = self._hold_used_by.get(pod.uid) or self._plugin.hold_used_by.get(pod.uid, "")
+        if (device_hold := self._hold_under(holder)) is not None:
+            self._use_hold(pod.uid, holder, shares, -1)
+            state = self._replace_hold(state, device_hold, self._holds[holder])
         self._set(row, self._states.after(state, shares, -1))
         self._note(pod.uid, ())
         self._before[pod.uid] = before
         if own is None:
             return (self._plugin.record(pod, row, shares),)
-        self._change(self._held, pod.uid, NOTHING_HELD)
-        return (self._record_held(pod, row, own),)
+        self._change(self._holds, pod.uid, NO_HOLD)
+        return (self._record_hold(pod, row, own),)
 
     # --- what is held ----------------------------------------------------------------------------
 
-    def _held_of(self, uid: str) -> DeviceHold | None:
+    def _hold_under(self, uid: str) -> DeviceHold | None:
         """Return the devices that are held under a pod; None if there are none."""
-        held_devices = self._held.get(uid) or self._plugin.held.get(uid)
-        return held_devices if held_devices and held_devices.shares else None
+        device_hold = self._holds.get(uid) or self._plugin.holds.get(uid)
+        return device_hold if device_hold and device_hold.shares else None
 
-    def _held_by(self, holder: Hold) -> DeviceHold | None:
-        if not holder.is_user:
-            return self._held_of(holder.uid)
-        shares = self._given.get(holder.uid, self._plugin.shares_of.get(holder.uid, ()))
+    def _hold_of(self, hold: Hold) -> DeviceHold | None:
+        if not hold.is_user:
+            return self._hold_under(hold.uid)
+        shares = self._given.get(hold.uid, self._plugin.shares_of.get(hold.uid, ()))
         return DeviceHold(shares) if shares else None
 
     def _reserve_around(
-        self, draft: Draft, asked: DeviceDemand, state: StateId
+        self, draft: Draft, demand: DeviceDemand, state: StateId
     ) -> Allocation | Unschedulable:
         """Hold the devices of pods that run, and those that a request is for besides."""
-        every = [(holder, self._held_by(holder)) for holder in draft.holds]
-        inside = tuple(share for _, held in every if held is not None for share in held.shares)
+        device_holds = [(hold, self._hold_of(hold)) for hold in draft.holds]
+        inside = tuple(
+            share
+            for _, device_hold in device_holds
+            if device_hold is not None
+            for share in device_hold.shares
+        )
         ledger = self._states.ledger(state)
-        lacking = allocate_around(ledger, asked.request, inside, self._states.settings)
-        if isinstance(lacking, DeviceCause):
-            return Unschedulable(lacking, is_optional=True)
-        held, uid = DeviceHold(lacking, inside), draft.pod.uid
-        self._set(draft.row, self._states.after(state, held.left, 1))
-        self._note(uid, held.left)
-        self._change(self._held, uid, held)
-        for holder, _ in every:
-            self._change(self._holders, holder.uid, uid)
-        return self._record_held(draft.pod, draft.row, held)
+        shares = allocate_around(ledger, demand.request, inside, self._states.settings)
+        if isinstance(shares, DeviceCause):
+            return Unschedulable(shares, is_optional=True)
+        device_hold, uid = DeviceHold(shares, inside), draft.pod.uid
+        self._set(draft.row, self._states.after(state, device_hold.left, 1))
+        self._note(uid, device_hold.left)
+        self._change(self._holds, uid, device_hold)
+        for hold, _ in device_holds:
+            self._change(self._hold_used_by, hold.uid, uid)
+        return self._record_hold(draft.pod, draft.row, device_hold)
 
-    def _record_held(self, pod: Pod, row: int, held: DeviceHold) -> Allocation:
-        used = self._plugin.record(pod, row, held.used)
-        return self._plugin.record(pod, row, held.shares).shared_with((used,))
+    def _record_hold(self, pod: Pod, row: int, device_hold: DeviceHold) -> Allocation:
+        used = self._plugin.record(pod, row, device_hold.used)
+        return self._plugin.record(pod, row, device_hold.shares).shared_with((used,))
 
     def _terms(self, row: int) -> DeviceHoldTerms | None:
         """Return what pods may use of held devices of a row; None for nothing."""
-        holders = self._cycle.lifted.get(row, ())
-        held = [
-            (holder, held_devices)
-            for holder in holders
-            if (held_devices := self._held_by(holder)) is not None
+        hold_used_by = self._cycle.lifted.get(row, ())
+        device_holds = [
+            (hold, device_hold)
+            for hold in hold_used_by
+            if (device_hold := self._hold_of(hold)) is not None
         ]
-        if not held:
+        if not device_holds:
             return None
-        strict = [held_devices.strict_types(holder.strict) for holder, held_devices in held]
-        left = tuple(share for _, held_devices in held for share in held_devices.left)
+        strict = [device_hold.strict_types(hold.strict) for hold, device_hold in device_holds]
+        left = tuple(share for _, device_hold in device_holds for share in device_hold.left)
         return DeviceHoldTerms(left, frozenset.intersection(*strict))
 
-    def _use_held(self, pod: str, holder: str, shares: tuple[DeviceShare, ...], count: int) -> None:
+    def _use_hold(self, pod: str, holder: str, shares: tuple[DeviceShare, ...], count: int) -> None:
         """Count a pod that uses held devices (1), or does so no longer (-1)."""
-        held = self._held_of(holder)
-        if held is None:
+        device_hold = self._hold_under(holder)
+        if device_hold is None:
             return
-        self._change(self._held, holder, held.with_use(shares, count))
-        self._change(self._holders, pod, holder)
+        self._change(self._holds, holder, device_hold.with_use(shares, count))
+        self._change(self._hold_used_by, pod, holder)
 
-    def _rehold(self, state: StateId, before: DeviceHold, after: DeviceHold) -> StateId:
+    def _replace_hold(self, state: StateId, before: DeviceHold, after: DeviceHold) -> StateId:
         state = self._states.after(state, before.left, -1)
         return self._states.after(state, after.left, 1)
 
@@ -278,9 +285,9 @@ class DeviceSession(Session):
         states, lifted = self._state_of[rows], self._cycle.lifted
         if not lifted:
             return states
-        every = range(self._state_of.size)[rows] if isinstance(rows, slice) else rows.tolist()
+        row_numbers = range(self._state_of.size)[rows] if isinstance(rows, slice) else rows.tolist()
         states = states.copy()
-        for index, row in enumerate(every):
+        for index, row in enumerate(row_numbers):
             terms = self._terms(row) if row in lifted and knows_devices(states[index]) else None
             if terms is not None:
                 states[index] = self._number((int(states[index]), terms))
@@ -292,11 +299,11 @@ class DeviceSession(Session):
             self._number_of[key] = -len(self._lifted)
         return self._number_of[key]
 
-    def _fit(self, number: int, asked: DeviceDemand) -> Fit:
+    def _fit(self, number: int, demand: DeviceDemand) -> Fit:
         if number >= 0:
-            return self._states.fit(number, asked)
+            return self._states.fit(number, demand)
         state, terms = self._lifted[-1 - number]
-        return self._states.fit(state, asked, terms)
+        return self._states.fit(state, demand, terms)
 
     def _count_work(self, before: int) -> None:
         """Count what answers that were not remembered have cost."""
@@ -329,16 +336,20 @@ def _distinct(numbers: Ints) -> tuple[list[int], Ints]:
     """Return the distinct numbers, and for each number the position of its equal."""
     if numbers.size == 1:
         return numbers.tolist(), _FIRST
-    found, at = np.unique(numbers, return_inverse=True)
-    return found.tolist(), at
+    distinct, at = np.unique(numbers, return_inverse=True)
+    return distinct.tolist(), at
 
 
 def allocation_hints_of(pod: Pod) -> DeviceAllocationHints:
     """Return what the annotations of a pod say about devices."""
-    wishes = next(
+    allocation_hints = next(
         (extension for name, extension in pod.extensions if name == NAME), NO_ALLOCATION_HINTS
     )
-    return wishes if isinstance(wishes, DeviceAllocationHints) else NO_ALLOCATION_HINTS
+    return (
+        allocation_hints
+        if isinstance(allocation_hints, DeviceAllocationHints)
+        else NO_ALLOCATION_HINTS
+    )
 
 
 def _find_overused(ledger: DeviceLedger, shares: Sequence[DeviceShare]) -> Unschedulable | None:

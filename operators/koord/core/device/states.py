@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 
 from koord.core.device.allocate import AllocationSettings, allocate
 from koord.core.device.causes import NO_DEVICE_OBJECT, DeviceCause
-from koord.core.device.counting import count_most, lacking_after
+from koord.core.device.counting import cause_after, count_most
 from koord.core.device.explain import find_largest
-from koord.core.device.held import DeviceHoldTerms
+from koord.core.device.holds import DeviceHoldTerms
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, DeviceShare, DeviceTerms, Inventory
 from koord.core.device.numa_hints import count_looks, find_hints, limit_to
@@ -55,7 +55,7 @@ class DeviceChoice:
 
     shares: tuple[DeviceShare, ...]
     after: StateId
-    held: DeviceHoldTerms | None = None
+    hold_terms: DeviceHoldTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Fit:
     """How many pods with a request fit, and why not one more."""
 
     count: int
-    lacking: DeviceCause
+    device_cause: DeviceCause
 
 
 NOTHING_KNOWN: Final = DeviceCause(NO_DEVICE_OBJECT)
@@ -78,7 +78,7 @@ class LedgerStates:
         self._ledgers: list[DeviceLedger] = []
         self._number_of: dict[DeviceLedger, StateId] = {}
         self._inventories: dict[Inventory, Inventory] = {}
-        self._moves: dict[_Question, DeviceChoice | DeviceCause] = {}
+        self._choices: dict[_Question, DeviceChoice | DeviceCause] = {}
         self._hints: dict[
             tuple[StateId, DeviceDemand, DeviceHoldTerms | None], Mapping[DeviceType, Hints]
         ] = {}
@@ -91,18 +91,18 @@ class LedgerStates:
 
     def compact(self, used: Iterable[DeviceLedger]) -> None:
         """Forget all states but these, which get new numbers in this order, and all answers."""
-        kept = list(used)
+        used_ledgers = list(used)
         empty = DeviceLedger(Inventory(()), is_exact=self.settings.rules.is_memory_exact)
         self._ledgers, self._number_of, self._inventories = [empty for _ in FIXED_STATES], {}, {}
-        answered = (self._moves, self._hints, self._fits, self._points, self._largest)
+        answered = (self._choices, self._hints, self._fits, self._points, self._largest)
         for answers in answered:
             answers.clear()
-        for ledger in kept:
+        for ledger in used_ledgers:
             self.number(ledger.with_inventory(self.intern(ledger.inventory)))
 
     @property
     def is_full(self) -> bool:
-        answers = len(self._moves) + len(self._hints) + len(self._fits) + len(self._points)
+        answers = len(self._choices) + len(self._hints) + len(self._fits) + len(self._points)
         return len(self._ledgers) > MOST_STATES or answers > MOST_ANSWERS
 
     def intern(self, inventory: Inventory) -> Inventory:
@@ -115,110 +115,114 @@ class LedgerStates:
         return len(self._ledgers)
 
     def number(self, ledger: DeviceLedger) -> StateId:
-        known = self._number_of.get(ledger)
-        if known is None:
-            known = self._number_of[ledger] = len(self._ledgers)
+        state_id = self._number_of.get(ledger)
+        if state_id is None:
+            state_id = self._number_of[ledger] = len(self._ledgers)
             self._ledgers.append(ledger)
-        return known
+        return state_id
 
     def ledger(self, state: StateId) -> DeviceLedger:
         return self._ledgers[state]
 
-    def move(
+    def choose(
         self,
         state: StateId,
-        asked: DeviceDemand,
+        demand: DeviceDemand,
         numa: NumaNodes | None = None,
-        held: DeviceHoldTerms | None = None,
+        hold_terms: DeviceHoldTerms | None = None,
     ) -> DeviceChoice | DeviceCause:
         """Return what one pod gets, on certain NUMA nodes if the devices are on any.
 
-        ``held``: what it may use of devices that count as used in this state.
+        ``hold_terms``: what it may use of devices that count as used in this state.
         """
-        key = (state, asked, numa, held)
-        found = self._moves.get(key)
-        if found is None:
-            found = self._moves[key] = self._find_move(state, asked, numa, held)
-        return found
+        key = (state, demand, numa, hold_terms)
+        choice = self._choices.get(key)
+        if choice is None:
+            choice = self._choices[key] = self._find_choice(state, demand, numa, hold_terms)
+        return choice
 
-    def _find_move(
+    def _find_choice(
         self,
         state: StateId,
-        asked: DeviceDemand,
+        demand: DeviceDemand,
         numa: NumaNodes | None,
-        held: DeviceHoldTerms | None,
+        hold_terms: DeviceHoldTerms | None,
     ) -> DeviceChoice | DeviceCause:
         ledger = self._ledgers[state]
-        if held is not None:
-            ledger = ledger.with_shares(held.left, -1)
+        if hold_terms is not None:
+            ledger = ledger.with_shares(hold_terms.left, -1)
         shares: tuple[DeviceShare, ...] | DeviceCause = ()
-        for tried in _terms(ledger, asked, held):
-            self._take(ledger, asked.request)
-            terms = limit_to(ledger, asked.request, numa, tried)
-            shares = allocate(ledger, asked.request, terms, self.settings)
+        for tried in _terms(ledger, demand, hold_terms):
+            self._take(ledger, demand.request)
+            terms = limit_to(ledger, demand.request, numa, tried)
+            shares = allocate(ledger, demand.request, terms, self.settings)
             if not isinstance(shares, DeviceCause):
                 break
         if isinstance(shares, DeviceCause):
             return shares
         after = ledger.with_shares(shares)
-        left = held.after(shares) if held is not None else None
+        left = hold_terms.after(shares) if hold_terms is not None else None
         if left is not None:
             after = after.with_shares(left.left)
         return DeviceChoice(shares, self.number(after), left)
 
     def hints(
-        self, state: StateId, asked: DeviceDemand, held: DeviceHoldTerms | None = None
+        self, state: StateId, demand: DeviceDemand, hold_terms: DeviceHoldTerms | None = None
     ) -> Mapping[DeviceType, Hints]:
         """Return which NUMA nodes could give a pod its devices; none if the node cannot at all."""
-        key = (state, asked, held)
-        found = self._hints.get(key)
-        if found is None:
+        key = (state, demand, hold_terms)
+        answer = self._hints.get(key)
+        if answer is None:
             ledger = self._ledgers[state]
-            if held is not None:
-                ledger = ledger.with_shares(held.left, -1)
+            if hold_terms is not None:
+                ledger = ledger.with_shares(hold_terms.left, -1)
             hints: Mapping[DeviceType, Hints] | DeviceCause = {}
-            for terms in _terms(ledger, asked, held):
-                self._take(ledger, asked.request, count_looks(ledger, asked.request))
-                hints = find_hints(ledger, asked.request, terms, self.settings)
+            for terms in _terms(ledger, demand, hold_terms):
+                self._take(ledger, demand.request, count_looks(ledger, demand.request))
+                hints = find_hints(ledger, demand.request, terms, self.settings)
                 if not isinstance(hints, DeviceCause):
                     break
-            found = self._hints[key] = {} if isinstance(hints, DeviceCause) else hints
-        return found
+            answer = self._hints[key] = {} if isinstance(hints, DeviceCause) else hints
+        return answer
 
-    def fit(self, state: StateId, asked: DeviceDemand, held: DeviceHoldTerms | None = None) -> Fit:
+    def fit(
+        self, state: StateId, demand: DeviceDemand, hold_terms: DeviceHoldTerms | None = None
+    ) -> Fit:
         """Return how many pods fit one after the other, if they may use held devices too.
 
         An upper bound where more fit than are given out to see how far the devices go.
         """
         if not knows_devices(state):
-            return Fit(0 if self.refuses(state, asked.request) else NO_LIMIT, NOTHING_KNOWN)
-        key = (state, asked, held)
-        found = self._fits.get(key)
-        if found is None:
-            found = self._fits[key] = self._find_fit(state, asked, held)
-        return found
+            return Fit(0 if self.refuses(state, demand.request) else NO_LIMIT, NOTHING_KNOWN)
+        key = (state, demand, hold_terms)
+        fit = self._fits.get(key)
+        if fit is None:
+            fit = self._fits[key] = self._find_fit(state, demand, hold_terms)
+        return fit
 
-    def _find_fit(self, state: StateId, asked: DeviceDemand, held: DeviceHoldTerms | None) -> Fit:
+    def _find_fit(
+        self, state: StateId, demand: DeviceDemand, hold_terms: DeviceHoldTerms | None
+    ) -> Fit:
         most, is_exact = 0, False
         for given in range(MOST_GIVEN):
-            move = self.move(state, asked, held=held)
-            if isinstance(move, DeviceCause):
-                return Fit(given, move)
+            choice = self.choose(state, demand, hold_terms=hold_terms)
+            if isinstance(choice, DeviceCause):
+                return Fit(given, choice)
             if not given or given + 1 == MOST_GIVEN:
-                most, is_exact = self._count_most(state, asked, held)
+                most, is_exact = self._count_most(state, demand, hold_terms)
             if is_exact:
                 break
-            state, held = move.after, move.held or held
-        return Fit(min(given + most, NO_LIMIT), lacking_after(asked.request))
+            state, hold_terms = choice.after, choice.hold_terms or hold_terms
+        return Fit(min(given + most, NO_LIMIT), cause_after(demand.request))
 
     def _count_most(
-        self, state: StateId, asked: DeviceDemand, held: DeviceHoldTerms | None
+        self, state: StateId, demand: DeviceDemand, hold_terms: DeviceHoldTerms | None
     ) -> tuple[int, bool]:
-        ledger, request = self._ledgers[state], asked.request
+        ledger, request = self._ledgers[state], demand.request
         self._take(ledger, request)
-        if held is None:
+        if hold_terms is None:
             return count_most(ledger, request, self.settings)
-        lifted = ledger.with_shares(held.left, -1)
+        lifted = ledger.with_shares(hold_terms.left, -1)
         return count_most(lifted, request, self.settings)[0], False
 
     def _take(self, ledger: DeviceLedger, request: DeviceRequest, times: int = 1) -> None:
@@ -233,16 +237,16 @@ class LedgerStates:
             return False
         return request.needs_device_object or state == UNKNOWN_DEVICES
 
-    def points(self, state: StateId, asked: DeviceDemand) -> int:
+    def points(self, state: StateId, demand: DeviceDemand) -> int:
         """Return the score of a node in this state."""
-        key = (state, asked)
-        found = self._points.get(key)
-        if found is None:
+        key = (state, demand)
+        points = self._points.get(key)
+        if points is None:
             scoring = self.settings.scoring
             ledger, rules = self._ledgers[state], self.settings.rules
-            found = score_node(ledger, asked.request, scoring, rules) if scoring else 0
-            self._points[key] = found
-        return found
+            points = score_node(ledger, demand.request, scoring, rules) if scoring else 0
+            self._points[key] = points
+        return points
 
     def largest(self, ledger: DeviceLedger) -> int:
         """Return the largest number of whole GPUs that one pod can get."""
@@ -261,6 +265,6 @@ def knows_devices(state: StateId) -> bool:
 
 
 def _terms(
-    lifted: DeviceLedger, asked: DeviceDemand, held: DeviceHoldTerms | None
+    lifted: DeviceLedger, demand: DeviceDemand, hold_terms: DeviceHoldTerms | None
 ) -> Iterable[DeviceTerms]:
-    return (ANYWHERE,) if held is None else held.terms(lifted, asked.request)
+    return (ANYWHERE,) if hold_terms is None else hold_terms.terms(lifted, demand.request)

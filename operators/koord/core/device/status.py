@@ -24,7 +24,7 @@ from koord.core.model.device_names import GPU, DeviceType
 from koord.core.model.pods import Pod
 from koord.core.model.text import MAX_TEXT, cut, listed, plural
 
-MAX_HOLDERS: Final = 256
+MAX_PODS: Final = 256
 """Pods that a status lists: the API server limits the size of an object."""
 _MAX_SHOWN: Final = 5
 
@@ -92,7 +92,7 @@ class NodeDeviceStatus:
     readiness: DeviceReadiness
     problems: tuple[tuple[str, str], ...]
     counts: Mapping[DeviceType, Counts]
-    holders: tuple[PodDevices, ...] = ()
+    pods: tuple[PodDevices, ...] = ()
     devices: tuple[DeviceState, ...] = ()
     largest: int = 0
     foreign: int = 0
@@ -130,14 +130,14 @@ class NodeDeviceStatus:
     def records(self) -> Records:
         if not self.strayed:
             return Records.MATCH
-        is_gone = any(one.now is None for _, one in self.strayed)
+        is_gone = any(strayed.now is None for _, strayed in self.strayed)
         return Records.GONE if is_gone else Records.MOVED
 
     def describe_records(self) -> str:
         """Return which pods have devices that are elsewhere by now: those that are gone first."""
         if not self.strayed:
             return "devices are where the records of pods say"
-        ordered = sorted(self.strayed, key=lambda one: one[1].now is not None)
+        ordered = sorted(self.strayed, key=lambda item: item[1].now is not None)
         shown = listed(f"{pod} has {strayed.describe()}" for pod, strayed in ordered[:_MAX_SHOWN])
         more = len(ordered) - _MAX_SHOWN
         return cut(f"{shown} and {more} more" if more > 0 else shown, MAX_TEXT)
@@ -157,11 +157,11 @@ def observe_devices(
     if ledger is None:
         counts = {kind: _count(devices, ()) for kind, devices in _healthy(report)}
         return NodeDeviceStatus(DeviceReadiness.NO_NODE, report.problems, counts)
-    held = plugin.pods_on(report.node)
-    keys = {uid: pods[uid].key if uid in pods else uid for uid in held}
-    holders = [
+    shares_of = plugin.pods_on(report.node)
+    keys = {uid: pods[uid].key if uid in pods else uid for uid in shares_of}
+    holding_pods = [
         PodDevices(kind, keys[uid], uid, minors)
-        for uid, shares in held.items()
+        for uid, shares in shares_of.items()
         for kind, minors in _minors_of(shares)
     ]
     devices = _list_devices(plugin, report, ledger, keys)
@@ -173,22 +173,22 @@ def observe_devices(
             for kind, healthy in _healthy(report)
         },
         tuple(
-            sorted(holders, key=lambda device_holder: (device_holder.kind, device_holder.pod))[
-                :MAX_HOLDERS
+            sorted(holding_pods, key=lambda pod_devices: (pod_devices.kind, pod_devices.pod))[
+                :MAX_PODS
             ]
         ),
         devices,
         plugin.states.largest(ledger),
         ledger.foreign,
         (
-            *sorted(keys[uid] for uid, shares in held.items() if not shares),
+            *sorted(keys[uid] for uid, shares in shares_of.items() if not shares),
             *(f"ResourceClaim {claim.key}" for claim in plugin.claims_on(report.node)),
         ),
         consumption_of(plugin, report.node),
         tuple(
-            (pods[uid].key if uid in pods else uid, one)
+            (pods[uid].key if uid in pods else uid, device)
             for uid, strayed in plugin.strayed_on(report.node).items()
-            for one in strayed
+            for device in strayed
         ),
     )
 

@@ -88,9 +88,9 @@ def normalise_model(model: str) -> str:
     return _BRAND.sub("", model).replace(" ", "-")
 
 
-def is_same_model(one: str, other: str) -> bool:
+def is_same_model(model: str, other_model: str) -> bool:
     """Whether two names are the same model, whatever their case and brand."""
-    return normalise_model(one).casefold() == normalise_model(other).casefold()
+    return normalise_model(model).casefold() == normalise_model(other_model).casefold()
 
 
 def is_of_family(model: str, family: str) -> bool:
@@ -100,13 +100,15 @@ def is_of_family(model: str, family: str) -> bool:
 
 def has_nvswitch(vendor: str, model: str) -> bool:
     """Whether GPUs of a model have the built-in partition table, if their Device has none."""
-    return vendor in {"", NVIDIA} and any(is_of_family(model, one) for one in _NVSWITCH)
+    return vendor in {"", NVIDIA} and any(is_of_family(model, family) for family in _NVSWITCH)
 
 
 def cannot_be_shared(vendor: str, model: str) -> bool:
     """Whether GPUs of a model have no parts."""
-    known = VENDORS.get(vendor)
-    return known is not None and any(is_same_model(model, name) for name in known.unshareable)
+    listed_vendor = VENDORS.get(vendor)
+    return listed_vendor is not None and any(
+        is_same_model(model, name) for name in listed_vendor.unshareable
+    )
 
 
 # --- slices of NPUs ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Plain values. The kernel (``sysfs``) and the library of a vendor (a ``VendorRead
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -71,21 +71,20 @@ class VendorReader(Protocol):
         """Wait for reports of faults, ``seconds`` at most; return them by id of the device."""
 
 
-def join(parts: Iterable[DeviceReading]) -> DeviceReading:
-    """Return the findings of several sources as one; of two devices with one number the first."""
-    every = list(parts)
+def join(readings: Sequence[DeviceReading]) -> DeviceReading:
+    """Return the readings of several sources as one; of two devices with one number the first."""
     devices: dict[tuple[str, int | str], ObservedDevice] = {}
-    for part in every:
-        for device in part.devices:
+    for reading in readings:
+        for device in reading.devices:
             devices.setdefault(
                 (device.kind, device.id if device.minor is None else device.minor), device
             )
     return DeviceReading(
         devices=tuple(devices.values()),
-        labels={key: value for part in every for key, value in part.labels.items()},
-        links=tuple(link for part in every for link in part.links),
-        table={size: sets for part in every for size, sets in part.table.items()},
-        fault=next((part.fault for part in every if part.fault), None),
+        labels={key: value for reading in readings for key, value in reading.labels.items()},
+        links=tuple(link for reading in readings for link in reading.links),
+        table={size: sets for reading in readings for size, sets in reading.table.items()},
+        fault=next((reading.fault for reading in readings if reading.fault), None),
     )
 
 

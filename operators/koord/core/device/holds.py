@@ -49,7 +49,7 @@ class DeviceHold:
         }
 
 
-NOTHING_HELD: Final = DeviceHold()
+NO_HOLD: Final = DeviceHold()
 
 
 def subtract(shares: Iterable[DeviceShare], used: Iterable[DeviceShare]) -> tuple[DeviceShare, ...]:
@@ -98,27 +98,27 @@ class DeviceHoldTerms:
 
     def terms(self, lifted: DeviceLedger, request: DeviceRequest) -> Iterator[DeviceTerms]:
         """Yield the terms to try: only what is held first; ``lifted`` has it free."""
-        asked = {type_.kind for type_ in request.types}
-        held = {share.kind for share in self.left} & asked
-        only = self.strict & asked
-        if held:
-            yield DeviceTerms(required=self._required(lifted, held | only))
-        if not held or not held <= self.strict:
+        requested_types = {type_.kind for type_ in request.types}
+        held_types = {share.kind for share in self.left} & requested_types
+        strict_types = self.strict & requested_types
+        if held_types:
+            yield DeviceTerms(required=self._required(lifted, held_types | strict_types))
+        if not held_types or not held_types <= self.strict:
             preferred = frozenset((share.kind, share.minor) for share in self.left)
-            required = self._required(lifted, only) if only else None
+            required = self._required(lifted, strict_types) if strict_types else None
             yield replace(ANYWHERE, required=required, preferred=preferred)
 
     def _required(self, lifted: DeviceLedger, kinds: Iterable[DeviceType]) -> dict[DeviceKey, Part]:
         """Return what may be used: of these types what is left, of the others what is free."""
         kinds = set(kinds)
-        found = {
+        usable = {
             key: tuple(free.items()) for key, free in lifted.free.items() if key[0] not in kinds
         }
         for share in self.left:
             if share.kind in kinds:
                 key = (share.kind, share.minor)
-                sums = dict(found.get(key, ()))
+                sums = dict(usable.get(key, ()))
                 for name, amount in share.part:
                     sums[name] = sums.get(name, 0) + amount
-                found[key] = tuple(sums.items())
-        return found
+                usable[key] = tuple(sums.items())
+        return usable
