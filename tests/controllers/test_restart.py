@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
-from koord.controllers import restart
+from koord.controllers import restart, restart_pace
 from koord.core.gang.group import make_group_id
 from koord.core.model.gangs import OnBindFailure, OnMemberFailure
 from koord.core.model.pods import RecordedPlan
@@ -126,3 +126,61 @@ async def test_gang_that_left_its_group_during_a_restart_can_restart_again() -> 
     await restarts.carry_out(first)
     assert scene.writer.evicted == ["a-0"]
     assert [one.gang for one in lose_one(B, "b", B)] == [B]
+
+
+def _lose_members(scene: Scene, namespace: str, gangs: int) -> None:
+    """Show gangs of two with a member each, and note them."""
+    keys = [f"{namespace}/g{number}" for number in range(gangs)]
+    for number, key in enumerate(keys):
+        pod_group = make_pod_group(key, 2).on_member_failure(OnMemberFailure.RESTART_GANG)
+        scene.state.upsert_pod_group(pod_group.build())
+        pod = make_pod(f"g{number}-0").gang(key).released("n", "p", key, 2, 2).running("n").build()
+        scene.state.upsert_pod(replace(pod, uid=f"uid-{key}", namespace=namespace))
+    scene.operator.restarts.note(keys)
+
+
+async def _count_attempts(scene: Scene, clock: list[float], seconds: int) -> list[str]:
+    """Return the gangs that are tried; the state changes all the time."""
+    restarts, tried = scene.operator.restarts, list[str]()
+    for _ in range(seconds):
+        clock[0] += 1.0
+        restarts.note(pod.gang.key for pod in scene.state.pods.values() if pod.gang is not None)
+        for taken in restarts.take():
+            tried.append(taken.gang)
+            await restarts.carry_out(taken)
+    return tried
+
+
+def _make_protected_scene() -> tuple[Scene, list[float]]:
+    scene, clock = make_scene(), [1000.0]
+    scene.operator.restarts.clock = lambda: clock[0]
+    scene.writer.may_go = lambda _: _answer(is_allowed=False)  # type: ignore[assignment]
+    return scene, clock
+
+
+async def _answer(*, is_allowed: bool) -> bool:
+    return is_allowed
+
+
+async def test_gang_that_budgets_protect_is_tried_less_and_less() -> None:
+    scene, clock = _make_protected_scene()
+    _lose_members(scene, "default", 1)
+    first = await _count_attempts(scene, clock, 60)
+    assert 2 <= len(first) <= 5
+    assert 20 <= len(await _count_attempts(scene, clock, 3600)) <= 35
+    scene.writer.may_go = lambda _: _answer(is_allowed=True)  # type: ignore[assignment]
+    assert await _count_attempts(scene, clock, int(restart_pace.LONGEST_PAUSE_SECONDS) + 1)
+    assert scene.writer.evicted == ["g0-0"]
+
+
+async def test_gangs_of_one_namespace_share_a_number_of_restarts_per_minute() -> None:
+    scene, clock = _make_protected_scene()
+    _lose_members(scene, "evil", 300)
+    tried = await _count_attempts(scene, clock, 60)
+    assert len(tried) == restart_pace.MOST_PER_MINUTE
+    assert len(set(tried)) == restart_pace.MOST_PER_MINUTE, "whoever was not tried yet comes first"
+    _lose_members(scene, "default", 1)
+    assert "default/g0" in await _count_attempts(scene, clock, 1)
+    others = await _count_attempts(scene, clock, 300)
+    assert len(others) <= 7 * restart_pace.MOST_PER_MINUTE
+    assert {f"evil/g{number}" for number in range(300)} <= {*tried, *others}

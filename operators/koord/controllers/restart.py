@@ -4,8 +4,8 @@ All or nothing: while a PodDisruptionBudget does not allow evicting all of them,
 because a partial gang is useless; users see ``RestartProtected``.
 
 Level-triggered like placement: whether a gang must restart is derived from its members every time,
-and a failed eviction is retried while that holds. An interrupted start gets the gang's wait time,
-counted from when it was first observed.
+and a failed eviction is retried while that holds, at the pace of ``RestartPace``. An interrupted
+start gets the gang's wait time, counted from when it was first observed.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from koord.controllers.restart_pace import RestartPace
 from koord.core.engine.state import ClusterState
 from koord.core.gang.failure import Restart, find_restart
 from koord.core.gang.reasons import RestartingGang, RestartProtected
@@ -27,7 +28,7 @@ from koord.kube.evictor import Eviction
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 5.0
-"""When a failed eviction is retried."""
+"""When a failed eviction is retried; each failure doubles it."""
 CHECK_AGAIN_SECONDS: Final = 1.0
 """When a gang whose members are being written is checked again."""
 
@@ -61,6 +62,7 @@ class GangRestarts:
     record: Callable[[PodGroup, Happened, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
     _isolated: Isolation = field(default_factory=lambda: Isolation("restarts"))
+    _pace: RestartPace = field(default_factory=RestartPace)
     _due: dict[GangKey, float] = field(default_factory=dict)
     _interrupted_since: dict[GangKey, float] = field(default_factory=dict)
     _restarting: dict[GangKey, tuple[GangKey, ...]] = field(default_factory=dict)
@@ -77,15 +79,19 @@ class GangRestarts:
     def take(self) -> list[Restart]:
         now = self.clock()
         taken: list[Restart] = []
-        for gang in sorted(gang for gang, due in self._due.items() if due <= now):
+        due = [gang for gang, at in self._due.items() if at <= now]
+        for gang in sorted(due, key=lambda gang: (self._pace.count_failures(gang), gang)):
             del self._due[gang]
             restart = None
             with self._isolated.of(gang, now):
                 restart = None if self._is_restarting(gang) else self._check(gang, now)
             again_at = self._isolated.again_at(gang)
+            if restart is not None and (until := self._pace.wait_until(gang, now)) > now:
+                restart, again_at = None, until
             if again_at is not None:
                 self._due[gang] = again_at
             if restart is not None:
+                self._pace.note_try(gang, now)
                 self._restarting[gang] = self.state.gangs.group(gang).gangs
                 taken.append(restart)
         return taken
@@ -123,14 +129,17 @@ class GangRestarts:
                 outcomes = await asyncio.gather(*map(self.evictor.restart, restart.pods))
         finally:
             self._restarting.pop(restart.gang, None)
+            is_done = bool(outcomes) and all(outcome.is_done for outcome in outcomes)
+            # Also after success, to check what the watch delivers until then.
+            now = self.clock()
+            until = self._pace.note_end(restart.gang, now, RETRY_SECONDS, is_done=is_done)
+            self._due[restart.gang] = until
         failed = sum(not outcome.is_done for outcome in outcomes)
         if failed:
             log.warning(
                 "Could not evict members of a gang",
                 extra={"gang": restart.gang, "pods": failed},
             )
-        # Also after success, to check what the watch delivers until then.
-        self._due[restart.gang] = self.clock() + RETRY_SECONDS
 
     async def _may_go(self, restart: Restart) -> bool:
         """Whether all of a gang may be evicted now; reported to users."""
