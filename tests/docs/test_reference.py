@@ -15,7 +15,7 @@ from koord.cli.reference import list_commands
 from koord.core.gang.status import ConditionType
 from koord.core.model.gang_history import Happened
 from koord.core.model.reasons import REASONS
-from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota.spec_errors import QuotaProblem
 from koord.core.quota.status import QuotaCondition
 from koord.reference.entries import EntryKind, list_entries
 
@@ -39,7 +39,7 @@ def test_pages_are_current() -> None:
 def test_every_reason_and_condition_has_an_entry() -> None:
     codes = {code for code, cls in REASONS.items() if cls.__module__.startswith("koord.")}
     types = {str(one) for kind in (ConditionType, QuotaCondition, Happened) for one in kind}
-    faults = {str(one) for one in QuotaFault}
+    faults = {str(one) for one in QuotaProblem}
     assert (codes | types | faults) - names(EntryKind.CONDITION) == set()
 
 

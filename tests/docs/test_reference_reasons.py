@@ -14,7 +14,7 @@ import pytest
 
 from koord.controllers.preemption_parts import Outcome
 from koord.core.device.status import DeviceReadiness
-from koord.core.quota.profile import ProfileVerdict
+from koord.core.quota.profile import ProfileOutcome
 from koord.core.quota.status import REASON_IF_FALSE
 from koord.core.reservation.closed import ClosedBy
 from koord.core.reservation.placeholders import HoldState
@@ -123,7 +123,7 @@ def test_every_reason_in_the_source_has_an_entry(path):
 
 
 @pytest.mark.parametrize(
-    "kind", [DeviceReadiness, TopologyReadiness, ProfileVerdict, HoldState], ids=str
+    "kind", [DeviceReadiness, TopologyReadiness, ProfileOutcome, HoldState], ids=str
 )
 def test_every_reason_of_an_enumeration_has_an_entry(kind):
     assert {str(one.value) for one in kind} <= described()

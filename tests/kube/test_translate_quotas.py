@@ -13,7 +13,7 @@ from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import ROOT, QuotaSpec
-from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota.spec_errors import QuotaProblem
 from koord.kube.translate.quotas import (
     SHOWN,
     QuotaTranslator,
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_is_said() -> None:
     book.settle()
     problem = book.problem_of("q")
     assert problem is not None
-    assert (problem.fault, problem.text) == (QuotaFault.INVALID_SHARED_WEIGHT, "[1]")
+    assert (problem.rule, problem.text) == (QuotaProblem.INVALID_SHARED_WEIGHT, "[1]")
 
 
 def test_a_selector_that_cannot_be_read_is_not_as_if_there_were_none() -> None:

@@ -12,7 +12,7 @@ from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.model.reasons import InternalError
 from koord.core.quota import cache, catalog, supply
 from koord.core.quota.reasons import QuotaNotInForce
-from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota.spec_errors import QuotaProblem
 from koord.isolation import FAILURES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_an_exception_in_validation_keeps_only_that_quota_out_of_force(
     assert sorted(cluster.step()) == ["a", "z"]
     reason = cluster.reason()
     assert isinstance(reason, QuotaNotInForce)
-    assert reason.problem.fault is QuotaFault.INTERNAL_ERROR
+    assert reason.problem.rule is QuotaProblem.INTERNAL_ERROR
     assert list(cluster.state.quotas.defects) == ["quota q/bad"]
 
 

@@ -26,7 +26,7 @@ from koord.core.quota.reasons import (
 )
 from koord.core.quota.session import QuotaSession
 from koord.core.quota.solve import solve
-from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota.spec_errors import QuotaProblem
 
 if TYPE_CHECKING:
     import pytest
@@ -192,7 +192,7 @@ def test_pods_by_namespace_and_of_parents_and_of_invalid_quotas() -> None:
     assert reasons["in-parent"] == QuotaIsParent("org")
     found = reasons["in-broken"]
     assert isinstance(found, QuotaNotInForce)
-    assert found.problem.fault is QuotaFault.PARENT_NOT_FOUND
+    assert found.problem.rule is QuotaProblem.PARENT_NOT_FOUND
     cluster.quotas(team("gone", is_parent=True))
     assert cluster.step() == ["in-broken"]
 

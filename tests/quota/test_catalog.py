@@ -11,7 +11,7 @@ from tests.quota.scene import quota
 from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import ROOT
 from koord.core.quota.registry import Facts
-from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota.spec_errors import QuotaProblem
 
 ORG = quota("org", min=10, max=20, is_parent=True, namespace="q", created=1.0)
 A = quota("a", "org", min=6, max=20, namespace="q", created=2.0)
@@ -35,8 +35,8 @@ def test_the_result_does_not_depend_on_the_order_of_events(order) -> None:
     book = make_book(*order)
     assert in_force(book) == {"org", "a"}
     problem = book.problems["q/b"]
-    assert (problem.fault, problem.key, problem.value, problem.limit) == (
-        QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT, "cpu", 12, 10,
+    assert (problem.rule, problem.key, problem.value, problem.limit) == (
+        QuotaProblem.SIBLING_MIN_SUM_EXCEEDS_PARENT, "cpu", 12, 10,
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_an_invalid_edit_leaves_the_last_valid_settings_in_force() -> None:
     book.upsert(quota("a", "org", min=11, max=5, namespace="q", created=2.0))
     book.settle()
     assert book.registry.specs["a"].min == {"cpu": 6}
-    assert book.problem_of("a").fault is QuotaFault.MIN_EXCEEDS_MAX
+    assert book.problem_of("a").rule is QuotaProblem.MIN_EXCEEDS_MAX
     book.upsert(A)
     book.settle()
     assert book.problems == {}
@@ -69,12 +69,12 @@ def test_edits_that_are_valid_together_are_in_force_together() -> None:
 
 def test_quotas_without_their_parent_are_not_in_force() -> None:
     book = make_book(ORG, A, quota("a-1", "a", min=1, max=2, namespace="q", created=9.0))
-    assert book.problem_of("a-1").fault is QuotaFault.PARENT_NOT_PARENT
+    assert book.problem_of("a-1").rule is QuotaProblem.PARENT_NOT_PARENT
     book = make_book(ORG, A)
     book.remove("q/org")
     book.settle()
     assert in_force(book) == set()
-    assert book.problem_of("a").fault is QuotaFault.PARENT_NOT_FOUND
+    assert book.problem_of("a").rule is QuotaProblem.PARENT_NOT_FOUND
     assert book.is_written("a")
     book.upsert(ORG)
     book.settle()
@@ -86,7 +86,7 @@ def test_a_quota_cannot_be_below_itself() -> None:
     book = make_book(ORG, middle)
     book.upsert(replace(ORG, parent="m"))
     book.settle()
-    assert book.problem_of("org").fault is QuotaFault.CYCLE
+    assert book.problem_of("org").rule is QuotaProblem.CYCLE
     assert book.registry.specs["org"].parent != "m"
 
 
@@ -94,7 +94,7 @@ def test_of_two_objects_of_one_name_the_older_is_in_force() -> None:
     other = quota("org", max=1, namespace="other", created=0.5)
     book = make_book(ORG, other)
     assert book.registry.specs["org"].namespace == "other"
-    assert book.problems["q/org"].fault is QuotaFault.ALREADY_EXISTS
+    assert book.problems["q/org"].rule is QuotaProblem.ALREADY_EXISTS
     book.remove("other/org")
     book.settle()
     assert book.registry.specs["org"] == replace(ORG, weight={"cpu": 20})
@@ -107,7 +107,7 @@ def test_last_valid_settings_survive_a_restart() -> None:
     book.upsert(ORG)
     book.settle()
     assert book.registry.specs["a"].min == {"cpu": 6}
-    assert book.problem_of("a").fault is QuotaFault.MIN_EXCEEDS_MAX
+    assert book.problem_of("a").rule is QuotaProblem.MIN_EXCEEDS_MAX
 
 
 SMALL = quota("b", "org", min=4, max=20, namespace="q", created=3.0)
@@ -200,7 +200,7 @@ def test_a_recreated_parent_with_a_smaller_min_readmits_only_children_that_fit()
     book.upsert(replace(ORG, min={"cpu": 6}, uid="new"))
     book.settle()
     assert in_force(book) == {"org", "a"}
-    assert book.problems["q/b"].fault is QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT
+    assert book.problems["q/b"].rule is QuotaProblem.SIBLING_MIN_SUM_EXCEEDS_PARENT
 
 
 def test_a_strict_key_is_compared_with_counted_usage_only() -> None:
@@ -215,7 +215,7 @@ def test_a_quota_with_pods_does_not_become_a_parent() -> None:
     book = make_book(ORG, A)
     book.upsert(replace(A, is_parent=True))
     book.settle(Facts(labels={"a"}))
-    assert book.problem_of("a").fault is QuotaFault.IS_PARENT_HAS_PODS
+    assert book.problem_of("a").rule is QuotaProblem.IS_PARENT_HAS_PODS
     book.settle(Facts())
     assert book.problems == {}
 
@@ -248,5 +248,5 @@ def test_a_negative_weight_of_a_resource_that_max_does_not_name_is_refused() -> 
     book.settle()
     problem = book.problem_of("a")
     assert problem is not None
-    assert (problem.fault, problem.key) == (QuotaFault.NEGATIVE_SHARED_WEIGHT, "x.com/y")
+    assert (problem.rule, problem.key) == (QuotaProblem.NEGATIVE_SHARED_WEIGHT, "x.com/y")
     assert book.registry.specs["a"].weight == {"cpu": 8}

@@ -140,7 +140,7 @@ class Tenant:
     def start(self, at: int, _: str) -> None:
         """Have the operators start a pod, if its quota lets them."""
         pod = self.pod(at)
-        if pod is not None and not pod.node and self.state.quotas.refusal_of(pod) is None:
+        if pod is not None and not pod.node and self.state.quotas.reason_of(pod) is None:
             bind(self.state, pod)
 
     def start_elsewhere(self, at: int, label: str) -> None:

@@ -13,7 +13,7 @@ from tests.quota.scene import make_ledger, quota, wants
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.model.pods import Handling
 from koord.core.quota.reclaim import Overuse, find_overuse, write_overuse
-from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
+from koord.core.quota.spec_errors import InvalidQuota, QuotaProblem
 from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_conditions, summarise
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_the_over_use_condition_says_what_will_happen(delay: float | None, part:
 
 
 def test_a_quota_that_is_not_in_force_says_why() -> None:
-    problem = InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "a", other="p")
+    problem = InvalidQuota(QuotaProblem.PARENT_NOT_FOUND, "a", other="p")
     findings = find_conditions(None, (), problem, lends=False)
     assert [(one.kind, one.holds, one.reason) for one in findings] == [
         ("Ready", False, "ParentNotFound"),
@@ -217,7 +217,7 @@ def test_a_quota_that_gets_pods_in_the_same_batch_does_not_become_a_parent() -> 
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}, is_parent=True))
     state.open_ledger()
-    assert state.quotas.catalog.problems["q/t"].fault is QuotaFault.IS_PARENT_HAS_PODS
+    assert state.quotas.catalog.problems["q/t"].rule is QuotaProblem.IS_PARENT_HAS_PODS
 
 
 def test_a_quota_is_used_as_long_as_it_has_pods_or_children() -> None:

@@ -19,7 +19,7 @@ from koord.core.quota.model import QuotaCharge, QuotaOptions, QuotaRules
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.registry import ActiveQuotas, Facts
 from koord.core.quota.share_terms import find_loans
-from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota.spec_errors import QuotaProblem
 from koord.core.quota.validation import check_create, check_update
 
 ON = replace(OURS, guarantees_usage=True)
@@ -99,5 +99,5 @@ def test_a_raised_min_is_compared_with_what_its_tree_guarantees() -> None:
     assert check(5) is None
     fault = check(6)
     assert fault is not None
-    assert (fault.fault, fault.value, fault.limit) == (QuotaFault.GUARANTEE_UNSATISFIABLE, 13, 12)
+    assert (fault.rule, fault.value, fault.limit) == (QuotaProblem.GUARANTEE_UNSATISFIABLE, 13, 12)
     assert check_update(sibling, registry, facts, ON) is None

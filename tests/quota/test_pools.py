@@ -13,9 +13,9 @@ from tests.cluster import FakeCluster, make_unit
 
 from koord.core.model.selectors import Operator, Requirement, SelectorTerm, is_selected
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
-from koord.core.quota.pools import PoolWish, choose_quotas
+from koord.core.quota.pools import PoolRequirements, choose_quotas
 from koord.core.quota.reasons import QuotaAmbiguous
-from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota.spec_errors import QuotaProblem
 
 GPU = "nvidia.com/gpu"
 MODEL = "nvidia.com/gpu.product"
@@ -112,7 +112,7 @@ class TestOnlyQuotasOfDifferentPoolsShareANamespace:
         cluster.state.refresh()
         problem = cluster.state.quotas.catalog.problem_of(second.name)
         assert problem is not None
-        assert (problem.fault, problem.other) == (QuotaFault.NAMESPACE_BOUND, "team-a")
+        assert (problem.rule, problem.other) == (QuotaProblem.NAMESPACE_BOUND, "team-a")
 
     def test_with_the_rules_of_koordinator_none_do(self) -> None:
         cluster = make_cluster(TEAM_A, TEAM_H, compat=True)
@@ -139,7 +139,7 @@ LABELS = [
     for values in product((*VALUES, "z", ""), repeat=2)
 ]
 WISHES = st.builds(
-    PoolWish,
+    PoolRequirements,
     st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES)).map(
         lambda chosen: tuple(sorted(chosen.items()))
     ),
@@ -152,7 +152,7 @@ WISHES = st.builds(
 
 @given(wish=WISHES, selectors=st.lists(SELECTORS, min_size=2, max_size=3, unique=True))
 def test_no_pod_is_charged_to_a_pool_where_it_cannot_go_while_it_could_go_to_another(
-    wish: PoolWish, selectors: list
+    wish: PoolRequirements, selectors: list
 ) -> None:
     """Against all labels that a node can have; a pod that fits nowhere waits anyway."""
     pools = {str(at): (selector,) for at, selector in enumerate(selectors)}

@@ -15,11 +15,11 @@ from koord.core.quota.profile import (
     GENERATED_MAX,
     Overlap,
     ProfileCache,
-    ProfileVerdict,
+    ProfileOutcome,
     QuotaProfile,
-    find_verdict,
+    find_outcome,
     make_tree_id,
-    write_verdict,
+    write_outcome,
 )
 
 ZONE = "topology.kubernetes.io/zone"
@@ -150,37 +150,37 @@ OURS = QuotaSpec("root", "ns", profile="a")
 @pytest.mark.parametrize(
     ("quotas", "rivals", "expected"),
     [
-        ((), (), (ProfileVerdict.MADE, "")),
-        ((OURS,), (), (ProfileVerdict.MADE, "")),
-        ((replace(OURS, profile=""),), (), (ProfileVerdict.NOT_OURS, "")),
-        ((replace(OURS, profile="b"),), (), (ProfileVerdict.NOT_OURS, "b")),
-        ((replace(OURS, namespace="x"),), (), (ProfileVerdict.NAME_TAKEN, "x")),
-        ((OURS, replace(OURS, namespace="x")), (), (ProfileVerdict.MADE, "")),
-        ((), (1.0,), (ProfileVerdict.CONTESTED, "ns/b")),
-        ((), (3.0,), (ProfileVerdict.MADE, "")),
-        ((OURS,), (1.0,), (ProfileVerdict.MADE, "")),
+        ((), (), (ProfileOutcome.MADE, "")),
+        ((OURS,), (), (ProfileOutcome.MADE, "")),
+        ((replace(OURS, profile=""),), (), (ProfileOutcome.NOT_OURS, "")),
+        ((replace(OURS, profile="b"),), (), (ProfileOutcome.NOT_OURS, "b")),
+        ((replace(OURS, namespace="x"),), (), (ProfileOutcome.NAME_TAKEN, "x")),
+        ((OURS, replace(OURS, namespace="x")), (), (ProfileOutcome.MADE, "")),
+        ((), (1.0,), (ProfileOutcome.CONTESTED, "ns/b")),
+        ((), (3.0,), (ProfileOutcome.MADE, "")),
+        ((OURS,), (1.0,), (ProfileOutcome.MADE, "")),
     ],
 )
 def test_quotas_of_others_are_not_overwritten(quotas, rivals, expected) -> None:
     profile = make_profile("a", quota="root", created=2.0)
     others = [make_profile("b", quota="root", created=created) for created in rivals]
-    assert find_verdict(profile, others, quotas) == expected
+    assert find_outcome(profile, others, quotas) == expected
 
 
 def test_unreadable_settings_are_reported_with_field_and_value() -> None:
     profile = make_profile("a", problems=('spec.resourceRatio: "2": must be less',))
-    verdict, other = find_verdict(profile, (), (OURS,))
-    assert verdict is ProfileVerdict.INVALID
-    text = write_verdict(profile, verdict, other, 0)
+    verdict, other = find_outcome(profile, (), (OURS,))
+    assert verdict is ProfileOutcome.INVALID
+    text = write_outcome(profile, verdict, other, 0)
     assert text.startswith('spec.resourceRatio: "2": must be less; ')
 
 
 def test_texts_name_the_conflicting_object_and_the_fix() -> None:
     profile = make_profile("a", quota="root")
-    text = write_verdict(profile, ProfileVerdict.NOT_OURS, "b", 3)
+    text = write_outcome(profile, ProfileOutcome.NOT_OURS, "b", 3)
     assert "spec.quotaName: root: ElasticQuota ns/root exists and was made by profile b" in text
     assert "quota.scheduling.koordinator.sh/profile=a" in text
-    assert "selects no node" in write_verdict(profile, ProfileVerdict.MADE, "", 0)
+    assert "selects no node" in write_outcome(profile, ProfileOutcome.MADE, "", 0)
     told = Overlap(tuple("12345"), ("ns/b",)).describe()
     assert told.startswith("5 of its nodes (1, 2, 3 and 2 more) are also selected by ns/b")
 

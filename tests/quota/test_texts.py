@@ -19,7 +19,7 @@ from koord.core.quota.reasons import (
     QuotaUnknown,
     SubmissionExceeded,
 )
-from koord.core.quota.spec_errors import _FAULTS, InvalidQuota, QuotaFault
+from koord.core.quota.spec_errors import _TEXTS, InvalidQuota, QuotaProblem
 
 if TYPE_CHECKING:
     from koord.core.model.reasons import Reason
@@ -82,7 +82,7 @@ EXPECTED = [
         ),
     ),
     (
-        QuotaNotInForce(InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "team", other="org")),
+        QuotaNotInForce(InvalidQuota(QuotaProblem.PARENT_NOT_FOUND, "team", other="org")),
         (
             "quota team is not active: its parent org does not exist, or is itself not active; "
             "create or correct it, or name another in the label parent"
@@ -178,14 +178,14 @@ def test_zero_usage_is_formatted_as_by_koordinator() -> None:
     assert "runtime: <empty>, used: <empty>" in reason.text(compat=True)
 
 
-@pytest.mark.parametrize("fault", QuotaFault)
-def test_every_fault_has_a_text_with_its_details(fault: QuotaFault) -> None:
-    assert set(_FAULTS) == set(QuotaFault)
+@pytest.mark.parametrize("fault", QuotaProblem)
+def test_every_fault_has_a_text_with_its_details(fault: QuotaProblem) -> None:
+    assert set(_TEXTS) == set(QuotaProblem)
     text = InvalidQuota(fault, "team", "other", "cpu", 1500, 1000, "{text}").describe()
     assert "{value}" not in text
     assert "{key}" not in text
 
 
 def test_a_fault_names_object_key_value_and_limit() -> None:
-    fault = InvalidQuota(QuotaFault.MIN_EXCEEDS_MAX, "team", key="cpu", value=1500, limit=1000)
+    fault = InvalidQuota(QuotaProblem.MIN_EXCEEDS_MAX, "team", key="cpu", value=1500, limit=1000)
     assert fault.describe() == "min of cpu is 1500m, above max 1; raise max or lower min"

@@ -15,7 +15,7 @@ from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaSpec, Usage
 from koord.core.quota.profile import QuotaProfile, make_root_quota, make_tree_id
 from koord.core.quota.registry import (
     ActiveQuotas,
-    Claim,
+    PodQuotaKey,
     find_inactive,
     find_quota,
     takes_pods,
@@ -150,23 +150,23 @@ ABSENT = find_inactive(
 def test_a_label_chooses_among_the_quotas_that_a_namespace_may_use(
     label, namespace, theirs, ours
 ) -> None:
-    upstream = find_quota(Claim(label, namespace), REGISTRY, KOORDINATOR, ABSENT)
+    upstream = find_quota(PodQuotaKey(label, namespace), REGISTRY, KOORDINATOR, ABSENT)
     assert upstream is not None
     assert (*upstream,) == (*theirs, None)
-    found = find_quota(Claim(label, namespace), REGISTRY, OURS, ABSENT)
+    found = find_quota(PodQuotaKey(label, namespace), REGISTRY, OURS, ABSENT)
     assert found is not None
-    assert (found.refusal.code if found.refusal else "") == ours
+    assert (found.reason.code if found.reason else "") == ours
     # A pod that is refused counts as if it had no label.
     assert (
         found[:2]
-        == (find_quota(Claim("", namespace), REGISTRY, OURS, ABSENT) if ours else theirs)[:2]
+        == (find_quota(PodQuotaKey("", namespace), REGISTRY, OURS, ABSENT) if ours else theirs)[:2]
     )
 
 
 @pytest.mark.parametrize(("label", "expected"), [("team", "team"), ("", None), ("gone", None)])
 def test_without_default_quota_only_labels_count(label, expected) -> None:
     rules = replace(KOORDINATOR, has_default_quota=False)
-    found = find_quota(Claim(label, "dev"), REGISTRY, rules)
+    found = find_quota(PodQuotaKey(label, "dev"), REGISTRY, rules)
     assert (found and found[0]) == expected
 
 

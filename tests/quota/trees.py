@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from koord.core.quota.fair_share import Claims, divide_levels, make_levels, scale_guarantees
+from koord.core.quota.fair_share import LevelDemands, divide_levels, make_levels, scale_guarantees
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def scale_level(total: int, minimum: Sequence[int]) -> list[int]:
 
 def share_level(total: int, level: Level, dtype: Any = np.int64) -> list[int]:
     """Divide a total among the children of one parent, without scaling their guarantees."""
-    claims = Claims(
+    claims = LevelDemands(
         minimum=np.array(level.floors, dtype=dtype),
         guaranteed=None,
         wants=np.array(level.wants, dtype=dtype),

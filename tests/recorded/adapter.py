@@ -20,6 +20,7 @@ from koord.core.gang.start import make_start_id
 from koord.core.model.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.quota.model import QuotaOptions
 from koord.core.quota.reasons import QuotaShortage
+from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.topology.reasons import UnknownLayer
 
 if TYPE_CHECKING:
@@ -166,7 +167,11 @@ def _release(pod: Pod, node: str, placement: Placement) -> Pod:
     )
 
 
-_RECORDED_AS: Final[Mapping[tuple[type, str], str]] = {(QuotaShortage, "requested"): "asked"}
+_RECORDED_AS: Final[Mapping[tuple[type, str], str]] = {
+    (QuotaShortage, "requested"): "asked",
+    (InvalidQuota, "rule"): "fault",
+    (UnknownLayer, "existing"): "known",
+}
 """Fields that were renamed since the plans were recorded, by their names of then."""
 
 

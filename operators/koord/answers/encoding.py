@@ -13,14 +13,16 @@ from functools import singledispatch
 from typing import Any, Final
 
 from koord.core.model.units import Amounts, format_amount, format_limit
-from koord.core.quota.claims import QuotaClaim
+from koord.core.quota.claims import UnmetEntitlement
 from koord.core.quota.reasons import QuotaShortage
+from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.topology.reasons import UnknownLayer
 
 _DOCUMENTED: Final[Mapping[tuple[type, str], str]] = {
-    (QuotaClaim, "requested"): "asked",
+    (InvalidQuota, "rule"): "fault",
     (QuotaShortage, "requested"): "asked",
     (UnknownLayer, "existing"): "known",
+    (UnmetEntitlement, "requested"): "asked",
 }
 """Fields with another name in documents, where names never change."""
 

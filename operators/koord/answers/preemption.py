@@ -24,7 +24,7 @@ from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import named, plural
-from koord.core.quota.claims import QuotaClaim
+from koord.core.quota.claims import UnmetEntitlement
 
 _MOST_LEAVING: Final = 3
 """Terminating pods that are named one by one."""
@@ -40,7 +40,7 @@ def hint_at_preemption(
         return tuple(_tell_victims(reading, victims, now))
     if reason is None or not reason.is_capacity:
         return ()
-    if isinstance(reason.remark, QuotaClaim) and reason.remark.leaving:
+    if isinstance(reason.remark, UnmetEntitlement) and reason.remark.leaving:
         leaving = (state.pod_by_key(key) for key in reason.remark.leaving)
         return (_write_leaving(reading, (pod for pod in leaving if pod is not None), now),)
     unit = find_unit(state, target)

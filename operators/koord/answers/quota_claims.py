@@ -21,7 +21,7 @@ from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import cut
-from koord.core.quota.claims import UNKNOWN, Borrower, QuotaClaim, ReclaimSetting
+from koord.core.quota.claims import UNKNOWN, Borrower, ReclaimSetting, UnmetEntitlement
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName
 from koord.core.quota.reasons import QuotaExceeded
@@ -125,7 +125,7 @@ class QuotaClaims:
 
     def _find(
         self, ledger: Ledger, unit: Unit, reason: InsufficientNodes | QuotaExceeded
-    ) -> QuotaClaim | None:
+    ) -> UnmetEntitlement | None:
         name = self._state.quotas.quota_of(unit.pods[0])
         account = ledger.find(name)
         if account is None:
@@ -141,7 +141,7 @@ class QuotaClaims:
                 leaving, hanging = self._find_leaving({borrower.quota for borrower in borrowers})
                 protected, until = self._find_protected({borrower.quota for borrower in borrowers})
                 reached = [borrower.quota for borrower in borrowers if borrower.reach.movable]
-                return QuotaClaim(
+                return UnmetEntitlement(
                     quota=name,
                     resource=key,
                     guaranteed=ledger.solution(name).minimum(name).get(key, 0),

@@ -19,7 +19,7 @@ from koord.core.model.units import Amounts
 from koord.core.quota.catalog import QuotaCatalog, key_of
 from koord.core.quota.model import NO_USAGE, ROOT, QuotaName, TreeId, Usage
 from koord.core.quota.reclaim import Overuse, find_overuse
-from koord.core.quota.share_terms import Loan, Terms, find_loans, find_terms
+from koord.core.quota.share_terms import Loan, ShareTerms, find_loans, find_terms
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import QuotaCondition, Summary, name_state, summarise
 from koord.core.quota.tree import QuotaTree
@@ -42,7 +42,7 @@ class QuotaView:
     over: tuple[Overuse, ...] = ()
     problem: InvalidQuota | None = None
     kept_for: InvalidQuota | None = None
-    terms: tuple[Terms, ...] = ()
+    terms: tuple[ShareTerms, ...] = ()
     loans: tuple[Loan, ...] = ()
     lost: int = 0
     users: tuple[QuotaUser, ...] = ()

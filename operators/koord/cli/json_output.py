@@ -19,7 +19,7 @@ from koord.core.model.plan import ObservedTopology
 from koord.core.model.text import format_time
 from koord.core.model.units import format_amount
 from koord.core.plugins.node_diagnosis import NodeOffer
-from koord.core.quota.share_terms import Loan, Terms
+from koord.core.quota.share_terms import Loan, ShareTerms
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.topology.strategy.observation import DomainCapacity
 
@@ -190,7 +190,7 @@ def make_wait(waiting_unit: WaitingUnit, keys: Container[str]) -> dict[str, Any]
 
 
 def make_problem(problem: InvalidQuota) -> dict[str, Any]:
-    return {"quota": problem.quota, "reason": problem.fault, "message": problem.describe()}
+    return {"quota": problem.quota, "reason": problem.rule, "message": problem.describe()}
 
 
 def make_loan(loan: Loan) -> dict[str, str]:
@@ -202,7 +202,7 @@ def make_loan(loan: Loan) -> dict[str, str]:
     }
 
 
-def make_terms(terms: Terms) -> dict[str, Any]:
+def make_terms(terms: ShareTerms) -> dict[str, Any]:
     key = terms.resource
     amounts = {
         "parentShare": terms.total,

@@ -13,7 +13,7 @@ from koord.answers.quota_view import QuotaOverview, QuotaView
 from koord.cli.output import Fitting, approximate, count_of, make_table
 from koord.core.model.units import UNLIMITED, Amounts, format_amount, is_unlimited
 from koord.core.quota.model import TreeId
-from koord.core.quota.share_terms import Loan, Terms, explain_scaling
+from koord.core.quota.share_terms import Loan, ShareTerms, explain_scaling
 from koord.core.quota.status import Summary
 
 BAR_WIDTH: Final = 20
@@ -155,7 +155,7 @@ def _tell_kept(view: QuotaView) -> str:
     return f"kept for replacements: room for {count_of(view.lost, 'pod')}, for a limited time"
 
 
-def _make_terms(terms: Terms, above: str) -> Iterator[RenderableType]:
+def _make_terms(terms: ShareTerms, above: str) -> Iterator[RenderableType]:
     """Yield how a share came about; ``above`` is empty at the top of the tree."""
     parent = above or "the tree"
 

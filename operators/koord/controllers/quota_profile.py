@@ -16,10 +16,10 @@ from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import (
     GeneratedQuota,
     ProfileKey,
-    ProfileVerdict,
+    ProfileOutcome,
     QuotaProfile,
-    find_verdict,
-    write_verdict,
+    find_outcome,
+    write_outcome,
 )
 from koord.kube.errors import KubeError
 from koord.kube.retry import Backoff
@@ -96,7 +96,7 @@ class ProfileStatusPolicy:
         fields: dict[str, Any] = {}
         error = None
         if in_force is None:
-            ready = _make_ready(profile, ProfileVerdict.INVALID, "")
+            ready = _make_ready(profile, ProfileOutcome.INVALID, "")
         else:
             fields = _make_fields(profiles.make(key), profiles.count(key))
             fields["lastValidSpec"] = encode_last_valid(in_force)
@@ -124,10 +124,10 @@ class ProfileStatusPolicy:
         """Write the quota of a profile's active settings; return ``Ready`` and what went wrong."""
         book, key = self.state.profiles, profile.key
         quotas = self.state.quotas.catalog.claimants(in_force.quota_name)
-        verdict, other = find_verdict(in_force, book.rivals(in_force.quota_name, key), quotas)
+        verdict, other = find_outcome(in_force, book.rivals(in_force.quota_name, key), quotas)
         ready = _make_ready(profile, verdict, other, nodes=book.count(key))
         error = None
-        if verdict is ProfileVerdict.MADE:
+        if verdict is ProfileOutcome.MADE:
             present = next(
                 (quota for quota in quotas if quota.namespace == profile.namespace), None
             )
@@ -142,7 +142,7 @@ class ProfileStatusPolicy:
                 text = f"{name} cannot be written, which is tried again: {error}"
                 ready = _condition(profile, READY, False, reason, text)
         if profile.problems:
-            ready = _make_ready(profile, ProfileVerdict.INVALID, "", is_kept=True)
+            ready = _make_ready(profile, ProfileOutcome.INVALID, "", is_kept=True)
         return ready, error
 
 
@@ -158,14 +158,14 @@ def _condition(
 
 def _make_ready(
     profile: QuotaProfile,
-    verdict: ProfileVerdict,
+    verdict: ProfileOutcome,
     other: str,
     *,
     nodes: int = 0,
     is_kept: bool = False,
 ) -> ConditionPatch:
-    text = write_verdict(profile, verdict, other, nodes, is_kept=is_kept)
-    return _condition(profile, READY, verdict is ProfileVerdict.MADE, str(verdict), text)
+    text = write_outcome(profile, verdict, other, nodes, is_kept=is_kept)
+    return _condition(profile, READY, verdict is ProfileOutcome.MADE, str(verdict), text)
 
 
 def _make_fields(made: GeneratedQuota, nodes: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from koord.core.quota.reclaim import Overuse, find_overuse, write_revoke
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import (
     HOOK_FAILED,
-    Finding,
+    ConditionState,
     QuotaCondition,
     Summary,
     are_same,
@@ -171,7 +171,7 @@ class QuotaStatusPolicy:
         revoke = write_revoke(self.revoke_delay)
         findings = (
             *find_conditions(summary, over, book.problems.get(key), lends=lends),
-            Finding(
+            ConditionState(
                 QuotaCondition.TERMINATING,
                 quota.is_terminating,
                 problem=use if quota.is_terminating else None,

@@ -34,7 +34,7 @@ from koord.core.quota.admission import (
     check_limit,
     check_non_preemptible,
     check_submission,
-    find_refusal,
+    find_blocking_reason,
     try_charge,
 )
 from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
@@ -59,9 +59,9 @@ from koord.core.quota.profile import (
     restrict_terms,
 )
 from koord.core.quota.reclaim import RunningUnit, choose_victims
-from koord.core.quota.registry import ActiveQuotas, Claim, Facts, find_quota, takes_pods
+from koord.core.quota.registry import ActiveQuotas, Facts, PodQuotaKey, find_quota, takes_pods
 from koord.core.quota.solve import ShareInput, Solution, solve
-from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
+from koord.core.quota.spec_errors import InvalidQuota, QuotaProblem
 from koord.core.quota.status import Summary, is_current, measure, recorded, summarise
 from koord.core.quota.tree import make_tree
 from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
@@ -81,22 +81,22 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 
 ERROR_KINDS = {
-    QuotaFault.ALREADY_EXISTS: "QuotaAlreadyExists",
-    QuotaFault.NEGATIVE_MAX: "MaxNegative",
-    QuotaFault.NEGATIVE_MIN: "MinNegative",
-    QuotaFault.NEGATIVE_SHARED_WEIGHT: "SharedWeightNegative",
-    QuotaFault.STRICT_KEY_NOT_IN_MAX: "UsedKeyNotInMax",
-    QuotaFault.TREE_ID_MISMATCH_PARENT: "TreeIDMismatch",
-    QuotaFault.TREE_ID_MISMATCH_CHILD: "TreeIDMismatch",
-    QuotaFault.KEYS_NOT_SAME: "MaxKeysMismatch",
-    QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT: "SiblingsMinExceedParentMin",
-    QuotaFault.CHILD_MIN_SUM_EXCEEDS_MIN: "ChildrenMinExceedMin",
-    QuotaFault.NAMESPACE_BOUND: "NamespaceAlreadyBound",
-    QuotaFault.PROTECTED: "ForbiddenQuota",
-    QuotaFault.NOT_FOUND: "QuotaNotFound",
-    QuotaFault.PARENT_NOT_PARENT: "ParentNotIsParent",
-    QuotaFault.IS_PARENT_HAS_CHILDREN: "HasChildren",
-    QuotaFault.IS_PARENT_HAS_PODS: "HasBoundPods",
+    QuotaProblem.ALREADY_EXISTS: "QuotaAlreadyExists",
+    QuotaProblem.NEGATIVE_MAX: "MaxNegative",
+    QuotaProblem.NEGATIVE_MIN: "MinNegative",
+    QuotaProblem.NEGATIVE_SHARED_WEIGHT: "SharedWeightNegative",
+    QuotaProblem.STRICT_KEY_NOT_IN_MAX: "UsedKeyNotInMax",
+    QuotaProblem.TREE_ID_MISMATCH_PARENT: "TreeIDMismatch",
+    QuotaProblem.TREE_ID_MISMATCH_CHILD: "TreeIDMismatch",
+    QuotaProblem.KEYS_NOT_SAME: "MaxKeysMismatch",
+    QuotaProblem.SIBLING_MIN_SUM_EXCEEDS_PARENT: "SiblingsMinExceedParentMin",
+    QuotaProblem.CHILD_MIN_SUM_EXCEEDS_MIN: "ChildrenMinExceedMin",
+    QuotaProblem.NAMESPACE_BOUND: "NamespaceAlreadyBound",
+    QuotaProblem.PROTECTED: "ForbiddenQuota",
+    QuotaProblem.NOT_FOUND: "QuotaNotFound",
+    QuotaProblem.PARENT_NOT_PARENT: "ParentNotIsParent",
+    QuotaProblem.IS_PARENT_HAS_CHILDREN: "HasChildren",
+    QuotaProblem.IS_PARENT_HAS_PODS: "HasBoundPods",
 }
 """Our codes -> codes of the cases, where they differ."""
 
@@ -305,7 +305,7 @@ def scale_scalable(total: int, minimum: list[int], scalable: list[bool]) -> list
 
 
 def say(fault: InvalidQuota | None) -> Fields:
-    kind = None if fault is None else ERROR_KINDS.get(fault.fault, fault.fault.value)
+    kind = None if fault is None else ERROR_KINDS.get(fault.rule, fault.rule.value)
     return {"allowed": fault is None, "errorKind": kind, "httpCode": 400, "message": IGNORED}
 
 
@@ -377,9 +377,11 @@ def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
 
 def delete_quota(name: str, registry: ActiveQuotas, facts: Facts) -> InvalidQuota | None:
     if name in BUILT_IN:
-        return InvalidQuota(QuotaFault.PROTECTED, name)  # it needs no object that could be deleted
+        return InvalidQuota(
+            QuotaProblem.PROTECTED, name
+        )  # it needs no object that could be deleted
     if name not in registry.specs:
-        return InvalidQuota(QuotaFault.NOT_FOUND, name)  # the API server says so
+        return InvalidQuota(QuotaProblem.NOT_FOUND, name)  # the API server says so
     children = [child.name for child in registry.children(name)]
     return validation.check_unused(name, children, int(name in facts.labels))
 
@@ -387,7 +389,7 @@ def delete_quota(name: str, registry: ActiveQuotas, facts: Facts) -> InvalidQuot
 def adapt_validation_pod(case: Mapping[str, Any]) -> Fields:
     registry = ActiveQuotas(make_spec(quota) for quota in case["quotas"])
     rules = replace(KOORDINATOR, parents_take_pods=case["supportParentQuotaSubmitPod"])
-    found = find_quota(Claim(case.get("newQuotaLabel") or "", ""), registry, rules)
+    found = find_quota(PodQuotaKey(case.get("newQuotaLabel") or "", ""), registry, rules)
     allowed = found is None or takes_pods(registry.get(found[0]), rules)
     return {"allowed": allowed, "errorKind": None if allowed else "PodOnParentQuota"}
 
@@ -398,7 +400,7 @@ def adapt_quota_resolution(case: Mapping[str, Any]) -> Fields:
     registry = ActiveQuotas(make_spec(quota) for quota in case["quotas"])
     pod = case["pod"]
     rules = make_rules(case.get("options"))
-    found = find_quota(Claim(pod.get("quotaLabel") or "", pod["namespace"]), registry, rules)
+    found = find_quota(PodQuotaKey(pod.get("quotaLabel") or "", pod["namespace"]), registry, rules)
     return {"quotaName": found[0] if found else None, "counted": found is not None}
 
 
@@ -483,7 +485,9 @@ def adapt_admission_nonpreemptible(case: Mapping[str, Any]) -> Fields:
     solution = make_solution(case, usage)
     fixed = pod["request"] if pod["nonPreemptible"] else {}
     ledger = Ledger([solution], solution.inputs.rules)
-    return describe_refusal(find_refusal(ledger, QuotaCharge(pod["quota"], pod["request"], fixed)))
+    return describe_refusal(
+        find_blocking_reason(ledger, QuotaCharge(pod["quota"], pod["request"], fixed))
+    )
 
 
 def adapt_accounting(case: Mapping[str, Any]) -> Fields:
@@ -708,7 +712,7 @@ def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
     label = case["podQuotaLabel"] or DEFAULT
     if not is_checked or label in BUILT_IN:
         return {"allowed": True, "childRequestAfter": before}
-    found = find_quota(Claim(label, spec.namespace), ActiveQuotas([spec]), QuotaRules())
+    found = find_quota(PodQuotaKey(label, spec.namespace), ActiveQuotas([spec]), QuotaRules())
     unknown = found and found.refusal
     refusal = unknown or check_submission(spec, before, request)
     if refusal is not None:
@@ -850,7 +854,9 @@ def adapt_tree_affinity(case: Mapping[str, Any]) -> Fields:
         SelectorTerm(tuple(make_requirement(one) for one in term))
         for term in pod["requiredNodeSelectorTerms"]
     ]
-    found = find_quota(Claim(pod.get("quotaLabel") or "", pod["namespace"]), registry, KOORDINATOR)
+    found = find_quota(
+        PodQuotaKey(pod.get("quotaLabel") or "", pod["namespace"]), registry, KOORDINATOR
+    )
     spec = registry.get(found[0]) if found and case["multiQuotaTree"] else None
     selectors = [
         make_selector(profile["nodeSelector"])

@@ -38,7 +38,7 @@ from koord.core.quota.reasons import (
 )
 from koord.core.quota.registry import takes_pods
 
-QuotaRefusal: TypeAlias = (
+AdmissionReason: TypeAlias = (
     InsufficientEntitlement
     | InsufficientMax
     | AncestorInsufficient
@@ -56,7 +56,7 @@ class Balance(NamedTuple):
     request: Amounts
     kept: Amounts = MappingProxyType({})
 
-    def excess(self, *, only_requested: bool = True) -> tuple[str, ...]:
+    def exceeded(self, *, only_requested: bool = True) -> tuple[str, ...]:
         return tuple(
             key
             for key, most in sorted(self.limit.items())
@@ -72,7 +72,7 @@ class Balance(NamedTuple):
 
 def try_charge(
     ledger: Ledger, charges: Iterable[QuotaCharge], *, is_repair: bool = False
-) -> QuotaRefusal | None:
+) -> AdmissionReason | None:
     """Charge all requests of a unit, or return what refuses it and charge nothing.
 
     A repair is limited by max alone: its gang was admitted as a whole before, and must not lose a
@@ -80,17 +80,17 @@ def try_charge(
     """
     mark = ledger.checkpoint()
     for charge in charges:
-        refusal = find_refusal(ledger, charge, is_repair=is_repair)
-        if refusal is not None:
+        reason = find_blocking_reason(ledger, charge, is_repair=is_repair)
+        if reason is not None:
             ledger.rollback(mark)
-            return refusal
+            return reason
         ledger.charge(charge)
     return None
 
 
-def find_refusal(
+def find_blocking_reason(
     ledger: Ledger, charge: QuotaCharge, *, is_repair: bool = False
-) -> QuotaRefusal | None:
+) -> AdmissionReason | None:
     """Return the first check that a charge fails; an unknown quota refuses nothing."""
     rules = replace(ledger.rules, limits_by_share=False) if is_repair else ledger.rules
     account = ledger.find(charge.quota)
@@ -115,13 +115,13 @@ def check_limit(
     The refusal names max only if the tree has any of the resource at all.
     """
     balance = Balance(account.limit(rules), account.used, request, account.kept)
-    keys = balance.excess(only_requested=not rules.checks_unasked)
+    keys = balance.exceeded(only_requested=not rules.checks_unasked)
     if not keys:
         return None
     topo = (account.spec.name,)
     numbers = _numbers(balance, keys, account.capacity)
     most = account.spec.max
-    beyond = Balance(most, account.used, request).excess()
+    beyond = Balance(most, account.used, request).exceeded()
     if any(account.capacity is None or account.capacity.get(key, 0) > 0 for key in beyond):
         named = (
             replace(quota_shortage, max=most[quota_shortage.resource])
@@ -139,7 +139,7 @@ def check_non_preemptible(
 ) -> NonPreemptibleOverMin | None:
     """Check non-preemptible pods against min, which is their budget whatever the share."""
     balance = Balance(account.spec.min, account.non_preemptible_used, non_preemptible)
-    keys = balance.excess()
+    keys = balance.exceeded()
     if not keys:
         return None
     return NonPreemptibleOverMin((account.spec.name,), *_numbers(balance, keys))
@@ -149,7 +149,7 @@ def check_ancestor(
     topo: tuple[QuotaName, ...], balance: Balance, capacity: Amounts | None = None
 ) -> AncestorInsufficient | None:
     """Check a request against an ancestor; ``topo`` leads from it down to the pod's quota."""
-    keys = balance.excess()
+    keys = balance.exceeded()
     return AncestorInsufficient(topo, *_numbers(balance, keys, capacity)) if keys else None
 
 
@@ -170,9 +170,9 @@ def _check_ancestors(
         above = ledger.account(name)
         topo = tuple(reversed(account.path[: depth + 1]))
         balance = Balance(above.limit(rules), above.used, request, above.kept)
-        refusal = check_ancestor(topo, balance, above.capacity)
-        if refusal is not None:
-            return refusal
+        reason = check_ancestor(topo, balance, above.capacity)
+        if reason is not None:
+            return reason
     return None
 
 
@@ -198,23 +198,23 @@ def _sorted(amounts: Amounts) -> _Amounts:
     return tuple(sorted(amounts.items()))
 
 
-def has_more_room(refusal: QuotaExceeded, ledger: Ledger) -> bool:
+def has_more_room(reason: QuotaExceeded, ledger: Ledger) -> bool:
     """Queueing hint: whether a refused unit is worth another try.
 
     It is when the quota that refused has more room for some resource that it was short of. A
     deleted quota limits nothing, nor is a resource limited that it no longer names.
     """
-    account = ledger.find(refusal.quota)
+    account = ledger.find(reason.quota)
     if account is None:
         return True
     limit, used = account.limit(ledger.rules), account.used
-    if isinstance(refusal, NonPreemptibleOverMin):
+    if isinstance(reason, NonPreemptibleOverMin):
         limit, used = account.spec.min, account.non_preemptible_used
     return any(
         shortage.resource not in limit
         or limit[shortage.resource] - used.get(shortage.resource, 0)
         > shortage.limit - shortage.used
-        for shortage in refusal.shortages
+        for shortage in reason.shortages
     )
 
 
@@ -232,18 +232,18 @@ class Submitted:
         return (not self.is_used, self.created, self.uid)
 
 
-def find_submission_refusals(
+def find_exceeding_submissions(
     spec: QuotaSpec, pods: Iterable[Submitted]
 ) -> dict[str, SubmissionExceeded]:
-    refusals: dict[str, SubmissionExceeded] = {}
+    exceeding: dict[str, SubmissionExceeded] = {}
     taken: Mapping[str, int] = {}
     for pod in sorted(pods, key=lambda submitted: submitted.order):
-        refusal = None if pod.is_used else check_submission(spec, taken, pod.request)
-        if refusal is None:
+        reason = None if pod.is_used else check_submission(spec, taken, pod.request)
+        if reason is None:
             taken = add_up((taken, pod.request))
         else:
-            refusals[pod.uid] = refusal
-    return refusals
+            exceeding[pod.uid] = reason
+    return exceeding
 
 
 def check_submission(

@@ -13,7 +13,7 @@ from koord.core.model.pod_requests import subtract_overhead
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.selectors import LabelSelector
 from koord.core.model.units import Amounts
-from koord.core.quota.admission import Submitted, find_submission_refusals
+from koord.core.quota.admission import Submitted, find_exceeding_submissions
 from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
 from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.hooks import Hooks
@@ -26,9 +26,9 @@ from koord.core.quota.model import (
     TreeId,
     Usage,
 )
-from koord.core.quota.pools import wish_of
+from koord.core.quota.pools import requirements_of
 from koord.core.quota.reasons import QuotaReason
-from koord.core.quota.registry import OUTSIDE, Binding, Claim, Facts, find_quota
+from koord.core.quota.registry import OUTSIDE, Binding, Facts, PodQuotaKey, find_quota
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.supply import Supply
@@ -76,13 +76,13 @@ class QuotaCache:
         """Gang -> uids of its pods that are counted."""
         self._seen: dict[str, tuple[Pod, bool]] = {}
         """Pod -> how it was looked at last: the very pod, and whether its gang was whole."""
-        self.submission_refusals: dict[str, SubmissionExceeded] = {}
+        self.exceeding_submissions: dict[str, SubmissionExceeded] = {}
         """Pod that waits -> why it is more than may be submitted to its quota."""
         self._limited: _Limited = {}
-        """Quota that limits what is submitted -> what ``submission_refusals`` was found with."""
-        self._bindings_of: dict[Claim, Binding] = {}
+        """Quota that limits what is submitted -> what ``exceeding_submissions`` was found with."""
+        self._bindings_of: dict[PodQuotaKey, Binding] = {}
         self.terminating = TerminatingPods(self.rules.terminating_use)
-        self.has_refusals = False
+        self.has_blocked_pods = False
         """Whether some pods name quotas that they may not use."""
         self._known_names: frozenset[QuotaName] = frozenset()
         """The quotas that pods on nodes could be charged to, as of the last ``settle``."""
@@ -139,13 +139,13 @@ class QuotaCache:
             name = recorded or self.charged.get(pod.uid, "")
             if name in self.catalog.known_names:
                 return name
-        return self._find(self.claim_of(pod)).quota
+        return self._find(self.quota_key_of(pod)).quota
 
-    def claim_of(self, pod: Pod) -> Claim:
+    def quota_key_of(self, pod: Pod) -> PodQuotaKey:
         """Return what decides on the quota of a pod."""
         if self.catalog.registry.is_shared(pod.namespace):
-            return Claim(pod.quota, pod.namespace, wish_of(pod.shape))
-        return Claim(pod.quota, pod.namespace)
+            return PodQuotaKey(pod.quota, pod.namespace, requirements_of(pod.shape))
+        return PodQuotaKey(pod.quota, pod.namespace)
 
     def find_use(self, name: QuotaName) -> InvalidQuota | None:
         """Return what a quota is kept for after its deletion; None if it is not used."""
@@ -158,22 +158,22 @@ class QuotaCache:
         names = {pod.uid: self.quota_of(pod) for pod in pods}
         return {uid: name for uid, name in names.items() if name != DEFAULT}
 
-    def refusal_of(self, pod: Pod) -> QuotaReason | None:
+    def reason_of(self, pod: Pod) -> QuotaReason | None:
         """Return why a pod may not start in the quota that it names."""
-        if not self.has_refusals or is_used(pod):
+        if not self.has_blocked_pods or is_used(pod):
             return None
-        return self._find(self.claim_of(pod)).refusal
+        return self._find(self.quota_key_of(pod)).reason
 
-    def _find(self, claim: Claim) -> Binding:
-        binding = self._bindings_of.get(claim)
+    def _find(self, quota_key: PodQuotaKey) -> Binding:
+        binding = self._bindings_of.get(quota_key)
         if binding is None:
-            binding = self._bindings_of[claim] = self._resolve(claim)
+            binding = self._bindings_of[quota_key] = self._resolve(quota_key)
         return binding
 
-    def _resolve(self, claim: Claim) -> Binding:
+    def _resolve(self, quota_key: PodQuotaKey) -> Binding:
         book = self.catalog
-        binding = find_quota(claim, book.registry, self.rules, book.inactive) or OUTSIDE
-        self.has_refusals |= binding.refusal is not None
+        binding = find_quota(quota_key, book.registry, self.rules, book.inactive) or OUTSIDE
+        self.has_blocked_pods |= binding.reason is not None
         return binding
 
     def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
@@ -193,17 +193,19 @@ class QuotaCache:
         self._bindings = self.catalog.bindings
         before, known_names = self._bindings_of, self._known_names
         self._known_names = self.catalog.known_names
-        self.has_refusals = False
-        self._bindings_of = {claim: self._resolve(claim) for claim in before}
+        self.has_blocked_pods = False
+        self._bindings_of = {quota_key: self._resolve(quota_key) for quota_key in before}
         self.pending_units.clear()
-        moved = {claim for claim in before if before[claim] != self._bindings_of[claim]}
-        moved |= {self.claim_of(pod) for pod, _ in self._seen.values()} - before.keys()
+        moved = {
+            quota_key for quota_key in before if before[quota_key] != self._bindings_of[quota_key]
+        }
+        moved |= {self.quota_key_of(pod) for pod, _ in self._seen.values()} - before.keys()
         if not moved and known_names == self._known_names:
             return []
         pods = [
             pod
             for uid, (pod, _) in self._seen.items()
-            if self.claim_of(pod) in moved or self._is_charged_elsewhere(uid, pod)
+            if self.quota_key_of(pod) in moved or self._is_charged_elsewhere(uid, pod)
         ]
         for pod in pods:  # otherwise they would not be recounted
             del self._seen[pod.uid]
@@ -219,9 +221,10 @@ class QuotaCache:
         if len(self.charged) > most:
             self.charged = {uid: self.charged[uid] for uid in self.charged.keys() & self._seen}
         if len(self._bindings_of) > most:
-            claims = {self.claim_of(pod) for pod, _ in self._seen.values()}
+            quota_keys = {self.quota_key_of(pod) for pod, _ in self._seen.values()}
             self._bindings_of = {
-                claim: self._bindings_of[claim] for claim in self._bindings_of.keys() & claims
+                quota_key: self._bindings_of[quota_key]
+                for quota_key in self._bindings_of.keys() & quota_keys
             }
         specs = self.catalog.registry.specs
         if len(self.leftovers_given) > 2 * len(specs) + MOST_STALE:
@@ -270,7 +273,7 @@ class QuotaCache:
             self._seen[pod.uid] = (pod, is_whole)
 
     def limit_submissions(self) -> None:
-        """Find the pods above the submission limit of their quota; see ``submission_refusals``."""
+        """Find the pods above the submission limits; see ``exceeding_submissions``."""
         usage = self.usage.usage()
         limited: _Limited = {
             name: (spec, usage.get(name))
@@ -283,14 +286,14 @@ class QuotaCache:
         pods: dict[QuotaName, list[Submitted]] = {name: [] for name in limited}
         for uid, (pod, _) in self._seen.items():
             use = self.usage.get(uid)
-            if use is not None and use.quota in pods and self.refusal_of(pod) is None:
+            if use is not None and use.quota in pods and self.reason_of(pod) is None:
                 request = count_devices(dict(self.requests_of(pod)), self.rules)
                 submitted = Submitted(uid, request, pod.created, is_used=use.is_used)
                 pods[use.quota].append(submitted)
-        before, self.submission_refusals = self.submission_refusals, {}
+        before, self.exceeding_submissions = self.exceeding_submissions, {}
         for name, (spec, _) in limited.items():
-            self.submission_refusals |= find_submission_refusals(spec, pods[name])
-        for uid in before.keys() ^ self.submission_refusals.keys():
+            self.exceeding_submissions |= find_exceeding_submissions(spec, pods[name])
+        for uid in before.keys() ^ self.exceeding_submissions.keys():
             seen = self._seen.pop(uid, None)
             if seen is not None:
                 self.count_pod(seen[0], is_whole=seen[1])
@@ -346,7 +349,7 @@ class QuotaCache:
         return counted
 
     def _may_start(self, pod: Pod) -> bool:
-        return pod.uid not in self.submission_refusals and self.refusal_of(pod) is None
+        return pod.uid not in self.exceeding_submissions and self.reason_of(pod) is None
 
     def solve(self) -> list[Solution]:
         """Return the fair shares of all trees."""

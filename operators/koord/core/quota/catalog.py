@@ -26,7 +26,7 @@ from koord.core.quota.model import (
     TreeId,
 )
 from koord.core.quota.registry import NO_FACTS, ActiveQuotas, Facts, InactiveQuotas, find_inactive
-from koord.core.quota.spec_errors import DEPENDS_ON_PODS, InvalidQuota, QuotaFault
+from koord.core.quota.spec_errors import DEPENDS_ON_PODS, InvalidQuota, QuotaProblem
 from koord.core.quota.tree import QuotaTree, make_tree, replace_spec
 from koord.core.quota.validation import (
     Check,
@@ -218,7 +218,7 @@ class QuotaCatalog:
             self.bindings += 1
 
     def _waits_for_facts(self) -> bool:
-        return any(problem.fault in DEPENDS_ON_PODS for problem in self.problems.values())
+        return any(problem.rule in DEPENDS_ON_PODS for problem in self.problems.values())
 
     def _kept(self) -> list[tuple[QuotaKey, QuotaSpec]]:
         """Return settings in force before a restart, or before a parent was deleted, oldest first.
@@ -256,13 +256,13 @@ class QuotaCatalog:
     ) -> bool:
         progress = False
         for key, spec in pending:
-            fault = self._try(key, fill_in(spec, self.registry), facts, check_new)
-            if fault is None:
+            problem = self._try(key, fill_in(spec, self.registry), facts, check_new)
+            if problem is None:
                 self.problems.pop(key, None)
                 self._last_valid.pop(key, None)
                 progress = True
             else:
-                self.problems[key] = fault
+                self.problems[key] = problem
         return progress
 
     def _try(
@@ -272,15 +272,15 @@ class QuotaCatalog:
         is_update = before is not None and key_of(before) == key
         check = check_update if is_update else check_new
         try:
-            fault = check(spec, self.registry, facts, self.rules)
-            if fault is None:
+            problem = check(spec, self.registry, facts, self.rules)
+            if problem is None:
                 self._put(before, spec)
         except Exception as error:  # noqa: BLE001 - one object must not stop all others
             self.defects[key] = error
             self._trees.pop(spec.tree_id, None)
             text = type(error).__name__
-            return InvalidQuota(QuotaFault.INTERNAL_ERROR, spec.name, text=text)
-        return fault
+            return InvalidQuota(QuotaProblem.INTERNAL_ERROR, spec.name, text=text)
+        return problem
 
     def _put(self, before: QuotaSpec | None, spec: QuotaSpec) -> None:
         if before is None or _binds(before) != _binds(spec):

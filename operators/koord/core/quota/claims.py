@@ -112,7 +112,7 @@ class Borrower:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaClaim(Remark):
+class UnmetEntitlement(Remark):
     """A quota may use ``requested`` more of ``resource`` and cannot: ``borrowers`` use it.
 
     ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.

@@ -47,7 +47,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class LevelDemands:
     """What the children claim; ``own``, by level, is the demand of the parent's own pods.
 
     Own pods are served like a child without a guarantee, but before those who borrow.
@@ -75,18 +75,18 @@ def fits_int64(amounts: float, weights: float) -> bool:
 
 
 def divide_levels(
-    levels: Levels, total: Ints, claims: Claims, is_scaled: Flags
+    levels: Levels, total: Ints, demands: LevelDemands, is_scaled: Flags
 ) -> tuple[Ints, Ints]:
     """Return the guarantees after scaling, and the shares, by child.
 
     ``total`` and ``is_scaled`` are by level. Guarantees are granted even if they exceed the total;
     what no borrower can take stays undivided.
     """
-    minimum = scale_guarantees(levels, total, claims.minimum, is_scaled)
-    floors = minimum if claims.guaranteed is None else np.maximum(minimum, claims.guaranteed)
-    granted = grant_guarantees(floors, claims.wants, claims.lends)
-    left = total - levels.sum(granted) - claims.own
-    _lend(levels, left, granted, claims.wants, claims.weights)
+    minimum = scale_guarantees(levels, total, demands.minimum, is_scaled)
+    floors = minimum if demands.guaranteed is None else np.maximum(minimum, demands.guaranteed)
+    granted = grant_guarantees(floors, demands.wants, demands.lends)
+    left = total - levels.sum(granted) - demands.own
+    _lend(levels, left, granted, demands.wants, demands.weights)
     return minimum, granted
 
 

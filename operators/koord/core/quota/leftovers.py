@@ -23,7 +23,7 @@ from koord.core.quota.admission import (
     Balance,
     check_hooks,
     check_non_preemptible,
-    find_refusal,
+    find_blocking_reason,
     try_charge,
 )
 from koord.core.quota.ledger import Account, Ledger, mask
@@ -99,8 +99,8 @@ def _heads(ledger: Ledger, pending: Iterable[PendingUnit]) -> list[PendingUnit]:
         request = (charge.quota, tuple(charge.request.items()))
         if request in refused:
             continue  # less is left than when the same was refused
-        refusal = try_charge(ledger, unit.charges)
-        if refusal is not None and refusal.can_use_leftovers:
+        reason = try_charge(ledger, unit.charges)
+        if reason is not None and reason.can_use_leftovers:
             heads.setdefault(charge.quota, unit)
             refused.add(request)
     return list(heads.values())
@@ -123,7 +123,7 @@ def _order(
 ) -> tuple[float, float, Fraction, QuotaName]:
     charge = unit.charges[0]
     account = ledger.account(charge.quota)
-    lacking = max(
+    missing = max(
         (
             Fraction(account.used.get(key, 0) + amount - account.share.get(key, 0), amount)
             for key, amount in mask(charge.request, account).items()
@@ -132,7 +132,7 @@ def _order(
         default=Fraction(0),
     )
     last = last_grants.get(charge.quota, -inf)
-    return (max(unit.since, last), last, lacking, charge.quota)
+    return (max(unit.since, last), last, missing, charge.quota)
 
 
 class _Leftovers:
@@ -147,15 +147,15 @@ class _Leftovers:
     def can_take(self, charge: QuotaCharge) -> bool:
         """Whether shares alone block a unit, and leftovers are enough for it."""
         account = self._ledger.find(charge.quota)
-        refusal = find_refusal(self._ledger, charge)
-        if account is None or refusal is None or not refusal.can_use_leftovers:
+        reason = find_blocking_reason(self._ledger, charge)
+        if account is None or reason is None or not reason.can_use_leftovers:
             return False
         request = mask(charge.request, account)
         non_preemptible = mask(charge.non_preemptible, account)
         if check_non_preemptible(account, non_preemptible) or check_hooks(self._ledger, charge):
             return False
         accounts = [self._ledger.account(name) for name in account.path]
-        if any(Balance(account.spec.max, account.used, request).excess() for account in accounts):
+        if any(Balance(account.spec.max, account.used, request).exceeded() for account in accounts):
             return False
         return all(
             self._has_room(account, key, amount) for key, amount in request.items() if amount > 0

@@ -14,7 +14,7 @@ from koord.core.quota.model import QuotaName, QuotaSpec, TreeId
 
 
 @dataclass(frozen=True, slots=True)
-class PoolWish:
+class PoolRequirements:
     """What of a pod tells the pool that it means."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -28,14 +28,14 @@ class PoolWish:
         return tuple((*own, *term.expressions) for term in terms)
 
 
-def wish_of(shape: PodShape) -> PoolWish:
+def requirements_of(shape: PodShape) -> PoolRequirements:
     """Return what of a pod tells the pool that it means."""
     resources = tuple(name for name, amount in shape.requests if amount)
-    return PoolWish(shape.node_selector, shape.terms, resources)
+    return PoolRequirements(shape.node_selector, shape.terms, resources)
 
 
 def choose_quotas(
-    wish: PoolWish,
+    requirements: PoolRequirements,
     quotas: Sequence[QuotaSpec],
     pools: Mapping[TreeId, tuple[LabelSelector, ...]],
 ) -> tuple[QuotaName, ...]:
@@ -44,12 +44,12 @@ def choose_quotas(
     A pool that the pod's required labels name counts more than one that they only allow. Then those
     count that have all devices of the pod that any of the quotas has.
     """
-    alternatives = wish.alternatives()
+    alternatives = requirements.alternatives()
     named = [quota for quota in quotas if _names(alternatives, pools.get(quota.tree_id, ()))]
     open_to = named or [
         quota for quota in quotas if _allows(alternatives, pools.get(quota.tree_id, ()))
     ]
-    devices = {key for key in wish.resources if any(key in quota.max for quota in open_to)}
+    devices = {key for key in requirements.resources if any(key in quota.max for quota in open_to)}
     fitting = [quota for quota in open_to if devices <= quota.max.keys()]
     return tuple(sorted(quota.name for quota in fitting))
 

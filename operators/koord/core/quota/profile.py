@@ -60,7 +60,7 @@ class QuotaProfile:
         return f"{self.namespace}/{self.name}"
 
 
-class ProfileVerdict(StrEnum):
+class ProfileOutcome(StrEnum):
     """Whether the quota of a profile is generated, and why not."""
 
     MADE = "Made"
@@ -73,15 +73,15 @@ class ProfileVerdict(StrEnum):
     """An older profile generates a quota of that name."""
 
 
-_VERDICTS: Final[Mapping[ProfileVerdict, str]] = {
-    ProfileVerdict.MADE: "ElasticQuota {quota} has the capacity of the selected nodes",
-    ProfileVerdict.INVALID: "{problems}; until that is corrected, {kept}",
-    ProfileVerdict.NOT_OURS: "spec.quotaName: {name}: ElasticQuota {quota} exists and {maker}; "
+_OUTCOMES: Final[Mapping[ProfileOutcome, str]] = {
+    ProfileOutcome.MADE: "ElasticQuota {quota} has the capacity of the selected nodes",
+    ProfileOutcome.INVALID: "{problems}; until that is corrected, {kept}",
+    ProfileOutcome.NOT_OURS: "spec.quotaName: {name}: ElasticQuota {quota} exists and {maker}; "
     "choose another name, delete that quota, or hand it over with the label "
     "quota.scheduling.koordinator.sh/profile={profile}",
-    ProfileVerdict.NAME_TAKEN: "spec.quotaName: {name}: an ElasticQuota in namespace {other} has "
+    ProfileOutcome.NAME_TAKEN: "spec.quotaName: {name}: an ElasticQuota in namespace {other} has "
     "this name, and names are unique in the cluster; choose another",
-    ProfileVerdict.CONTESTED: "spec.quotaName: {name}: the older ElasticQuotaProfile {other} "
+    ProfileOutcome.CONTESTED: "spec.quotaName: {name}: the older ElasticQuotaProfile {other} "
     "creates a quota of this name; choose another",
 }
 
@@ -101,25 +101,25 @@ class GeneratedQuota:
     unschedulable: Amounts
 
 
-def find_verdict(
+def find_outcome(
     profile: QuotaProfile, rivals: Iterable[QuotaProfile], quotas: Iterable[QuotaSpec]
-) -> tuple[ProfileVerdict, str]:
+) -> tuple[ProfileOutcome, str]:
     """Return whether a profile may generate its quota, and the object that prevents it.
 
     ``rivals`` are profiles and ``quotas`` quotas of the same name, in any namespace.
     """
     if profile.problems:
-        return ProfileVerdict.INVALID, ""
+        return ProfileOutcome.INVALID, ""
     by_namespace = {quota.namespace: quota for quota in quotas}
     ours = by_namespace.get(profile.namespace)
     if ours is not None and ours.profile != profile.name:
-        return ProfileVerdict.NOT_OURS, ours.profile
+        return ProfileOutcome.NOT_OURS, ours.profile
     older = [rival for rival in rivals if _age(rival) < _age(profile)]
     if ours is None and by_namespace:
-        return ProfileVerdict.NAME_TAKEN, min(by_namespace)
+        return ProfileOutcome.NAME_TAKEN, min(by_namespace)
     if ours is None and older:
-        return ProfileVerdict.CONTESTED, min(older, key=_age).key
-    return ProfileVerdict.MADE, ""
+        return ProfileOutcome.CONTESTED, min(older, key=_age).key
+    return ProfileOutcome.MADE, ""
 
 
 def make_root_quota(profile: QuotaProfile, nodes: Iterable[Node]) -> GeneratedQuota:
@@ -331,9 +331,9 @@ def _choose(profile: QuotaProfile, before: QuotaProfile | None) -> QuotaProfile 
     return before if before is not None and before.uid == profile.uid else profile.last_valid
 
 
-def write_verdict(
+def write_outcome(
     profile: QuotaProfile,
-    verdict: ProfileVerdict,
+    outcome: ProfileOutcome,
     other: str,
     nodes: int,
     *,
@@ -343,7 +343,7 @@ def write_verdict(
 
     ``is_kept`` says that the last valid settings stay active in place of invalid ones.
     """
-    text = _VERDICTS[verdict].format(
+    text = _OUTCOMES[outcome].format(
         name=profile.quota_name,
         quota=f"{profile.namespace}/{profile.quota_name}",
         profile=profile.name,
@@ -352,6 +352,6 @@ def write_verdict(
         problems="; ".join(profile.problems),
         kept="the last valid settings stay active" if is_kept else "no quota is made or changed",
     )
-    if verdict is ProfileVerdict.MADE and not nodes:
+    if outcome is ProfileOutcome.MADE and not nodes:
         return f"{text}; spec.nodeSelector selects no node, so that is nothing"
     return text

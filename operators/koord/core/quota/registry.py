@@ -31,7 +31,7 @@ from koord.core.quota.model import (
     TreeId,
     with_parents,
 )
-from koord.core.quota.pools import PoolWish, choose_quotas
+from koord.core.quota.pools import PoolRequirements, choose_quotas
 from koord.core.quota.reasons import QuotaAmbiguous, QuotaNotAllowed, QuotaReason, QuotaUnknown
 
 
@@ -168,12 +168,15 @@ class ActiveQuotas:
                 self.owners[namespace] = left
 
 
-class Claim(NamedTuple):
-    """What decides on the quota of a pod; ``wish`` where quotas of several pools may have it."""
+class PodQuotaKey(NamedTuple):
+    """What decides on the quota of a pod.
+
+    ``requirements`` are given where quotas of several pools may have it.
+    """
 
     label: str
     namespace: str
-    wish: PoolWish = PoolWish()
+    requirements: PoolRequirements = PoolRequirements()
 
 
 class QuotaSource(StrEnum):
@@ -186,11 +189,11 @@ class QuotaSource(StrEnum):
 
 
 class Binding(NamedTuple):
-    """The quota of a pod, and why; ``refusal`` is what keeps the pod from starting there."""
+    """The quota of a pod, and why; ``reason`` is what keeps the pod from starting there."""
 
     quota: QuotaName
     source: QuotaSource
-    refusal: QuotaReason | None = None
+    reason: QuotaReason | None = None
 
 
 OUTSIDE: Final = Binding(DEFAULT, QuotaSource.DEFAULT)
@@ -222,7 +225,7 @@ def find_inactive(specs: Iterable[QuotaSpec]) -> InactiveQuotas:
 
 
 def find_quota(
-    claim: Claim,
+    quota_key: PodQuotaKey,
     registry: ActiveQuotas,
     rules: QuotaRules,
     inactive: InactiveQuotas = NO_INACTIVE,
@@ -232,20 +235,20 @@ def find_quota(
     A quota that exists but is not in force (``inactive``) keeps its pods: they stay pending instead
     of starting without a limit.
     """
-    label, namespace, wish = claim
+    label, namespace, requirements = quota_key
     if rules.restricts_use:
-        refusal = _refuse_label(label, namespace, registry, rules, inactive) if label else None
-        label = "" if refusal else label
+        reason = _refuse_label(label, namespace, registry, rules, inactive) if label else None
+        label = "" if reason else label
     else:
-        refusal = None
+        reason = None
     if label and label != ROOT:
         if label in registry.specs or label in {DEFAULT, SYSTEM} or label in inactive.specs:
             return Binding(label, QuotaSource.LABEL)
         return OUTSIDE if rules.has_default_quota else None
     if not rules.has_default_quota:
-        return OUTSIDE._replace(refusal=refusal) if refusal else None
-    owner = _find_owner(namespace, registry, inactive, wish)
-    return owner._replace(refusal=refusal or owner.refusal)
+        return OUTSIDE._replace(reason=reason) if reason else None
+    owner = _find_owner(namespace, registry, inactive, requirements)
+    return owner._replace(reason=reason or owner.reason)
 
 
 def may_use(spec: QuotaSpec, namespace: str) -> bool:
@@ -264,7 +267,7 @@ def takes_pods(spec: QuotaSpec | None, rules: QuotaRules) -> bool:
 
 
 def _find_owner(
-    namespace: str, registry: ActiveQuotas, inactive: InactiveQuotas, wish: PoolWish
+    namespace: str, registry: ActiveQuotas, inactive: InactiveQuotas, requirements: PoolRequirements
 ) -> Binding:
     like = registry.get(namespace)
     if like is not None and like.namespace == namespace:
@@ -274,10 +277,10 @@ def _find_owner(
         return Binding(owners[0], QuotaSource.NAMESPACES)
     if owners:
         specs = [registry.specs[name] for name in owners]
-        chosen = choose_quotas(wish, specs, registry.pools())
+        chosen = choose_quotas(requirements, specs, registry.pools())
         if len(chosen) == 1:
             return Binding(chosen[0], QuotaSource.NAMESPACES)
-        return OUTSIDE._replace(refusal=QuotaAmbiguous(namespace, chosen or owners))
+        return OUTSIDE._replace(reason=QuotaAmbiguous(namespace, chosen or owners))
     return inactive.owner_of.get(namespace, OUTSIDE)
 
 
@@ -298,5 +301,7 @@ def _refuse_label(
         allowed = tuple(dict.fromkeys((spec.namespace, *spec.namespaces, *spec.shared_with)))
         return QuotaNotAllowed(label, spec.namespace, namespace, allowed, spec.shared_with)
     usable = registry.usable_in(namespace)
-    is_covered = usable or _find_owner(namespace, registry, inactive, PoolWish()) is not OUTSIDE
+    is_covered = (
+        usable or _find_owner(namespace, registry, inactive, PoolRequirements()) is not OUTSIDE
+    )
     return QuotaUnknown(label, namespace, usable) if is_covered else None

@@ -14,7 +14,7 @@ from koord.core.engine.plugin import Admission, FilterReach, Session
 from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import InternalError, Reason
-from koord.core.quota.admission import find_refusal, has_more_room, try_charge
+from koord.core.quota.admission import find_blocking_reason, has_more_room, try_charge
 from koord.core.quota.cache import QuotaCache, is_used
 from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Ledger
@@ -85,16 +85,16 @@ class QuotaSession(Session):
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Charge a unit, with as much of its surplus as its quotas allow, or refuse it."""
         required = _required(unit)
-        over_share, refusal = self._charge_required(unit, required)
-        if refusal is not None:
-            return Unplaced(unit.key, unit.pods, refusal)
-        surplus = _without(unit.pods, required) if len(required) < len(unit.pods) else ()
-        left, reason = self._charge_surplus(surplus)
-        if left and len(left) == len(unit.pods) and reason is not None:
+        over_share, reason = self._charge_required(unit, required)
+        if reason is not None:
             return Unplaced(unit.key, unit.pods, reason)
+        surplus = _without(unit.pods, required) if len(required) < len(unit.pods) else ()
+        left, left_reason = self._charge_surplus(surplus)
+        if left and len(left) == len(unit.pods) and left_reason is not None:
+            return Unplaced(unit.key, unit.pods, left_reason)
         if over_share:
             self._over_share[unit.key] = over_share
-        return Admission(_reduce(unit, left) if left else unit, left, reason)
+        return Admission(_reduce(unit, left) if left else unit, left, left_reason)
 
     @override
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
@@ -122,7 +122,7 @@ class QuotaSession(Session):
         if use is not None and use.is_used:
             return True
         charge = _times(self._charge_of(self._kind_of(pod)), count)
-        if count > 0 and find_refusal(self._ledger, charge, is_repair=True) is not None:
+        if count > 0 and find_blocking_reason(self._ledger, charge, is_repair=True) is not None:
             return False
         self._ledger.charge(charge, is_kept=True)
         return True
@@ -141,20 +141,20 @@ class QuotaSession(Session):
             return has_more_room(reason, self._ledger) or (
                 may_use_leftovers and (unit.is_repair or unit.key in self._find_leftovers().granted)
             )
-        return self._find_obstacle(_required(unit) or unit.pods) != reason
+        return self._find_blocking_reason(_required(unit) or unit.pods) != reason
 
     def _charge_required(self, unit: Unit, pods: Sequence[Pod]) -> tuple[QuotaName, Reason | None]:
-        obstacle = self._find_obstacle(pods)
-        if obstacle is not None:
-            return "", obstacle
+        reason = self._find_blocking_reason(pods)
+        if reason is not None:
+            return "", reason
         charges = self._charges_of(pods)
-        refusal = try_charge(self._ledger, charges)
-        is_share = refusal is not None and refusal.can_use_leftovers
+        exceeded = try_charge(self._ledger, charges)
+        is_share = exceeded is not None and exceeded.can_use_leftovers
         if is_share and self._repair(unit, charges):
             return "", None
         if is_share and self._find_leftovers().try_charge(self._ledger, unit.key, charges):
             return charges[0].quota, None
-        return "", refusal
+        return "", exceeded
 
     def _repair(self, unit: Unit, charges: Sequence[QuotaCharge]) -> bool:
         """Charge one unit of each gang that has lost members, whatever its share is by now.
@@ -169,31 +169,31 @@ class QuotaSession(Session):
         return True
 
     def _charge_surplus(self, pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], Reason | None]:
-        may_start = self._find_obstacle(pods) is None
+        may_start = self._find_blocking_reason(pods) is None
         if may_start and try_charge(self._ledger, self._charges_of(pods)) is None:
             return (), None
         left: list[Pod] = []
-        reason: Reason | None = None
+        first: Reason | None = None
         for pod in pods:
-            refusal = self._find_obstacle((pod,)) or try_charge(
+            reason = self._find_blocking_reason((pod,)) or try_charge(
                 self._ledger, self._charges_of((pod,))
             )
-            if refusal is not None:
+            if reason is not None:
                 left.append(pod)
-                reason = reason or refusal
-        return tuple(left), reason
+                first = first or reason
+        return tuple(left), first
 
-    def _find_obstacle(self, pods: Sequence[Pod]) -> Reason | None:
+    def _find_blocking_reason(self, pods: Sequence[Pod]) -> Reason | None:
         """Return why pods cannot start in their quota at all, however much it has."""
-        catalog, refused = self._cache.catalog, self._cache.submission_refusals
+        catalog, refused = self._cache.catalog, self._cache.exceeding_submissions
         for pod in pods if refused else ():
             if pod.uid in refused:
                 return refused[pod.uid]
         names = sorted({self._cache.quota_of(pod) for pod in pods})
-        for pod in pods if self._cache.has_refusals else ():
-            refusal = self._cache.refusal_of(pod)
-            if refusal is not None:
-                return refusal
+        for pod in pods if self._cache.has_blocked_pods else ():
+            reason = self._cache.reason_of(pod)
+            if reason is not None:
+                return reason
         for name in names:
             failure = self._cache.failure_of(name)
             if failure is not None:

@@ -16,7 +16,7 @@ from koord.core.quota.solve import Solution
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ShareTerms:
     """How the share of one resource came about.
 
     The quota wants ``want``: what its pods and children request (``demand``), at least min if it
@@ -59,14 +59,14 @@ class Loan:
     amount: int
 
 
-def find_terms(solution: Solution, spec: QuotaSpec) -> tuple[Terms, ...]:
+def find_terms(solution: Solution, spec: QuotaSpec) -> tuple[ShareTerms, ...]:
     """Return the terms of every resource that is divided among a quota and its siblings."""
     row = solution.inputs.tree.layout.row_of[spec.name]
     made = (_find_terms(solution, key, row) for key in solution.inputs.tree.keys)
     return tuple(terms for terms in made if terms is not None and terms.resource in spec.max)
 
 
-def _find_terms(solution: Solution, key: str, row: int) -> Terms | None:
+def _find_terms(solution: Solution, key: str, row: int) -> ShareTerms | None:
     tree = solution.inputs.tree
     level = solution.level(key, tree.layout.parent[row])
     if level is None:
@@ -79,7 +79,7 @@ def _find_terms(solution: Solution, key: str, row: int) -> Terms | None:
         for weight, want, start in zip(level.weights, level.wants, starts, strict=True)
         if want > start
     ]
-    return Terms(
+    return ShareTerms(
         resource=key,
         total=level.total,
         own=level.own,
@@ -105,7 +105,7 @@ def find_scaled(solution: Solution, spec: QuotaSpec, key: str) -> ScaledMin | No
     return None if terms is None else explain_scaling(terms, spec.parent)
 
 
-def explain_scaling(terms: Terms, parent: QuotaName) -> ScaledMin | None:
+def explain_scaling(terms: ShareTerms, parent: QuotaName) -> ScaledMin | None:
     """Return why a min was scaled down; None if it was not, or only because little is asked.
 
     ``parent`` may be empty for the root, whose total does not follow from what is asked.

@@ -22,9 +22,9 @@ from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up
 from koord.core.quota.fair_share import (
     MAX_WEIGHT,
-    Claims,
     Flags,
     Ints,
+    LevelDemands,
     Rows,
     divide_levels,
     fits_int64,
@@ -202,12 +202,12 @@ def solve(inputs: ShareInput, before: Solution | None = None) -> Solution:
     for dtype, is_chosen in ((np.dtype(np.int64), is_small), (np.dtype(object), ~is_small)):
         rows = np.flatnonzero(changed & is_chosen)
         if rows.size:
-            solved = _Problem(inputs, demand, used, rows, dtype).solve()
+            solved = _ShareSolver(inputs, demand, used, rows, dtype).solve()
             results = solved if len(rows) == len(changed) else _merge(solved, rows, results)
     return Solution(inputs, demand, used, results)
 
 
-class _Problem:
+class _ShareSolver:
     """Some resources of a tree that are solved together, in integers of one type."""
 
     def __init__(
@@ -276,7 +276,7 @@ class _Problem:
         levels = make_levels(depth.starts, depth.end - depth.first, count)
         is_known = results.is_shared[:, depth.parents]
         own = self._demand[:, depth.parents]
-        claims = Claims(
+        demands = LevelDemands(
             minimum=self._minimum[:, rows].ravel(),
             guaranteed=results.guaranteed[:, rows].ravel() if rules.guarantees_usage else None,
             wants=results.limited[:, rows].ravel(),
@@ -285,7 +285,7 @@ class _Problem:
             own=(own if rules.serves_own_pods_first else np.zeros_like(own)).ravel(),
         )
         total = results.share[:, depth.parents].ravel()
-        minimum, share = divide_levels(levels, total, claims, is_known.ravel() & rules.scales_min)
+        minimum, share = divide_levels(levels, total, demands, is_known.ravel() & rules.scales_min)
         # Of what the whole tree does not have, guarantees are given all the same.
         is_shared = is_known | (depth.parents == 0)
         if rules.shares_named_only:

@@ -9,7 +9,7 @@ from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaName
 
 
-class QuotaFault(StrEnum):
+class QuotaProblem(StrEnum):
     """The rule that a quota breaks. The values are reasons of conditions: they never change."""
 
     ALREADY_EXISTS = "AlreadyExists"
@@ -47,10 +47,10 @@ class QuotaFault(StrEnum):
 
 DEPENDS_ON_PODS: Final = frozenset(
     {
-        QuotaFault.STRICT_KEY_NOT_IN_MAX,
-        QuotaFault.MAX_BELOW_USED,
-        QuotaFault.IS_PARENT_HAS_PODS,
-        QuotaFault.GUARANTEE_UNSATISFIABLE,
+        QuotaProblem.STRICT_KEY_NOT_IN_MAX,
+        QuotaProblem.MAX_BELOW_USED,
+        QuotaProblem.IS_PARENT_HAS_PODS,
+        QuotaProblem.GUARANTEE_UNSATISFIABLE,
     }
 )
 """Faults that may disappear without an edit of a quota."""
@@ -65,7 +65,7 @@ class InvalidQuota:
     allowed one, in the units of ``core.units``. ``text`` quotes what is not a number.
     """
 
-    fault: QuotaFault
+    rule: QuotaProblem
     quota: QuotaName
     other: str = ""
     key: str = ""
@@ -74,7 +74,7 @@ class InvalidQuota:
     text: str = ""
 
     def describe(self) -> str:
-        return _FAULTS[self.fault].format(
+        return _TEXTS[self.rule].format(
             quota=self.quota,
             other=self.other,
             key=self.key,
@@ -85,62 +85,62 @@ class InvalidQuota:
         )
 
 
-_FAULTS: Final[Mapping[QuotaFault, str]] = {
-    QuotaFault.ALREADY_EXISTS: "another ElasticQuota has the name {quota}; names are unique in "
+_TEXTS: Final[Mapping[QuotaProblem, str]] = {
+    QuotaProblem.ALREADY_EXISTS: "another ElasticQuota has the name {quota}; names are unique in "
     "the cluster: rename one",
-    QuotaFault.NAMESPACE_BOUND: "annotation namespaces: {key} already belongs to quota {other}; "
+    QuotaProblem.NAMESPACE_BOUND: "annotation namespaces: {key} already belongs to quota {other}; "
     "remove it from one of the two, or put each of them into a tree with its own node selector",
-    QuotaFault.PROTECTED: "{quota} is built in and cannot be changed",
-    QuotaFault.NOT_FOUND: "there is no quota {quota}",
-    QuotaFault.NEGATIVE_MAX: "max of {key} is {value}; it must not be negative",
-    QuotaFault.NEGATIVE_MIN: "min of {key} is {value}; it must not be negative",
-    QuotaFault.INVALID_SHARED_WEIGHT: "annotation {key} is not a list of non-negative "
+    QuotaProblem.PROTECTED: "{quota} is built in and cannot be changed",
+    QuotaProblem.NOT_FOUND: "there is no quota {quota}",
+    QuotaProblem.NEGATIVE_MAX: "max of {key} is {value}; it must not be negative",
+    QuotaProblem.NEGATIVE_MIN: "min of {key} is {value}; it must not be negative",
+    QuotaProblem.INVALID_SHARED_WEIGHT: "annotation {key} is not a list of non-negative "
     'amounts: {text}; write it like {{"cpu":"40","memory":"40Gi"}}',
-    QuotaFault.NEGATIVE_SHARED_WEIGHT: "the shared weight of {key} is {value}; it must not be "
+    QuotaProblem.NEGATIVE_SHARED_WEIGHT: "the shared weight of {key} is {value}; it must not be "
     "negative",
-    QuotaFault.MIN_KEY_NOT_IN_MAX: "min names {key}, but max does not; add it to max",
-    QuotaFault.MIN_EXCEEDS_MAX: "min of {key} is {value}, above max {limit}; raise max or "
+    QuotaProblem.MIN_KEY_NOT_IN_MAX: "min names {key}, but max does not; add it to max",
+    QuotaProblem.MIN_EXCEEDS_MAX: "min of {key} is {value}, above max {limit}; raise max or "
     "lower min",
-    QuotaFault.INVALID_ANNOTATION: "annotation {key} cannot be read: {text}; docs/quota.md shows "
+    QuotaProblem.INVALID_ANNOTATION: "annotation {key} cannot be read: {text}; docs/quota.md shows "
     "its form",
-    QuotaFault.INVALID_STRICT_KEYS: "annotation {key} is not a list of resources: {text}; write it "
-    'like ["cpu","memory"]',
-    QuotaFault.STRICT_KEY_NOT_IN_MAX: "{limit} of {key} are used and max does not name it, "
+    QuotaProblem.INVALID_STRICT_KEYS: "annotation {key} is not a list of resources: {text}; write "
+    'it like ["cpu","memory"]',
+    QuotaProblem.STRICT_KEY_NOT_IN_MAX: "{limit} of {key} are used and max does not name it, "
     "but the annotation max-strict-check-resource-keys does; add it to max, or remove it from the "
     "annotation",
-    QuotaFault.MAX_BELOW_USED: "max of {key} is {value}, below the {limit} in use, and it is "
+    QuotaProblem.MAX_BELOW_USED: "max of {key} is {value}, below the {limit} in use, and it is "
     "checked strictly; raise it, or delete pods first",
-    QuotaFault.IS_PARENT_HAS_CHILDREN: "it has children ({other} and maybe more) and must stay a "
+    QuotaProblem.IS_PARENT_HAS_CHILDREN: "it has children ({other} and maybe more) and must stay a "
     'parent; move them first, or restore the label is-parent "true"',
-    QuotaFault.IS_PARENT_HAS_PODS: "it has pods and cannot become a parent; move them to another "
+    QuotaProblem.IS_PARENT_HAS_PODS: "it has pods and cannot become a parent; move them to another "
     "quota first",
-    QuotaFault.TREE_ID_CHANGED: 'label tree-id is "{key}", and the tree of a quota cannot '
+    QuotaProblem.TREE_ID_CHANGED: 'label tree-id is "{key}", and the tree of a quota cannot '
     'change; restore "{text}", or create another quota',
-    QuotaFault.TREE_ID_MISMATCH_PARENT: 'label tree-id is "{key}", and its parent {other} is in '
+    QuotaProblem.TREE_ID_MISMATCH_PARENT: 'label tree-id is "{key}", and its parent {other} is in '
     'tree "{text}"; use that, or name another parent',
-    QuotaFault.TREE_ID_MISMATCH_CHILD: 'label tree-id is "{key}", and its child {other} is in '
+    QuotaProblem.TREE_ID_MISMATCH_CHILD: 'label tree-id is "{key}", and its child {other} is in '
     'tree "{text}"; use that, or move the child',
-    QuotaFault.PARENT_NOT_FOUND: "its parent {other} does not exist, or is itself not active; "
+    QuotaProblem.PARENT_NOT_FOUND: "its parent {other} does not exist, or is itself not active; "
     "create or correct it, or name another in the label parent",
-    QuotaFault.PARENT_NOT_PARENT: "its parent {other} is not a parent quota; label it "
+    QuotaProblem.PARENT_NOT_PARENT: "its parent {other} is not a parent quota; label it "
     'is-parent "true"',
-    QuotaFault.CYCLE: "its parent {other} is below itself; name another in the label parent",
-    QuotaFault.KEYS_NOT_SAME: "its max and that of {other} do not name the same resources: "
+    QuotaProblem.CYCLE: "its parent {other} is below itself; name another in the label parent",
+    QuotaProblem.KEYS_NOT_SAME: "its max and that of {other} do not name the same resources: "
     "{key}; name it in both",
-    QuotaFault.MAX_KEYS_NOT_INCLUDED: "max names {key}, which is not in the max above it "
+    QuotaProblem.MAX_KEYS_NOT_INCLUDED: "max names {key}, which is not in the max above it "
     "({other}); add it there, or remove it",
-    QuotaFault.MIN_KEYS_NOT_INCLUDED: "min names {key}, which is not in the min above it "
+    QuotaProblem.MIN_KEYS_NOT_INCLUDED: "min names {key}, which is not in the min above it "
     "({other}); add it there, or remove it",
-    QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT: "min of {key} adds up to {value} below {other}, "
+    QuotaProblem.SIBLING_MIN_SUM_EXCEEDS_PARENT: "min of {key} adds up to {value} below {other}, "
     "whose min is {limit}; raise the min of {other}, or lower one below it",
-    QuotaFault.CHILD_MIN_SUM_EXCEEDS_MIN: "min of {key} of its children adds up to {value}, above "
-    "its own {limit}; raise that, or lower theirs first",
-    QuotaFault.GUARANTEE_UNSATISFIABLE: "the root of its tree, {other}, can guarantee {limit} of "
+    QuotaProblem.CHILD_MIN_SUM_EXCEEDS_MIN: "min of {key} of its children adds up to {value}, "
+    "above its own {limit}; raise that, or lower theirs first",
+    QuotaProblem.GUARANTEE_UNSATISFIABLE: "the root of its tree, {other}, can guarantee {limit} of "
     "{key}, not {value}; raise the min of {other}, or lower this one",
-    QuotaFault.HAS_CHILD_QUOTAS: "it is being deleted, and stays active for its child quotas "
+    QuotaProblem.HAS_CHILD_QUOTAS: "it is being deleted, and stays active for its child quotas "
     "({count}, {other} among them): delete them, or name another parent in them",
-    QuotaFault.HAS_PODS: "it is being deleted, and stays active for its pods ({count}): wait for "
+    QuotaProblem.HAS_PODS: "it is being deleted, and stays active for its pods ({count}): wait for "
     "them to end, or delete them; pods that wait may be labelled with another quota instead",
-    QuotaFault.INTERNAL_ERROR: "an internal error prevents it from being checked ({text}); the "
+    QuotaProblem.INTERNAL_ERROR: "an internal error prevents it from being checked ({text}); the "
     "last valid spec stays active; report it with the operators' log",
 }

@@ -204,7 +204,7 @@ _TEXTS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ConditionState:
     """One condition, with the resources and amounts that it is about.
 
     ``problem`` is the fault of invalid settings, or what delays a deletion, ``over`` the over-use
@@ -220,7 +220,7 @@ class Finding:
     @property
     def reason(self) -> str:
         if self.problem is not None:
-            return self.problem.fault
+            return self.problem.rule
         return self.kind if self.holds else REASON_IF_FALSE[self.kind]
 
     def text(self, revoke: str = "", *, compat: bool = False) -> str:
@@ -236,16 +236,18 @@ class Finding:
 
 def find_conditions(
     summary: Summary | None, over: Iterable[Overuse], problem: InvalidQuota | None, *, lends: bool
-) -> tuple[Finding, ...]:
+) -> tuple[ConditionState, ...]:
     """Return every condition of a quota; ``summary`` is None if it is not in force."""
-    excess = tuple(overuse for overuse in over if overuse.quota == summary.name) if summary else ()
-    invalid = Finding(QuotaCondition.CONFIG_INVALID, problem is not None, problem=problem)
+    overuses = (
+        tuple(overuse for overuse in over if overuse.quota == summary.name) if summary else ()
+    )
+    invalid = ConditionState(QuotaCondition.CONFIG_INVALID, problem is not None, problem=problem)
     if summary is None:
-        return (Finding(QuotaCondition.READY, holds=False, problem=problem), invalid)
+        return (ConditionState(QuotaCondition.READY, holds=False, problem=problem), invalid)
     least = summary.guarantee()
     lent = {key: low - summary.share.get(key, 0) for key, low in least.items()} if lends else {}
     return (
-        Finding(QuotaCondition.READY, holds=True),
+        ConditionState(QuotaCondition.READY, holds=True),
         invalid,
         _find(
             QuotaCondition.BORROWING,
@@ -255,9 +257,9 @@ def find_conditions(
         replace(
             _find(
                 QuotaCondition.OVER_ENTITLEMENT,
-                {overuse.resource: overuse.over for overuse in excess},
+                {overuse.resource: overuse.over for overuse in overuses},
             ),
-            over=excess,
+            over=overuses,
         ),
         _find(
             QuotaCondition.MIN_SCALED,
@@ -288,6 +290,6 @@ def name_state(
     return str(QuotaCondition.LENDING) if lends else REASON_IF_FALSE[QuotaCondition.BORROWING]
 
 
-def _find(kind: QuotaCondition, amounts: Amounts) -> Finding:
+def _find(kind: QuotaCondition, amounts: Amounts) -> ConditionState:
     positive = tuple(sorted((key, amount) for key, amount in amounts.items() if amount > 0))
-    return Finding(kind, bool(positive), positive)
+    return ConditionState(kind, bool(positive), positive)

@@ -13,7 +13,7 @@ from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up
 from koord.core.quota.model import BUILT_IN, NOTHING, ROOT, SYSTEM, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.registry import ActiveQuotas, Facts
-from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
+from koord.core.quota.spec_errors import InvalidQuota, QuotaProblem
 
 SHARED_WEIGHT: Final = "shared-weight"
 STRICT_KEYS: Final = "max-strict-check-resource-keys"
@@ -44,8 +44,8 @@ class QuotaEdit:
         name = self.spec.name
         return [child for child in self.registry.children(self.spec.parent) if child.name != name]
 
-    def fault(self, fault: QuotaFault, **details: str | int) -> InvalidQuota:
-        return InvalidQuota(fault, self.spec.name, **details)  # type: ignore[arg-type]
+    def invalid(self, problem: QuotaProblem, **details: str | int) -> InvalidQuota:
+        return InvalidQuota(problem, self.spec.name, **details)  # type: ignore[arg-type]
 
 
 Rule: TypeAlias = Callable[[QuotaEdit], InvalidQuota | None]
@@ -59,7 +59,7 @@ def check_create(
     if spec.name in BUILT_IN:
         return None
     if registry.get(spec.name):
-        return edit.fault(QuotaFault.ALREADY_EXISTS)
+        return edit.invalid(QuotaProblem.ALREADY_EXISTS)
     return _first((_check_namespaces, *_RULES), edit)
 
 
@@ -73,7 +73,7 @@ def check_restore(
     """
     edit = QuotaEdit(spec, None, registry, facts, rules)
     if registry.get(spec.name):
-        return edit.fault(QuotaFault.ALREADY_EXISTS)
+        return edit.invalid(QuotaProblem.ALREADY_EXISTS)
     return check_spec(spec) or _first((_check_namespaces, *_SHAPE), edit)
 
 
@@ -84,8 +84,8 @@ def check_return(
 
     The parent is another object now, and may guarantee less.
     """
-    fault = check_restore(spec, registry, facts, rules)
-    return fault or check_min_sum(QuotaEdit(spec, None, registry, facts, rules))
+    problem = check_restore(spec, registry, facts, rules)
+    return problem or check_min_sum(QuotaEdit(spec, None, registry, facts, rules))
 
 
 def check_update(
@@ -96,19 +96,19 @@ def check_update(
     if rules.skips_unchanged and before is not None and _is_unchanged(before, spec):
         return None
     if spec.name in {ROOT, SYSTEM}:
-        return edit.fault(QuotaFault.PROTECTED)
-    fault = _check_namespaces(edit)
-    if fault is None and before is None:
-        fault = edit.fault(QuotaFault.NOT_FOUND)
-    return fault or _first(_RULES, edit)
+        return edit.invalid(QuotaProblem.PROTECTED)
+    problem = _check_namespaces(edit)
+    if problem is None and before is None:
+        problem = edit.invalid(QuotaProblem.NOT_FOUND)
+    return problem or _first(_RULES, edit)
 
 
 def check_unused(name: QuotaName, children: Sequence[QuotaName], pods: int) -> InvalidQuota | None:
     """Return why a quota is kept although it is deleted."""
     if children:
-        fault = QuotaFault.HAS_CHILD_QUOTAS
-        return InvalidQuota(fault, name, other=children[0], value=len(children))
-    return InvalidQuota(QuotaFault.HAS_PODS, name, value=pods) if pods else None
+        problem = QuotaProblem.HAS_CHILD_QUOTAS
+        return InvalidQuota(problem, name, other=children[0], value=len(children))
+    return InvalidQuota(QuotaProblem.HAS_PODS, name, value=pods) if pods else None
 
 
 def check_own(edit: QuotaEdit) -> InvalidQuota | None:
@@ -123,9 +123,9 @@ def check_is_parent(edit: QuotaEdit) -> InvalidQuota | None:
     if before is None or before.is_parent == spec.is_parent:
         return None
     if not spec.is_parent and edit.registry.has_children(spec.name):
-        return edit.fault(QuotaFault.IS_PARENT_HAS_CHILDREN, other=edit.children[0].name)
+        return edit.invalid(QuotaProblem.IS_PARENT_HAS_CHILDREN, other=edit.children[0].name)
     if spec.is_parent and edit.facts.has_pods(before) and not edit.rules.parents_take_pods:
-        return edit.fault(QuotaFault.IS_PARENT_HAS_PODS)
+        return edit.invalid(QuotaProblem.IS_PARENT_HAS_PODS)
     return None
 
 
@@ -133,15 +133,15 @@ def check_tree_id(edit: QuotaEdit) -> InvalidQuota | None:
     """Require that a quota stays in its tree, and is in the tree of its parent and children."""
     tree, before, parent = edit.spec.tree_id, edit.before, edit.parent
     if before is not None and before.tree_id != tree:
-        return edit.fault(QuotaFault.TREE_ID_CHANGED, key=tree, text=before.tree_id)
+        return edit.invalid(QuotaProblem.TREE_ID_CHANGED, key=tree, text=before.tree_id)
     if parent is not None and parent.tree_id != tree:
-        return edit.fault(
-            QuotaFault.TREE_ID_MISMATCH_PARENT, key=tree, other=parent.name, text=parent.tree_id
+        return edit.invalid(
+            QuotaProblem.TREE_ID_MISMATCH_PARENT, key=tree, other=parent.name, text=parent.tree_id
         )
     for child in edit.children:
         if child.tree_id != tree:
-            return edit.fault(
-                QuotaFault.TREE_ID_MISMATCH_CHILD, key=tree, other=child.name, text=child.tree_id
+            return edit.invalid(
+                QuotaProblem.TREE_ID_MISMATCH_CHILD, key=tree, other=child.name, text=child.tree_id
             )
     return None
 
@@ -153,12 +153,12 @@ def check_parent(edit: QuotaEdit) -> InvalidQuota | None:
         return None
     below = edit.registry.descendants(edit.spec.name) if edit.before else ()
     if above in below or (edit.before and above == edit.spec.name):
-        return edit.fault(QuotaFault.CYCLE, other=above)
+        return edit.invalid(QuotaProblem.CYCLE, other=above)
     parent = edit.parent
     if parent is None:
-        return edit.fault(QuotaFault.PARENT_NOT_FOUND, other=above)
+        return edit.invalid(QuotaProblem.PARENT_NOT_FOUND, other=above)
     if not parent.is_parent:
-        return edit.fault(QuotaFault.PARENT_NOT_PARENT, other=above)
+        return edit.invalid(QuotaProblem.PARENT_NOT_PARENT, other=above)
     return None
 
 
@@ -172,13 +172,13 @@ def check_keys(edit: QuotaEdit) -> InvalidQuota | None:
         other = above.name if below is edit.spec else below.name
         different = sorted(below.max.keys() ^ above.max.keys())
         if edit.rules.requires_same_keys and different:
-            return edit.fault(QuotaFault.KEYS_NOT_SAME, other=other, key=different[0])
-        for fault, extra in (
-            (QuotaFault.MAX_KEYS_NOT_INCLUDED, below.max.keys() - above.max.keys()),
-            (QuotaFault.MIN_KEYS_NOT_INCLUDED, below.min.keys() - above.min.keys()),
+            return edit.invalid(QuotaProblem.KEYS_NOT_SAME, other=other, key=different[0])
+        for rule, extra in (
+            (QuotaProblem.MAX_KEYS_NOT_INCLUDED, below.max.keys() - above.max.keys()),
+            (QuotaProblem.MIN_KEYS_NOT_INCLUDED, below.min.keys() - above.min.keys()),
         ):
             if extra:
-                return edit.fault(fault, other=other, key=min(extra))
+                return edit.invalid(rule, other=other, key=min(extra))
     return None
 
 
@@ -191,8 +191,8 @@ def check_min_sum(edit: QuotaEdit) -> InvalidQuota | None:
         together = add_up([spec.min, *(sibling.min for sibling in edit.siblings)])
         key = _first_above(together, parent.min)
         if key is not None:
-            return edit.fault(
-                QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT,
+            return edit.invalid(
+                QuotaProblem.SIBLING_MIN_SUM_EXCEEDS_PARENT,
                 other=parent.name,
                 key=key,
                 value=together[key],
@@ -202,8 +202,8 @@ def check_min_sum(edit: QuotaEdit) -> InvalidQuota | None:
     key = _first_above(together, spec.min)
     if key is None:
         return None
-    return edit.fault(
-        QuotaFault.CHILD_MIN_SUM_EXCEEDS_MIN,
+    return edit.invalid(
+        QuotaProblem.CHILD_MIN_SUM_EXCEEDS_MIN,
         key=key,
         value=together[key],
         limit=spec.min.get(key, 0),
@@ -222,11 +222,11 @@ def check_guarantee(edit: QuotaEdit) -> InvalidQuota | None:
     while (key := _first_above(raised, guaranteed := _guaranteed(edit, below.name))) is not None:
         above = edit.registry.get(below.parent)
         if above is None:
-            fault = QuotaFault.PARENT_NOT_FOUND
+            problem = QuotaProblem.PARENT_NOT_FOUND
             if below.is_tree_root:
-                fault = QuotaFault.GUARANTEE_UNSATISFIABLE
+                problem = QuotaProblem.GUARANTEE_UNSATISFIABLE
             limit = guaranteed.get(key, 0)
-            return edit.fault(fault, other=below.name, key=key, value=raised[key], limit=limit)
+            return edit.invalid(problem, other=below.name, key=key, value=raised[key], limit=limit)
         siblings = [
             child for child in edit.registry.children(above.name) if child.name != below.name
         ]
@@ -250,7 +250,7 @@ def _check_namespaces(edit: QuotaEdit) -> InvalidQuota | None:
     for namespace in spec.namespaces:
         for owner in edit.registry.owners.get(namespace, ()):
             if owner != spec.name and not _are_of_different_pools(edit, owner):
-                return edit.fault(QuotaFault.NAMESPACE_BOUND, other=owner, key=namespace)
+                return edit.invalid(QuotaProblem.NAMESPACE_BOUND, other=owner, key=namespace)
     return None
 
 
@@ -273,8 +273,8 @@ _RULES: Final[tuple[Rule, ...]] = (
 
 
 def _first(rules: Iterable[Rule], edit: QuotaEdit) -> InvalidQuota | None:
-    faults = (rule(edit) for rule in rules)
-    return next((fault for fault in faults if fault), None)
+    problems = (rule(edit) for rule in rules)
+    return next((problem for problem in problems if problem), None)
 
 
 def _is_unchanged(before: QuotaSpec, after: QuotaSpec) -> bool:
@@ -309,35 +309,37 @@ def _larger(first: Amounts, second: Amounts) -> dict[str, int]:
 
 def check_spec(spec: QuotaSpec, used: Amounts = NOTHING) -> InvalidQuota | None:
     """Return the first rule that a quota breaks by itself, given what its pods use."""
-    return next(_find_faults(spec, used), None)
+    return next(_find_problems(spec, used), None)
 
 
-def _find_faults(spec: QuotaSpec, used: Amounts) -> Iterator[InvalidQuota]:
+def _find_problems(spec: QuotaSpec, used: Amounts) -> Iterator[InvalidQuota]:
     name, highest, unreadable = spec.name, spec.max, dict(spec.unreadable)
-    yield from _find_negative(name, highest, QuotaFault.NEGATIVE_MAX)
-    yield from _find_negative(name, spec.min, QuotaFault.NEGATIVE_MIN)
+    yield from _find_negative(name, highest, QuotaProblem.NEGATIVE_MAX)
+    yield from _find_negative(name, spec.min, QuotaProblem.NEGATIVE_MIN)
     if (text := unreadable.get(SHARED_WEIGHT)) is not None:
-        yield InvalidQuota(QuotaFault.INVALID_SHARED_WEIGHT, name, key=SHARED_WEIGHT, text=text)
-    yield from _find_negative(name, spec.weight or NOTHING, QuotaFault.NEGATIVE_SHARED_WEIGHT)
+        yield InvalidQuota(QuotaProblem.INVALID_SHARED_WEIGHT, name, key=SHARED_WEIGHT, text=text)
+    yield from _find_negative(name, spec.weight or NOTHING, QuotaProblem.NEGATIVE_SHARED_WEIGHT)
     for key, low in sorted(spec.min.items()):
         if key not in highest:
-            yield InvalidQuota(QuotaFault.MIN_KEY_NOT_IN_MAX, name, key=key, value=low)
+            yield InvalidQuota(QuotaProblem.MIN_KEY_NOT_IN_MAX, name, key=key, value=low)
         elif low > highest[key]:
             limit = highest[key]
-            yield InvalidQuota(QuotaFault.MIN_EXCEEDS_MAX, name, key=key, value=low, limit=limit)
+            yield InvalidQuota(QuotaProblem.MIN_EXCEEDS_MAX, name, key=key, value=low, limit=limit)
     if (text := unreadable.get(STRICT_KEYS)) is not None:
-        yield InvalidQuota(QuotaFault.INVALID_STRICT_KEYS, name, key=STRICT_KEYS, text=text)
+        yield InvalidQuota(QuotaProblem.INVALID_STRICT_KEYS, name, key=STRICT_KEYS, text=text)
     for key in [key for key in spec.strict_keys if key in used]:
         limit = used[key]
         if key not in highest:
-            yield InvalidQuota(QuotaFault.STRICT_KEY_NOT_IN_MAX, name, key=key, limit=limit)
+            yield InvalidQuota(QuotaProblem.STRICT_KEY_NOT_IN_MAX, name, key=key, limit=limit)
         elif (high := highest[key]) < limit:
-            yield InvalidQuota(QuotaFault.MAX_BELOW_USED, name, key=key, value=high, limit=limit)
+            yield InvalidQuota(QuotaProblem.MAX_BELOW_USED, name, key=key, value=high, limit=limit)
     for key, text in spec.unreadable:
-        yield InvalidQuota(QuotaFault.INVALID_ANNOTATION, name, key=key, text=text)
+        yield InvalidQuota(QuotaProblem.INVALID_ANNOTATION, name, key=key, text=text)
 
 
-def _find_negative(name: QuotaName, amounts: Amounts, fault: QuotaFault) -> Iterator[InvalidQuota]:
+def _find_negative(
+    name: QuotaName, amounts: Amounts, problem: QuotaProblem
+) -> Iterator[InvalidQuota]:
     for key, amount in sorted(amounts.items()):
         if amount < 0:
-            yield InvalidQuota(fault, name, key=key, value=amount)
+            yield InvalidQuota(problem, name, key=key, value=amount)
