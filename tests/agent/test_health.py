@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.agent.health import Health
+from koord.agent.loop import Health
 from koord.agent.reading import Fault
 
 XID = Fault("Xid79", "fell off the bus")

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from tests.agent.machine import make_switched
 
-from koord.agent.health import Health
-from koord.agent.loop import DeviceAgent, find_owner
+from koord.agent.loop import DeviceAgent, Health, find_owner
 from koord.agent.reading import Fault
 
 

@@ -33,6 +33,7 @@ from koord.core.device.causes import (
     PRIMARY,
     DeviceCause,
 )
+from koord.core.device.choice import DEFAULT_WEIGHTS
 from koord.core.device.inventory import HOPPER_PARTITIONS
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
@@ -51,7 +52,6 @@ from koord.core.device.model import (
     make_part,
     minors_of,
 )
-from koord.core.device.scoring import DEFAULT_WEIGHTS
 from koord.core.model.device_names import (
     GPU,
     GPU_CORE,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.device.nodes import GIB, MEMORY, whole
 
-from koord.core.device.allocation import AllocatedDevices
-from koord.core.device.charge import count_given, count_possible
+from koord.core.device.allocation import AllocatedDevices, count_given, count_possible
 from koord.core.device.model import DeviceShare, Exclusive, Hint, make_part
 from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints
 from koord.core.model.device_names import (

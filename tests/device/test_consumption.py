@@ -10,12 +10,12 @@ from tests.cluster import make_cluster, make_unit
 from tests.device.nodes import GIB, report
 from tests.device.test_plugin import ROOMY, gpu_cluster, part, placed, whole
 
-from koord.core.device.consumption import Consumption, consumption_of, isolation_reason
 from koord.core.device.model import DeviceOptions, make_part
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import InvalidDeviceRequest, IsolationAbsent
 from koord.core.device.request import DeviceAllocationHints
 from koord.core.device.session import NAME
+from koord.core.device.status import Consumption, consumption_of, isolation_reason
 from koord.core.device.vendors import HAMI_CORE
 from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import (

@@ -15,13 +15,12 @@ from tests.device.nodes import GPU_TOTAL, NIC_TOTAL
 from tests.device.test_plugin import ROOMY, make_node, part, placed, settle, whole
 
 from koord.core.device.allocation import ALLOCATED, AllocatedDevices
-from koord.core.device.audit import find_drift
-from koord.core.device.identity import NamedDevices, Strayed
+from koord.core.device.inventory import NamedDevices, Strayed
 from koord.core.device.model import DeviceName, DeviceReport, FunctionGroup, Hint, NodeDevice
 from koord.core.device.plugin import Devices
 from koord.core.device.request import DeviceAllocationHints
 from koord.core.device.session import NAME
-from koord.core.device.status import NodeDeviceStatus, Records, observe_devices
+from koord.core.device.status import NodeDeviceStatus, Records, find_drift, observe_devices
 from koord.core.model.device_names import GPU, GPU_CORE, RDMA, RDMA_SHARE
 from koord.kube.translate.devices import read_allocated
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.device.pod_rules import describe_problems, find_problems, normalise
+from koord.core.device.request import describe_problems, find_problems, normalise
 from koord.core.model.device_names import (
     GPU_CORE,
     GPU_MEMORY,

@@ -9,9 +9,9 @@ from tests.reservation.make import make_reservation
 from tests.reservation.test_devices import GpuCluster, owner
 from tests.reservation.test_planning import cluster, plan, web
 
-from koord.core.device.audit import find_drift as find_device_drift
 from koord.core.device.plugin import Devices
 from koord.core.device.session import DeviceSession
+from koord.core.device.status import find_drift as find_device_drift
 from koord.core.model.pods import Handling, RecordedPlan
 from koord.core.reservation.audit import EXACT, find_drift
 from koord.core.reservation.model import ReservationUse

@@ -15,8 +15,8 @@ from tests.device.nodes import GPU_TOTAL, report
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 from tests.reservation.test_devices import HALF, GpuCluster
 
-from koord.core.device.audit import find_drift as find_device_drift
 from koord.core.device.session import DeviceSession
+from koord.core.device.status import find_drift as find_device_drift
 from koord.core.model.device_names import (
     GPU,
     GPU_CORE,

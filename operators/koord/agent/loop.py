@@ -1,7 +1,8 @@
 """Reads the devices of the node again and again, and writes its Device object when they change.
 
-An object whose devices somebody else reports is left alone: its managed fields say who owns what,
-and server-side apply without force is refused where they are not ours.
+A device counts as unhealthy at once after a fault, and until it was quiet for a while. An object
+whose devices somebody else reports is left alone: its managed fields say who owns what, and
+server-side apply without force is refused where they are not ours.
 """
 
 import asyncio
@@ -12,12 +13,29 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from koord.agent.health import Health
-from koord.agent.reading import DeviceReading, VendorReader, join
+from koord.agent.reading import DeviceReading, Fault, VendorReader, join
 from koord.agent.report import API_VERSION, MISSING, ids_of, make_device, reported_faults
 from koord.agent.sysfs import Sysfs
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound
+
+
+@dataclass(slots=True)
+class Health:
+    """The last fault of each device, by id; ``quiet_seconds`` without one make it healthy again."""
+
+    quiet_seconds: float
+    _last: dict[str, tuple[Fault, float]] = field(default_factory=dict)
+
+    def note(self, faults: Mapping[str, Fault], now: float) -> None:
+        self._last |= {device: (fault, now) for device, fault in faults.items()}
+
+    def faults(self, now: float) -> dict[str, Fault]:
+        """Return the devices that are unhealthy now, and why."""
+        end = now - self.quiet_seconds
+        self._last = {device: last for device, last in self._last.items() if last[1] > end}
+        return {device: fault for device, (fault, _) in self._last.items()}
+
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from koord.agent.device_files import DeviceFiles
-from koord.agent.health import Health
-from koord.agent.loop import MANAGER, DeviceAgent
+from koord.agent.loop import MANAGER, DeviceAgent, Health
 from koord.agent.nvidia import Nvidia
 from koord.agent.reading import DeviceReading, VendorReader
 from koord.agent.sysfs import Sysfs

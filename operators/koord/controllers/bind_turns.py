@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from koord.core.device.consumption import plugin_for
 from koord.core.device.device_plugins import DevicePlugin, Locked
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import NodeLocked
+from koord.core.device.status import plugin_for
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Assignment
 from koord.core.model.pods import PodPhase

@@ -14,9 +14,9 @@ from koord.controllers.attempts import Attempts
 from koord.controllers.coalescing import Agenda, Pause
 from koord.controllers.commit import Commit
 from koord.controllers.wait_events import WaitEvents
-from koord.core.device.consumption import isolation_reason
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
+from koord.core.device.status import isolation_reason
 from koord.core.engine.state import ClusterState
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.quorum import Ready, demands, has_minimum

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from koord.controllers.preemption_parts import Outcome
 from koord.controllers.quota_audit import QuotaAudit
-from koord.core.device.audit import find_drift as find_device_drift
+from koord.core.device.status import find_drift as find_device_drift
 from koord.core.engine.state import ClusterState
 from koord.core.model.units import is_unlimited
 from koord.core.quota.hooks import Hooks

@@ -13,8 +13,8 @@ from tests.conformance.compare import Exact
 from koord.api.quantity import InvalidQuantityError
 from koord.core.device.allocate import SLICED, AllocationSettings, allocate, drop_planned, size
 from koord.core.device.causes import DeviceCause
-from koord.core.device.identity import NamedDevices
-from koord.core.device.inventory import make_inventory
+from koord.core.device.choice import score, score_node
+from koord.core.device.inventory import NamedDevices, make_inventory
 from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import (
     ANYWHERE,
@@ -37,7 +37,6 @@ from koord.core.device.request import (
     read_request,
     split_gpus,
 )
-from koord.core.device.scoring import score, score_node
 from koord.core.device.states import NO_DEVICES, DeviceDemand, LedgerStates
 from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.kube.decode import MALFORMED

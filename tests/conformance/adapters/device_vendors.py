@@ -39,8 +39,13 @@ from koord.core.device.model import (
     make_part,
 )
 from koord.core.device.node_resources import PUBLISHED, Publishing, publish
-from koord.core.device.pod_rules import describe_problems, find_problems, normalise
-from koord.core.device.request import DeviceAllocationHints, read_request
+from koord.core.device.request import (
+    DeviceAllocationHints,
+    describe_problems,
+    find_problems,
+    normalise,
+    read_request,
+)
 from koord.core.device.vendors import ISOLATION_LABEL, MODEL_LABEL, VENDOR_LABEL, has_nvswitch
 from koord.core.engine.allocator import score_terms
 from koord.core.engine.scoring import Scoring, ScoringStrategy, Weighed, score_of

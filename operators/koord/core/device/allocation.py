@@ -1,8 +1,12 @@
-"""The devices that a pod was given on its node, and the annotations that record them.
+"""The devices that a pod was given on its node, the annotations that record them, what they count.
 
 The form of ``device-allocated`` is Koordinator's. ``gpu-uuids`` is ours: a container can be given
 its GPUs by the downward API without an agent on the node. It names all GPUs or is not written: an
 incomplete list would give a container fewer GPUs than it was charged.
+
+Quotas count what a pod was given, or may be given at most. It can get more than the amounts it
+requests: devices for itself alone, or memory whose share of a device depends on the model. Quotas
+in other names for the same device would not see that.
 """
 
 import json
@@ -17,9 +21,18 @@ from koord.core.device.device_plugins import (
     HandOff,
     hand_off,
 )
-from koord.core.device.identity import NamedDevices, Strayed
-from koord.core.device.model import DeviceKey, DeviceName, DeviceShare, Inventory
-from koord.core.model.device_names import GPU
+from koord.core.device.inventory import NamedDevices, Strayed
+from koord.core.device.model import (
+    OURS,
+    DeviceKey,
+    DeviceName,
+    DeviceRequest,
+    DeviceShare,
+    Exclusive,
+    Inventory,
+)
+from koord.core.device.request import DeviceAllocationHints, read_request
+from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
 from koord.core.model.pods import Allocation, AnnotationWrite
 from koord.core.model.units import format_amount
 
@@ -140,3 +153,46 @@ def _encode_share(share: DeviceShare, name: DeviceName) -> Iterator[tuple[str, A
         extension["gpuSharedResourceTemplate"] = share.template
     if extension:
         yield "extension", extension
+
+
+Counted = tuple[tuple[str, int], ...]
+
+
+# --- what quotas count ---------------------------------------------------------------------------
+
+
+def count_given(requests: Counted, allocations: Iterable[Allocation]) -> Counted:
+    """Return requests raised to what was given; () if nothing was given beyond them."""
+    given: dict[str, int] = {}
+    for allocation in allocations:
+        if isinstance(allocation, AllocatedDevices):
+            for share in allocation.shares:
+                for key, amount in share.part:
+                    given[key] = given.get(key, 0) + amount
+    return _raise(requests, given)
+
+
+def count_possible(requests: Counted, allocation_hints: DeviceAllocationHints) -> Counted:
+    """Return requests raised to what may be given at most; () if that is what they say.
+
+    How much of a device its memory in bytes is, is not known before: it counts as a whole device.
+    """
+    amounts = dict(requests)
+    is_alone = any(
+        kind == GPU and hint.exclusive is Exclusive.DEVICE for kind, hint in allocation_hints.hints
+    )
+    if not is_alone and (GPU_MEMORY not in amounts or GPU_MEMORY_RATIO in amounts):
+        return ()
+    request = read_request(amounts, allocation_hints, OURS)
+    gpus = request.by_type.get(GPU) if isinstance(request, DeviceRequest) else None
+    if gpus is None:
+        return ()
+    whole = WHOLE * len(gpus.parts)
+    names = (GPU_CORE, GPU_MEMORY_RATIO) if is_alone else (GPU_MEMORY_RATIO,)
+    return _raise(requests, dict.fromkeys(names, whole))
+
+
+def _raise(requests: Counted, least: Mapping[str, int]) -> Counted:
+    requested = dict(requests)
+    more = {key: amount for key, amount in least.items() if amount > requested.get(key, 0)}
+    return tuple(sorted({**requested, **more}.items())) if more else ()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from koord.core.device.allocate import AllocationSettings, size
 from koord.core.device.causes import INSUFFICIENT, INSUFFICIENT_GPUS, DeviceCause
 from koord.core.device.choice import Candidate, find_candidates
+from koord.core.device.gpu_topology import must_honor
 from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import (
     ANYWHERE,
@@ -19,7 +20,6 @@ from koord.core.device.model import (
     TypeRequest,
     make_part,
 )
-from koord.core.device.partitions import must_honor
 from koord.core.engine.arrays import NO_LIMIT
 from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final, TypeAlias
 
-from koord.core.device.identity import compared
+from koord.core.device.inventory import compared
 from koord.core.device.model import DEFAULT_OPTIONS, DeviceKey, DeviceReport
 from koord.core.model.device_names import DeviceType
 

@@ -1,10 +1,20 @@
-"""The inventory of a node, from what its Device object and its labels say."""
+"""The devices of a node, from its Device object and its labels; which of them a record means.
 
-from collections.abc import Mapping
+Minors are given out anew when a machine starts, or when a card is taken out; ids stay. So a record
+is found by its id, else by the addresses of its virtual functions, and by its minor only where ids
+cannot be compared: one of them is missing, or they are of different kinds.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from koord.core.device.model import (
+    DeviceKey,
+    DeviceName,
     DeviceReport,
+    DeviceShare,
     Inventory,
     Partition,
     PartitionTable,
@@ -17,7 +27,7 @@ from koord.core.device.vendors import (
     cannot_be_shared,
     has_nvswitch,
 )
-from koord.core.model.device_names import GPU
+from koord.core.model.device_names import GPU, DeviceType
 
 POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
 WELL_PLANNED: Final = "node.koordinator.sh/secondary-device-well-planned"
@@ -63,3 +73,88 @@ def _make_table(
     if gpus != _NVSWITCH_GPUS or not has_nvswitch(vendor, model):
         return None
     return PartitionTable(HOPPER_PARTITIONS, node_labels.get(POLICY) == _HONOR)
+
+
+_PCI_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+
+
+# --- which device a record means -----------------------------------------------------------------
+
+
+def compared(identifier: str) -> str:
+    """Return an id in the form in which ids are compared: PCI addresses are written in many."""
+    lower = identifier.lower()
+    address = _PCI_ADDRESS.fullmatch(lower)
+    return f"{int(address[1] or '0', 16):08x}:{address[2]}" if address else lower
+
+
+def _is_address(identifier: str) -> bool:
+    return _PCI_ADDRESS.fullmatch(identifier.lower()) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Strayed:
+    """A device of a record that is elsewhere by now: ``now`` is its minor, None if it is gone."""
+
+    kind: DeviceType
+    minor: int
+    id: str
+    now: int | None = None
+
+    def describe(self) -> str:
+        named = f"{self.kind} {self.minor}" + (f" ({self.id})" if self.id else "")
+        return f"{named}, which is gone" if self.now is None else f"{named}, now {self.now}"
+
+
+class NamedDevices:
+    """The devices of a node by their names; None: it reports none, and minors are all there is."""
+
+    def __init__(self, names: Mapping[DeviceKey, DeviceName] | None) -> None:
+        self._is_known = names is not None
+        names = self._names = names or {}
+        self._by_id = {
+            (kind, compared(name.id)): minor for (kind, minor), name in names.items() if name.id
+        }
+        self._by_function = {
+            (kind, compared(address)): minor
+            for (kind, minor), name in names.items()
+            for _, address in name.functions
+            if address
+        }
+
+    def locate(self, kind: DeviceType, minor: int, recorded: DeviceName) -> int | None:
+        """Return the minor that a recorded device has now; None if the node lists it no more."""
+        if not self._is_known:
+            return minor
+        located = self._by_id.get((kind, compared(recorded.id))) if recorded.id else None
+        if located is not None:
+            return located
+        for _, address in recorded.functions:
+            located = self._by_function.get((kind, compared(address)))
+            if located is not None:
+                return located
+        there = self._names.get((kind, minor))
+        if there is None:
+            return None
+        is_other = recorded.id and there.id and _is_address(recorded.id) == _is_address(there.id)
+        return None if is_other else minor
+
+    def functions(self, kind: DeviceType, minor: int, recorded: DeviceName) -> tuple[int, ...]:
+        """Return the numbers that recorded virtual functions of a device have now."""
+        taken = {compared(address) for _, address in recorded.functions}
+        there = self._names.get((kind, minor), DeviceName()).functions
+        return tuple(n for n, (_, address) in enumerate(there) if compared(address) in taken)
+
+    def strayed(
+        self, shares: Iterable[DeviceShare], names: Iterable[DeviceName]
+    ) -> tuple[Strayed, ...]:
+        """Return the devices of a record that are not where it says."""
+        recorded_devices = (
+            Strayed(share.kind, share.minor, name.id, self.locate(share.kind, share.minor, name))
+            for share, name in zip(shares, names, strict=True)
+        )
+        return tuple(strayed for strayed in recorded_devices if strayed.now != strayed.minor)
+
+
+NOTHING_NAMED: Final = NamedDevices(None)
+"""Of a node without a Device."""

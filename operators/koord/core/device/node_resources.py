@@ -1,7 +1,9 @@
 """What the devices of a node add to its capacity, its allocatable and its labels.
 
 Published amounts are sums over healthy devices, the same in capacity and allocatable: a kubelet
-drops extended resources from allocatable that are missing in capacity. Nothing is written here.
+drops extended resources from allocatable that are missing in capacity. The names of Koordinator 0.7
+are published only while pods request them: a kubelet rejects a pod that requests
+``kubernetes.io/gpu-core`` from a node that does not list it. Nothing is written here.
 Source: Koordinator (gpudeviceresource).
 """
 
@@ -29,6 +31,7 @@ from koord.core.model.device_names import (
     DeviceType,
     rename,
 )
+from koord.core.model.pods import PodShape
 from koord.core.model.units import Amounts
 
 NPU_NAMES: Final = (NPU_CORE, NPU_CPU, NPU_DVPP)
@@ -100,3 +103,23 @@ def _sum_gpus(gpus: Sequence[Amounts], vendor: str, publishing: Publishing) -> d
     if publishing.shared:
         sums[GPU_SHARED] = WHOLE * len(gpus)
     return sums
+
+
+class OldNames:
+    """``names`` are those that live pods request."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self._of: dict[str, frozenset[str]] = {}
+
+    def note(self, uid: str, shape: PodShape | None) -> bool:
+        """Note the requests of a pod, None when it is gone; return whether ``names`` changed."""
+        requests = shape.requests if shape is not None else ()
+        old = frozenset(name for name, _ in requests if name in CURRENT_NAME)
+        if old == self._of.get(uid, frozenset()):
+            return False
+        self._of[uid] = old
+        if not old:
+            del self._of[uid]
+        before, self.names = self.names, frozenset[str]().union(*self._of.values())
+        return self.names != before

@@ -15,10 +15,10 @@ from typing_extensions import override
 from koord.caches import MIB, BoundedCache, cached_by_text, size_of
 from koord.core.device.allocate import AllocationSettings
 from koord.core.device.allocation import AllocatedDevices, record
+from koord.core.device.choice import DEFAULT_WEIGHTS
 from koord.core.device.health import Recoveries
 from koord.core.device.holds import DeviceHold
-from koord.core.device.identity import NOTHING_NAMED, NamedDevices, Strayed
-from koord.core.device.inventory import make_inventory
+from koord.core.device.inventory import NOTHING_NAMED, NamedDevices, Strayed, make_inventory
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     DEFAULT_OPTIONS,
@@ -31,9 +31,8 @@ from koord.core.device.model import (
     DeviceScoring,
     DeviceShare,
 )
-from koord.core.device.old_names import OldNames
+from koord.core.device.node_resources import OldNames
 from koord.core.device.request import DeviceAllocationHints, InvalidRequest, read_request
-from koord.core.device.scoring import DEFAULT_WEIGHTS
 from koord.core.device.session import NAME, DeviceSession, allocation_hints_of
 from koord.core.device.states import (
     DEVICE_MISSING,

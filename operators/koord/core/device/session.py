@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from koord.core.device.around import allocate_around
 from koord.core.device.causes import INSUFFICIENT, DeviceCause
-from koord.core.device.explain import explain_devices
-from koord.core.device.holds import NO_HOLD, DeviceHold, DeviceHoldTerms
+from koord.core.device.holds import NO_HOLD, DeviceHold, DeviceHoldTerms, allocate_around
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceShare
-from koord.core.device.reasons import InvalidDeviceAnnotation, InvalidDeviceRequest, IsolationAbsent
+from koord.core.device.reasons import (
+    InvalidDeviceAnnotation,
+    InvalidDeviceRequest,
+    IsolationAbsent,
+    explain_devices,
+)
 from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints, InvalidRequest
 from koord.core.device.states import (
     NOTHING_KNOWN,

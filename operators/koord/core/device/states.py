@@ -10,13 +10,13 @@ from typing import Final, TypeAlias
 
 from koord.core.device.allocate import AllocationSettings, allocate
 from koord.core.device.causes import NO_DEVICE_OBJECT, DeviceCause
+from koord.core.device.choice import score_node
 from koord.core.device.counting import cause_after, count_most
-from koord.core.device.explain import find_largest
 from koord.core.device.holds import DeviceHoldTerms
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, DeviceShare, DeviceTerms, Inventory
 from koord.core.device.numa_hints import count_looks, find_hints, limit_to
-from koord.core.device.scoring import score_node
+from koord.core.device.reasons import find_largest
 from koord.core.engine.arrays import NO_LIMIT
 from koord.core.model.device_names import DeviceType
 from koord.core.model.zone_hints import Hints, NumaNodes

@@ -1,15 +1,18 @@
-"""The status of the devices of one node: who holds what, what is free, how scattered it is.
+"""The status of the devices of one node: who holds what, what is free, how pods come to use them.
 
-Computed from the ledger and the pods of the node, never counted up and down.
+Computed from the ledger and the pods of the node, never counted up and down. Either a container is
+given exactly the devices of its pod, or a device plugin chooses: one that reads what was decided
+from annotations, or one that only counts cards. Nothing is given out here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from koord.core.device.consumption import Consumption, consumption_of
-from koord.core.device.identity import Strayed
+from koord.core.device.device_plugins import DEVICE_PLUGINS, DevicePlugin
+from koord.core.device.inventory import Strayed
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     DeviceKey,
@@ -20,9 +23,50 @@ from koord.core.device.model import (
     make_part,
 )
 from koord.core.device.plugin import Devices
+from koord.core.device.reasons import IsolationAbsent
+from koord.core.device.states import DeviceDemand
+from koord.core.device.vendors import VENDORS
 from koord.core.model.device_names import GPU, DeviceType
-from koord.core.model.pods import Pod
+from koord.core.model.pod_charge import node_charged
+from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import MAX_TEXT, cut, listed, plural
+
+if TYPE_CHECKING:
+    from koord.core.engine.state import ClusterState
+
+
+class Consumption(StrEnum):
+    """Whether the pods of a node use exactly the devices that they were given."""
+
+    EXACT = "Exact"
+    ADVISORY = "Advisory"
+    """A device plugin gives out whole cards, and the kubelet chooses them: the counts are right."""
+
+
+def consumption_of(devices: Devices, name: str) -> Consumption:
+    node = devices.node(name)
+    cards = (card for vendor in VENDORS.values() for card in vendor.cards)
+    is_counted = node is not None and any(node.allocatable.get(card) for card in cards)
+    return Consumption.ADVISORY if is_counted else Consumption.EXACT
+
+
+def plugin_for(devices: Devices, pod: Pod, node: str) -> DevicePlugin | None:
+    """Return the device plugin that looks for the devices of a pod in its annotations."""
+    if node not in devices.reports:
+        return None
+    demand, ledger = devices.request_of(pod), devices.ledger_of(node)
+    if ledger is None or not isinstance(demand, DeviceDemand):
+        return None
+    vendor = ledger.inventory.vendor
+    return DEVICE_PLUGINS[vendor] if vendor in demand.request.plugins else None
+
+
+def isolation_reason(devices: Devices, pod: Pod) -> IsolationAbsent | None:
+    """Return what there is to say about a pod that was given devices."""
+    demand = devices.request_of(pod) if devices.reports else None
+    is_alone = isinstance(demand, DeviceDemand) and demand.request.lacks_isolation
+    return IsolationAbsent(pod.key) if is_alone else None
+
 
 MAX_PODS: Final = 256
 """Pods that a status lists: the API server limits the size of an object."""
@@ -237,3 +281,36 @@ def _list_devices(
         for kind, devices in ledger.inventory.devices
         for device in devices
     )
+
+
+_DeviceResource: TypeAlias = tuple[DeviceType, int, str]
+"""Type, minor and resource of a device."""
+
+
+# --- drift: what ledgers say must equal what pods were given -------------------------------------
+
+
+def find_drift(state: "ClusterState", nodes: Collection[str]) -> list[str]:
+    """Return those of the nodes whose devices are not used as their pods say; none are expected."""
+    plugin = state.plugin(Devices)
+    ledgers = {node: ledger for node in nodes if (ledger := plugin.ledger_of(node)) is not None}
+    counted: dict[str, Counter[_DeviceResource]] = {node: Counter() for node in ledgers}
+    for pod in state.pods.values() if counted else ():
+        node = node_charged(pod)
+        if node in counted:
+            for share in _shares_of(plugin, node, pod):
+                for name, amount in share.part:
+                    counted[node][(share.kind, share.minor, name)] += amount
+    charged = {
+        node: Counter(
+            {(*key, name): n for key, use in ledger.used.items() for name, n in use.amounts}
+        )
+        for node, ledger in ledgers.items()
+    }
+    return [node for node in ledgers if charged[node] != counted[node]]
+
+
+def _shares_of(plugin: Devices, node: str, pod: Pod) -> tuple[DeviceShare, ...]:
+    if pod.handling is Handling.RESERVE:
+        return plugin.make_hold(node, pod.allocations).left
+    return plugin.numbered(node, plugin.given_to(pod.uid) or pod.allocations)

@@ -21,7 +21,7 @@ from koord.api.annotations import (
 from koord.api.device_partitions import parse_partitions
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.core.device.allocation import AllocatedDevices
-from koord.core.device.identity import NamedDevices, compared
+from koord.core.device.inventory import NamedDevices, compared
 from koord.core.device.model import (
     AllocateStrategy,
     DeviceKey,

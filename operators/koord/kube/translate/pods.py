@@ -20,8 +20,7 @@ from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.api.quantity import parse_duration_seconds
 from koord.caches import MIB, BoundedCache, size_of
-from koord.core.device.allocation import ALLOCATED
-from koord.core.device.charge import count_given, count_possible
+from koord.core.device.allocation import ALLOCATED, count_given, count_possible
 from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints
 from koord.core.device.session import NAME as DEVICES
 from koord.core.eviction.protection import SYSTEM_CRITICAL

@@ -1,7 +1,11 @@
-"""Chooses GPUs that are close to each other: on one PCIe switch, NUMA node, socket, or node.
+"""Chooses GPUs that work well together: by the partition table of a node, or by where they are.
 
-Where most of the preferred devices are is the best. Then the smallest scope that holds the whole
-request; among equals the one whose path has
+By table (NVSwitch, HCCS): partitions with most of the preferred devices come first, then those of a
+higher score. Among equals the one is chosen that leaves the most partitions whole, large ones
+first; then the one that is listed first.
+
+By place (one PCIe switch, NUMA node, socket, or node): where most of the preferred devices are is
+the best. Then the smallest scope that holds the whole request; among equals the one whose path has
 the most parts in use, so that unused switches and NUMA nodes stay whole; then the first one. Inside
 a scope the lowest minors are taken. Source of the order: Koordinator; sockets and GPUs of unknown
 place are ours.
@@ -10,11 +14,15 @@ place are ours.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 
 from koord.core.device.causes import (
     INSUFFICIENT_GPUS,
+    INSUFFICIENT_PARTITION,
     INSUFFICIENT_SCOPE,
+    NO_PARTITION_TABLE,
     NO_TOPOLOGY,
+    PARTITION_SIZE,
     SHARES_IN_SCOPE,
     DeviceCause,
 )
@@ -22,10 +30,13 @@ from koord.core.device.choice import Candidate, Picked, count_preferred, in_orde
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     DeviceLocation,
+    DeviceRequest,
     DeviceRules,
     Inventory,
     Minors,
     NodeDevice,
+    Partition,
+    PartitionTable,
     Scope,
     TypeRequest,
     minors_of,
@@ -33,6 +44,9 @@ from koord.core.device.model import (
 from koord.core.model.device_names import GPU
 
 MOST_TREES = 1024
+
+
+# --- by place ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -177,3 +191,84 @@ def _group_by_socket(devices: Sequence[NodeDevice], numa: list[ScopeNode]) -> It
         )
         parts = tuple(part for part in numa if part.minors & inside == part.minors)
         yield ScopeNode(Scope.SOCKET, inside, parts)
+
+
+_SIZE_WEIGHT = 100
+"""A larger partition that stays whole outweighs all smaller ones."""
+
+
+# --- by partition table --------------------------------------------------------------------------
+
+
+def must_honor(ledger: DeviceLedger, request: DeviceRequest) -> bool:
+    """Whether GPUs may be given out by the partition table only."""
+    table = ledger.inventory.table
+    return request.partition is not None or (table is not None and table.is_honored)
+
+
+def choose_by_partition(
+    ledger: DeviceLedger,
+    request: DeviceRequest,
+    gpus: TypeRequest,
+    candidates: Sequence[Candidate],
+    rules: DeviceRules,
+) -> DeviceCause | list[Picked]:
+    """Return the free partitions of the right size, the best one first; or why there is none."""
+    table = ledger.inventory.table
+    count = len(gpus.parts)
+    if table is None:
+        return DeviceCause(NO_PARTITION_TABLE, GPU)
+    listed = table.by_size.get(count, ())
+    if not listed and count == 1 and rules.allows_single_cards:
+        listed = tuple(Partition(1 << device.minor) for device in ledger.inventory.of(GPU))
+    if not listed:
+        return DeviceCause(PARTITION_SIZE, GPU, count)
+    used = ledger.minors_in_use(GPU)
+    free = minors_of(
+        candidate.device.minor
+        for candidate in candidates
+        if not candidate.is_used and candidate.fits(gpus.parts[0])
+    )
+    wish = request.partition
+    bandwidth = wish.bandwidth if wish is not None else None
+    ways: list[Partition] = []
+    ordered = sorted(listed, key=lambda partition: -partition.score)
+    for _, group in groupby(ordered, key=lambda partition: partition.score):
+        feasible = [partition for partition in group if _is_feasible(partition, free, bandwidth)]
+        ways += sorted(
+            feasible, key=lambda partition: -count_whole(table, used | partition.minors, count)
+        )
+        if wish is not None and wish.is_restricted:
+            break
+    if not ways:
+        return DeviceCause(INSUFFICIENT_PARTITION, GPU, count, free.bit_count())
+    by_minor = {candidate.device.minor: candidate for candidate in candidates}
+    picks = [
+        [
+            (candidate, gpus.parts[0])
+            for minor, candidate in by_minor.items()
+            if way.minors >> minor & 1
+        ]
+        for way in ways
+    ]
+    return sorted(picks, key=lambda picked: -count_preferred(picked))
+
+
+def _is_feasible(partition: Partition, free: Minors, bandwidth: int | None) -> bool:
+    if partition.minors & ~free:
+        return False
+    if bandwidth is None:
+        return True
+    return partition.bandwidth is not None and partition.bandwidth >= bandwidth
+
+
+def count_whole(table: PartitionTable, used: Minors, smallest: int) -> int:
+    """Weigh the partitions of at least ``smallest`` GPUs that have no used GPU."""
+    sizes = sorted(size for size in table.by_size if size > 1)
+    return sum(
+        _SIZE_WEIGHT**rank * max(1, partition.score)
+        for rank, size in enumerate(sizes)
+        if size >= smallest
+        for partition in table.by_size[size]
+        if not partition.minors & used
+    )
