@@ -21,7 +21,7 @@ from koord.core.model.constraints import PodLabels
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
-from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.reservation.model import Owner, ReservationInfo, ReservationPhase, ReservationState
 from koord.core.reservation.plugin import upsert_reservation
 
@@ -78,7 +78,7 @@ def make_state(nodes: int, reservations: int, *, holds: bool = True) -> ClusterS
 
 
 def make_reservation(at: int, node: str) -> ReservationInfo:
-    app = (Requirement("app", Operator.IN, (f"app-{at % APPS}",)),)
+    app = (Requirement("app", SelectorOperator.IN, (f"app-{at % APPS}",)),)
     status = ReservationState(ReservationPhase.AVAILABLE, node, HELD)
     return ReservationInfo(
         f"r{at}",

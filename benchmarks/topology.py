@@ -17,7 +17,7 @@ from tests.cluster import make_cluster, plan_once
 
 from benchmarks.plan import ask, measure
 from koord.core.engine.state import ClusterState
-from koord.core.model.gangs import GangClaim, GangSource, GangSpec, PodGroup
+from koord.core.model.gangs import GangMembership, GangSource, GangSpec, ObservedPodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
@@ -136,10 +136,10 @@ def make_gang(
     """Add a gang of equal pods, all of which must be placed, and return it as a unit."""
     key = f"default/{name}"
     spec = GangSpec(key, count, count, group=(key,), topology=constraint)
-    state.upsert_pod_group(PodGroup(key=key, uid=key, spec=spec))
+    state.upsert_pod_group(ObservedPodGroup(key=key, uid=key, spec=spec))
     requests = {"cpu": 4000, "memory": 16 * GIB, "pods": 1, GPU: gpus}
     shape = SHAPES.setdefault(gpus, PodShape(tuple(sorted(requests.items()))))
-    claim = GangClaim(key, GangSource.POD_GROUP)
+    claim = GangMembership(key, GangSource.POD_GROUP)
     pods = tuple(
         Pod(
             f"{name}-{at}",

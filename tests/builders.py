@@ -20,16 +20,16 @@ from koord.core.model.constraints import (
 )
 from koord.core.model.gangs import (
     DEFAULT_WAIT_SECONDS,
-    GangClaim,
     GangKey,
+    GangMembership,
     GangMode,
+    GangPhase,
     GangSource,
     GangSpec,
     MatchPolicy,
+    ObservedPodGroup,
     OnBindFailure,
     OnMemberFailure,
-    Phase,
-    PodGroup,
 )
 from koord.core.model.nodes import Node, Taint
 from koord.core.model.pods import (
@@ -42,7 +42,7 @@ from koord.core.model.pods import (
     RecordedPlan,
     Toleration,
 )
-from koord.core.model.selectors import LabelSelector, Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, SelectorTerm
 from koord.core.quota.model import EVERYONE, QuotaSpec
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def intern_shape(shape: PodShape) -> PodShape:
 
 def select_labels(**labels: str) -> tuple[Requirement, ...]:
     """Select objects that have all these labels."""
-    return tuple(Requirement(k, Operator.IN, (v,)) for k, v in sorted(labels.items()))
+    return tuple(Requirement(k, SelectorOperator.IN, (v,)) for k, v in sorted(labels.items()))
 
 
 def select_pods(*namespaces: str, by_labels: LabelSelector = None, **labels: str) -> PodSelector:
@@ -140,7 +140,7 @@ class PodBuilder:
 
     def gang(self, key: GangKey) -> Self:
         """Name a PodGroup by label."""
-        return self._set(gang=GangClaim(key=key, source=GangSource.POD_GROUP))
+        return self._set(gang=GangMembership(key=key, source=GangSource.POD_GROUP))
 
     def annotation_gang(self, key: GangKey, min_member: int | None = None, **spec: object) -> Self:
         """Name a gang by annotation; without ``min_member`` the pod gives no usable minimum."""
@@ -152,7 +152,9 @@ class PodBuilder:
                 source=GangSource.ANNOTATION,
                 **spec,  # type: ignore[arg-type]
             )
-        return self._set(gang=GangClaim(key=key, source=GangSource.ANNOTATION, declared=declared))
+        return self._set(
+            gang=GangMembership(key=key, source=GangSource.ANNOTATION, declared=declared)
+        )
 
     def requests(self, cpu: int = 0, memory: int = 0, **others: int) -> Self:
         """Request milli-CPU and bytes; other resources by name."""
@@ -381,7 +383,9 @@ class PodGroupBuilder:
 
     def __init__(self, key: GangKey, min_member: int) -> None:
         self._spec = make_gang_spec(key, min_member=min_member)
-        self._pod_group = PodGroup(key=key, uid=f"uid-{key.replace('/', '-')}", spec=self._spec)
+        self._pod_group = ObservedPodGroup(
+            key=key, uid=f"uid-{key.replace('/', '-')}", spec=self._spec
+        )
 
     def _set_spec(self, **fields: object) -> Self:
         self._spec = replace(self._spec, **fields)  # type: ignore[arg-type]
@@ -422,7 +426,7 @@ class PodGroupBuilder:
     def created(self, seconds: float) -> Self:
         return self._set(created=seconds)
 
-    def phase(self, phase: Phase) -> Self:
+    def phase(self, phase: GangPhase) -> Self:
         return self._set(phase=phase)
 
     def occupied_by(self, owners: str) -> Self:
@@ -434,7 +438,7 @@ class PodGroupBuilder:
     def terminating(self) -> Self:
         return self._set(is_terminating=True)
 
-    def build(self) -> PodGroup:
+    def build(self) -> ObservedPodGroup:
         return replace(self._pod_group, spec=self._spec)
 
 

@@ -18,7 +18,7 @@ from koord.core.engine import labels, node_table
 from koord.core.engine.arrays import NO_LIMIT
 from koord.core.engine.cause import Cause
 from koord.core.model.constraints import PodSelector
-from koord.core.model.selectors import Operator
+from koord.core.model.selectors import SelectorOperator
 from koord.core.plugins import (
     inter_pod,
     node_rules,
@@ -26,7 +26,7 @@ from koord.core.plugins import (
     topology_spread,
     volumes,
 )
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.host_ports import PortsInUse
 from koord.core.plugins.pod_affinity import PodAffinityState
 from koord.kube.translate import pod_constraints, shapes
@@ -110,7 +110,7 @@ def _without(*causes: Cause) -> Callable[[Any], Callable[..., Any]]:
     return make
 
 
-def _swapped(one: Operator, other: Operator) -> Callable[[Any], Callable[..., Any]]:
+def _swapped(one: SelectorOperator, other: SelectorOperator) -> Callable[[Any], Callable[..., Any]]:
     swap = {one: other, other: one}
 
     def make(true: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,23 +176,25 @@ MUTANTS: Final[dict[str, _Patch]] = {
     "ignore that the pod counts for its own spread": _Patch(topology_spread, "_limits", _unsought),
     "count pods that are being deleted in spread": _Patch(PodAffinityState, "count", _alive_or_not),
     "ignore the node affinity of volumes": _Patch(
-        volumes.VolumesSession, "filter", _without(NodeRefusal.VOLUME_AFFINITY)
+        volumes.VolumesSession, "filter", _without(NodeCause.VOLUME_AFFINITY)
     ),
     "ignore the zones of volumes": _Patch(
-        volumes.VolumesSession, "filter", _without(NodeRefusal.VOLUME_ZONE)
+        volumes.VolumesSession, "filter", _without(NodeCause.VOLUME_ZONE)
     ),
     "ignore ReadWriteOncePod": _Patch(
-        volumes.VolumesSession, "filter", _without(NodeRefusal.VOLUME_IN_USE)
+        volumes.VolumesSession, "filter", _without(NodeCause.VOLUME_IN_USE)
     ),
     "ignore that a claim cannot be used yet": _Patch(
         volumes.VolumeCache, "obstacle", _give(value=None)
     ),
     "ignore host ports": _Patch(PortsInUse, "rows_in_conflict", _give([])),
-    "ignore cordons": _Patch(node_rules, "check_node_rules", _without(NodeRefusal.UNSCHEDULABLE)),
-    "ignore taints": _Patch(node_rules, "check_node_rules", _without(NodeRefusal.TAINT)),
+    "ignore cordons": _Patch(node_rules, "check_node_rules", _without(NodeCause.UNSCHEDULABLE)),
+    "ignore taints": _Patch(node_rules, "check_node_rules", _without(NodeCause.TAINT)),
     "ignore node selectors": _Patch(shapes, "parse_selector", _give(())),
     "ignore node affinity": _Patch(shapes, "_relevant_terms", _give(value=None)),
-    "take Gt for Lt": _Patch(labels.Columns, "matching", _swapped(Operator.GT, Operator.LT)),
+    "take Gt for Lt": _Patch(
+        labels.Columns, "matching", _swapped(SelectorOperator.GT, SelectorOperator.LT)
+    ),
     "ignore what pods use": _Patch(node_table.NodeTable, "charge", _give(value=None)),
 }
 """What the mutant does wrong, as the end of a sentence -> the mutant."""

@@ -28,7 +28,7 @@ from koord.core.device.allocation import record
 from koord.core.device.model import DeviceName, DeviceShare, make_part
 from koord.core.gang.start import make_start_id
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from koord.core.model.gangs import GangClaim, GangSource
+from koord.core.model.gangs import GangMembership, GangSource
 from koord.core.model.plan import Assignment, Placement
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.kube.release import PodForm, Written, encode_metadata, make_release_patch
@@ -73,7 +73,7 @@ def test_an_answer_is_complete_with_its_last_byte(answer, body):
 def test_the_ceiling_writes_what_the_operators_write(size, has_devices):
     group = "bench/gang-7" if size > 1 else ""
     pod = Pod("", "bench", "", PodShape(()), handling=Handling.RELEASE_AND_BIND)
-    gang = GangClaim(group, GangSource.POD_GROUP) if group else None
+    gang = GangMembership(group, GangSource.POD_GROUP) if group else None
     pods = [replace(pod, uid=f"uid-{at}", name=f"pod-7-{at}", gang=gang) for at in range(size)]
     gpu = make_part({GPU_CORE: 100, GPU_MEMORY: 81251 << 20, GPU_MEMORY_RATIO: 100})
     names = {(GPU, 0): DeviceName("GPU-node-1-0")}

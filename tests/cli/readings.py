@@ -11,7 +11,7 @@ from koord.answers.reading import Extent, Gap, Reading, Sighting
 from koord.answers.reports import Reported
 from koord.answers.target import Target, TargetKind
 from koord.answers.why import Explanation, make_answer
-from koord.core.model.gangs import PodGroup
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod
 from koord.kube.kinds import AnyKind
@@ -31,7 +31,7 @@ def make_condition(kind: str, status: str, reason: str, message: str = "said") -
 
 
 def make_reading(
-    *objects: Pod | Node | PodGroup,
+    *objects: Pod | Node | ObservedPodGroup,
     conditions: Iterable[WireCondition] = (),
     scheduler: str = "koord-scheduler",
     owners: tuple[str, ...] = (),
@@ -45,7 +45,7 @@ def make_reading(
         match one:
             case Node():
                 state.upsert_node(one)
-            case PodGroup():
+            case ObservedPodGroup():
                 state.upsert_pod_group(one)
             case Pod():
                 state.upsert_pod(one)

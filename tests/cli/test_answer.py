@@ -13,7 +13,7 @@ from koord.api.keys import operators
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
 from koord.core.gang.status import ConditionType
-from koord.core.model.gangs import Phase
+from koord.core.model.gangs import GangPhase
 from koord.core.model.pods import OwnerReference, Pod, PodPhase
 from koord.core.model.reasons import RefusedByScheduler
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
@@ -376,7 +376,7 @@ def test_free_gpus_are_listed_by_node() -> None:
 
 
 def test_a_gang_below_its_minimum_is_degraded_and_says_what_its_members_wait_for() -> None:
-    group = make_pod_group(A, min_member=2).phase(Phase.RUNNING).build()
+    group = make_pod_group(A, min_member=2).phase(GangPhase.RUNNING).build()
     started = make_pod("a-0").gang(A).gpu(1).released("n0", "p1", A, 2, 2).running("n0").build()
     lost = make_pod("a-1").gang(A).gpu(1).build()
     node = make_node("n0").gpu(1).build()
@@ -391,7 +391,7 @@ def test_a_gang_below_its_minimum_is_degraded_and_says_what_its_members_wait_for
 
 
 def make_below(*others: Pod):
-    group = make_pod_group(A, min_member=2).phase(Phase.RUNNING).build()
+    group = make_pod_group(A, min_member=2).phase(GangPhase.RUNNING).build()
     left = make_pod("a-0").gang(A).gpu(1).released("n0", "p1", A, 2, 2).running("n0")
     job = OwnerReference("train", "Job", is_controller=True)
     node = make_node("n0").gpu(1).build()

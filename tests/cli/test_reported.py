@@ -33,7 +33,7 @@ from koord.cli.cluster import make_reported
 from koord.cli.json_output import make_document as make_json
 from koord.cli.queue_view import make_document
 from koord.core.gang.status import ConditionType
-from koord.core.model.gangs import Phase
+from koord.core.model.gangs import GangPhase
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
 from koord.kube.wire import WireElasticQuota
 
@@ -48,7 +48,7 @@ def make_kept(leader: Leader | None = LEADING, code: str = "KeptForReplacements"
     left = make_pod("a-0").gang(A).gpu(4).released("n0", "p1", A, 2, 2).running("n0").build()
     return make_reading(
         make_node("n0").gpu(8).build(),
-        make_pod_group(A, min_member=2).phase(Phase.RUNNING).build(),
+        make_pod_group(A, min_member=2).phase(GangPhase.RUNNING).build(),
         left,
         make_pod("w-0").gpu(4).created(NOW - 60).build(),
         conditions=[condition],
@@ -111,7 +111,7 @@ def test_a_reason_that_can_be_found_here_does_not_outlive_its_cause() -> None:
 def test_a_restart_that_is_not_allowed_is_why_a_gang_is_degraded() -> None:
     degraded = make_condition(ConditionType.DEGRADED, "True", "RestartProtected", "a budget")
     left = make_pod("a-0").gang(A).released("n0", "p1", A, 2, 2).running("n0").build()
-    group = make_pod_group(A, min_member=2).phase(Phase.RUNNING).build()
+    group = make_pod_group(A, min_member=2).phase(GangPhase.RUNNING).build()
     answer = ask_gang(make_reading(make_node("n0").build(), group, left, conditions=[degraded]))
     assert answer.standing is PlacementState.DEGRADED
     assert answer.reason is not None

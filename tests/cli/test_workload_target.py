@@ -23,7 +23,7 @@ from koord.kube.errors import Forbidden, KubeError, NotFound
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from koord.core.model.gangs import PodGroup
+    from koord.core.model.gangs import ObservedPodGroup
 
 GANG = "pod-group.scheduling.sigs.k8s.io"
 PODS, JOBS, EVENTS = "/api/v1/pods", "/apis/batch/v1/jobs", "/api/v1/events"
@@ -109,7 +109,7 @@ def find(server: Server, kind: TargetKind, name: str) -> TargetLookup:
     return asyncio.run(find_target(server, Target(kind, "a", name), NOW))  # type: ignore[arg-type]
 
 
-def print_answer(found: TargetLookup, *groups: PodGroup) -> str:
+def print_answer(found: TargetLookup, *groups: ObservedPodGroup) -> str:
     reading = make_reading(*groups) if groups else None
     console = Console(width=300)
     with console.capture() as capture:

@@ -16,7 +16,7 @@ from koord.controllers.restart import GangRestarts
 from koord.core.device.device_plugins import Locked
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
-from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import Pod, RecordedPlan
 from koord.core.model.reasons import Reason
@@ -101,7 +101,7 @@ class Announcer:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def announce_event(self, _: PodGroup, reason: Reason, note: str) -> None:
+    def announce_event(self, _: ObservedPodGroup, reason: Reason, note: str) -> None:
         assert note
         self.told.append(str(reason.code))
 

@@ -21,7 +21,14 @@ from koord.controllers.pod_group import (
 from koord.controllers.status_controller import StatusController
 from koord.controllers.validation import ValidationController
 from koord.core.model.gang_history import Episode
-from koord.core.model.gangs import ROOT, BadValue, Phase, PodGroup, SubGroup, SubGroupTree
+from koord.core.model.gangs import (
+    ROOT,
+    BadValue,
+    GangPhase,
+    ObservedPodGroup,
+    SubGroup,
+    SubGroupTree,
+)
 from koord.core.model.text import format_time
 from koord.core.model.topology_constraint import (
     NODE_LAYER,
@@ -52,7 +59,10 @@ class Scene:
             self.join(gang, 0)
 
     def write_status(
-        self, pod_group: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
+        self,
+        pod_group: ObservedPodGroup,
+        fields: Mapping[str, Any],
+        conditions: tuple[ConditionPatch, ...],
     ) -> None:
         quorum = next(one for one in conditions if one.type == "QuorumReached")
         self.written.append((pod_group.key, quorum.message))
@@ -108,7 +118,10 @@ async def test_members_on_failed_nodes_are_reported() -> None:
 
     class Sink:
         def write_status(
-            self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
+            self,
+            _: ObservedPodGroup,
+            fields: Mapping[str, Any],
+            conditions: tuple[ConditionPatch, ...],
         ) -> None:
             assert fields
             said[:] = [one for one in conditions if one.type == "Degraded"]
@@ -160,7 +173,7 @@ async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:
     state, now = make_cluster().state, [0.0]
     sink: Any = SimpleNamespace(write_status=lambda *_: None)
 
-    def record(_: PodGroup, what: str, why: str) -> None:
+    def record(_: ObservedPodGroup, what: str, why: str) -> None:
         told.append(f"{what}: {why}")
 
     policy = PodGroupStatusPolicy(state, sink, lambda: now[0], lambda: now[0], record=record)
@@ -175,7 +188,7 @@ async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:
     for name in ("a-0", "a-1"):
         member = make_pod(name).gang(A).released("n", "p", A, 2)
         state.upsert_pod(member.running("n").build())
-    state.upsert_pod_group(make_pod_group(A, 2).phase(Phase.RUNNING).build())
+    state.upsert_pod_group(make_pod_group(A, 2).phase(GangPhase.RUNNING).build())
     await look()
     state.upsert_node(make_node("n").taint("node.kubernetes.io/unreachable").build())
     await look()
@@ -189,7 +202,7 @@ async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:
 async def test_a_preempted_gang_says_by_whom_until_it_runs_as_a_whole_again() -> None:
     state, now, api = make_cluster().state, [1000.0], dict[str, Any]()
 
-    def write(_: PodGroup, __: object, conditions: tuple[ConditionPatch, ...]) -> None:
+    def write(_: ObservedPodGroup, __: object, conditions: tuple[ConditionPatch, ...]) -> None:
         since, before = format_time(now[0]), api.get("conditions", ())
         kept = {(one["type"], one["status"]): one["lastTransitionTime"] for one in before}
         api["conditions"] = [
@@ -209,7 +222,7 @@ async def test_a_preempted_gang_says_by_whom_until_it_runs_as_a_whole_again() ->
         lambda: now[0],
         present=lambda _: api,
     )
-    group = make_pod_group(A, 2).phase(Phase.RUNNING).build()
+    group = make_pod_group(A, 2).phase(GangPhase.RUNNING).build()
     state.upsert_node(make_node("n").build())
 
     async def look(members: int, *evicted_at: int) -> tuple[str, str]:
@@ -239,8 +252,10 @@ async def test_a_preempted_gang_says_by_whom_until_it_runs_as_a_whole_again() ->
     assert (await look(1, 1015, 1065))[0] == "True", "preempted again"
 
 
-@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
-async def test_status_of_an_emptied_gang_is_updated_without_the_long_pause(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [GangPhase.PENDING, GangPhase.RUNNING])
+async def test_status_of_an_emptied_gang_is_updated_without_the_long_pause(
+    phase: GangPhase,
+) -> None:
     """Only groups without any status may wait for their pods: a wrong status must not stay."""
     scene = Scene()
     await scene.pass_time(PAUSE.longest)
@@ -268,7 +283,10 @@ async def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> Condit
 
     class Sink:
         def write_status(
-            self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
+            self,
+            _: ObservedPodGroup,
+            fields: Mapping[str, Any],
+            conditions: tuple[ConditionPatch, ...],
         ) -> None:
             assert fields
             said.extend(one for one in conditions if one.type == "SpecValid")
@@ -308,7 +326,7 @@ class Alone:
         self.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
 
     def write_status(
-        self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
+        self, _: ObservedPodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         self.fields = dict(fields)
         self.said = {one.type: one for one in conditions}
@@ -390,7 +408,7 @@ async def test_problems_of_an_object_are_reported_until_there_are_none() -> None
 
     async def see(generation: int, *, valid: bool, event: str | None = "MODIFIED") -> None:
         meta = {"name": "a", "namespace": "default", "uid": "uid", "generation": generation}
-        kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup"}
+        kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ObservedPodGroup"}
         body = {**kind, "metadata": meta, "spec": {"minMember": 2 if valid else "two"}}
         await controller.on_event(event={"type": event}, body=body)
 

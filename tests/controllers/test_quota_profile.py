@@ -11,7 +11,7 @@ from tests.cluster import make_cluster
 
 from koord.controllers.quota_profile import ProfileStatusPolicy
 from koord.controllers.status_controller import StatusController
-from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
 from koord.kube.errors import Forbidden, KubeError
@@ -79,7 +79,7 @@ class Scene:
         self.state.upsert_node(node.build())
 
     def add(self, name: str, *pools: str, quota: str = "root", **settings: Any) -> QuotaProfile:
-        selector = (Requirement("pool", Operator.IN, pools),)
+        selector = (Requirement("pool", SelectorOperator.IN, pools),)
         profile = QuotaProfile("ns", name, quota, selector, uid=name, generation=2)
         self.state.profiles.upsert(replace(profile, **settings))
         return profile

@@ -22,7 +22,7 @@ from koord.controllers.wait_reports import (
 )
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
-from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import BindFailed, Reason, TooLarge
@@ -46,14 +46,16 @@ class Announcements:
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
         self.pods.append((pod.name, str(is_placed or reason.code)))
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
+    def announce_gang(
+        self, pod_group: ObservedPodGroup, reason: Reason, attempts: Attempts
+    ) -> None:
         assert pod_group.key == G
         self.gangs.append((str(reason.code), attempts.count))
 
-    def retract_gang(self, pod_group: PodGroup) -> None:
+    def retract_gang(self, pod_group: ObservedPodGroup) -> None:
         self.retracted.append(pod_group.key)
 
-    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
+    def announce_event(self, pod_group: ObservedPodGroup, reason: Reason, note: str) -> None:
         assert pod_group.key == G
         if not note:
             self.events.append(str(reason.code))

@@ -7,7 +7,7 @@ from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster
 
 from koord.answers.explain import find_closed
-from koord.core.engine.reasons import Closed, InsufficientNodes, RefusedNodes
+from koord.core.engine.reasons import CauseCount, Closed, InsufficientNodes
 from koord.core.gang.reasons import (
     AllBound,
     BelowMin,
@@ -32,7 +32,7 @@ from koord.core.model.reasons import (
     WaitingForForeignGate,
 )
 from koord.core.model.selectors import Requirement, SelectorTerm
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 
 A, B = "default/a", "default/b"
 
@@ -42,7 +42,7 @@ def make_shortage(**fields: object) -> InsufficientNodes:
         "want": 4,
         "fit": 2,
         "nodes": 3,
-        "refused": (RefusedNodes(NodeRefusal.RESOURCE, 3, GPU),),
+        "refused": (CauseCount(NodeCause.RESOURCE, 3, GPU),),
         "first": "default/w-2",
         "resource": GPU,
         "request": 8,
@@ -222,7 +222,7 @@ def test_advice(reason: Reason, sentences: tuple[str, ...]) -> None:
     ("closed", "start"),
     [
         (
-            Closed(NodeRefusal.TAINT, "{team: b}", ("n-1",)),
+            Closed(NodeCause.TAINT, "{team: b}", ("n-1",)),
             (
                 "Tolerate the taint {team: b} in the pods, or ask the administrators to remove it "
                 "from the nodes: "
@@ -230,25 +230,25 @@ def test_advice(reason: Reason, sentences: tuple[str, ...]) -> None:
             ),
         ),
         (
-            Closed(NodeRefusal.TAINT, "{node.kubernetes.io/not-ready: }", ("n-1",)),
+            Closed(NodeCause.TAINT, "{node.kubernetes.io/not-ready: }", ("n-1",)),
             (
                 "Check the conditions of 1 node with room (n-1), "
                 "tainted {node.kubernetes.io/not-ready: }."
             ),
         ),
         (
-            Closed(NodeRefusal.UNSCHEDULABLE, "", tuple(f"n-{i}" for i in range(6))),
+            Closed(NodeCause.UNSCHEDULABLE, "", tuple(f"n-{i}" for i in range(6))),
             "Ask the administrators to uncordon 6 nodes with room (n-0, n-1, n-2, n-3 and 2 more).",
         ),
         (
-            Closed(NodeRefusal.SELECTOR, "", ("n-1", "n-2")),
+            Closed(NodeCause.SELECTOR, "", ("n-1", "n-2")),
             (
                 "Relax node selector and affinity of the pods, or ask the administrators to label "
                 "nodes to match: "
             ),
         ),
         (
-            Closed(NodeRefusal.HOST_PORT, "", ("n-1",)),
+            Closed(NodeCause.HOST_PORT, "", ("n-1",)),
             "Remove the host port, or delete the pods that use it on 1 node with room (n-1).",
         ),
     ],
@@ -259,8 +259,8 @@ def test_node_with_room_is_named_with_its_cause(closed: Closed, start: str) -> N
 
 
 def test_feasible_changes_of_nodes_come_before_new_nodes_if_enough() -> None:
-    few = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1",))
-    enough = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1", "n-2"))
+    few = Closed(NodeCause.UNSCHEDULABLE, "", ("n-1",))
+    enough = Closed(NodeCause.UNSCHEDULABLE, "", ("n-1", "n-2"))
     assert make_shortage().advice((few,))[0].startswith("Wait until as much is free")
     assert (
         make_shortage()
@@ -270,7 +270,7 @@ def test_feasible_changes_of_nodes_come_before_new_nodes_if_enough() -> None:
 
 
 def test_advice_is_limited_to_a_few_sentences() -> None:
-    many = [Closed(NodeRefusal.TAINT, f"{{team: {i}}}", ("n-1",)) for i in range(9)]
+    many = [Closed(NodeCause.TAINT, f"{{team: {i}}}", ("n-1",)) for i in range(9)]
     sentences = make_shortage().advice(many)
     assert len(sentences) == MAX_SENTENCES
     assert any(sentence.startswith("Wait ") for sentence in sentences)
@@ -291,34 +291,34 @@ NEEDS_GPU = make_pod("w").gpu(8)
     [
         (NEEDS_GPU, make_node("n").gpu(8), None),
         (NEEDS_GPU, make_node("n").gpu(4), None),
-        (NEEDS_GPU, make_node("n").gpu(8).taint("team", "b"), (NodeRefusal.TAINT, "{team: b}")),
+        (NEEDS_GPU, make_node("n").gpu(8).taint("team", "b"), (NodeCause.TAINT, "{team: b}")),
         (NEEDS_GPU, make_node("n").gpu(8).taint("x", effect="PreferNoSchedule"), None),
         (
             NEEDS_GPU,
             make_node("n").gpu(8).taint("a", "1").taint("b", "2"),
-            (NodeRefusal.TAINT, "{a: 1} {b: 2}"),
+            (NodeCause.TAINT, "{a: 1} {b: 2}"),
         ),
         (
             make_pod("w").tolerates("a", "1"),
             make_node("n").taint("a", "1").taint("b", "2"),
-            (NodeRefusal.TAINT, "{b: 2}"),
+            (NodeCause.TAINT, "{b: 2}"),
         ),
         # Two causes: removing one would not help.
         (NEEDS_GPU, make_node("n").gpu(4).taint("team", "b"), None),
         (NEEDS_GPU, make_node("n").gpu(8).taint("team", "b").unschedulable(), None),
-        (NEEDS_GPU, make_node("n").gpu(8).unschedulable(), (NodeRefusal.UNSCHEDULABLE, "")),
+        (NEEDS_GPU, make_node("n").gpu(8).unschedulable(), (NodeCause.UNSCHEDULABLE, "")),
         # Cordoning also sets a taint; uncordoning removes both.
         (
             NEEDS_GPU,
             make_node("n").gpu(8).unschedulable().taint("node.kubernetes.io/unschedulable"),
-            (NodeRefusal.UNSCHEDULABLE, ""),
+            (NodeCause.UNSCHEDULABLE, ""),
         ),
-        (make_pod("w").selector(zone="a"), make_node("n"), (NodeRefusal.SELECTOR, "")),
+        (make_pod("w").selector(zone="a"), make_node("n"), (NodeCause.SELECTOR, "")),
         (make_pod("w").selector(zone="a"), make_node("n").label("zone", "a"), None),
         (
             make_pod("w").terms(SelectorTerm(expressions=(Requirement("zone", "Exists"),))),
             make_node("n"),
-            (NodeRefusal.SELECTOR, ""),
+            (NodeCause.SELECTOR, ""),
         ),
     ],
 )
@@ -330,7 +330,7 @@ def test_node_is_named_if_only_one_check_fails(pod, node, expected) -> None:
 def test_used_host_port_is_named_as_the_only_cause() -> None:
     taken = make_pod("other").host_port(80).running("n")
     found = find_for(make_pod("w").host_port(80), make_node("n"), others=[taken])
-    assert found == (Closed(NodeRefusal.HOST_PORT, "", ("n",)),)
+    assert found == (Closed(NodeCause.HOST_PORT, "", ("n",)),)
 
 
 def test_largest_group_of_nodes_comes_first() -> None:

@@ -11,13 +11,13 @@ from koord.core.engine.holds import Holds
 from koord.core.engine.queue import unit_of
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.quorum import Ready, demands
-from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.gangs import GangMode, MatchPolicy, OnMemberFailure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from koord.core.model.gangs import PodGroup
+    from koord.core.model.gangs import ObservedPodGroup
     from koord.core.model.plan import Plan, Unit
     from koord.core.model.pods import Pod
 
@@ -27,7 +27,9 @@ A, B = "default/a", "default/b"
 class Scene:
     """A cluster, its holds, and a clock."""
 
-    def __init__(self, nodes: int, pods: Sequence[Pod] = (), groups: Sequence[PodGroup] = ()):
+    def __init__(
+        self, nodes: int, pods: Sequence[Pod] = (), groups: Sequence[ObservedPodGroup] = ()
+    ):
         self.cluster = make_cluster(nodes).pod_groups(*groups)
         self.state = self.cluster.state
         self.holds = Holds()
@@ -81,7 +83,7 @@ def test_room_of_a_lost_member_is_reserved_for_its_replacement() -> None:
     thief = waiting("thief")
     scene.put(thief)
     refused = scene.plan(unit_of(thief)).refusals
-    assert [refusal.reason for refusal in refused] == [KeptForReplacements((A,), 1, 60)]
+    assert [refusal.reason for refusal in refused] == [HeldForReplacements((A,), 1, 60)]
     scene.put(waiting("a-2", A))
     (repair,) = scene.units(A)
     assert placed_on(scene.plan(unit_of(thief), repair)) == {"a-2": "n1"}, "whatever the order"
@@ -133,7 +135,7 @@ def test_slot_of_a_deleted_node_moves_to_another_node() -> None:
     thief = unit_of(waiting("thief"))
     assert isinstance(scene.plan(thief).refusals[0].reason, InsufficientNodes), "no room at all"
     scene.state.upsert_node(make_node("new").gpu(8).build())
-    assert isinstance(scene.plan(thief).refusals[0].reason, KeptForReplacements)
+    assert isinstance(scene.plan(thief).refusals[0].reason, HeldForReplacements)
     scene.put(waiting("a-2", A))
     assert placed_on(scene.plan(thief, *scene.units(A))) == {"a-2": "new"}
 
@@ -161,7 +163,7 @@ def test_compat_mode_has_no_holds() -> None:
     assert len(scene.holds) == 0
 
 
-def make_non_strict(key: str, minimum: int, wait: int = 60) -> PodGroup:
+def make_non_strict(key: str, minimum: int, wait: int = 60) -> ObservedPodGroup:
     return make_pod_group(key, minimum).mode(GangMode.NON_STRICT).wait(wait).build()
 
 

@@ -10,7 +10,7 @@ from tests.placement.test_quotas import team
 
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import unit_of
-from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.pods import Pod, PodPhase
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.session import QuotaSession
@@ -59,7 +59,7 @@ def test_kept_room_counts_as_used_for_new_pods_of_its_quota() -> None:
     outcome = scene.plan(unit_of(rival), unit_of(stranger))
     assert placed_on(outcome).keys() == {"stranger"}, "the nodes have room for both"
     (refusal,) = outcome.refusals
-    assert refusal.reason == KeptForReplacements((A,), 3, 60)
+    assert refusal.reason == HeldForReplacements((A,), 3, 60)
 
 
 def test_quota_refusal_says_what_of_its_use_is_kept() -> None:

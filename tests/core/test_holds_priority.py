@@ -17,7 +17,7 @@ from koord.core.engine.queue import unit_of
 from koord.core.eviction.label_protection import ALLOWED_IN
 from koord.core.eviction.model import Preemption, VictimKind
 from koord.core.eviction.search import Context, plan_preemption
-from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.gang_history import Episode, Happened
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_room_is_kept_from_equal_priorities_and_by_protected_gangs(
     scene = make_scene(priority=priority, is_protected=is_protected)
     unit = add_gang(scene, 3, HIGH)
     (refusal,) = scene.plan(unit).refusals
-    assert isinstance(refusal.reason, KeptForReplacements)
+    assert isinstance(refusal.reason, HeldForReplacements)
     assert refusal.reason.gangs == (A,)
     assert refusal.reason.is_capacity, "others may be preempted for it"
     assert not isinstance(search(scene, unit), Preemption)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.core.engine.columns import Columns
-from koord.core.model.selectors import LabelSelector, Operator, Requirement, is_selected
+from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, is_selected
 
 LABELS = {"app": "web", "size": "10", "odd": "1_0", "huge": "9223372036854775808"}
 
@@ -15,24 +15,30 @@ LABELS = {"app": "web", "size": "10", "odd": "1_0", "huge": "9223372036854775808
     [
         (None, False),
         ((), True),
-        ((Requirement("app", Operator.IN, ("db", "web")),), True),
-        ((Requirement("app", Operator.IN, ("db",)),), False),
-        ((Requirement("none", Operator.IN, ("db",)),), False),
-        ((Requirement("app", Operator.NOT_IN, ("web",)),), False),
-        ((Requirement("none", Operator.NOT_IN, ("web",)),), True),
-        ((Requirement("app", Operator.EXISTS),), True),
-        ((Requirement("none", Operator.EXISTS),), False),
-        ((Requirement("app", Operator.DOES_NOT_EXIST),), False),
-        ((Requirement("none", Operator.DOES_NOT_EXIST),), True),
-        ((Requirement("size", Operator.GT, ("9",)),), True),
-        ((Requirement("size", Operator.GT, ("10",)),), False),
-        ((Requirement("size", Operator.LT, ("+11",)),), True),
-        ((Requirement("size", Operator.LT, ("11", "12")),), False),
-        ((Requirement("size", Operator.LT, ("1_1",)),), False),
-        ((Requirement("none", Operator.LT, ("11",)),), False),
-        ((Requirement("odd", Operator.GT, ("1",)),), False),
-        ((Requirement("huge", Operator.GT, ("1",)),), False),
-        ((Requirement("app", Operator.EXISTS), Requirement("app", Operator.IN, ("db",))), False),
+        ((Requirement("app", SelectorOperator.IN, ("db", "web")),), True),
+        ((Requirement("app", SelectorOperator.IN, ("db",)),), False),
+        ((Requirement("none", SelectorOperator.IN, ("db",)),), False),
+        ((Requirement("app", SelectorOperator.NOT_IN, ("web",)),), False),
+        ((Requirement("none", SelectorOperator.NOT_IN, ("web",)),), True),
+        ((Requirement("app", SelectorOperator.EXISTS),), True),
+        ((Requirement("none", SelectorOperator.EXISTS),), False),
+        ((Requirement("app", SelectorOperator.DOES_NOT_EXIST),), False),
+        ((Requirement("none", SelectorOperator.DOES_NOT_EXIST),), True),
+        ((Requirement("size", SelectorOperator.GT, ("9",)),), True),
+        ((Requirement("size", SelectorOperator.GT, ("10",)),), False),
+        ((Requirement("size", SelectorOperator.LT, ("+11",)),), True),
+        ((Requirement("size", SelectorOperator.LT, ("11", "12")),), False),
+        ((Requirement("size", SelectorOperator.LT, ("1_1",)),), False),
+        ((Requirement("none", SelectorOperator.LT, ("11",)),), False),
+        ((Requirement("odd", SelectorOperator.GT, ("1",)),), False),
+        ((Requirement("huge", SelectorOperator.GT, ("1",)),), False),
+        (
+            (
+                Requirement("app", SelectorOperator.EXISTS),
+                Requirement("app", SelectorOperator.IN, ("db",)),
+            ),
+            False,
+        ),
     ],
 )
 def test_selectors_follow_the_rules_of_the_api(selector: LabelSelector, *, expected: bool) -> None:
@@ -46,7 +52,7 @@ keys = st.sampled_from("abc")
 values = st.sampled_from(["", "1", "2", "x"])
 labels_drawn = st.dictionaries(keys, values)
 requirements = st.builds(
-    Requirement, keys, st.sampled_from(Operator), st.lists(values, max_size=2).map(tuple)
+    Requirement, keys, st.sampled_from(SelectorOperator), st.lists(values, max_size=2).map(tuple)
 )
 selectors = st.none() | st.lists(requirements, max_size=3).map(tuple)
 

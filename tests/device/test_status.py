@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from koord.core.device.model import DeviceReport
-    from koord.core.model.gangs import PodGroup
+    from koord.core.model.gangs import ObservedPodGroup
     from koord.core.model.pods import Pod
     from koord.kube.status import ConditionPatch
 
@@ -105,7 +105,7 @@ class Events:
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
 
-    def announce_unhealthy(self, user: Pod | PodGroup, text: str) -> None:
+    def announce_unhealthy(self, user: Pod | ObservedPodGroup, text: str) -> None:
         self.told.append((user.uid, text))
 
 

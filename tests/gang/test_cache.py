@@ -10,7 +10,7 @@ from tests.builders import make_pod, make_pod_group
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import Ready, completed_at, count_quorum, demands
-from koord.core.model.gangs import MatchPolicy, PodGroup
+from koord.core.model.gangs import MatchPolicy, ObservedPodGroup
 from koord.core.model.pods import Handling, Pod, PodPhase, RecordedPlan
 
 A, B, C = "default/a", "default/b", "default/c"
@@ -111,7 +111,7 @@ class World:
     """Objects as an API server stores them."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
-    pod_groups: dict[str, PodGroup] = field(default_factory=dict)
+    pod_groups: dict[str, ObservedPodGroup] = field(default_factory=dict)
 
 
 @st.composite
@@ -134,7 +134,7 @@ def draw_pod(draw: st.DrawFn) -> Pod:
 
 
 @st.composite
-def draw_pod_group(draw: st.DrawFn) -> PodGroup:
+def draw_pod_group(draw: st.DrawFn) -> ObservedPodGroup:
     key = draw(st.sampled_from(GANGS))
     group = draw(st.sets(st.sampled_from(GANGS))) | {key}
     policy = draw(st.sampled_from(list(MatchPolicy)))
@@ -152,12 +152,12 @@ CHANGES = st.lists(
 )
 
 
-def apply(world: World, book: GangCache, change: Pod | PodGroup | str) -> None:
+def apply(world: World, book: GangCache, change: Pod | ObservedPodGroup | str) -> None:
     """Change the world and the cache; a name stands for a deletion."""
     if isinstance(change, Pod):
         world.pods[change.uid] = change
         book.upsert_pod(change)
-    elif isinstance(change, PodGroup):
+    elif isinstance(change, ObservedPodGroup):
         world.pod_groups[change.key] = change
         book.upsert_pod_group(change)
     elif change in GANGS:
@@ -208,7 +208,7 @@ def test_answers_are_cached_until_a_change() -> None:
 
 @settings(max_examples=150)
 @given(CHANGES)
-def test_updated_cache_equals_a_rebuilt_one(changes: list[Pod | PodGroup | str]) -> None:
+def test_updated_cache_equals_a_rebuilt_one(changes: list[Pod | ObservedPodGroup | str]) -> None:
     world, book = World(), GangCache()
     for change in changes:
         before = observe(book)
@@ -221,7 +221,7 @@ def test_updated_cache_equals_a_rebuilt_one(changes: list[Pod | PodGroup | str])
 
 @settings(max_examples=50)
 @given(CHANGES)
-def test_deleted_objects_leave_nothing_behind(changes: list[Pod | PodGroup | str]) -> None:
+def test_deleted_objects_leave_nothing_behind(changes: list[Pod | ObservedPodGroup | str]) -> None:
     world, book = World(), GangCache()
     for change in changes:
         apply(world, book, change)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from koord.api.keys import gang as keys
 from koord.core.gang.phase import TABLE
-from koord.core.model.gangs import Phase
+from koord.core.model.gangs import GangPhase
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "".join((DOCS / f"{one}.md").read_text("utf-8") for one in ("gangs", "gang-lifecycle"))
@@ -26,8 +26,10 @@ def write_phases() -> list[str]:
     return [f"| {name_phases(row.origins)} | {row.when} | `{row.target.value}` |" for row in TABLE]
 
 
-def name_phases(phases: frozenset[Phase]) -> str:
-    names = (f"`{phase.value}`" if phase.value else "none" for phase in Phase if phase in phases)
+def name_phases(phases: frozenset[GangPhase]) -> str:
+    names = (
+        f"`{phase.value}`" if phase.value else "none" for phase in GangPhase if phase in phases
+    )
     return ", ".join(names)
 
 

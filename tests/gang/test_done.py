@@ -42,9 +42,9 @@ from koord.core.model.gangs import (
     ROOT,
     BondRecord,
     FilledTree,
+    GangPhase,
     MatchPolicy,
     OnMemberFailure,
-    Phase,
     SubGroup,
     SubGroupTree,
 )
@@ -153,7 +153,7 @@ def test_another_job_under_the_same_group_needs_its_whole_minimum(
     new = [make_waiting(f"new-{i}", owner="new") for i in range(2)]
     book = make_book(build(*old, *new), [make_pod_group(A, 3).build()])
     assert demands(book, A) == MissingMembers((GangCount(A, 2, 3),)), why
-    assert observe(book, A, 0.0).phase is Phase.PENDING
+    assert observe(book, A, 0.0).phase is GangPhase.PENDING
     book.upsert_pod(make_waiting("new-2", owner="new").build())
     (unit,) = ready(book).units
     assert unit.required == 3, why
@@ -288,7 +288,7 @@ def test_members_of_sub_groups_that_are_done_and_removed_count_where_they_were()
     remove(book, "x-0", "y-0")
     assert count_sub_groups(book, A) == before
     assert count_lost(book, A) == 0
-    assert observe(book, A, 0.0).phase is Phase.RUNNING
+    assert observe(book, A, 0.0).phase is GangPhase.RUNNING
 
 
 def test_run_of_bare_pods_ends_when_all_sub_groups_are_done() -> None:
@@ -298,10 +298,10 @@ def test_run_of_bare_pods_ends_when_all_sub_groups_are_done() -> None:
     book = make_book(build(*pods), [group])
     assert count_done(book, A) == 2
     assert [one.placed for one in count_sub_groups(book, A)] == [2, 2]
-    assert observe(book, A, 0.0).phase is Phase.RUNNING
+    assert observe(book, A, 0.0).phase is GangPhase.RUNNING
     for name in "01":
         book.upsert_pod(make_part(f"y-{name}").build())
-    assert observe(book, A, 0.0).phase is Phase.FINISHED
+    assert observe(book, A, 0.0).phase is GangPhase.FINISHED
     assert has_succeeded(book, A)
 
 
@@ -309,7 +309,7 @@ def test_gang_has_failed_if_a_sub_group_that_it_needs_has() -> None:
     group = make_pod_group(A, 2)._set_spec(sub_groups=TWO_BY_TWO).build()
     pods = [make_part("x-0"), make_part("x-1"), make_part("y-0"), make_part("y-1", FAILED)]
     book = make_book(build(*pods), [group])
-    assert observe(book, A, 0.0).phase is Phase.FAILED
+    assert observe(book, A, 0.0).phase is GangPhase.FAILED
     assert not has_succeeded(book, A)
 
 
@@ -424,9 +424,9 @@ def test_decision_status_repair_and_advice_count_the_same_members(book: GangCach
         restart = find_restart(book, key)
         assert restart is None or lost
         if has_succeeded(book, key):
-            assert status.phase is Phase.PENDING or done >= spec.min_member
+            assert status.phase is GangPhase.PENDING or done >= spec.min_member
         # A gang that has finished has finished in all of its parts.
-        if status.phase is Phase.FINISHED and spec.sub_groups is not None:
+        if status.phase is GangPhase.FINISHED and spec.sub_groups is not None:
             counts = Counter(pod.sub_group for pod in find_done(book, key))
             assert not FilledTree(spec.sub_groups, counts).find_short(ROOT)
 

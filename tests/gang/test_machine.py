@@ -23,9 +23,9 @@ from tests.support.machines import check_100_000_steps
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import Queue
 from koord.core.engine.reasons import InsufficientNodes
-from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.changes import Changes
-from koord.core.model.gangs import GangMode, MatchPolicy, PodGroup
+from koord.core.model.gangs import GangMode, MatchPolicy, ObservedPodGroup
 from koord.core.model.pods import Pod, PodPhase, RecordedPlan
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 
@@ -41,7 +41,7 @@ EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "60"))
 
 NO_ROOM = {
     InsufficientNodes.code,
-    KeptForReplacements.code,
+    HeldForReplacements.code,
     MultipleNotMet.code,
     NoDomainFits.code,
 }
@@ -65,7 +65,7 @@ class Gangs(RuleBasedStateMachine):
         self.steps = 0
         self.incarnations: dict[str, set[str]] = {}
         """Gang -> the pods that were released when it started, and since."""
-        self.groups: dict[str, PodGroup] = {}
+        self.groups: dict[str, ObservedPodGroup] = {}
 
     @initialize(minima=st.tuples(*[st.integers(1, 3)] * 3), grouped=st.booleans())
     def begin(self, minima: tuple[int, int, int], grouped: bool) -> None:  # noqa: FBT001 - drawn
@@ -194,7 +194,7 @@ class Gangs(RuleBasedStateMachine):
         freed = self.holds.drop(lambda key: not self.queue.knows(key), self.now)
         self.queue.absorb(Changes(freed=freed), self.state)
         self.queue.wake_surplus(self.holds.take_freed(), self.state)
-        self.queue.wake(KeptForReplacements)
+        self.queue.wake(HeldForReplacements)
         units = self.queue.take(0.0, 1 << 20)
         if not units:
             return False

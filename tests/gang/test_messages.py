@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koord.core.engine import reasons as framework_reasons
-from koord.core.engine.reasons import Elsewhere, InsufficientNodes, RefusedNodes
+from koord.core.engine.reasons import CauseCount, Elsewhere, InsufficientNodes
 from koord.core.gang import reasons as gang_reasons
 from koord.core.gang.reasons import (
     AllBound,
@@ -22,11 +22,11 @@ from koord.core.gang.reasons import (
     describe_settings,
 )
 from koord.core.model import reasons
-from koord.core.model.gangs import BadValue, DeprecatedKey, GangClaim, GangSource
+from koord.core.model.gangs import BadValue, DeprecatedKey, GangMembership, GangSource
 from koord.core.model.reasons import REASONS, BindFailed, Planned, Reason, WaitingForForeignGate
 from koord.core.model.text import MAX_TEXT
 from koord.core.plugins import reasons as plugin_reasons
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 from koord.core.quota import reasons as quota_reasons
 from koord.core.topology import reasons as topology_reasons
 
@@ -40,9 +40,9 @@ def make_shortage(**fields: object) -> InsufficientNodes:
         "fit": 4,
         "nodes": 5,
         "refused": (
-            RefusedNodes(NodeRefusal.UNSCHEDULABLE, 1),
-            RefusedNodes(NodeRefusal.RESOURCE, 4, GPU),
-            RefusedNodes(NodeRefusal.RESOURCE, 1, "cpu"),
+            CauseCount(NodeCause.UNSCHEDULABLE, 1),
+            CauseCount(NodeCause.RESOURCE, 4, GPU),
+            CauseCount(NodeCause.RESOURCE, 1, "cpu"),
         ),
         "first": "default/w-4",
         "resource": GPU,
@@ -143,7 +143,7 @@ EXPECTED = [
     (
         make_shortage(
             elsewhere=Elsewhere(
-                1, (RefusedNodes(NodeRefusal.RESOURCE, 1, GPU),), ("n",), ("team-a/bert-*",)
+                1, (CauseCount(NodeCause.RESOURCE, 1, GPU),), ("n",), ("team-a/bert-*",)
             )
         ),
         (
@@ -155,7 +155,7 @@ EXPECTED = [
     ),
     (
         make_shortage(
-            refused=(RefusedNodes(NodeRefusal.RESOURCE, 5, GPU),), elsewhere=Elsewhere(0, ())
+            refused=(CauseCount(NodeCause.RESOURCE, 5, GPU),), elsewhere=Elsewhere(0, ())
         ),
         (
             "Room for 4 of 8 pods. Then all 5 nodes lack 8 free nvidia.com/gpu. 4 more empty "
@@ -164,7 +164,7 @@ EXPECTED = [
         ),
     ),
     (
-        make_shortage(elsewhere=Elsewhere(1, (RefusedNodes(NodeRefusal.TAINT, 1, detail="a: b"),))),
+        make_shortage(elsewhere=Elsewhere(1, (CauseCount(NodeCause.TAINT, 1, detail="a: b"),))),
         (
             "Room for 4 of 8 pods. The other node had untolerated taint {a: b}. default/w-4 "
             "requests 8 nvidia.com/gpu. 4 more empty nodes as large as the largest one would be "
@@ -261,24 +261,24 @@ def test_registry_contains_every_code() -> None:
 @pytest.mark.parametrize(
     ("refused", "text"),
     [
-        (RefusedNodes(NodeRefusal.UNSCHEDULABLE, 2), "2 node(s) were unschedulable"),
+        (CauseCount(NodeCause.UNSCHEDULABLE, 2), "2 node(s) were unschedulable"),
         (
-            RefusedNodes(NodeRefusal.TAINT, 2, detail="gpu: yes"),
+            CauseCount(NodeCause.TAINT, 2, detail="gpu: yes"),
             "2 node(s) had untolerated taint {gpu: yes}",
         ),
         (
-            RefusedNodes(NodeRefusal.SELECTOR, 2),
+            CauseCount(NodeCause.SELECTOR, 2),
             "2 node(s) didn't match Pod's node affinity/selector",
         ),
         (
-            RefusedNodes(NodeRefusal.HOST_PORT, 2),
+            CauseCount(NodeCause.HOST_PORT, 2),
             "2 node(s) didn't have free ports for the requested pod ports",
         ),
-        (RefusedNodes(NodeRefusal.RESOURCE, 2, "cpu"), "2 Insufficient cpu"),
-        (RefusedNodes(NodeRefusal.RESOURCE, 2, "pods"), "2 Too many pods"),
+        (CauseCount(NodeCause.RESOURCE, 2, "cpu"), "2 Insufficient cpu"),
+        (CauseCount(NodeCause.RESOURCE, 2, "pods"), "2 Too many pods"),
     ],
 )
-def test_causes_use_the_words_of_kube_scheduler(refused: RefusedNodes, text: str) -> None:
+def test_causes_use_the_words_of_kube_scheduler(refused: CauseCount, text: str) -> None:
     assert refused.text() == text
 
 
@@ -304,8 +304,7 @@ def test_text_for_another_member_names_the_culprit() -> None:
         MissingGang(A, tuple("x" * 5000 for _ in range(500))),
         InvalidAnnotation(tuple(BadValue("k" * 500, "v" * 500, "d" * 500, "p") for _ in "1234")),
         make_shortage(
-            refused=tuple(RefusedNodes(NodeRefusal.TAINT, 1, detail=f"{i}" * 900) for i in "1234")
-            * 99,
+            refused=tuple(CauseCount(NodeCause.TAINT, 1, detail=f"{i}" * 900) for i in "1234") * 99,
         ),
         BindFailed("default/p", 500, "m" * 100_000),
     ],
@@ -316,7 +315,7 @@ def test_texts_are_limited_in_length(reason: Reason) -> None:
 
 
 def test_causes_beyond_the_limit_are_counted() -> None:
-    refused = tuple(RefusedNodes(NodeRefusal.TAINT, 30 - i, detail=f"t{i}: ") for i in range(20))
+    refused = tuple(CauseCount(NodeCause.TAINT, 30 - i, detail=f"t{i}: ") for i in range(20))
     text = make_shortage(refused=refused).text()
     assert "30 had untolerated taint {t0: }" in text
     assert "12 more causes" in text
@@ -325,9 +324,9 @@ def test_causes_beyond_the_limit_are_counted() -> None:
 
 def test_notes_name_invalid_and_deprecated_settings() -> None:
     bad = BadValue("a/mode", "strict", "Strict", "must be Strict or NonStrict")
-    claim = GangClaim(A, GangSource.ANNOTATION, None, (bad,), (DeprecatedKey("old", "new"),))
+    claim = GangMembership(A, GangSource.ANNOTATION, None, (bad,), (DeprecatedKey("old", "new"),))
     assert describe_settings(claim) == (
         'Note: a/mode "strict" must be Strict or NonStrict (in force: Strict); '
         "old is deprecated, use new"
     )
-    assert describe_settings(GangClaim(A, GangSource.POD_GROUP)) == ""
+    assert describe_settings(GangMembership(A, GangSource.POD_GROUP)) == ""

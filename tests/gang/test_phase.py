@@ -16,7 +16,7 @@ from koord.core.gang.phase import (
     step_phase,
 )
 from koord.core.gang.tally import Tally
-from koord.core.model.gangs import Phase
+from koord.core.model.gangs import GangPhase
 from koord.core.model.pods import PodPhase
 
 LETTERS = {
@@ -48,7 +48,7 @@ def make_input(min_member: int, pods: str, *, compat: bool = False) -> PhaseInpu
 
 
 def settle(before: str, min_member: int, pods: str) -> str:
-    return settle_phase(Phase(before), make_input(min_member, pods))[-1]
+    return settle_phase(GangPhase(before), make_input(min_member, pods))[-1]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_group_starts_over_with_new_pods(
 )
 def test_compat_phases(before: str, pods: str, after: str) -> None:
     counts = make_input(2, pods, compat=True)
-    assert step_phase(Phase(before), counts) == after
+    assert step_phase(GangPhase(before), counts) == after
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_when_koordinator_looks_at_a_group_no_more(
 
 
 @given(
-    st.sampled_from(list(Phase)),
+    st.sampled_from(list(GangPhase)),
     st.integers(0, 4),
     st.text("pLPRSF", max_size=6),
     st.integers(0, 6),
     st.booleans(),
 )
 def test_every_phase_settles(
-    before: Phase,
+    before: GangPhase,
     min_member: int,
     pods: str,
     done: int,
@@ -149,12 +149,12 @@ def test_every_phase_settles(
     tally = count(pods)
     counts = PhaseInput(min_member, tally, min(done, len(tally.done)), compat=compat)
     path = settle_phase(before, counts)
-    assert len(path) <= len(Phase)
+    assert len(path) <= len(GangPhase)
     assert step_phase(path[-1], counts) is path[-1]
 
 
 def test_every_phase_has_a_row_for_any_counts() -> None:
-    for phase in Phase:
+    for phase in GangPhase:
         rows = [row for row in TABLE if phase in row.origins]
         assert rows
         assert rows[-1].when.startswith(("otherwise", "always"))

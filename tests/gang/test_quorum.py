@@ -22,7 +22,13 @@ from koord.core.gang.reasons import (
     Reached,
 )
 from koord.core.gang.start import Permit, PermitState, make_start_id, permit_member
-from koord.core.model.gangs import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
+from koord.core.model.gangs import (
+    BadValue,
+    GangMembership,
+    GangSource,
+    MatchPolicy,
+    ObservedPodGroup,
+)
 from koord.core.model.pods import Pod, PodPhase
 from koord.core.model.reasons import TooLarge, WaitingForForeignGate
 from koord.core.model.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
@@ -37,7 +43,7 @@ A, B, C = "default/a", "default/b", "default/c"
 
 
 def make_book(
-    pods: Iterable[Pod] = (), pod_groups: Iterable[PodGroup] = (), *, compat: bool = False
+    pods: Iterable[Pod] = (), pod_groups: Iterable[ObservedPodGroup] = (), *, compat: bool = False
 ) -> GangCache:
     book = GangCache(compat=compat)
     for pod_group in pod_groups:
@@ -347,7 +353,7 @@ def test_members_without_their_pod_group_wait_for_it() -> None:
 
 def test_members_without_a_valid_minimum_report_it() -> None:
     bad = BadValue("min-available", "x", "none", "not a number")
-    claim = GangClaim(A, GangSource.ANNOTATION, None, (bad,))
+    claim = GangMembership(A, GangSource.ANNOTATION, None, (bad,))
     pod = make_pod("a-0")._set(gang=claim).build()
     assert demands(make_book([pod]), A) == InvalidAnnotation((bad,))
 

@@ -26,7 +26,7 @@ from koord.core.gang.reasons import (
 )
 from koord.core.gang.start import BindRecord, make_bind_record, make_start_id
 from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
-from koord.core.model.gangs import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
+from koord.core.model.gangs import BadValue, DeprecatedKey, GangMembership, GangPhase, GangSource
 from koord.core.model.pods import PodPhase
 from koord.core.model.reasons import Planned, RefusedByScheduler
 
@@ -48,7 +48,7 @@ def condition(status: GangStatus, kind: ConditionType) -> tuple[bool, Reason] | 
 def test_status_of_an_incomplete_gang() -> None:
     book = make_book(make_pods("a", 3, A), [make_pod_group(A, 4).total(6).build()])
     status = observe(book, A, now=100.0)
-    assert status.phase is Phase.PENDING
+    assert status.phase is GangPhase.PENDING
     assert status.members == MemberCounts(6, 3, 3, 0, 0, 0, 0, 0, 0)
     assert status.conditions == (
         (ConditionType.QUORUM_REACHED, False, MissingMembers((GangCount(A, 3, 4),))),
@@ -62,7 +62,7 @@ def test_status_of_an_incomplete_gang() -> None:
 def test_unplaced_complete_gang_times_out() -> None:
     book = make_book(make_pods("a", 4, A), [make_pod_group(A, 4).wait(60).build()])
     status = observe(book, A, now=62.0)
-    assert status.phase is Phase.PRE_SCHEDULING
+    assert status.phase is GangPhase.PRE_SCHEDULING
     assert status.timeout_at == 63.0, "the fourth member came at 3"
     assert condition(status, ConditionType.TIMEOUT) == (False, WithinTime(60))
     status = observe(book, A, now=73.5)
@@ -76,7 +76,7 @@ def test_status_of_a_released_gang() -> None:
         make_member("a-1", node="n2").bound("n2").build(),
     ]
     status = observe(make_book(pods, [make_pod_group(A, 2).build()]), A, now=9.0)
-    assert status.phase is Phase.SCHEDULING
+    assert status.phase is GangPhase.SCHEDULING
     assert status.schedule_start == 9.0
     assert (status.members.planned, status.members.bound, status.members.held) == (1, 1, 0)
     assert condition(status, ConditionType.PLACED) == (True, Planned(2, 2, "plan-1"))
@@ -108,16 +108,16 @@ def test_members_placed_by_others_are_counted() -> None:
 
 def test_status_of_a_bound_gang() -> None:
     pods = [make_member(f"a-{i}").running("n1").build() for i in range(2)]
-    group = make_pod_group(A, 2).phase(Phase.SCHEDULED).schedule_start(5).build()
+    group = make_pod_group(A, 2).phase(GangPhase.SCHEDULED).schedule_start(5).build()
     status = observe(make_book(pods, [group]), A, now=9.0)
-    assert (status.phase, status.schedule_start) == (Phase.RUNNING, 5)
+    assert (status.phase, status.schedule_start) == (GangPhase.RUNNING, 5)
     assert condition(status, ConditionType.BOUND) == (True, AllBound(2, 2))
 
 
 def test_compat_leaves_a_settled_gang_alone() -> None:
     pods = [make_member(f"a-{i}").running("n1").build() for i in range(2)]
-    group = make_pod_group(A, 2).phase(Phase.SCHEDULED)._set(is_settled=True).build()
-    for compat, phase in ((True, Phase.SCHEDULED), (False, Phase.RUNNING)):
+    group = make_pod_group(A, 2).phase(GangPhase.SCHEDULED)._set(is_settled=True).build()
+    for compat, phase in ((True, GangPhase.SCHEDULED), (False, GangPhase.RUNNING)):
         assert observe(make_book(pods, [group], compat=compat), A, now=9.0).phase is phase
 
 
@@ -126,9 +126,9 @@ def test_gang_that_lost_a_member_is_degraded_and_keeps_its_incarnation() -> None
         make_member("a-0").running("n1").created(1).build(),
         make_member("a-1", plan="plan-2").running("n1").created(5).build(),
     ]
-    group = make_pod_group(A, 3).phase(Phase.RUNNING).build()
+    group = make_pod_group(A, 3).phase(GangPhase.RUNNING).build()
     status = observe(make_book(pods, [group]), A, now=9.0)
-    assert status.phase is Phase.SCHEDULING
+    assert status.phase is GangPhase.SCHEDULING
     assert condition(status, ConditionType.DEGRADED) == (True, BelowMin(2, 3))
     assert condition(status, ConditionType.BOUND) == (False, PartiallyBound(2, 3))
     assert (status.incarnation, status.plan_id) == ("plan-1", "plan-2")
@@ -136,9 +136,9 @@ def test_gang_that_lost_a_member_is_degraded_and_keeps_its_incarnation() -> None
 
 def test_finished_gang_is_neither_degraded_nor_timed_out() -> None:
     pods = [make_member(f"a-{i}").bound("n1").phase(PodPhase.SUCCEEDED).build() for i in range(2)]
-    group = make_pod_group(A, 2).phase(Phase.RUNNING).build()
+    group = make_pod_group(A, 2).phase(GangPhase.RUNNING).build()
     status = observe(make_book(pods, [group]), A, now=9999.0)
-    assert status.phase is Phase.FINISHED
+    assert status.phase is GangPhase.FINISHED
     assert condition(status, ConditionType.BOUND) == (True, AllBound(2, 2))
     assert condition(status, ConditionType.DEGRADED) == (False, AtStrength(has_minimum=True))
     assert condition(status, ConditionType.TIMEOUT) == (False, WithinTime(600))
@@ -176,7 +176,7 @@ def test_member_that_kube_scheduler_cannot_bind_is_lost() -> None:
 
 def test_deprecated_keys_on_members_are_reported() -> None:
     used = DeprecatedKey("old", "new")
-    claim = GangClaim(A, GangSource.ANNOTATION, None, (), (used,))
+    claim = GangMembership(A, GangSource.ANNOTATION, None, (), (used,))
     pods = [make_pod(f"a-{i}")._set(gang=claim).build() for i in range(2)]
     status = observe(make_book(pods, [make_pod_group(A, 2).build()]), A, now=0.0)
     assert condition(status, ConditionType.SPEC_VALID) == (True, SpecValid((used,)))
@@ -223,14 +223,14 @@ def test_owners_are_those_of_the_oldest_pod() -> None:
         make_pod("young").gang(A).created(2).owners("job-y").build(),
         make_pod("old").gang(A).created(1).owners("job-x", "job-w").build(),
     ]
-    group = make_pod_group(A, 2).phase(Phase.PENDING).occupied_by("before")
+    group = make_pod_group(A, 2).phase(GangPhase.PENDING).occupied_by("before")
     assert observe(make_book(pods, [group.build()]), A, 0.0).occupied_by == (
         "default/job-w,default/job-x"
     )
     assert observe(make_book(pods[:1], [group.build()]), A, 0.0).occupied_by == "before"
-    group.phase(Phase.PRE_SCHEDULING)
+    group.phase(GangPhase.PRE_SCHEDULING)
     assert observe(make_book(pods, [group.build()]), A, 0.0).occupied_by == "before"
-    group.phase(Phase.PENDING)
+    group.phase(GangPhase.PENDING)
     orphans = make_pods("a", 2, A)
     assert observe(make_book(orphans, [group.build()]), A, 0.0).occupied_by == "before"
 

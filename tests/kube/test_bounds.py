@@ -94,16 +94,22 @@ def gated(count: int) -> dict[str, Any]:
     ],
 )
 def test_a_pod_with_too_much_waits_and_keeps_no_rules(make: Any, most: int, what: str) -> None:
-    assert translate(make(most)).excess is None
+    assert translate(make(most)).exceeded_limit is None
     pod = translate(make(most + 1))
-    assert pod.excess is not None
-    assert (pod.excess.what, pod.excess.count - pod.excess.most) == (what, 1)
+    assert pod.exceeded_limit is not None
+    assert (pod.exceeded_limit.what, pod.exceeded_limit.count - pod.exceeded_limit.most) == (
+        what,
+        1,
+    )
     assert pod.shape.constraints is None
     assert (pod.shape.terms, pod.shape.tolerations, pod.shape.host_ports) == (None, (), ())
     assert not pod.claims
     (refusal,) = make_cluster(1).plan(make_unit("p", [pod])).refusals
     assert isinstance(refusal.reason, TooLarge)
-    assert f"{pod.excess.count} {what}, more than the {pod.excess.most}" in refusal.reason.text()
+    assert (
+        f"{pod.exceeded_limit.count} {what}, more than the {pod.exceeded_limit.most}"
+        in refusal.reason.text()
+    )
 
 
 def test_long_rules_are_not_parsed_and_requests_count_all_the_same() -> None:
@@ -112,8 +118,8 @@ def test_long_rules_are_not_parsed_and_requests_count_all_the_same() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": needs}]}
     requests = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
     pod = translate({"affinity": {"nodeAffinity": {REQUIRED: terms}}, **requests}, name="p")
-    assert pod.excess is not None
-    assert pod.excess.most == 64 * 1024 < pod.excess.count
+    assert pod.exceeded_limit is not None
+    assert pod.exceeded_limit.most == 64 * 1024 < pod.exceeded_limit.count
     assert dict(pod.shape.requests) == {"cpu": 2000, "pods": 1}
 
 
@@ -121,7 +127,7 @@ def test_labels_and_owners_beyond_the_bound_are_not_kept() -> None:
     labels = {f"k{at}": "v" for at in range(257)}
     owners = [{"kind": "Job", "name": f"j{at}", "uid": f"{at}"} for at in range(1000)]
     pod = translate({}, labels=labels, ownerReferences=owners)
-    assert pod.excess is not None
+    assert pod.exceeded_limit is not None
     assert (len(pod.profile.labels), len(pod.owners)) == (0, 256)
 
 

@@ -10,10 +10,10 @@ from tests.support.plan_keys import make_keys, sign_plan
 from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.keys import gang, operators
 from koord.core.gang.cache import GangCache
-from koord.core.model.gangs import Bond, BondRecord, GangMode, GangSource, Phase
+from koord.core.model.gangs import Bond, BondRecord, GangMode, GangPhase, GangSource
 from koord.core.model.nodes import Taint
 from koord.core.model.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.model.units import AMOUNT_LIMIT
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.cluster_objects import translate_node
@@ -345,10 +345,10 @@ def test_node_affinity_and_tolerations(translator: PodTranslator) -> None:
     ).shape
     assert shape.node_selector == (("a", "2"), ("z", "1"))
     assert shape.terms == (
-        SelectorTerm((Requirement("a", Operator.IN, ("1", "2")),)),
+        SelectorTerm((Requirement("a", SelectorOperator.IN, ("1", "2")),)),
         SelectorTerm(
-            (Requirement("b", Operator.GT, ("5",)),),
-            (Requirement("metadata.name", Operator.NOT_IN, ("x",)),),
+            (Requirement("b", SelectorOperator.GT, ("5",)),),
+            (Requirement("metadata.name", SelectorOperator.NOT_IN, ("x",)),),
         ),
         SelectorTerm(),
     )
@@ -547,7 +547,7 @@ def test_pod_groups() -> None:
     assert (group.spec.min_member, group.spec.wait_seconds, group.spec.total) == (3, 60, 3)
     assert group.spec.group == ("ns/g", "ns/h")
     assert [bad.key for bad in group.spec.bad_values] == [gang.TOTAL_NUMBER]
-    assert (group.phase, group.occupied_by) == (Phase.SCHEDULING, "ns/job")
+    assert (group.phase, group.occupied_by) == (GangPhase.SCHEDULING, "ns/job")
     assert group.schedule_start == 1735689600.0
     status = translator.status_of("u")
     assert status is not None
@@ -583,7 +583,7 @@ def test_reported_state_of_a_gang_survives_a_restart() -> None:
 @pytest.mark.parametrize("status", [{}, {"phase": "Novel"}, {"phase": 7}, "nonsense", None])
 def test_invalid_status_is_ignored(status: Any) -> None:
     group = PodGroupTranslator().translate(wire_group({"minMember": 1}, status))
-    assert group.phase in {Phase.UNSET, Phase.UNKNOWN}
+    assert group.phase in {GangPhase.UNSET, GangPhase.UNKNOWN}
     assert group.schedule_start is None
 
 

@@ -16,8 +16,8 @@ from koord.core.model.constraints import (
     WeightedTerm,
 )
 from koord.core.model.pods import Handling, Pod
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
-from koord.core.plugins.late_volumes import Offer, StorageClass, Wanted
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
+from koord.core.plugins.late_volumes import StorageClass, VolumeOffer, WantedVolume
 from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.kube.plan_keys import AnySignature
 from koord.kube.translate.cluster_objects import (
@@ -32,7 +32,7 @@ from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClai
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-WEB = (Requirement("app", Operator.IN, ("web",)),)
+WEB = (Requirement("app", SelectorOperator.IN, ("web",)),)
 BY_APP = {"matchLabels": {"app": "web"}}
 
 
@@ -105,7 +105,7 @@ def test_spread() -> None:
     soft = {"maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "ScheduleAnyway"}
     labels = {"app": "web", "hash": "1"}
     constraints = translate({"topologySpreadConstraints": [hard, soft]}, labels=labels).shape
-    merged = PodSelector((*WEB, Requirement("hash", Operator.IN, ("1",))), ("ns",))
+    merged = PodSelector((*WEB, Requirement("hash", SelectorOperator.IN, ("1",))), ("ns",))
     assert constraints.constraints == PodConstraints(
         spread=(SpreadConstraint(merged, "zone", 2, 3, honors_affinity=False, honors_taints=True),),
         even=(SpreadConstraint(PodSelector(None, ("ns",)), "host", 1),),
@@ -212,13 +212,13 @@ def test_what_claims_want_and_volumes_offer() -> None:
     }
     meta = {"name": "data", "namespace": "ns"}
     claim = translate_claim(read(WireVolumeClaim, {"metadata": meta, "spec": asked}))
-    assert claim.wanted == Wanted(5 << 30, ("ReadWriteOnce",), "Block", WEB)
+    assert claim.wanted == WantedVolume(5 << 30, ("ReadWriteOnce",), "Block", WEB)
     modes = ["ReadWriteOnce", "ReadOnlyMany"]
     spec = {"storageClassName": "s", "accessModes": modes, "capacity": {"storage": "9Gi"}}
     wire = {"metadata": {"name": "v", "labels": {"app": "web"}}, "spec": spec}
     assert translate_volume(read(WireVolume, wire)).offer is None
     free = {**wire, "status": {"phase": "Available"}}
-    offer = Offer("s", 9 << 30, ("ReadOnlyMany", "ReadWriteOnce"), labels=(("app", "web"),))
+    offer = VolumeOffer("s", 9 << 30, ("ReadOnlyMany", "ReadWriteOnce"), labels=(("app", "web"),))
     assert translate_volume(read(WireVolume, free)).offer == offer
     assert not offer.serves(claim.wanted)
     kept = {**free, "spec": {**spec, "claimRef": {"namespace": "ns", "name": "data"}}}
@@ -236,7 +236,7 @@ def test_where_a_class_makes_volumes() -> None:
         "provisioner": "example.com/csi",
         "allowedTopologies": [{"matchLabelExpressions": [zones]}],
     }
-    terms = (SelectorTerm((Requirement("zone", Operator.IN, ("a", "b")),)),)
+    terms = (SelectorTerm((Requirement("zone", SelectorOperator.IN, ("a", "b")),)),)
     assert translate_storage_class(read(WireStorageClass, wire)) == StorageClass(
         "s", terms=terms, provisioner="example.com/csi"
     )

@@ -22,7 +22,7 @@ from koord.core.device.plugin import Devices
 from koord.core.engine.cycle import Place
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.device_names import GPU
-from koord.core.model.gangs import GangClaim, GangSource
+from koord.core.model.gangs import GangMembership, GangSource
 from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -375,7 +375,7 @@ def test_explain_names_what_cannot_be_read_of_a_node() -> None:
     cluster.state.plugin(Numa).upsert_report(make_report("n0", cpus=None, problems=problems))
     cluster.pods(pod("p", PINNED))
     (shape,) = explain_pod(cluster.state, cluster.pod("p"), SCORING).offers
-    assert [(one.refusal, one.detail) for one in shape.nodes] == [
+    assert [(one.cause, one.detail) for one in shape.nodes] == [
         ("CPUTopologyMissing", "metadata.annotations[x] is not JSON")
     ]
 
@@ -449,7 +449,7 @@ def test_a_network_domain_offers_what_its_numa_nodes_take(count: int, fits: bool
         cluster.nodes(node.label("block", f"b{at // 2}"))
     one_block = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))
     cluster.pod_groups(make_pod_group("default/g", count).topology(one_block))
-    claim = GangClaim("default/g", GangSource.POD_GROUP)
+    claim = GangMembership("default/g", GangSource.POD_GROUP)
     pods = [replace(pod(f"g-{at}", SINGLE, cpu=5000), gang=claim, index=at) for at in range(count)]
     cluster.pods(*pods)
     assert len(cluster.step()) == (count if fits else 0)

@@ -7,8 +7,8 @@ from tests.cluster import FakeCluster, make_cluster, make_unit
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.plan import Demand, Plan, Unit
 from koord.core.model.pods import Pod
-from koord.core.model.selectors import Operator, Requirement
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.model.selectors import Requirement, SelectorOperator
+from koord.core.plugins.causes import NodeCause
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c1": "c"}
 WEB = select_pods(app="web")
@@ -106,7 +106,7 @@ def test_anti_affinity_of_running_pods_excludes_new_pods() -> None:
 
 def test_terms_of_running_pods_apply_without_an_equality_label() -> None:
     no_role = select_pods()
-    odd = Requirement("role", Operator.DOES_NOT_EXIST)
+    odd = Requirement("role", SelectorOperator.DOES_NOT_EXIST)
     shy = make_pod("shy").apart(type(no_role)((odd,), ("default",))).running("a1").build()
     cluster = make_zones(shy)
     assert cluster.feasible(make_pod("p").labels(app="web")) == "b1 b2 c1 out"
@@ -166,8 +166,8 @@ def test_members_with_anti_affinity_get_one_domain_each() -> None:
     refused = run(make_zones(), *per_host).refusals[0].reason
     assert isinstance(refused, InsufficientNodes)
     assert (refused.want, refused.fit, refused.more_nodes) == (7, 6, 1)
-    causes = [(one.refusal, one.nodes) for one in refused.refused]
-    assert causes == [(NodeRefusal.POD_ANTI_AFFINITY, 6)]
+    causes = [(one.cause, one.nodes) for one in refused.refused]
+    assert causes == [(NodeCause.POD_ANTI_AFFINITY, 6)]
 
 
 def test_nodes_without_the_key_are_exempt_from_anti_affinity() -> None:
@@ -239,15 +239,15 @@ def test_refusal_names_a_cause_per_node() -> None:
     pod = make_pod("p").labels(app="p").requests(cpu=1000).apart(WEB).near(DB, HOST)
     reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    counted = {str(one.refusal): one.nodes for one in reason.refused}
+    counted = {str(one.cause): one.nodes for one in reason.refused}
     assert counted == {"PodAffinity": 5, "Insufficient": 1}
     pod = make_pod("p").labels(app="p").requests(cpu=1000).apart(WEB).select("zone", "a")
     reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    counted = {str(one.refusal): one.nodes for one in reason.refused}
+    counted = {str(one.cause): one.nodes for one in reason.refused}
     assert counted == {"NodeAffinity": 4, "PodAntiAffinity": 2}
     pod = make_pod("p").labels(app="p").requests(cpu=1000).select("zone", "b")
     reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    counted = {str(one.refusal): one.nodes for one in reason.refused}
+    counted = {str(one.cause): one.nodes for one in reason.refused}
     assert counted == {"NodeAffinity": 4, "ExistingPodAntiAffinity": 2}

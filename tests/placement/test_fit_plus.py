@@ -11,9 +11,9 @@ from tests.placement.test_allocator import make_nodes, nodes_drawn, place_one_by
 from koord.core.engine.allocator import Allocator
 from koord.core.engine.scoring import (
     MAX_SCORE,
+    ScoreTerm,
     Scoring,
     ScoringStrategy,
-    Term,
     Weighed,
     score_of,
     score_rows,
@@ -25,8 +25,8 @@ PLUS = {GPU: Weighed(MOST, 2), "cpu": Weighed(LEAST), "memory": Weighed(LEAST)}
 ONLY_PLUS = Scoring({}, PLUS)
 
 
-def make_terms(*terms: tuple[int, ScoringStrategy, int]) -> tuple[Term, ...]:
-    return tuple(Term(at, *term) for at, term in enumerate(terms))
+def make_terms(*terms: tuple[int, ScoringStrategy, int]) -> tuple[ScoreTerm, ...]:
+    return tuple(ScoreTerm(at, *term) for at, term in enumerate(terms))
 
 
 def test_worked_example() -> None:

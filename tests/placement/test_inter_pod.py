@@ -23,7 +23,7 @@ from koord.core.model.constraints import (
     WeightedTerm,
 )
 from koord.core.model.pods import Handling, Pod, PodPhase, PodShape
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm, is_selected
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm, is_selected
 
 NAMESPACES = {"one": {"team": "x"}, "two": {"team": "y"}}
 KEYS = ("zone", "rack")
@@ -34,15 +34,24 @@ labels = st.dictionaries(st.sampled_from(("app", "tier")), values, min_size=1)
 requirements = st.builds(
     Requirement,
     st.sampled_from(("app", "tier")),
-    st.sampled_from([Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST]),
+    st.sampled_from(
+        [
+            SelectorOperator.IN,
+            SelectorOperator.NOT_IN,
+            SelectorOperator.EXISTS,
+            SelectorOperator.DOES_NOT_EXIST,
+        ]
+    ),
     st.lists(values, min_size=1, max_size=2).map(tuple),
 )
-by_app = values.map(lambda value: (Requirement("app", Operator.IN, (value,)),))
+by_app = values.map(lambda value: (Requirement("app", SelectorOperator.IN, (value,)),))
 selectors = by_app | st.none() | st.lists(requirements, max_size=2).map(tuple)
 by_team = (
     st.none()
     | st.just(())
-    | values.map(lambda value: (Requirement("team", Operator.IN, ("x" if value == "1" else "y",)),))
+    | values.map(
+        lambda value: (Requirement("team", SelectorOperator.IN, ("x" if value == "1" else "y",)),)
+    )
 )
 pod_selectors = st.builds(
     PodSelector,
@@ -94,7 +103,7 @@ node_labels = st.lists(
     both_keys | both_keys | st.dictionaries(keys, values), min_size=NODES, max_size=NODES
 )
 node_choices = st.none() | values.map(
-    lambda value: (SelectorTerm((Requirement("rack", Operator.NOT_IN, (value,)),)),)
+    lambda value: (SelectorTerm((Requirement("rack", SelectorOperator.NOT_IN, (value,)),)),)
 )
 
 

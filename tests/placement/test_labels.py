@@ -7,7 +7,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.core.model.pods import HostPort, Pod
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.plugins.host_ports import PortsInUse
 
 ANY_ADDRESS = HostPort(1).ip
@@ -35,14 +35,14 @@ def admitted(cluster: FakeCluster, pod: Pod) -> str:
 @pytest.mark.parametrize(
     ("requirement", "expected"),
     [
-        (Requirement("zone", Operator.IN, ("z1", "zx")), "a"),
-        (Requirement("zone", Operator.NOT_IN, ("z1",)), "bc"),
-        (Requirement("zone", Operator.EXISTS), "ab"),
-        (Requirement("zone", Operator.DOES_NOT_EXIST), "c"),
-        (Requirement("gen", Operator.GT, ("7",)), "b"),
-        (Requirement("gen", Operator.LT, ("12",)), "a"),
-        (Requirement("gen", Operator.GT, ("x",)), ""),
-        (Requirement("none", Operator.IN, ("",)), ""),
+        (Requirement("zone", SelectorOperator.IN, ("z1", "zx")), "a"),
+        (Requirement("zone", SelectorOperator.NOT_IN, ("z1",)), "bc"),
+        (Requirement("zone", SelectorOperator.EXISTS), "ab"),
+        (Requirement("zone", SelectorOperator.DOES_NOT_EXIST), "c"),
+        (Requirement("gen", SelectorOperator.GT, ("7",)), "b"),
+        (Requirement("gen", SelectorOperator.LT, ("12",)), "a"),
+        (Requirement("gen", SelectorOperator.GT, ("x",)), ""),
+        (Requirement("none", SelectorOperator.IN, ("",)), ""),
     ],
 )
 def test_operators(requirement: Requirement, expected: str) -> None:
@@ -52,12 +52,12 @@ def test_operators(requirement: Requirement, expected: str) -> None:
 
 def test_terms_are_ored_and_empty_ones_match_nothing() -> None:
     cluster = make_nodes()
-    by_name = SelectorTerm(fields=(Requirement("metadata.name", Operator.IN, ("c",)),))
-    by_zone = SelectorTerm((Requirement("zone", Operator.IN, ("z1",)),))
+    by_name = SelectorTerm(fields=(Requirement("metadata.name", SelectorOperator.IN, ("c",)),))
+    by_zone = SelectorTerm((Requirement("zone", SelectorOperator.IN, ("z1",)),))
     assert admitted(cluster, make_pod("p").terms(by_name, by_zone).build()) == "ac"
     assert admitted(cluster, make_pod("p").terms(SelectorTerm()).build()) == ""
     assert admitted(cluster, make_pod("p").terms().build()) == ""
-    not_c = SelectorTerm(fields=(Requirement("metadata.name", Operator.NOT_IN, ("c",)),))
+    not_c = SelectorTerm(fields=(Requirement("metadata.name", SelectorOperator.NOT_IN, ("c",)),))
     assert admitted(cluster, make_pod("p").terms(not_c).build()) == "ab"
 
 

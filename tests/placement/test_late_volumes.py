@@ -18,8 +18,8 @@ from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.pods import Handling
 from koord.core.model.reasons import LateClaim, PlacementUnknown
 from koord.core.model.selectors import SelectorTerm
-from koord.core.plugins.causes import NodeRefusal
-from koord.core.plugins.late_volumes import Offer, StorageClass, Wanted
+from koord.core.plugins.causes import NodeCause
+from koord.core.plugins.late_volumes import StorageClass, VolumeOffer, WantedVolume
 from koord.core.plugins.volumes import Volume, VolumeClaim
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_class(cluster: FakeCluster, **fields: object) -> None:
 
 
 def add_claim(cluster: FakeCluster, name: str = "c", size: int = 5, **fields: object) -> None:
-    wanted = Wanted(size, (RWO,), **fields)  # type: ignore[arg-type]
+    wanted = WantedVolume(size, (RWO,), **fields)  # type: ignore[arg-type]
     claim = VolumeClaim(f"default/{name}", storage_class="late", wanted=wanted)
     cluster.state.upsert_claim(claim)
 
@@ -55,7 +55,7 @@ def add_claim(cluster: FakeCluster, name: str = "c", size: int = 5, **fields: ob
 def add_volume(
     cluster: FakeCluster, name: str, *nodes: str, size: int = 10, claim: str = ""
 ) -> None:
-    offer = Offer("late", size, (RWO,), claim=claim and f"default/{claim}")
+    offer = VolumeOffer("late", size, (RWO,), claim=claim and f"default/{claim}")
     cluster.state.upsert_volume(Volume(name, on(*nodes) if nodes else None, offer=offer))
 
 
@@ -101,8 +101,8 @@ def test_a_pod_without_a_node_for_its_claim_says_so() -> None:
     add_claim(cluster)
     reason = cluster.plan(make_unit("u", (theirs(),))).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    assert [(one.refusal, one.nodes) for one in reason.refused] == [
-        (NodeRefusal.VOLUME_AFFINITY, 4),
+    assert [(one.cause, one.nodes) for one in reason.refused] == [
+        (NodeCause.VOLUME_AFFINITY, 4),
     ]
 
 

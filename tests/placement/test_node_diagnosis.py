@@ -6,17 +6,17 @@ from tests.cluster import SCORING, FakeCluster, make_cluster
 
 from koord.answers.explain import explain_pod
 from koord.core.model.constraints import PodSelector
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.plugins.volumes import Volume, VolumeClaim
 
 ZONE = "topology.kubernetes.io/zone"
 WEB, DB = select_pods(app="web"), select_pods(app="db")
 TIERS = PodSelector(
     (
-        Requirement("app", Operator.IN, ("a", "b")),
-        Requirement("tier", Operator.EXISTS),
-        Requirement("x", Operator.DOES_NOT_EXIST),
-        Requirement("y", Operator.NOT_IN, ("1",)),
+        Requirement("app", SelectorOperator.IN, ("a", "b")),
+        Requirement("tier", SelectorOperator.EXISTS),
+        Requirement("x", SelectorOperator.DOES_NOT_EXIST),
+        Requirement("y", SelectorOperator.NOT_IN, ("1",)),
     ),
     ("default",),
 )
@@ -86,5 +86,5 @@ def test_detail_of_a_refusal(pod: PodBuilder, node: str, expected: str) -> None:
     cluster.pods(subject)
     (offers,) = explain_pod(cluster.state, subject, SCORING).offers
     (offer,) = (one for one in offers.nodes if one.node == node)
-    refusal = offer.refusal or None
+    refusal = offer.cause or None
     assert f"{refusal}: {offer.detail}" == expected

@@ -7,7 +7,7 @@ from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Handling
 from koord.core.model.reasons import NeedsKubeScheduler, PinnedNodeUnfit
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 
 
 def make_gang(name: str, count: int, gpus: int, required: int | None = None) -> Unit:
@@ -28,7 +28,7 @@ def test_gang_that_does_not_fit_uses_nothing_and_names_the_shortage() -> None:
     assert isinstance(reason, InsufficientNodes)
     assert (reason.want, reason.fit, reason.nodes, reason.more_nodes) == (8, 4, 4, 4)
     assert (reason.resource, reason.request, reason.first) == (GPU, 8, "default/a-4")
-    assert [(r.refusal, r.nodes) for r in reason.refused] == [(NodeRefusal.RESOURCE, 4)]
+    assert [(r.cause, r.nodes) for r in reason.refused] == [(NodeCause.RESOURCE, 4)]
 
 
 def test_surplus_is_placed_when_there_is_room_and_refused_by_name_when_not() -> None:
@@ -112,7 +112,7 @@ def test_nodes_are_counted_under_the_first_check_they_fail() -> None:
     pod = make_pod("p").gpu(5).requests(cpu=1000).select("zone", "a").build()
     reason = cluster.plan(make_unit("u", (pod,))).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    counted = [(one.refusal, one.resource or one.detail, one.nodes) for one in reason.refused]
+    counted = [(one.cause, one.resource or one.detail, one.nodes) for one in reason.refused]
     assert counted == [
         ("Insufficient", "cpu", 1),
         ("Insufficient", GPU, 1),

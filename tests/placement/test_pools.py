@@ -7,12 +7,12 @@ from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster, placed_on
 
 from koord.core.engine.queue import find_pending
-from koord.core.model.selectors import LabelSelector, Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, SelectorTerm
 from koord.core.quota.profile import restrict_terms
 
 
 def requires(key: str, *values: str) -> Requirement:
-    return Requirement(key, Operator.IN, values)
+    return Requirement(key, SelectorOperator.IN, values)
 
 
 A, B = (requires("pool", "a"),), (requires("pool", "b"),)

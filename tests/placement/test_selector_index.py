@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.core.model.constraints import PodLabels, PodSelector
-from koord.core.model.selectors import Operator, Requirement, is_selected
+from koord.core.model.selectors import Requirement, SelectorOperator, is_selected
 from koord.core.plugins.affinity_terms import MOST_PLACES, SelectorIndex
 
 NAMESPACES = {"a": {"team": "x"}, "b": {"team": "y"}, "c": {}}
@@ -14,15 +14,15 @@ KEYS, VALUES = st.sampled_from(["app", "job"]), st.sampled_from(["1", "2"])
 
 @st.composite
 def requirements(draw: st.DrawFn) -> Requirement:
-    operator = draw(st.sampled_from(list(Operator)))
-    if operator in {Operator.EXISTS, Operator.DOES_NOT_EXIST}:
+    operator = draw(st.sampled_from(list(SelectorOperator)))
+    if operator in {SelectorOperator.EXISTS, SelectorOperator.DOES_NOT_EXIST}:
         return Requirement(draw(KEYS), operator)
-    most = 1 if operator in {Operator.GT, Operator.LT} else 2
+    most = 1 if operator in {SelectorOperator.GT, SelectorOperator.LT} else 2
     return Requirement(draw(KEYS), operator, tuple(draw(st.lists(VALUES, max_size=most))))
 
 
 SELECTORS = st.none() | st.lists(requirements(), max_size=3).map(tuple)
-TEAMS = st.sampled_from([None, (), (Requirement("team", Operator.IN, ("x",)),)])
+TEAMS = st.sampled_from([None, (), (Requirement("team", SelectorOperator.IN, ("x",)),)])
 NAMES = st.lists(st.sampled_from(list(NAMESPACES)), max_size=2).map(tuple)
 PODS = st.builds(PodSelector, SELECTORS, NAMES, TEAMS)
 PROFILES = st.builds(
@@ -49,7 +49,7 @@ def test_index_finds_what_trying_all_finds(
     assert len(expected) <= index.count_candidates(profile) <= len(set(kept))
 
 
-def need(key: str, operator: Operator, *values: str) -> Requirement:
+def need(key: str, operator: SelectorOperator, *values: str) -> Requirement:
     return Requirement(key, operator, values)
 
 
@@ -59,14 +59,21 @@ MANY = tuple(f"n{at}" for at in range(MOST_PLACES + 1))
 @pytest.mark.parametrize(
     ("one", "count"),
     [
-        (PodSelector((need("app", Operator.IN, "web"),), ("a",)), 1),
-        (PodSelector((need("app", Operator.IN, "db"),), (), ()), 0),
-        (PodSelector((need("app", Operator.IN, "web"),), ("b",)), 0),
-        (PodSelector((need("job", Operator.EXISTS),), (), ()), 0),
-        (PodSelector((need("job", Operator.GT, "1"),), (), ()), 0),
-        (PodSelector((need("job", Operator.NOT_IN, "1"), need("gpu", Operator.EXISTS)), (), ()), 0),
-        (PodSelector((need("app", Operator.NOT_IN, "web"),), (), ()), 1),
-        (PodSelector((need("app", Operator.IN, "web"),), MANY), 1),
+        (PodSelector((need("app", SelectorOperator.IN, "web"),), ("a",)), 1),
+        (PodSelector((need("app", SelectorOperator.IN, "db"),), (), ()), 0),
+        (PodSelector((need("app", SelectorOperator.IN, "web"),), ("b",)), 0),
+        (PodSelector((need("job", SelectorOperator.EXISTS),), (), ()), 0),
+        (PodSelector((need("job", SelectorOperator.GT, "1"),), (), ()), 0),
+        (
+            PodSelector(
+                (need("job", SelectorOperator.NOT_IN, "1"), need("gpu", SelectorOperator.EXISTS)),
+                (),
+                (),
+            ),
+            0,
+        ),
+        (PodSelector((need("app", SelectorOperator.NOT_IN, "web"),), (), ()), 1),
+        (PodSelector((need("app", SelectorOperator.IN, "web"),), MANY), 1),
     ],
 )
 def test_selectors_of_other_labels_and_namespaces_are_not_tried(

@@ -8,12 +8,12 @@ from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.constraints import PodSelector
 from koord.core.model.plan import Plan
 from koord.core.model.pods import Pod
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c1": "c"}
 WEB = select_pods(app="web")
 HOST = "kubernetes.io/hostname"
-NOT_C = SelectorTerm((Requirement("zone", Operator.NOT_IN, ("c",)),))
+NOT_C = SelectorTerm((Requirement("zone", SelectorOperator.NOT_IN, ("c",)),))
 
 
 def make_zones(*nodes: str) -> FakeCluster:
@@ -133,5 +133,5 @@ def test_full_domain_limits_the_others() -> None:
     reason = run(cluster, *gang).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     assert (reason.want, reason.fit, reason.more_nodes) == (12, 8, None)
-    causes = {one.refusal: one.nodes for one in reason.refused}
+    causes = {one.cause: one.nodes for one in reason.refused}
     assert causes == {"Insufficient": 1, "PodTopologySpread": 4, "PodTopologySpreadLabel": 1}

@@ -9,7 +9,7 @@ from koord.core.engine.steps import Steps, TooManySteps, budget_of
 from koord.core.model.constraints import PodSelector
 from koord.core.model.plan import Unplaced
 from koord.core.model.reasons import TooExpensive
-from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.selectors import Requirement, SelectorOperator
 
 
 def make_hostile(count: int, terms: int) -> list[PodBuilder]:
@@ -17,7 +17,7 @@ def make_hostile(count: int, terms: int) -> list[PodBuilder]:
     pods = [make_pod(f"h{at}") for at in range(count)]
     for at, pod in enumerate(pods):
         for term in range(terms):
-            lacking = Requirement(f"k{at}-{term}", Operator.DOES_NOT_EXIST)
+            lacking = Requirement(f"k{at}-{term}", SelectorOperator.DOES_NOT_EXIST)
             pod.apart(PodSelector((lacking,), ("default",)), "host")
     return pods
 
@@ -185,7 +185,7 @@ def test_terms_of_pods_on_nodes_do_not_use_up_the_budget_of_others(
     monkeypatch.setattr(steps, "PER_NODE", 0)
     cluster = make_nodes(4)
     for at in range(100):
-        lacking = Requirement(f"k{at}", Operator.DOES_NOT_EXIST)
+        lacking = Requirement(f"k{at}", SelectorOperator.DOES_NOT_EXIST)
         terms = PodSelector((lacking,), (), ())
         pod = make_pod(f"evil/h{at}").running("n0")
         cluster.pods(pod.prefers(-1, terms, "host") if preferred else pod.apart(terms, "host"))
@@ -201,7 +201,7 @@ def test_many_terms_of_others_are_summed_up(namespaces: tuple[str, ...]) -> None
     for count in (1, 40):
         cluster = make_nodes(4)
         for at in range(count):
-            lacking = Requirement(f"k{at}", Operator.DOES_NOT_EXIST)
+            lacking = Requirement(f"k{at}", SelectorOperator.DOES_NOT_EXIST)
             by_labels = None if namespaces else ()
             selector = PodSelector((lacking,), namespaces, by_labels)
             cluster.pods(make_pod(f"h{at}").apart(selector, "host").running(f"n{at % 2}"))

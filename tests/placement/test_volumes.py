@@ -9,7 +9,7 @@ from koord.core.model.plan import Plan
 from koord.core.model.pods import Handling
 from koord.core.model.reasons import LateClaim, NeedsKubeScheduler
 from koord.core.model.selectors import SelectorTerm
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 from koord.core.plugins.volumes import Volume, VolumeClaim
@@ -64,8 +64,8 @@ def test_all_volumes_of_a_pod_must_be_available() -> None:
     assert cluster.feasible(make_pod("p").claims("data", "logs")) == ""
     reason = run(cluster, make_pod("p").claims("data", "logs")).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    assert [(one.refusal, one.nodes) for one in reason.refused] == [
-        (NodeRefusal.VOLUME_AFFINITY, 5),
+    assert [(one.cause, one.nodes) for one in reason.refused] == [
+        (NodeCause.VOLUME_AFFINITY, 5),
     ]
 
 
@@ -96,7 +96,7 @@ def test_exclusive_claim_is_used_by_one_pod() -> None:
     assert run(cluster, pods[0]).placements
     reason = run(cluster, *pods).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    assert [(one.refusal, one.nodes) for one in reason.refused] == [(NodeRefusal.VOLUME_IN_USE, 5)]
+    assert [(one.cause, one.nodes) for one in reason.refused] == [(NodeCause.VOLUME_IN_USE, 5)]
     cluster.pods(make_pod("user").claims("data").running("a1"))
     assert not run(cluster, pods[0]).placements
     cluster.state.remove_pod("uid-default-user")

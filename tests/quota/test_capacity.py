@@ -9,9 +9,9 @@ from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.answers.quota_audit import find_drift
-from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.selectors import Requirement, SelectorOperator
 
-IN_POOL = (Requirement("pool", Operator.IN, ("a",)),)
+IN_POOL = (Requirement("pool", SelectorOperator.IN, ("a",)),)
 ROOT = make_quota(
     "root", "q", created=1.0, is_parent=True, tree_id="t", is_tree_root=True,
     min={"cpu": 100}, max={"cpu": 1000}, total={"cpu": 100}, selector=IN_POOL,

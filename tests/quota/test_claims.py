@@ -80,7 +80,7 @@ def evict(state: ClusterState, *names: str) -> None:
 def test_it_names_evicted_pods_that_still_terminate() -> None:
     state = make_state()
     claims = QuotaClaims(state, replace(ON, since={"a": 100.0}, now=200.0))
-    unit, bare = find_pending(state)[0], replace(explain(state), remark=None)
+    unit, bare = find_pending(state)[0], replace(explain(state), context=None)
     assert "Reclaim is due." in claims.add(unit, bare).text()
     evict(state, *(f"hog-{at}" for at in range(4)))
     told = claims.add(unit, bare)
@@ -101,7 +101,7 @@ def test_a_question_what_if_gets_the_same_answer() -> None:
 def test_who_asks_for_more_than_its_entitlement_has_no_claim() -> None:
     state = make_state(asks=False)
     reason = simulate_gang(state, "b", {GPU: 64}, 5, OFF).reason
-    assert reason.remark is None
+    assert reason.context is None
 
 
 def test_over_use_is_not_named_where_something_else_is_in_the_way() -> None:
@@ -111,15 +111,15 @@ def test_over_use_is_not_named_where_something_else_is_in_the_way() -> None:
     state.upsert_pod(pod.build())
     reason = explain(state)
     assert isinstance(reason, InsufficientNodes)
-    assert reason.remark is None
+    assert reason.context is None
 
 
 def test_claims_follow_changes_of_quotas() -> None:
     state = make_state()
     claims = QuotaClaims(state, OFF)
-    bare = replace(explain(state), remark=None)
+    bare = replace(explain(state), context=None)
     unit = find_pending(state)[0]
-    assert claims.add(unit, bare).remark is not None
+    assert claims.add(unit, bare).context is not None
     for pod in [pod for pod in state.pods.values() if pod.node]:
         state.remove_pod(pod.uid)
-    assert claims.add(unit, bare).remark is None
+    assert claims.add(unit, bare).context is None

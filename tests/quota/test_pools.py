@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_unit
 
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm, is_selected
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm, is_selected
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
 from koord.core.quota.pools import PoolRequirements, choose_quotas
 from koord.core.quota.reasons import QuotaAmbiguous
@@ -31,7 +31,7 @@ def make_root(name: str, *models: str) -> QuotaSpec:
         tree_id=name,
         is_tree_root=True,
         is_parent=True,
-        selector=(Requirement(MODEL, Operator.IN, models),),
+        selector=(Requirement(MODEL, SelectorOperator.IN, models),),
     )
 
 
@@ -126,12 +126,12 @@ KEYS = ("k", "l")
 REQUIREMENTS = st.builds(
     Requirement,
     st.sampled_from(KEYS),
-    st.sampled_from([Operator.IN, Operator.NOT_IN]),
+    st.sampled_from([SelectorOperator.IN, SelectorOperator.NOT_IN]),
     st.lists(st.sampled_from(VALUES), min_size=1, unique=True).map(tuple),
 ) | st.builds(
     Requirement,
     st.sampled_from(KEYS),
-    st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST]),
+    st.sampled_from([SelectorOperator.EXISTS, SelectorOperator.DOES_NOT_EXIST]),
 )
 SELECTORS = st.lists(REQUIREMENTS, min_size=1, max_size=2).map(tuple)
 LABELS = [

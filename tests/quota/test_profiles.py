@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from koord.core.model.nodes import Node, Taint
-from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.quota.capacity import tree_totals
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
 from koord.core.quota.profile import (
@@ -35,7 +35,7 @@ def make_node(name: str, zone: str, gpus: int = 8, *, closed: bool = False) -> N
 
 
 def make_profile(name: str, *zones: str, quota: str = "", **settings: object) -> QuotaProfile:
-    selector = (Requirement(ZONE, Operator.IN, zones),) if zones else ()
+    selector = (Requirement(ZONE, SelectorOperator.IN, zones),) if zones else ()
     made = QuotaProfile(
         "ns", name, quota or f"{name}-root", selector, keys=("cpu", "nvidia.com/gpu")
     )

@@ -13,7 +13,7 @@ from tests.cluster import FakeCluster, make_cluster
 
 from koord.answers.quota_audit import find_drift
 from koord.core.model.device_names import GPU_CORE
-from koord.core.model.selectors import Operator, Requirement, is_selected
+from koord.core.model.selectors import Requirement, SelectorOperator, is_selected
 from koord.core.quota.capacity import is_closed
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from koord.core.model.pods import Pod
     from koord.core.quota.model import QuotaSpec
 
-IN_POOL = (Requirement("pool", Operator.IN, ("a",)),)
+IN_POOL = (Requirement("pool", SelectorOperator.IN, ("a",)),)
 NAMES = ("n0", "n1", "n2", "n3")
 TEAM = make_quota("team", "default", min={GPU: 32}, max={GPU: 32})
 POOLED = make_quota("pooled", "default", parent="root", tree_id="t", max={GPU: 64})

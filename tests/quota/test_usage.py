@@ -9,7 +9,7 @@ import pytest
 from tests.quota.scene import GI, GPU, KOORDINATOR, OURS, quota, settle, shape, shares
 
 from koord.core.model.nodes import Node, Taint
-from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.quota.capacity import is_counted, shared_out, tree_totals
 from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaSpec, Usage
 from koord.core.quota.profile import QuotaProfile, make_root_quota, make_tree_id
@@ -211,7 +211,7 @@ def test_usage_outside_quotas_is_not_divided() -> None:
 
 
 def test_a_profile_generates_the_root_of_its_tree() -> None:
-    zone = (Requirement("zone", Operator.IN, ("a",)),)
+    zone = (Requirement("zone", SelectorOperator.IN, ("a",)),)
     nodes = [
         Node("n1", labels={"zone": "a"}, allocatable={"cpu": 15, "memory": 10}),
         Node("n2", labels={"zone": "a"}, allocatable={"cpu": 10}, is_unschedulable=True),

@@ -15,6 +15,7 @@ from tests.recorded.scenarios import Fate, Scenario
 from koord.core.engine.holds import Holds
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
+from koord.core.engine.reasons import CauseCount
 from koord.core.engine.state import ClusterState
 from koord.core.gang.start import make_start_id
 from koord.core.model.pods import Handling, Pod, PodPhase, RecordedPlan
@@ -168,6 +169,7 @@ def _release(pod: Pod, node: str, placement: Placement) -> Pod:
 
 
 _RECORDED_AS: Final[Mapping[tuple[type, str], str]] = {
+    (CauseCount, "cause"): "refusal",
     (QuotaShortage, "requested"): "asked",
     (InvalidQuota, "rule"): "fault",
     (UnknownLayer, "existing"): "known",
@@ -204,8 +206,8 @@ def to_plain(value: object) -> Plain:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if is_dataclass(value):
-        # A remark is in words only: it decides nothing.
-        names = [f.name for f in fields(value) if f.name[0] != "_" and f.name != "remark"]
+        # The context is in words only: it decides nothing.
+        names = [f.name for f in fields(value) if f.name[0] != "_" and f.name != "context"]
         code = {"code": to_plain(value.code)} if hasattr(value, "code") else {}
         return code | {
             _RECORDED_AS.get((type(value), name), name): to_plain(getattr(value, name))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.recorded.quotas import Quotas
     from tests.recorded.traits import Trait
 
-    from koord.core.model.gangs import PodGroup
+    from koord.core.model.gangs import ObservedPodGroup
     from koord.core.model.pods import Pod
 
 WAIT_SECONDS = (20, 60, 600)
@@ -60,7 +60,7 @@ class Job:
     priority: int = 0
     handling: Handling = Handling.RELEASE_AND_BIND
     roles: list[Role] = field(default_factory=list)
-    groups: list[PodGroup] = field(default_factory=list)
+    groups: list[ObservedPodGroup] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     claims: list[VolumeClaim] = field(default_factory=list)
     features: set[str] = field(default_factory=set)
@@ -311,7 +311,7 @@ class JobMaker:
         wish: TopologyConstraint | None = None,
         *,
         is_lenient: bool | None = None,
-    ) -> PodGroup:
+    ) -> ObservedPodGroup:
         dice = self.dice
         group = make_pod_group(f"{job.namespace}/{job.name}-{part}", size)
         group.wait(dice.choice(WAIT_SECONDS))
@@ -330,7 +330,9 @@ class JobMaker:
         job.groups.append(group.build())
         return job.groups[-1]
 
-    def _add_members(self, job: Job, group: PodGroup, number: int, prefix: str = "") -> None:
+    def _add_members(
+        self, job: Job, group: ObservedPodGroup, number: int, prefix: str = ""
+    ) -> None:
         is_indexed = self.dice.random() < 0.3
         for at, role in zip(range(number), _in_turn(self.dice, job.roles), strict=False):
             pod = self._pod(job, f"{prefix}m{at}", role).gang(group.key).handling(job.handling)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tests.builders import PodBuilder, select_labels, select_pods
 from tests.recorded.world import APPS, HOST, World
 
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,16 +105,16 @@ def _pods(dice: Random, app: str, own: float) -> PodSelector:
 def _node_term(dice: Random) -> SelectorTerm:
     one = dice.choice(
         (
-            Requirement("disk", Operator.IN, ("ssd",)),
-            Requirement("zone", Operator.NOT_IN, ("z1",)),
-            Requirement("zone", Operator.EXISTS),
-            Requirement("dedicated", Operator.DOES_NOT_EXIST),
-            Requirement("gen", Operator.GT, ("2",)),
-            Requirement("gen", Operator.LT, ("4",)),
+            Requirement("disk", SelectorOperator.IN, ("ssd",)),
+            Requirement("zone", SelectorOperator.NOT_IN, ("z1",)),
+            Requirement("zone", SelectorOperator.EXISTS),
+            Requirement("dedicated", SelectorOperator.DOES_NOT_EXIST),
+            Requirement("gen", SelectorOperator.GT, ("2",)),
+            Requirement("gen", SelectorOperator.LT, ("4",)),
         )
     )
     if dice.random() < 0.1:
-        name = Requirement("metadata.name", Operator.IN, (f"n{dice.randint(0, 9):02}",))
+        name = Requirement("metadata.name", SelectorOperator.IN, (f"n{dice.randint(0, 9):02}",))
         return SelectorTerm((), (name,))
     return SelectorTerm((one,))
 

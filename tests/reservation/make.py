@@ -8,7 +8,7 @@ from typing import Any
 from tests.builders import make_pod
 
 from koord.core.model.pods import Handling
-from koord.core.model.selectors import LabelSelector, Operator, Requirement
+from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.model import (
     AllocatePolicy,
@@ -26,7 +26,7 @@ ALIGNED = AllocatePolicy.ALIGNED
 def labelled(**labels: str) -> Owner:
     """Own by labels."""
     selector: LabelSelector = tuple(
-        Requirement(key, Operator.IN, (value,)) for key, value in labels.items()
+        Requirement(key, SelectorOperator.IN, (value,)) for key, value in labels.items()
     )
     return Owner(selector=selector)
 

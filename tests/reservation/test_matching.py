@@ -10,7 +10,7 @@ from tests.reservation.make import make_reservation, named
 
 from koord.core.model.nodes import Taint
 from koord.core.model.pods import OwnerReference, Toleration
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.reservation.matching import MatchOutcome, is_owner, judge
 from koord.core.reservation.model import NO_HINTS, ControllerOwner, Owner, ReservationHints
 
@@ -73,7 +73,7 @@ def test_a_name_must_be_the_name() -> None:
 
 
 def test_terms_see_labels_of_the_node_under_those_of_the_reservation() -> None:
-    terms = (SelectorTerm((Requirement("zone", Operator.IN, ("a",)),)),)
+    terms = (SelectorTerm((Requirement("zone", SelectorOperator.IN, ("a",)),)),)
     assert verdict(ReservationHints(has_affinity=True, terms=terms)).may_use
     moved = verdict(ReservationHints(has_affinity=True, terms=terms), labels={"zone": "b"})
     assert moved is MatchOutcome.AFFINITY

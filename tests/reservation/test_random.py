@@ -34,7 +34,7 @@ from koord.core.reservation.plugin import (
 )
 
 if TYPE_CHECKING:
-    from koord.core.model.gangs import PodGroup
+    from koord.core.model.gangs import ObservedPodGroup
     from koord.core.model.plan import Assignment
     from koord.core.model.pods import Pod
 
@@ -53,7 +53,7 @@ class Histories(RuleBasedStateMachine):
         self.count = 0
         self.nodes = dict.fromkeys(NODES, 1)
         self.pods: dict[str, Pod] = {}
-        self.groups: dict[str, PodGroup] = {}
+        self.groups: dict[str, ObservedPodGroup] = {}
         self.reservations: dict[str, ReservationInfo] = {}
         self.flights: list[Assignment] = []
         self.cluster = FakeCluster()

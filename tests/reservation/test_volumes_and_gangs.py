@@ -11,7 +11,7 @@ from tests.reservation.test_planning import cluster, plan, plan_queue, reasons, 
 
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.model.constraints import ClaimUse
-from koord.core.model.gangs import Phase
+from koord.core.model.gangs import GangPhase
 from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.volumes import Volume, VolumeClaim
@@ -113,17 +113,17 @@ def test_the_status_of_a_gang_of_reservations_from_its_start_to_its_end() -> Non
     there = [replace(one, status=held) for one in (a, b)]
     status = observe_room(*there)
     assert find(status, ConditionType.PLACED) == (True, "2 pods placed on 1 node")
-    assert status.phase is Phase.RUNNING
+    assert status.phase is GangPhase.RUNNING
     used = [replace(one, status=succeed(held)) for one in there]
     status = observe_room(*there, then=used[0])
     assert find(status, ConditionType.QUORUM_REACHED)[0], "one has been used"
     assert find(status, ConditionType.PLACED)[0]
-    assert status.phase is Phase.RUNNING
+    assert status.phase is GangPhase.RUNNING
     status = observe_room(used[0], there[1], then=used[1])
-    assert status.phase is Phase.FINISHED
+    assert status.phase is GangPhase.FINISHED
     assert status == observe_room(*used), "the same after a restart"
     expired = [replace(one, status=expire(held, 1.0)) for one in there]
-    assert observe_room(*expired).phase is Phase.FAILED
+    assert observe_room(*expired).phase is GangPhase.FAILED
 
 
 def test_a_reservation_that_was_used_is_no_member_once_it_is_deleted() -> None:

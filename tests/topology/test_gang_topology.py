@@ -307,7 +307,7 @@ def test_invalid_edit_keeps_the_tree_a_deletion_drops_it() -> None:
     cluster = make_network({"s0": {"a": [64]}})
     ask(cluster, must("Spine"))
     cluster.state.upsert_topology(Topology("default", (Layer("Spine"), Layer("Spine"))))
-    assert cluster.state.topologies.fault("default") is not None
+    assert cluster.state.topologies.problem("default") is not None
     assert run(cluster, make_members(2)).placements
     cluster.state.remove_topology("default")
     assert isinstance(run(cluster, make_members(2)).refusals[0].reason, MissingTopology)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koord.core.model.topology_constraint import NODE_LAYER, ROOT_LAYER
-from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
+from koord.core.topology.layers import InvalidLayers, Layer, LayerProblem, order_layers
 
 SPINE = Layer("Spine", "", ("spine",))
 BLOCK = Layer("Block", "Spine", ("block",))
@@ -31,43 +31,53 @@ def test_node_layer_alone_is_valid() -> None:
 
 
 FAULTS = [
-    ((), LayerFault.EMPTY, (), "no layers are listed"),
-    ((SPINE, BLOCK, BLOCK, NODES), LayerFault.DUPLICATE, ("Block",), "twice"),
-    ((Layer(ROOT_LAYER), NODES), LayerFault.ROOT_LISTED, (ROOT_LAYER,), "built in"),
-    ((SPINE, BLOCK), LayerFault.NO_NODE_LAYER, (NODE_LAYER,), f'"{NODE_LAYER}" not found in spec'),
-    ((SPINE, NODES), LayerFault.UNKNOWN_PARENT, ("Block",), 'topology layer "Block" not found'),
+    ((), LayerProblem.EMPTY, (), "no layers are listed"),
+    ((SPINE, BLOCK, BLOCK, NODES), LayerProblem.DUPLICATE, ("Block",), "twice"),
+    ((Layer(ROOT_LAYER), NODES), LayerProblem.ROOT_LISTED, (ROOT_LAYER,), "built in"),
+    (
+        (SPINE, BLOCK),
+        LayerProblem.NO_NODE_LAYER,
+        (NODE_LAYER,),
+        f'"{NODE_LAYER}" not found in spec',
+    ),
+    ((SPINE, NODES), LayerProblem.UNKNOWN_PARENT, ("Block",), 'topology layer "Block" not found'),
     (
         (Layer("Spine", "Block", ("s",)), BLOCK, NODES),
-        LayerFault.CYCLE,
+        LayerProblem.CYCLE,
         ("Block", "Spine"),
         "form a cycle",
     ),
     (
         (SPINE, BLOCK, NODES, Layer("Row", "Hall", ("r",)), Layer("Hall", "Row", ("h",))),
-        LayerFault.CYCLE,
+        LayerProblem.CYCLE,
         ("Hall", "Row"),
         "form a cycle",
     ),
     (
         (SPINE, BLOCK, NODES, Layer("Hall", "", ("h",))),
-        LayerFault.TWO_ROOTS,
+        LayerProblem.TWO_ROOTS,
         ("Hall", "Spine"),
         "only one layer can be the top",
     ),
     (
         (SPINE, BLOCK, NODES, Layer("Row", "Spine", ("r",))),
-        LayerFault.TWO_CHILDREN,
+        LayerProblem.TWO_CHILDREN,
         ("Row",),
         "branch off",
     ),
-    ((Layer("Spine"), Layer(NODE_LAYER, "Spine")), LayerFault.NO_LABEL, ("Spine",), "no labelKey"),
+    (
+        (Layer("Spine"), Layer(NODE_LAYER, "Spine")),
+        LayerProblem.NO_LABEL,
+        ("Spine",),
+        "no labelKey",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("layers", "fault", "names", "text"), FAULTS)
+@pytest.mark.parametrize(("layers", "problem", "names", "text"), FAULTS)
 def test_invalid_layers_are_explained(
-    layers: tuple[Layer, ...], fault: LayerFault, names: tuple[str, ...], text: str
+    layers: tuple[Layer, ...], problem: LayerProblem, names: tuple[str, ...], text: str
 ) -> None:
     found = order_layers(layers)
-    assert found == InvalidLayers(fault, names)
+    assert found == InvalidLayers(problem, names)
     assert text in found.describe()

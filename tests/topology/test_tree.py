@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from koord.core.model.topology_constraint import NODE_LAYER
 from koord.core.topology.cache import Topology, TopologyCache
-from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
+from koord.core.topology.layers import InvalidLayers, Layer, LayerProblem, order_layers
 from koord.core.topology.tree import TopologyTree, describe_domains
 
 LAYERS = (
@@ -94,10 +94,10 @@ def test_last_valid_tree_is_kept_while_layers_are_invalid() -> None:
     assert book.upsert(Topology("default", LAYERS))
     tree = book.tree("default")
     assert not book.upsert(Topology("default", (*LAYERS, LAYERS[0])))
-    assert book.fault("default") == InvalidLayers(LayerFault.DUPLICATE, ("Spine",))
+    assert book.problem("default") == InvalidLayers(LayerProblem.DUPLICATE, ("Spine",))
     assert book.tree("default") is tree
     assert not book.upsert(Topology("default", LAYERS))
-    assert book.fault("default") is None
+    assert book.problem("default") is None
     assert book.remove("default")
     assert book.tree("default") is None
 
@@ -109,4 +109,4 @@ def test_layers_kept_in_the_status_are_used_after_a_restart() -> None:
     tree = book.tree("default")
     assert tree is not None
     assert len(tree) == 1
-    assert book.fault("default") is not None
+    assert book.problem("default") is not None

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any, Final
 
+from koord.core.engine.reasons import CauseCount
+from koord.core.model.reasons import Reason
 from koord.core.model.units import Amounts, format_amount, format_limit
 from koord.core.quota.claims import UnmetEntitlement
 from koord.core.quota.reasons import QuotaShortage
@@ -19,12 +21,14 @@ from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.topology.reasons import UnknownLayer
 
 _DOCUMENTED: Final[Mapping[tuple[type, str], str]] = {
+    (CauseCount, "cause"): "refusal",
     (InvalidQuota, "rule"): "fault",
+    (Reason, "context"): "remark",
     (QuotaShortage, "requested"): "asked",
     (UnknownLayer, "existing"): "known",
     (UnmetEntitlement, "requested"): "asked",
 }
-"""Fields with another name in documents, where names never change."""
+"""Fields with another name in documents, where names never change; also those of subclasses."""
 
 
 @singledispatch
@@ -48,7 +52,8 @@ def _(values: Mapping) -> dict[str, Any]:  # type: ignore[type-arg]
 def name_of_field(kind: Any, field: str) -> str:
     first, *later_words = field.split("_")
     camel = first + "".join(word.capitalize() for word in later_words)
-    return _DOCUMENTED.get((kind, field), camel)
+    bases = (base for base in kind.__mro__ if (base, field) in _DOCUMENTED)
+    return next((_DOCUMENTED[base, field] for base in bases), camel)
 
 
 def encode_amounts(amounts: Amounts) -> dict[str, str]:

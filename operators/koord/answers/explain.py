@@ -35,7 +35,7 @@ from koord.core.model.plan import ObservedTopology, Plan, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Planned, Reason, WaitingForForeignGate
 from koord.core.model.topology_constraint import TopologyConstraint
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.topology.plugin import TopologySession
@@ -278,7 +278,7 @@ def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ..
 
 def _name_reserved(state: ClusterState, offer: NodeOffer) -> NodeOffer:
     """Say which reservations hold devices that a node lacks."""
-    if offer.refusal is None or not offer.refusal.is_held:
+    if offer.cause is None or not offer.cause.is_held:
         return offer
     held = describe_reserved(find_holdings(state, offer.node))
     return replace(offer, detail="; ".join(filter(None, (offer.detail, held)))) if held else offer
@@ -291,16 +291,16 @@ def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
     is_near = snapshot.table.is_live & (np.sum([rows for _, rows in failing], axis=0) == 1)
     closed_nodes: dict[tuple[Cause, str], list[str]] = defaultdict(list)
     for refusal, rows in failing:
-        if refusal is NodeRefusal.RESOURCE:
+        if refusal is NodeCause.RESOURCE:
             continue
         for row in np.flatnonzero(rows & is_near):
             node = snapshot.table.node_at(int(row))
-            taints = _untolerated(node, shape) if refusal is NodeRefusal.TAINT else ()
+            taints = _untolerated(node, shape) if refusal is NodeCause.TAINT else ()
             detail = " ".join(f"{{{taint.key}: {taint.value}}}" for taint in taints)
             closed_nodes[refusal, detail].append(node.name)
     closed = (Closed(*cause, tuple(sorted(nodes))) for cause, nodes in closed_nodes.items())
     return tuple(
-        sorted(closed, key=lambda closed: (-len(closed.nodes), closed.refusal, closed.detail))
+        sorted(closed, key=lambda closed: (-len(closed.nodes), closed.cause, closed.detail))
     )
 
 
@@ -309,8 +309,8 @@ def _count_cordon_once(
 ) -> None:
     """Cordoning also taints: take a taint that goes with uncordoning for no cause of its own."""
     masks = dict(failing)
-    cordoned = masks.get(NodeRefusal.UNSCHEDULABLE)
-    tainted = masks.get(NodeRefusal.TAINT)
+    cordoned = masks.get(NodeCause.UNSCHEDULABLE)
+    tainted = masks.get(NodeCause.TAINT)
     if cordoned is None or tainted is None:
         return
     for row in np.flatnonzero(cordoned & tainted):

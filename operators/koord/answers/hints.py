@@ -20,7 +20,7 @@ from koord.core.gang.quorum import count_to_replace
 from koord.core.gang.reasons import (
     BelowMin,
     GangCount,
-    KeptForReplacements,
+    HeldForReplacements,
     MissingMembers,
     MissingPodGroup,
 )
@@ -51,7 +51,7 @@ def find_hints(
             hints = (hint for gang in gangs for hint in _find_members(state, gang, tuple(ignored)))
         case InsufficientNodes():
             hints = _find_on_nodes(state, reason)
-        case ReportedReason(code=KeptForReplacements.code):
+        case ReportedReason(code=HeldForReplacements.code):
             hints = _find_kept(state)
         case QuotaExceeded():
             hints = hint_at_quota(state, reason, reclaim)
@@ -151,7 +151,7 @@ def _find_kept(state: ClusterState) -> Iterator[str]:
     losing = (key for key in state.gangs.keys() if count_to_replace(state.gangs, key))  # noqa: SIM118
     keeping = ((key, state.gangs.spec(key)) for key in losing)
     if gangs := tuple(sorted(key for key, spec in keeping if spec is not None and spec.keeps_room)):
-        yield from KeptForReplacements(gangs, 0, 0).advice()
+        yield from HeldForReplacements(gangs, 0, 0).advice()
 
 
 def _find_on_nodes(state: ClusterState, reason: InsufficientNodes) -> Iterator[str]:

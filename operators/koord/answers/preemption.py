@@ -40,8 +40,8 @@ def hint_at_preemption(
         return tuple(_tell_victims(reading, victims, now))
     if reason is None or not reason.is_capacity:
         return ()
-    if isinstance(reason.remark, UnmetEntitlement) and reason.remark.leaving:
-        leaving = (state.pod_by_key(key) for key in reason.remark.leaving)
+    if isinstance(reason.context, UnmetEntitlement) and reason.context.leaving:
+        leaving = (state.pod_by_key(key) for key in reason.context.leaving)
         return (_write_leaving(reading, (pod for pod in leaving if pod is not None), now),)
     unit = find_unit(state, target)
     return () if unit is None else tuple(_tell_preemptor(reading, unit, target, now))

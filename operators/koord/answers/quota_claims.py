@@ -1,7 +1,7 @@
 """Finds who uses what a waiting unit lacks, or what its quota is entitled to. Decides nothing.
 
 A unit may wait for nodes although its quota has room: others use more than their share meanwhile.
-Only then has it a claim, and the remark of its reason says so (``koord.core.quota.claims``).
+Only then has it a claim, and the context of its reason says so (``koord.core.quota.claims``).
 """
 
 from collections import Counter
@@ -66,7 +66,7 @@ class QuotaClaims:
         if remembered is not None and remembered[0] == reason:
             return remembered[1]
         claim = self._find(ledger, unit, reason) if ledger and self._over else None
-        completed = self._name_users(reason) if claim is None else replace(reason, remark=claim)
+        completed = self._name_users(reason) if claim is None else replace(reason, context=claim)
         if self._is_left(reason) or (claim is not None and claim.leaving):
             return completed  # it changes with the time
         if len(self._remembered) >= MAX_REMEMBERED:

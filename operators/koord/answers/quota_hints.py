@@ -31,7 +31,7 @@ def hint_at_quota(
 ) -> Iterator[str]:
     """Yield who uses what a quota lacks first; nothing if the refusal brings a claim."""
     explained = InsufficientMax | InsufficientEntitlement | AncestorInsufficient
-    if reason.remark is not None or not isinstance(reason, explained):
+    if reason.context is not None or not isinstance(reason, explained):
         return
     ledger = state.open_ledger()
     account = ledger.find(reason.quota)

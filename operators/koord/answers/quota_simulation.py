@@ -17,7 +17,7 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.quorum import Ready, demands
-from koord.core.model.gangs import GangClaim, GangKey, GangSource, GangSpec
+from koord.core.model.gangs import GangKey, GangMembership, GangSource, GangSpec
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.model.units import PODS, Amounts
@@ -128,7 +128,7 @@ def _add_gang(state: ClusterState, quota: QuotaName, requests: Amounts, pods: in
     namespace = spec.namespace if spec is not None else _WHAT_IF
     key = make_gang_key(namespace, _WHAT_IF)
     settings = GangSpec(key, pods, pods, 0, group=(key,), source=GangSource.ANNOTATION)
-    claim = GangClaim(key, GangSource.ANNOTATION, settings)
+    claim = GangMembership(key, GangSource.ANNOTATION, settings)
     youngest = max((pod.created for pod in state.pods.values()), default=0.0)
     for at in range(pods):
         state.upsert_pod(

@@ -15,7 +15,7 @@ from koord.answers.queue_view import Waiting
 from koord.core.device.reasons import NodeLocked
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
-from koord.core.gang.reasons import KeptForReplacements, RestartingGang, RestartProtected
+from koord.core.gang.reasons import HeldForReplacements, RestartingGang, RestartProtected
 from koord.core.model.gangs import GangKey
 from koord.core.model.object_size import AnnotationsTooLarge, ObjectTooLarge
 from koord.core.model.reasons import BindFailed, InternalError, Reason, TooExpensive
@@ -33,7 +33,7 @@ _ONLY_THEIRS: Final[Mapping[PlacementState, frozenset[str]]] = {
     PlacementState.PLACEABLE: _FAILING
     | _LEAVING
     | {
-        KeptForReplacements.code,  # room kept in memory
+        HeldForReplacements.code,  # room kept in memory
         TooExpensive.code,  # steps that its namespace has wasted, and the pause after it
         QuotaCheckFailed.code,  # hooks that are installed beside the operators
         InternalError.code,

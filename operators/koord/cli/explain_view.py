@@ -36,14 +36,14 @@ from koord.cli.json_output import make_document
 from koord.cli.output import approximate, count_of, make_table, print_in
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core.engine.cause import Cause
-from koord.core.engine.reasons import RefusedNodes
+from koord.core.engine.reasons import CauseCount
 from koord.core.gang.reasons import InvalidAnnotation
 from koord.core.model import units
 from koord.core.model.gang_history import Episode, find_eviction
 from koord.core.model.reasons import RefusedByScheduler
 from koord.core.model.text import named
 from koord.core.model.units import format_amount
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
@@ -169,18 +169,18 @@ BEST_NODES: Final = 20
 MAX_SHAPES: Final = 5
 """Kinds of pods for which nodes are listed."""
 _CAUSES: Final = {
-    NodeRefusal.UNSCHEDULABLE: "cordoned",
-    NodeRefusal.TAINT: "taint",
-    NodeRefusal.SELECTOR: "not selected",
-    NodeRefusal.HOST_PORT: "host port taken",
-    NodeRefusal.VOLUME_IN_USE: "claim in use",
-    NodeRefusal.VOLUME_AFFINITY: "out of reach of a volume",
-    NodeRefusal.VOLUME_ZONE: "volume elsewhere",
-    NodeRefusal.SPREAD_LABEL: "spread",
-    NodeRefusal.SPREAD: "spread",
-    NodeRefusal.POD_AFFINITY: "affinity",
-    NodeRefusal.POD_ANTI_AFFINITY: "anti-affinity",
-    NodeRefusal.EXISTING_ANTI_AFFINITY: "anti-affinity of another pod",
+    NodeCause.UNSCHEDULABLE: "cordoned",
+    NodeCause.TAINT: "taint",
+    NodeCause.SELECTOR: "not selected",
+    NodeCause.HOST_PORT: "host port taken",
+    NodeCause.VOLUME_IN_USE: "claim in use",
+    NodeCause.VOLUME_AFFINITY: "out of reach of a volume",
+    NodeCause.VOLUME_ZONE: "volume elsewhere",
+    NodeCause.SPREAD_LABEL: "spread",
+    NodeCause.SPREAD: "spread",
+    NodeCause.POD_AFFINITY: "affinity",
+    NodeCause.POD_ANTI_AFFINITY: "anti-affinity",
+    NodeCause.EXISTING_ANTI_AFFINITY: "anti-affinity of another pod",
 }
 
 _STYLES: Final = {
@@ -401,15 +401,15 @@ def make_offers(offers: ShapeOffers, most: int | None) -> Iterator[RenderableTyp
 
 def _distance(offer: NodeOffer) -> tuple[float | str, ...]:
     """Sort key: most room first, then what is nearest to fitting."""
-    is_closed = offer.refusal not in {None, NodeRefusal.RESOURCE}
+    is_closed = offer.cause not in {None, NodeCause.RESOURCE}
     lacking = sum((requested - max(free, 0)) / requested for _, requested, free in offer.short)
-    return (-offer.pods, is_closed + len(offer.short), lacking, offer.refusal or "", offer.node)
+    return (-offer.pods, is_closed + len(offer.short), lacking, offer.cause or "", offer.node)
 
 
 def _describe_shortage(offer: NodeOffer) -> str:
     closed = ""
-    if offer.refusal is not None and offer.refusal is not NodeRefusal.RESOURCE:
-        closed = _CAUSES.get(offer.refusal, str(offer.refusal))
+    if offer.cause is not None and offer.cause is not NodeCause.RESOURCE:
+        closed = _CAUSES.get(offer.cause, str(offer.cause))
     if closed and offer.detail:
         closed += f" {{{offer.detail}}}"
     short = [
@@ -425,7 +425,7 @@ def _summarize(hidden_offers: Sequence[NodeOffer]) -> str:
     for offer in hidden_offers:
         counts.update(_causes_of(offer))
     texts = [
-        RefusedNodes(cause, nodes, resource, detail).text()
+        CauseCount(cause, nodes, resource, detail).text()
         for (cause, resource, detail), nodes in counts.most_common(5)
     ]
     if room := sum(offer.pods for offer in hidden_offers):
@@ -435,11 +435,11 @@ def _summarize(hidden_offers: Sequence[NodeOffer]) -> str:
 
 
 def _causes_of(offer: NodeOffer) -> Iterable[tuple[Cause, str, str]]:
-    if offer.refusal is None:
+    if offer.cause is None:
         return []
-    if offer.refusal is NodeRefusal.RESOURCE:
-        return [(offer.refusal, resource, "") for resource, _, _ in offer.short]
-    return [(offer.refusal, "", offer.detail if offer.refusal is NodeRefusal.TAINT else "")]
+    if offer.cause is NodeCause.RESOURCE:
+        return [(offer.cause, resource, "") for resource, _, _ in offer.short]
+    return [(offer.cause, "", offer.detail if offer.cause is NodeCause.TAINT else "")]
 
 
 def _describe_requests(offers: ShapeOffers) -> str:

@@ -115,7 +115,7 @@ def _make_node(offer: NodeOffer) -> dict[str, Any]:
     return {
         "node": offer.node,
         "pods": offer.pods,
-        "refusal": offer.refusal,
+        "refusal": offer.cause,
         "detail": offer.detail or None,
         "short": [
             {

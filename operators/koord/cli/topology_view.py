@@ -40,7 +40,7 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
         fail(f"there is no ClusterNetworkTopology {name}{meant}", ExitCode.USAGE)
     text = observe_topology(state.topologies, name).describe()
     tree = state.topologies.tree(name)
-    if state.topologies.fault(name) is not None:
+    if state.topologies.problem(name) is not None:
         warn(text)
     if tree is None:
         fail("there is no tree to show", ExitCode.USAGE)

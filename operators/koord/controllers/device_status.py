@@ -19,7 +19,7 @@ from koord.core.device.status import (
     observe_devices,
 )
 from koord.core.engine.state import ClusterState
-from koord.core.model.gangs import PodGroup
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
 from koord.core.model.text import MAX_TEXT, cut, listed
 from koord.core.model.units import format_amount
@@ -35,7 +35,7 @@ _PAUSE: Final = Pause(1.0, 2.0)
 class Announcer(Protocol):
     """Tells users what happened to their devices."""
 
-    def announce_unhealthy(self, user: Pod | PodGroup, text: str) -> None:
+    def announce_unhealthy(self, user: Pod | ObservedPodGroup, text: str) -> None:
         """Emit an event on a single pod, or on the PodGroup of a gang."""
 
 
@@ -75,7 +75,7 @@ class DeviceStatusPolicy:
         announced = self._announced.get(node, frozenset())
         self._announced[node] = frozenset(failed)
         texts: dict[str, list[str]] = {}
-        users: dict[str, Pod | PodGroup] = {}
+        users: dict[str, Pod | ObservedPodGroup] = {}
         new = (device for key, device in failed.items() if key not in announced)
         for device in sorted(new, key=lambda device: (device.pod, device.kind, device.minor)):
             pod = self.state.pod_by_key(device.pod)

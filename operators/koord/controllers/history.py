@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koord.core.model.gang_history import MAX_BY, MAX_WHY, Episode, Happened, merge
-from koord.core.model.gangs import PodGroup
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.text import cut, format_time
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ref_of_pod_group
@@ -34,7 +34,7 @@ class HistoryRecorder:
     _recorded: dict[str, tuple[Episode, ...]] = field(default_factory=dict)
     """PodGroup uid -> what was recorded here, and may not be seen in its status yet."""
 
-    def record(self, pod_group: PodGroup, what: Happened, why: str, by: str = "") -> None:
+    def record(self, pod_group: ObservedPodGroup, what: Happened, why: str, by: str = "") -> None:
         """Add an episode. ``why`` is a sentence without its full stop; ``by`` names a unit."""
         new = Episode(int(self.wall_clock()), str(what), cut(why, MAX_WHY), cut(by, MAX_BY))
         own = {str(happened) for happened in self.own}

@@ -14,7 +14,7 @@ from koord.core.model.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology.status import Readiness, TopologyStatus, observe_topology
-from koord.core.topology.tree import Domain
+from koord.core.topology.tree import TopologyDomain
 from koord.kube.status import ConditionPatch
 
 READY: Final = "Ready"
@@ -36,7 +36,7 @@ class TopologyStatusPolicy:
         topologies = self.state.topologies
         tree = topologies.tree(name)
         version = tree.version if tree is not None else 0
-        return topologies.topology(name), topologies.fault(name), tree, version
+        return topologies.topology(name), topologies.problem(name), tree, version
 
     def pause_for(self, _name: str) -> Pause:
         return _PAUSE
@@ -72,7 +72,7 @@ def make_fields(status: TopologyStatus) -> dict[str, Any]:
     return fields
 
 
-def _make_domain(domain: Domain) -> dict[str, Any]:
+def _make_domain(domain: TopologyDomain) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "topologyInfo": {"topologyLayer": domain.layer, "topologyName": domain.name},
         "nodeNum": domain.nodes,

@@ -27,7 +27,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.engine.steps import MOST_PER_CALL
 from koord.core.eviction.progress import name_of
 from koord.core.gang.failure import Restart
-from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.changes import Changes
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Placement, Plan, Unit, Unplaced
@@ -287,7 +287,7 @@ class PlacementController:
         kept = self.holds.nodes_for_replacements()
         if kept != self._kept:
             self._kept = kept
-            self.queue.wake(KeptForReplacements, QuotaExceeded)
+            self.queue.wake(HeldForReplacements, QuotaExceeded)
 
     def _refuse(self, unit: Unit, refusal: Unplaced) -> None:
         news = self.queue.refuse(unit, refusal)

@@ -27,7 +27,7 @@ from koord.core.gang.reasons import (
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.model.changes import Feed
 from koord.core.model.gang_history import Episode, Happened, find_eviction
-from koord.core.model.gangs import BadValue, BondRecord, GangKey, Phase, PodGroup
+from koord.core.model.gangs import BadValue, BondRecord, GangKey, GangPhase, ObservedPodGroup
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time
 from koord.core.model.topology_constraint import TopologyConstraint
@@ -69,10 +69,10 @@ class PodGroupStatusPolicy:
     """
 
     state: ClusterState
-    sink: StatusSink[PodGroup]
+    sink: StatusSink[ObservedPodGroup]
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
-    record: Callable[[PodGroup, Happened, str], None] = field(default=lambda *_: None)
+    record: Callable[[ObservedPodGroup, Happened, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
     present: Callable[[str], Mapping[str, Any] | None] = field(default=lambda _: None)
     """Returns the observed status of a PodGroup, by uid."""
@@ -112,7 +112,7 @@ class PodGroupStatusPolicy:
         """Whether no pod has joined and no status was written, so none can be wrong."""
         pod_group = self.state.gangs.pod_group(gang)
         is_empty = not self.state.gangs.members(gang)
-        return is_empty and (pod_group is None or pod_group.phase is Phase.UNSET)
+        return is_empty and (pod_group is None or pod_group.phase is GangPhase.UNSET)
 
     async def update(self, gang: GangKey) -> float | None:
         if self._is_in_flight(gang):
@@ -137,7 +137,7 @@ class PodGroupStatusPolicy:
         self._tell(pod_group, new, written)
         return again
 
-    def _tell(self, pod_group: PodGroup, new: _Written, written: _Written | None) -> None:
+    def _tell(self, pod_group: ObservedPodGroup, new: _Written, written: _Written | None) -> None:
         """Record what has happened since the last status, written by us or by our predecessor."""
         if written is not None:
             held = {
@@ -162,7 +162,7 @@ class PodGroupStatusPolicy:
             ):
                 self.record(pod_group, what, condition.message)
 
-    def _make(self, gang: GangKey, pod_group: PodGroup, status: GangStatus) -> _Written:
+    def _make(self, gang: GangKey, pod_group: ObservedPodGroup, status: GangStatus) -> _Written:
         conditions = _conditions(
             status,
             self._problems.get(pod_group.uid, ()),
@@ -180,7 +180,7 @@ class PodGroupStatusPolicy:
         return _Written(pod_group.generation, fields, conditions, self.clock())
 
     def _report_preemption(
-        self, pod_group: PodGroup, status: GangStatus
+        self, pod_group: ObservedPodGroup, status: GangStatus
     ) -> tuple[ConditionPatch, ...]:
         """Return ``Preempted``: True from an eviction until the gang runs as a whole again.
 
@@ -452,7 +452,7 @@ def _runs_whole(status: GangStatus) -> bool:
 
 
 def _name_state(
-    pod_group: PodGroup, status: GangStatus, conditions: tuple[ConditionPatch, ...]
+    pod_group: ObservedPodGroup, status: GangStatus, conditions: tuple[ConditionPatch, ...]
 ) -> str:
     """Return one word for people; it is never empty."""
     by_type = {condition.type: condition for condition in conditions}

@@ -23,7 +23,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt, Moment
 from koord.core.eviction.reclaim import Reclaim, can_keep_running, plan_reclaim, write_plan
 from koord.core.model.gang_history import Happened
-from koord.core.model.gangs import PodGroup
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.patience import FOREVER, Patience
 from koord.core.model.plan import UnitKey
 from koord.core.model.pods import Handling, Pod
@@ -90,7 +90,7 @@ class ReclaimController:
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     options: ReclaimOptions = field(default_factory=ReclaimOptions)
-    record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
+    record: Callable[[ObservedPodGroup, Happened, str, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
     note: Callable[[Iterable[Pod]], None] = field(default=lambda _: None)
     """Requests reports on waiting pods."""

@@ -19,7 +19,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.gang.failure import Restart, find_restart
 from koord.core.gang.reasons import RestartingGang, RestartProtected
 from koord.core.model.gang_history import Happened
-from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.isolation import Isolation
@@ -43,7 +43,7 @@ class GangEvictor(Protocol):
 class RestartReporter(Protocol):
     """Reports to users."""
 
-    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None: ...
+    def announce_event(self, pod_group: ObservedPodGroup, reason: Reason, note: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class GangRestarts:
     announcer: RestartReporter
     clock: Callable[[], float]
     is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
-    record: Callable[[PodGroup, Happened, str], None] = field(default=lambda *_: None)
+    record: Callable[[ObservedPodGroup, Happened, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
     _isolated: Isolation = field(default_factory=lambda: Isolation("restarts"))
     _pace: RestartPace = field(default_factory=RestartPace)

@@ -25,7 +25,7 @@ from koord.core.gang.reasons import (
 )
 from koord.core.gang.status import ConditionType
 from koord.core.model.gang_history import Happened
-from koord.core.model.gangs import PodGroup
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import cut, format_time
@@ -124,7 +124,9 @@ class PlacementAnnouncer:
             conditions.append(ConditionPatch(POD_SCHEDULED, False, UNSCHEDULABLE, text))
         self.pods.submit(ref_of_pod(pod), StatusPatch(tuple(conditions)))
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
+    def announce_gang(
+        self, pod_group: ObservedPodGroup, reason: Reason, attempts: Attempts
+    ) -> None:
         """Set ``Placed`` to False on a PodGroup, and the condition of the step that failed."""
         false_conditions = {ConditionType.PLACED: reason.code, **reason.also_false}
         conditions = (
@@ -142,14 +144,14 @@ class PlacementAnnouncer:
             fields["gpusAhead"] = attempts.place.gpus_ahead
         self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch(tuple(conditions), fields))
 
-    def retract_gang(self, pod_group: PodGroup) -> None:
+    def retract_gang(self, pod_group: ObservedPodGroup) -> None:
         """Remove our conditions from a PodGroup.
 
         Otherwise we would stay a co-owner, and the podgroup operator could not remove its own.
         """
         self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch())
 
-    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
+    def announce_event(self, pod_group: ObservedPodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup: a warning, unless it was placed."""
         text = note or _point(reason, reason.text(compat=self.compat), f"pg {pod_group.key}")
         self._emit(ref_of_pod_group(pod_group), reason, text)
@@ -347,7 +349,7 @@ class PreemptionAnnouncer:
 
     events: EventRecorder
     state: ClusterState
-    record: Callable[[PodGroup, Happened, str, str], None] = field(default=lambda *_: None)
+    record: Callable[[ObservedPodGroup, Happened, str, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
 
     def announce_preempting(self, pods: Collection[Pod], text: str) -> None:
@@ -391,7 +393,7 @@ class DeviceAnnouncer:
 
     events: EventRecorder | None
 
-    def announce_unhealthy(self, user: Pod | PodGroup, text: str) -> None:
+    def announce_unhealthy(self, user: Pod | ObservedPodGroup, text: str) -> None:
         if self.events is None:
             return
         ref = ref_of_pod(user) if isinstance(user, Pod) else ref_of_pod_group(user)

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from koord.controllers.coalescing import Agenda
 from koord.core.engine.state import ClusterState
-from koord.core.model.gangs import PodGroup
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.isolation import Isolation
@@ -27,7 +27,7 @@ class EventReporter(Protocol):
     """Emits events that are new."""
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None: ...
-    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None: ...
+    def announce_event(self, pod_group: ObservedPodGroup, reason: Reason, note: str) -> None: ...
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from koord.core.device.status import isolation_reason
 from koord.core.engine.state import ClusterState
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.quorum import Ready, demands, has_minimum
-from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import InternalError, Planned, Reason
@@ -52,9 +52,11 @@ class StatusReporter(Protocol):
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
         """Set our condition on a pod, and ``PodScheduled`` for autoscalers."""
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None: ...
-    def retract_gang(self, pod_group: PodGroup) -> None: ...
-    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None: ...
+    def announce_gang(
+        self, pod_group: ObservedPodGroup, reason: Reason, attempts: Attempts
+    ) -> None: ...
+    def retract_gang(self, pod_group: ObservedPodGroup) -> None: ...
+    def announce_event(self, pod_group: ObservedPodGroup, reason: Reason, note: str) -> None: ...
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
         """Emit an event on a pod."""

@@ -22,7 +22,7 @@ from koord.api.keys import operators
 from koord.api.keys.preemption import SOFT_EVICTION
 from koord.core.model.budgets import Budget, split_by_budgets
 from koord.core.model.pods import Handling, Pod, PodPhase, PreemptedBy
-from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.model.text import format_time
 from koord.core.reservation.lifecycle import READY, SCHEDULED
 from koord.core.reservation.model import ReservationPhase
@@ -90,7 +90,7 @@ class _BudgetedPod(Struct, frozen=True):
     labels: dict[str, str]
 
 
-_EVERYTHING: Final = (Requirement("", Operator.DOES_NOT_EXIST),)
+_EVERYTHING: Final = (Requirement("", SelectorOperator.DOES_NOT_EXIST),)
 """An empty selector matches everything here, but nothing in preemption."""
 _REASON: Final = "OverEntitlement"
 _KEPT: Final = "EvictionRefused"

@@ -17,7 +17,7 @@ from koord.api.keys import operators
 from koord.api.keys.gang import NATIVE_VERSION
 from koord.core.device.model import DeviceReport, DeviceResourceClaim
 from koord.core.engine.state import ClusterState
-from koord.core.model.gangs import PodGroup
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.nodes import Namespace, Node
 from koord.core.model.pods import Pod
 from koord.core.numa.model import NumaReport
@@ -214,7 +214,7 @@ NODES: Final = Kind[WireNode, Node, Stateless[WireNode, Node]](
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY, DEVICE, RESERVATION}),
     is_namespaced=False,
 )
-POD_GROUPS: Final = Kind[WirePodGroup, PodGroup, PodGroupTranslator](
+POD_GROUPS: Final = Kind[WirePodGroup, ObservedPodGroup, PodGroupTranslator](
     "scheduling.sigs.k8s.io/v1alpha1",
     "podgroups",
     WirePodGroup,
@@ -227,7 +227,7 @@ POD_GROUPS: Final = Kind[WirePodGroup, PodGroup, PodGroupTranslator](
     absent_on=(NotFound,),
 )
 NATIVE_POD_GROUPS: Final = Kind[
-    WireNativePodGroup, PodGroup, Stateless[WireNativePodGroup, PodGroup]
+    WireNativePodGroup, ObservedPodGroup, Stateless[WireNativePodGroup, ObservedPodGroup]
 ](
     NATIVE_VERSION,
     "podgroups",

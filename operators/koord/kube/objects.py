@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from koord.core.device.model import DeviceReport
-from koord.core.model.gangs import PodGroup
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
@@ -36,7 +36,7 @@ def ref_of_pod(pod: Pod) -> ObjectRef:
     return ObjectRef("v1", "Pod", "pods", pod.name, pod.uid, pod.namespace)
 
 
-def ref_of_pod_group(pod_group: PodGroup) -> ObjectRef:
+def ref_of_pod_group(pod_group: ObservedPodGroup) -> ObjectRef:
     namespace, _, name = pod_group.key.partition("/")
     version = "scheduling.sigs.k8s.io/v1alpha1"
     return ObjectRef(version, "PodGroup", "podgroups", name, pod_group.uid, namespace)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from tests.cluster import FakeCluster
 
     from koord.core.engine.cycle import Cycle
-    from koord.core.engine.scoring import Terms
+    from koord.core.engine.scoring import ScoreTerms
     from koord.core.model.pods import AnnotationWrite, Pod
 
 Fields = dict[str, Any]
@@ -240,7 +240,7 @@ def fit_plus_score(case: Fields) -> Fields:
     return rank({name: score_node(cycle, terms, row) for name, row in cycle.table.live_rows()})
 
 
-def score_node(cycle: Cycle, terms: Terms, row: int) -> int:
+def score_node(cycle: Cycle, terms: ScoreTerms, row: int) -> int:
     used, sizes = (
         one[terms.columns, row].tolist() for one in (cycle.used, cycle.table.allocatable)
     )

@@ -25,7 +25,7 @@ from koord.core.model.nodes import Node, Taint
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.pod_requests import InitContainer, effective_requests
 from koord.core.model.pods import PodPhase, PodShape
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.model.units import format_amount
 from koord.core.quota import validation
 from koord.core.quota.admission import (
@@ -653,7 +653,7 @@ def make_selector(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...]
     if selector is None:
         return None
     equal = (
-        Requirement(key, Operator.IN, (value,))
+        Requirement(key, SelectorOperator.IN, (value,))
         for key, value in sorted((selector.get("matchLabels") or {}).items())
     )
     try:
@@ -664,7 +664,9 @@ def make_selector(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...]
 
 
 def make_requirement(one: Mapping[str, Any]) -> Requirement:
-    return Requirement(one["key"], Operator(one["operator"]), tuple(one.get("values") or ()))
+    return Requirement(
+        one["key"], SelectorOperator(one["operator"]), tuple(one.get("values") or ())
+    )
 
 
 def adapt_select_victims(case: Mapping[str, Any]) -> Fields:

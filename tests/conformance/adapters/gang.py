@@ -27,7 +27,7 @@ from koord.core.gang.quorum import is_satisfied
 from koord.core.gang.start import Permit, PermitState, make_bind_record, permit_member
 from koord.core.gang.status import observe
 from koord.core.gang.tally import Tally
-from koord.core.model.gangs import GangSource, GangSpec, MatchPolicy, Phase, PodGroup
+from koord.core.model.gangs import GangPhase, GangSource, GangSpec, MatchPolicy, ObservedPodGroup
 from koord.core.model.pods import Pod, PodPhase, RecordedPlan
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
@@ -73,7 +73,7 @@ def make_uid(pod: Mapping[str, Any]) -> str:
     return f"{pod.get('namespace', '')}/{pod.get('name', '')}"
 
 
-def decode_pod_group(pod_group: Mapping[str, Any], defaults: GangDefaults) -> PodGroup:
+def decode_pod_group(pod_group: Mapping[str, Any], defaults: GangDefaults) -> ObservedPodGroup:
     """Decode the PodGroup of a case."""
     annotations = dict(pod_group.get("annotations") or {})
     manifest = {
@@ -236,7 +236,7 @@ def once_satisfied(case: Fields) -> Fields:
 def permit(case: Fields) -> Fields:
     asking = case["pod"]["gang"]
     if asking is None:
-        return {"status": "PodGroup not specified", "waitSeconds": 0}
+        return {"status": "ObservedPodGroup not specified", "waitSeconds": 0}
     standings = {
         key: PermitState(
             min_member=gang["min"],
@@ -336,10 +336,10 @@ def podgroup_phase_settled(case: Fields) -> Fields:
 
 def podgroup_phase_step(case: Fields) -> Fields:
     counts = count_phases(case)
-    return write_phase(step_phase(Phase(case["previousPhase"]), counts), counts)
+    return write_phase(step_phase(GangPhase(case["previousPhase"]), counts), counts)
 
 
-def write_phase(phase: Phase, counts: PhaseInput) -> Fields:
+def write_phase(phase: GangPhase, counts: PhaseInput) -> Fields:
     tally = counts.tally
     return {
         "phase": phase.value,

@@ -64,7 +64,7 @@ from koord.core.model.device_names import (
 )
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import PodCharge
-from koord.core.model.pods import Allocation, Pod, PodShape, holder_of
+from koord.core.model.pods import Allocation, Pod, PodShape, hold_owner_of
 
 if TYPE_CHECKING:
     from koord.core.engine.arrays import Ints
@@ -243,7 +243,7 @@ class Devices(Plugin):
         if charge.is_held and given:
             hold = self.holds[uid] = self.make_hold(node, given)
             self.shares_of[uid] = hold.left
-        elif holder := holder_of(charge.allocations):
+        elif holder := hold_owner_of(charge.allocations):
             self.hold_used_by[uid] = holder
 
     def _charge_row(self, row: int, charge: PodCharge, count: int) -> None:

@@ -30,7 +30,7 @@ from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Draft, FilterReach, Hold, Score, Session, Unschedulable
 from koord.core.model.device_names import GPU
-from koord.core.model.pods import Allocation, Handling, Pod, PodShape, holder_of
+from koord.core.model.pods import Allocation, Handling, Pod, PodShape, hold_owner_of
 from koord.core.model.reasons import Reason
 from koord.core.model.zone_hints import Hints
 
@@ -175,7 +175,7 @@ class DeviceSession(Session):
     @override
     def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Unschedulable | None:
         node = self._cycle.table.node_at(row).name
-        device_hold, holder = self._plugin.make_hold(node, allocations), holder_of(allocations)
+        device_hold, holder = self._plugin.make_hold(node, allocations), hold_owner_of(allocations)
         shares = device_hold.left
         state = int(self._state_of[row])
         if not device_hold.shares or not knows_devices(state):

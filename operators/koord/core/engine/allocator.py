@@ -18,9 +18,9 @@ from koord.core.engine.cycle import Cycle, Place
 from koord.core.engine.plugin import Scale
 from koord.core.engine.scoring import (
     MAX_SCORE,
+    ScoreTerm,
+    ScoreTerms,
     Scoring,
-    Term,
-    Terms,
     Weighed,
     score_of,
     score_rows,
@@ -30,7 +30,7 @@ from koord.core.model.units import CPU, MEMORY, PODS
 
 _BITS: Final = 21
 """Enough for the rank of a node name and for the number of pods on a node."""
-_Scores: TypeAlias = tuple[Terms, ...]
+_Scores: TypeAlias = tuple[ScoreTerms, ...]
 _Number = TypeVar("_Number", int, Ints)
 _FULL: Final = int(np.iinfo(np.int64).max)
 """The key of a row without room."""
@@ -234,17 +234,21 @@ def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> _Scores:
     """Return terms for CPU, memory, and configured resources that the shape requests."""
     requests = dict(shape.requests)
 
-    def make_terms(weights: Mapping[str, Weighed], always: Collection[str]) -> tuple[Term, ...]:
+    def make_terms(
+        weights: Mapping[str, Weighed], always: Collection[str]
+    ) -> tuple[ScoreTerm, ...]:
         return tuple(
-            Term(cycle.table.column(name), requests.get(name, 0), weighed.strategy, weighed.weight)
+            ScoreTerm(
+                cycle.table.column(name), requests.get(name, 0), weighed.strategy, weighed.weight
+            )
             for name, weighed in weights.items()
             if requests.get(name, 0) > 0 or name in always
         )
 
-    first = Terms(make_terms(scoring.weights, (CPU, MEMORY)))
+    first = ScoreTerms(make_terms(scoring.weights, (CPU, MEMORY)))
     if not scoring.plus:
         return (first,)
-    return first, Terms(make_terms(scoring.plus, ()), scoring.plus_weight)
+    return first, ScoreTerms(make_terms(scoring.plus, ()), scoring.plus_weight)
 
 
 def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, terms: _Scores) -> list[RowShare]:
@@ -341,7 +345,9 @@ def _hand_out(
     return given, keys
 
 
-def _amounts_of(cycle: Cycle, terms: Terms, rows: Ints) -> tuple[list[list[int]], list[list[int]]]:
+def _amounts_of(
+    cycle: Cycle, terms: ScoreTerms, rows: Ints
+) -> tuple[list[list[int]], list[list[int]]]:
     """Return used and allocatable amounts of terms, per row."""
     return (
         _look_up(cycle.used, terms.columns, rows),

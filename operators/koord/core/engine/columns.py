@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from koord.core.engine.arrays import Ids, Mask
-from koord.core.model.selectors import LabelSelector, Operator, Requirement, satisfies_bound
+from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, satisfies_bound
 
 ABSENT: Final = -1
 MAX_COLUMNS: Final = 256
@@ -110,13 +110,13 @@ class Columns:
         """Return the rows for which one requirement holds."""
         column = self.column(requirement.key)
         match requirement.operator:
-            case Operator.EXISTS:
+            case SelectorOperator.EXISTS:
                 return np.not_equal(column.ids, ABSENT)
-            case Operator.DOES_NOT_EXIST:
+            case SelectorOperator.DOES_NOT_EXIST:
                 return np.equal(column.ids, ABSENT)
-            case Operator.IN:
+            case SelectorOperator.IN:
                 return column.having(requirement.values)
-            case Operator.NOT_IN:
+            case SelectorOperator.NOT_IN:
                 return ~column.having(requirement.values)
-            case Operator.GT | Operator.LT:
+            case SelectorOperator.GT | SelectorOperator.LT:
                 return column.having(v for v in column.values if satisfies_bound(v, requirement))

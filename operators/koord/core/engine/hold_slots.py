@@ -17,16 +17,16 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import find_core_protection
 from koord.core.eviction.protection import find_lasting_protection, is_foreign
 from koord.core.gang.cache import order_of
-from koord.core.gang.lost_members import Lost
+from koord.core.gang.lost_members import LostMembers
 from koord.core.model.gangs import ROOT, GangKey
 from koord.core.model.plan import Unit
-from koord.core.model.pods import Pod, PodPhase, holder_of
+from koord.core.model.pods import Pod, PodPhase, hold_owner_of
 from koord.core.reservation.claims import needs_reservation
 from koord.core.reservation.session import ReservationSession
 
 
 @dataclass(slots=True)
-class Slot:
+class MemberHold:
     """Room for a pod like ``pod``, preferably on ``node``; empty for any node."""
 
     pod: Pod
@@ -87,7 +87,7 @@ class Slot:
 
     def _use(self, cycle: Cycle, session: ReservationSession, user: Pod, row: int) -> bool:
         place = cycle.reserve(user, cycle.shape_of(user), row)
-        if not isinstance(place, Place) or not holder_of(place.allocations):
+        if not isinstance(place, Place) or not hold_owner_of(place.allocations):
             return False
         held = session.let_reservation_pay(user)
         unpaid = ((name, n - held.get(name, 0)) for name, n in user.shape.requests)
@@ -117,7 +117,7 @@ def make_slots(
     departed: Sequence[Pod],
     size: int,
     lost_by: str = ROOT,
-) -> list[Slot]:
+) -> list[MemberHold]:
     """Return slots for the planned nodes of waiting members, then for the nodes lost last.
 
     The rest has the shape of a running member and no node. Only members of the sub-group that has
@@ -131,18 +131,18 @@ def make_slots(
 
     members = list(filter(is_in, state.gangs.members(gang).values()))
     planned = [
-        Slot(pod, pod.recorded.node)
+        MemberHold(pod, pod.recorded.node)
         for pod in sorted(members, key=order_of)
         if pod.is_waiting and pod.recorded is not None
     ]
     failed = [pod for pod in members if pod.phase is PodPhase.FAILED and pod.node]
     lost = [*filter(is_in, reversed(departed)), *sorted(failed, key=order_of, reverse=True)]
-    slots = [*planned, *(Slot(pod, pod.node) for pod in lost)][:size]
+    slots = [*planned, *(MemberHold(pod, pod.node) for pod in lost)][:size]
     running = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
     if running is not None:
         # It pays for its own room; a pod like it has to pay as well.
         like = replace(running, uid="", sub_group=lost_by)
-        slots += [Slot(like) for _ in range(size - len(slots))]
+        slots += [MemberHold(like) for _ in range(size - len(slots))]
     for slot in slots:
         slot.lost_by = lost_by
     return slots
@@ -158,7 +158,7 @@ def priority_of(gang: GangKey, state: ClusterState) -> float:
     return max((pod.priority for pod in living), default=0)
 
 
-def count_slots(state: ClusterState, gang: GangKey, lost: Sequence[Lost]) -> dict[str, int]:
+def count_slots(state: ClusterState, gang: GangKey, lost: Sequence[LostMembers]) -> dict[str, int]:
     """Return sub-group -> slots to keep for it. Terminating members still use their room."""
     spec, sizes = state.gangs.spec(gang), dict[str, int]()
     tree = None if spec is None else spec.sub_groups

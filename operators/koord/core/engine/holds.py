@@ -26,12 +26,12 @@ from typing import TypeAlias
 from koord.core.engine.allocator import Allocator
 from koord.core.engine.arrays import Mask
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.hold_slots import Slot, count_slots, describe, make_slots, priority_of
+from koord.core.engine.hold_slots import MemberHold, count_slots, describe, make_slots, priority_of
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.gang.lost_members import serves
 from koord.core.gang.quorum import find_to_replace
-from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.gang_history import Happened
 from koord.core.model.gangs import DEFAULT_KEEP_SECONDS, GangKey
 from koord.core.model.plan import Demand, Placement, Plan, Unit, UnitKey, Unplaced
@@ -48,10 +48,10 @@ MAX_DEPARTED = 1024
 
 
 @dataclass(slots=True)
-class _Hold:
+class _GangHold:
     """Slots that are reserved until a time. An expired hold stays, so that it is not renewed."""
 
-    slots: list[Slot]
+    slots: list[MemberHold]
     until: float
     began: float
     """When it began, less the time that is not earned back yet."""
@@ -91,10 +91,10 @@ class Holds:
 
     most_seconds: float = DEFAULT_KEEP_SECONDS
     _isolated: Isolation = field(default_factory=lambda: Isolation("holds"))
-    _replacements: dict[GangKey, _Hold] = field(default_factory=dict)
+    _replacements: dict[GangKey, _GangHold] = field(default_factory=dict)
     _departed: dict[GangKey, list[Pod]] = field(default_factory=dict)
     """Gang -> deleted members that were on a node and are not replaced yet."""
-    _partial: dict[UnitKey, _Hold] = field(default_factory=dict)
+    _partial: dict[UnitKey, _GangHold] = field(default_factory=dict)
     _earned_at: dict[str, float] = field(default_factory=dict)
     """Gang or unit without a hold -> when all the time that its holds have used is earned back."""
     _freed: set[str] = field(default_factory=set)
@@ -197,16 +197,16 @@ class Holds:
         """Count the slots on each node."""
         return Counter(slot.node for hold in self._holds() for slot in hold.slots if slot.node)
 
-    def _holds(self) -> Iterable[_Hold]:
+    def _holds(self) -> Iterable[_GangHold]:
         yield from self._replacements.values()
         yield from self._partial.values()
 
-    def _open(self, key: str, seconds: float, now: float) -> _Hold:
+    def _open(self, key: str, seconds: float, now: float) -> _GangHold:
         """Return a new hold for a gang or a unit, for ``seconds`` or the time that it has left."""
         began = now - max(0.0, self._earned_at.get(key, now) - now)
-        return _Hold([], min(now + seconds, began + self.most_seconds), began)
+        return _GangHold([], min(now + seconds, began + self.most_seconds), began)
 
-    def _close(self, holds: dict[str, _Hold], key: str, now: float) -> set[str]:
+    def _close(self, holds: dict[str, _GangHold], key: str, now: float) -> set[str]:
         """End a hold if there is one; return its nodes."""
         hold = holds.pop(key, None)
         if hold is None:
@@ -228,7 +228,7 @@ class Holds:
             hold = self._replacements[gang] = self._open(gang, spec.wait_seconds, now)
             hold.gang = gang
         before = hold.nodes()
-        departed, slots = self._departed.get(gang, ()), list[Slot]()
+        departed, slots = self._departed.get(gang, ()), list[MemberHold]()
         for lost_by, size in sizes.items():
             kept = [slot for slot in hold.slots if slot.lost_by == lost_by]
             if size > hold.sizes.get(lost_by, 0) and hold.until > now:
@@ -264,9 +264,9 @@ class _HoldPlanner:
     run: PlanUnits
     scoring: Scoring
     now: float
-    replacements: dict[GangKey, _Hold]
-    partial: dict[UnitKey, _Hold]
-    open: Callable[[UnitKey, float, float], _Hold]
+    replacements: dict[GangKey, _GangHold]
+    partial: dict[UnitKey, _GangHold]
+    open: Callable[[UnitKey, float, float], _GangHold]
     placed: list[UnitKey] = field(default_factory=list)
     """Units of which the hold has served its purpose."""
     in_vain: set[tuple[Hashable, int]] = field(default_factory=set)
@@ -304,7 +304,7 @@ class _HoldPlanner:
         yielding = self._yielding(unit)
         return not yielding or (describe(unit), len(yielding)) in self.in_vain
 
-    def _yielding(self, unit: Unit) -> list[_Hold]:
+    def _yielding(self, unit: Unit) -> list[_GangHold]:
         """Return the holds of others that a unit may take, of the highest priority first."""
         own = set(map(id, self._holds_of(unit)))
         holds = (*self.replacements.values(), *self.partial.values())
@@ -313,7 +313,7 @@ class _HoldPlanner:
         ]
         return sorted(yielding, key=lambda hold: (not hold.gang, -hold.priority))
 
-    def _holds_of(self, unit: Unit) -> list[_Hold]:
+    def _holds_of(self, unit: Unit) -> list[_GangHold]:
         repairing = {
             demand.gang: hold
             for demand in unit.demands
@@ -367,7 +367,7 @@ class _HoldPlanner:
             pods = sum(len(hold.slots) for hold in holds)
             seconds = max(0, int(max(hold.until for hold in holds) - self.now))
             gangs = tuple(hold.gang for hold in holds)
-            yield replace(refusal, reason=KeptForReplacements(gangs, pods, seconds))
+            yield replace(refusal, reason=HeldForReplacements(gangs, pods, seconds))
 
     def _plan_special(self, unit: Unit) -> None:
         for hold in self._holds_of(unit):
@@ -442,13 +442,13 @@ class _HoldPlanner:
         part = self.run(self.cycle, (replace(unit, demands=demands),))
         self.cycle.rollback(mark)
         hold.slots += [
-            Slot(assignment.pod, assignment.node)
+            MemberHold(assignment.pod, assignment.node)
             for placement in part.placements
             for assignment in placement.assignments
             if not assignment.pod.pinned
         ]
 
-    def reserve(self, hold: _Hold, *, elsewhere: bool = True) -> None:
+    def reserve(self, hold: _GangHold, *, elsewhere: bool = True) -> None:
         """Charge slots to their nodes; ``elsewhere``: otherwise to any other node with room.
 
         Both must be in the topology domains of the gang, and the quota must allow it.
@@ -471,7 +471,7 @@ class _HoldPlanner:
             else:
                 self.cycle.hold(slot.pod, -1)
 
-    def _reserve_on_nodes(self, hold: _Hold) -> dict[str, Mask | None]:
+    def _reserve_on_nodes(self, hold: _GangHold) -> dict[str, Mask | None]:
         """Charge slots to their nodes; return the rows of each sub-group (None: all)."""
         groups = {slot.pod.sub_group for slot in hold.slots if slot.row is None}
         view = self.cycle.session(TopologySession).view
@@ -489,13 +489,13 @@ class _HoldPlanner:
                 slot.charge(self.cycle, row)
         return domains
 
-    def _domain_of(self, slot: Slot, domains: Mapping[str, Mask | None]) -> Mask | None:
+    def _domain_of(self, slot: MemberHold, domains: Mapping[str, Mask | None]) -> Mask | None:
         """Return the rows of its domain that do not reject such pods; None: all."""
         domain, rejections = domains[slot.pod.sub_group], self.cycle.find_session(RejectionsSession)
         taking = None if rejections is None else rejections.open_rows(slot.pod)
         return taking if domain is None else domain if taking is None else domain & taking
 
-    def _release(self, hold: _Hold) -> None:
+    def _release(self, hold: _GangHold) -> None:
         for slot in hold.slots:
             slot.discharge(self.cycle)
             slot.forget()

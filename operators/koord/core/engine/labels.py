@@ -9,7 +9,7 @@ from koord.core.engine.arrays import Ids, Ints, Mask
 from koord.core.engine.columns import ABSENT, Column, Columns
 from koord.core.model.nodes import Node, Taint
 from koord.core.model.pods import Toleration
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
@@ -106,7 +106,7 @@ class LabelColumns:
         """Return the rows that match both a node selector and required terms."""
         mask = np.ones(self.rows, dtype=np.bool_)
         for key, value in selector:
-            mask &= self._columns.matching(Requirement(key, Operator.IN, (value,)))
+            mask &= self._columns.matching(Requirement(key, SelectorOperator.IN, (value,)))
         if terms is not None:
             mask &= self.rows_of_any(terms)
         return mask
@@ -131,7 +131,7 @@ class LabelColumns:
             row = self._names.get(name)
             if row is not None:
                 mask[row] = True
-        return mask if requirement.operator is Operator.IN else ~mask
+        return mask if requirement.operator is SelectorOperator.IN else ~mask
 
     def preferred(self, preferences: tuple[tuple[int, SelectorTerm], ...]) -> Ints:
         """Return, per row, the sum of the weights of the terms that select it."""

@@ -358,8 +358,14 @@ def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
     """Return why the operators cannot place the pods of a unit on any node."""
     reasons = cycle.blocking_reasons(unit.pods)
     for pod in unit.pods:
-        if pod.excess is not None:
-            return TooLarge("pod", pod.key, pod.excess.what, pod.excess.count, pod.excess.most)
+        if pod.exceeded_limit is not None:
+            return TooLarge(
+                "pod",
+                pod.key,
+                pod.exceeded_limit.what,
+                pod.exceeded_limit.count,
+                pod.exceeded_limit.most,
+            )
         if pod.shape.needs_kube_scheduler and not _is_bound_by_others(pod):
             return NeedsKubeScheduler(
                 pod.key, pod.shape.needs_kube_scheduler, members=unit.required

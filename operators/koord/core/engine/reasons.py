@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.model.patience import Hanging, tell_hanging
-from koord.core.model.reasons import ASK, MAX_SENTENCES, Reason, Remark
+from koord.core.model.reasons import ASK, MAX_SENTENCES, Reason, ReasonContext
 from koord.core.model.text import MAX_LISTED, named, plural
 from koord.core.model.units import PODS, format_amount
 
@@ -20,17 +20,17 @@ _MOST_USERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedNodes:
+class CauseCount:
     """How many nodes refuse for one cause; ``resource`` is set for ``RESOURCE`` only."""
 
-    refusal: Cause
+    cause: Cause
     nodes: int
     resource: str = ""
     detail: str = ""
 
     def text(self) -> str:
         """Return the cause with its count, as kube-scheduler does: ``3 Insufficient cpu``."""
-        return f"{self.nodes} {self.refusal.describe(self.resource, self.detail)}"
+        return f"{self.nodes} {self.cause.describe(self.resource, self.detail)}"
 
     def clause(
         self, resource: str, amount: str, users: Sequence[str], holders: Sequence[str] = ()
@@ -42,13 +42,13 @@ class RefusedNodes:
         is_one = self.nodes == 1
         if self.resource == PODS:
             return "takes no more pods" if is_one else "take no more pods"
-        if self.refusal is RESOURCE:
+        if self.cause is RESOURCE:
             is_asked = self.resource == resource
             lacks = f"{'lacks' if is_one else 'lack'}{f' {amount}' if is_asked else ''} free"
             who = f" ({named(users, _MOST_USERS)})" if users and is_asked else ""
             return f"{lacks} {self.resource}{who}"
-        text = self.refusal.describe(detail=self.detail).removeprefix(_OF_NODES)
-        if holders and self.refusal.is_held:
+        text = self.cause.describe(detail=self.detail).removeprefix(_OF_NODES)
+        if holders and self.cause.is_held:
             text += f" ({named(holders, _MOST_USERS)})"
         if not text.startswith(_VERBS):
             return f"{'refuses' if is_one else 'refuse'}: {text}"
@@ -64,7 +64,7 @@ class Elsewhere:
     """
 
     nodes: int
-    refused: tuple[RefusedNodes, ...]
+    refused: tuple[CauseCount, ...]
     short: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Elsewhere:
 class Closed:
     """Nodes that have room for a pod, and the one cause that keeps it away from them."""
 
-    refusal: Cause
+    cause: Cause
     detail: str
     nodes: tuple[str, ...]
 
@@ -85,7 +85,7 @@ class Closed:
         nodes = f"{plural(len(self.nodes), 'node')} with room ({named(self.nodes)})"
         if self.detail.startswith(_NODE_CONDITIONS):
             return f"Check the conditions of {nodes}, tainted {self.detail}."
-        return self.refusal.advice.format(detail=self.detail, nodes=nodes)
+        return self.cause.advice.format(detail=self.detail, nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +107,17 @@ class InsufficientNodes(Reason):
     want: int
     fit: int
     nodes: int
-    refused: tuple[RefusedNodes, ...]
+    refused: tuple[CauseCount, ...]
     first: str
     resource: str = ""
     request: int = 0
     more_nodes: int | None = 0
     elsewhere: Elsewhere | None = None
-    remark: Remark | None = None
+    context: ReasonContext | None = None
 
     @property
     def about(self) -> str:
-        return "" if self.remark is None else self.remark.about
+        return "" if self.context is None else self.context.about
 
     @property
     def culprit(self) -> str:
@@ -187,8 +187,8 @@ class InsufficientNodes(Reason):
 
     def advice(self, closed: Sequence[Closed] = ()) -> tuple[str, ...]:
         """Return what would help; ``closed`` are nodes with room that are closed to ``first``."""
-        if self.remark is not None:
-            return self.remark.advice()
+        if self.context is not None:
+            return self.context.advice()
         opening = [closed_nodes.advice() for closed_nodes in closed[: MAX_SENTENCES - 1]]
         # Nodes that are there and have room are nearer than new ones, if they are enough.
         is_enough = sum(len(closed_nodes.nodes) for closed_nodes in closed) >= (

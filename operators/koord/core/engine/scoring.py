@@ -55,7 +55,7 @@ class Scoring:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class ScoreTerm:
     """How one resource contributes to the score of one shape."""
 
     column: int
@@ -65,10 +65,10 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ScoreTerms:
     """One score of a shape: the weighted mean of its terms, multiplied by ``weight``."""
 
-    terms: tuple[Term, ...]
+    terms: tuple[ScoreTerm, ...]
     weight: int = 1
     columns: list[int] = field(init=False)
 
@@ -76,7 +76,7 @@ class Terms:
         object.__setattr__(self, "columns", [term.column for term in self.terms])
 
 
-def score_of(terms: Sequence[Term], used: list[int], allocatable: list[int], pods: int) -> int:
+def score_of(terms: Sequence[ScoreTerm], used: list[int], allocatable: list[int], pods: int) -> int:
     """Score a node with ``pods`` more pods; the lists are parallel to ``terms``.
 
     A resource that the node does not have counts only if the pods ask for it, as 0.
@@ -96,7 +96,7 @@ def score_of(terms: Sequence[Term], used: list[int], allocatable: list[int], pod
 
 
 def score_rows(
-    terms: Sequence[Term], used: Sequence[Ints], allocatable: Sequence[Ints]
+    terms: Sequence[ScoreTerm], used: Sequence[Ints], allocatable: Sequence[Ints]
 ) -> Ints | int:
     """Return :func:`score_of` with one more pod for many nodes; per term, an array over nodes."""
     if not terms:

@@ -14,7 +14,7 @@ from koord.core.engine.arrays import Ints, Mask
 from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.reasons import Elsewhere, InsufficientNodes, RefusedNodes
+from koord.core.engine.reasons import CauseCount, Elsewhere, InsufficientNodes
 from koord.core.model.pods import Pod, PodShape
 
 _MOST_SHORT: Final = 16
@@ -56,29 +56,29 @@ def _more_nodes(cycle: Cycle, shape: PodShape, missing: int) -> int | None:
     return -(-missing // largest) if largest else 0
 
 
-def count_refusals(cycle: Cycle, shape: PodShape) -> tuple[RefusedNodes, ...]:
+def count_refusals(cycle: Cycle, shape: PodShape) -> tuple[CauseCount, ...]:
     """Count nodes by cause, most frequent first."""
     return _count_refusals(cycle, shape, cycle.checks(shape))
 
 
 def _count_refusals(
     cycle: Cycle, shape: PodShape, checks: Iterable[_Check]
-) -> tuple[RefusedNodes, ...]:
+) -> tuple[CauseCount, ...]:
     left = cycle.table.is_live.copy()
     lacks = np.zeros_like(left)
-    refused: list[RefusedNodes] = []
+    refused: list[CauseCount] = []
     for cause, resource, passed in checks:
         if cause is RESOURCE:
             failing = left & ~passed
             lacks |= failing
             if failing.any():
-                refused.append(RefusedNodes(cause, int(failing.sum()), resource))
+                refused.append(CauseCount(cause, int(failing.sum()), resource))
             continue
         left &= ~lacks
         refused += _by_detail(cycle, shape, cause, left & ~passed)
         left &= passed
     return tuple(
-        sorted(refused, key=lambda entry: (-entry.nodes, entry.refusal, entry.resource)),
+        sorted(refused, key=lambda entry: (-entry.nodes, entry.cause, entry.resource)),
     )
 
 
@@ -91,7 +91,7 @@ def _look_elsewhere(
     left[[table.row_of[node] for node in set(placed)]] = False
     nodes, short = int(left.sum()), np.empty(0, dtype=np.int64)
     held = short
-    refused: list[RefusedNodes] = []
+    refused: list[CauseCount] = []
     for cause, resource, passed in sorted(
         checks, key=lambda check: (check[0].rank, check[1] != scarcest)
     ):
@@ -101,7 +101,7 @@ def _look_elsewhere(
             if cause.is_held and not held.size:
                 held = np.flatnonzero(failing)
         elif failing.any():
-            refused.append(RefusedNodes(cause, int(failing.sum()), resource))
+            refused.append(CauseCount(cause, int(failing.sum()), resource))
             if resource == scarcest:
                 short = np.flatnonzero(failing)
         left &= passed
@@ -113,19 +113,19 @@ def _name(table: NodeTable, rows: Ints) -> tuple[str, ...]:
     return tuple(table.node_at(int(row)).name for row in first)
 
 
-def _by_detail(cycle: Cycle, shape: PodShape, cause: Cause, failing: Mask) -> list[RefusedNodes]:
+def _by_detail(cycle: Cycle, shape: PodShape, cause: Cause, failing: Mask) -> list[CauseCount]:
     count = int(failing.sum())
     if not count:
         return []
     if not cause.by_detail:
-        return [RefusedNodes(cause, count)]
+        return [CauseCount(cause, count)]
     details = Counter(cycle.detail(cause, shape, int(row)) for row in np.flatnonzero(failing))
-    return [RefusedNodes(cause, nodes, detail=name) for name, nodes in sorted(details.items())]
+    return [CauseCount(cause, nodes, detail=name) for name, nodes in sorted(details.items())]
 
 
-def _scarcest(shape: PodShape, refused: tuple[RefusedNodes, ...]) -> tuple[str, int]:
+def _scarcest(shape: PodShape, refused: tuple[CauseCount, ...]) -> tuple[str, int]:
     requests = dict(shape.requests)
     for entry in refused:
-        if entry.refusal is RESOURCE:
+        if entry.cause is RESOURCE:
             return entry.resource, requests.get(entry.resource, 0)
     return "", 0

@@ -26,7 +26,7 @@ from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import find_quorum
 from koord.core.gang.reasons import Reached
 from koord.core.model.changes import Changes, Feed
-from koord.core.model.gangs import GangKey, PodGroup
+from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Plan, Unit
 from koord.core.model.pod_charge import PodCharge, charge_of
@@ -328,7 +328,7 @@ class ClusterState:
         self._changes.removed.add(name)
         self._changes.is_relabelled = True
 
-    def upsert_pod_group(self, pod_group: PodGroup) -> None:
+    def upsert_pod_group(self, pod_group: ObservedPodGroup) -> None:
         self.gangs.upsert_pod_group(pod_group)
 
     def remove_pod_group(self, key: GangKey) -> None:

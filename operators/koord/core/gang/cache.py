@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
 from koord.core.gang.tally import Tally
-from koord.core.model.gangs import GangKey, GangSource, GangSpec, PodGroup
+from koord.core.model.gangs import GangKey, GangSource, GangSpec, ObservedPodGroup
 from koord.core.model.pods import Pod
 
 Answer = TypeVar("Answer")
@@ -38,7 +38,7 @@ class _Gang:
 
     def __init__(self) -> None:
         self.members: dict[str, Pod] = {}
-        self.pod_group: PodGroup | None = None
+        self.pod_group: ObservedPodGroup | None = None
         self.tally = Tally()
         self.spec: GangSpec | None = None
         self.listing: frozenset[GangKey] | None = None
@@ -155,7 +155,7 @@ class GangCache:
         gang.drop(pod)
         self._update(key, gang)
 
-    def upsert_pod_group(self, pod_group: PodGroup) -> None:
+    def upsert_pod_group(self, pod_group: ObservedPodGroup) -> None:
         gang = self._open(pod_group.key)
         if gang.pod_group != pod_group:
             gang.pod_group = pod_group
@@ -227,7 +227,7 @@ class GangCache:
         gang = self._gangs.get(key)
         return gang.spec if gang is not None else None
 
-    def pod_group(self, key: GangKey) -> PodGroup | None:
+    def pod_group(self, key: GangKey) -> ObservedPodGroup | None:
         """Return the PodGroup of a gang, unless it is a native one, whose status is not ours."""
         gang = self._gangs.get(key)
         pod_group = gang.pod_group if gang is not None else None
@@ -264,7 +264,9 @@ class GangCache:
             if key not in touched:
                 touched.add(key)
                 group = self.group(key)
-                if group.excess is None:  # otherwise only lists matter, which mark all of it
+                if (
+                    group.exceeded_limit is None
+                ):  # otherwise only lists matter, which mark all of it
                     touched.update(group.gangs)
         return touched
 

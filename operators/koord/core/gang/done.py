@@ -171,7 +171,7 @@ def _is_enough(spec: GangSpec, done: Counter[str]) -> bool:
     return tree is None or not fill(tree, done).is_short(ROOT)
 
 
-class _Run(NamedTuple):
+class _RunBonds(NamedTuple):
     """The run that the living members of a group are in."""
 
     counted: frozenset[Bond]
@@ -181,18 +181,18 @@ class _Run(NamedTuple):
     lives: bool
 
 
-def _find_run(cache: GangCache, key: GangKey) -> _Run:
+def _find_run(cache: GangCache, key: GangKey) -> _RunBonds:
     group = cache.group(key)
-    if group.excess is not None:
+    if group.exceeded_limit is not None:
         return _find_in(cache, (key,))
     return cache.recall(key, _find_run_of_group)
 
 
-def _find_run_of_group(cache: GangCache, key: GangKey) -> _Run:
+def _find_run_of_group(cache: GangCache, key: GangKey) -> _RunBonds:
     return _find_in(cache, cache.group(key).gangs)
 
 
-def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _Run:
+def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _RunBonds:
     """Find the run of some gangs from counts: gangs are large, and bonds few."""
     members: Counter[Bond] = Counter()
     living: set[Bond] = set()
@@ -202,7 +202,7 @@ def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _Run:
             if counts.alive:
                 living.add(bond)
     if not living:
-        return _Run(frozenset(members), frozenset(), lives=False)
+        return _RunBonds(frozenset(members), frozenset(), lives=False)
     is_complete = all(_is_complete(cache, gang) for gang in gangs)
     gone = {bond for gang in gangs for bond in _recorded(cache, gang)} - members.keys()
     bare: frozenset[Bond] = frozenset() if is_complete else frozenset(members)
@@ -214,7 +214,7 @@ def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _Run:
         for bond, count in members.items():
             starts[bond.start] += count
         counted |= {bond for bond in members if not _is_whole(bond, starts)}
-    return _Run(counted, linked, lives=True)
+    return _RunBonds(counted, linked, lives=True)
 
 
 def _is_complete(cache: GangCache, gang: GangKey) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from koord.core.model.gangs import GangKey
-from koord.core.model.pods import Excess
+from koord.core.model.pods import ExceededLimit
 
 GROUP_SEPARATOR: Final = ","
 """Not allowed in names of gangs."""
@@ -41,12 +41,12 @@ class Group:
     absent: tuple[tuple[GangKey, tuple[GangKey, ...]], ...] = ()
 
     @property
-    def excess(self) -> Excess | None:
+    def exceeded_limit(self) -> ExceededLimit | None:
         """Why it is too large to start, whatever its members are."""
         if len(self.gangs) > MAX_GANGS:
-            return Excess("gangs in its group", len(self.gangs), MAX_GANGS)
+            return ExceededLimit("gangs in its group", len(self.gangs), MAX_GANGS)
         if len(self.id) > MAX_ID:
-            return Excess("characters in the names of its group", len(self.id), MAX_ID)
+            return ExceededLimit("characters in the names of its group", len(self.id), MAX_ID)
         return None
 
 

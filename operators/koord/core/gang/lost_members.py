@@ -18,7 +18,7 @@ from koord.core.model.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostMembers:
     """A sub-group, or ``ROOT`` for the gang itself, that has lost ``missing`` members it needs.
 
     ``left`` of the ``needed`` ones are there. Members missing below it are not counted again.
@@ -32,7 +32,7 @@ class Lost:
 
 def find_lost_members(
     cache: GangCache, key: GangKey, had: int, planned: Iterable[Pod] = ()
-) -> tuple[Lost, ...]:
+) -> tuple[LostMembers, ...]:
     """Return what a started gang with sub-groups lacks; those ``planned`` are left as well.
 
     ``had`` is how many members it has had at once, as far as is known; 0: unknown.
@@ -43,7 +43,9 @@ def find_lost_members(
     tree, members = _cap(spec, had), cache.members(key).values()
     placed = (pod for pod in members if pod.recorded is not None and is_placed(pod))
     left = count_placed(cache, key, tree, more=planned)
-    search = _Search(tree, left, fill(tree, Counter(tree.find(pod.sub_group) for pod in placed)))
+    search = _LossSearch(
+        tree, left, fill(tree, Counter(tree.find(pod.sub_group) for pod in placed))
+    )
     return tuple(_limit(search.find(ROOT), had))
 
 
@@ -69,7 +71,7 @@ def _cap(spec: GangSpec, had: int) -> SubGroupTree:
     )
 
 
-def _limit(losses: Iterable[Lost], had: int) -> Iterator[Lost]:
+def _limit(losses: Iterable[LostMembers], had: int) -> Iterator[LostMembers]:
     """Cut what is missing: no gang has lost more members than it had."""
     left = had or 1 << 62
     for lost_member in losses:
@@ -80,15 +82,15 @@ def _limit(losses: Iterable[Lost], had: int) -> Iterator[Lost]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _LossSearch:
     tree: SubGroupTree
     left: FilledTree
     placed: FilledTree
     """Placed by us, which proves that the sub-group was complete."""
 
-    def find(self, name: str) -> list[Lost]:
+    def find(self, name: str) -> list[LostMembers]:
         """Return what is lost in a sub-group that has started."""
-        group, losses = self.tree.by_name[name], list[Lost]()
+        group, losses = self.tree.by_name[name], list[LostMembers]()
         complete, empty = 0, list[SubGroup]()
         for child in self.tree.below[name]:
             if self.placed.count(child.name):
@@ -103,12 +105,12 @@ class _Search:
         left = self.left.count(name)
         missing = group.min_member - left - sum(lost_member.missing for lost_member in losses)
         if missing > 0:
-            losses.append(Lost(name, left, group.min_member, missing))
+            losses.append(LostMembers(name, left, group.min_member, missing))
         return losses
 
-    def _lose_all(self, group: SubGroup) -> Lost:
+    def _lose_all(self, group: SubGroup) -> LostMembers:
         left, needed = self.left.count(group.name), max(1, self._needed(group))
-        return Lost(group.name, left, needed, max(1, needed - left))
+        return LostMembers(group.name, left, needed, max(1, needed - left))
 
     def _needed(self, group: SubGroup) -> int:
         below = self.tree.below[group.name][: self._wanted(group)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koord.core.gang.tally import Tally
-from koord.core.model.gangs import Phase
+from koord.core.model.gangs import GangPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +76,23 @@ class PhaseInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PhaseRule:
     """From any phase of ``origins`` to ``target`` if ``holds``; ``when`` says so in words."""
 
-    origins: frozenset[Phase]
+    origins: frozenset[GangPhase]
     when: str
     holds: Callable[[PhaseInput], bool]
-    target: Phase
+    target: GangPhase
 
 
 _SETTLED_SECONDS: Final = 48 * 3600.0
 
-_UNSET: Final = frozenset({Phase.UNSET, Phase.UNKNOWN})
-_PENDING: Final = frozenset({Phase.PENDING})
-_FINISHED: Final = frozenset({Phase.FINISHED})
-_FAILED: Final = frozenset({Phase.FAILED})
+_UNSET: Final = frozenset({GangPhase.UNSET, GangPhase.UNKNOWN})
+_PENDING: Final = frozenset({GangPhase.PENDING})
+_FINISHED: Final = frozenset({GangPhase.FINISHED})
+_FAILED: Final = frozenset({GangPhase.FAILED})
 _ENDED: Final = _FINISHED | _FAILED
-_OTHERS: Final = frozenset(Phase) - _UNSET - _PENDING - _ENDED
+_OTHERS: Final = frozenset(GangPhase) - _UNSET - _PENDING - _ENDED
 
 
 def _always(_: PhaseInput) -> bool:
@@ -108,33 +108,37 @@ def _stays_failed(counts: PhaseInput) -> bool:
 
 
 TABLE: Final = (
-    Row(_UNSET, "always", _always, Phase.PENDING),
-    Row(_PENDING, "quorum, or failed", lambda c: c.has_quorum, Phase.PRE_SCHEDULING),
-    Row(_PENDING, "otherwise", _always, Phase.PENDING),
-    Row(_FINISHED, "no live pod, or min succeeded", _stays_finished, Phase.FINISHED),
-    Row(_FAILED, "no live pod, or failed", _stays_failed, Phase.FAILED),
-    Row(_ENDED, "otherwise: pods came back", _always, Phase.PENDING),
-    Row(_OTHERS, "no pods", lambda c: c.has_no_pods, Phase.PENDING),
-    Row(_OTHERS, "min succeeded", lambda c: c.has_finished, Phase.FINISHED),
-    Row(_OTHERS, "failed", lambda c: c.has_failed, Phase.FAILED),
-    Row(_OTHERS, "min have a node, run or succeeded", lambda c: c.runs, Phase.RUNNING),
-    Row(_OTHERS, "min have a node or succeeded", lambda c: c.is_scheduled, Phase.SCHEDULED),
-    Row(
+    PhaseRule(_UNSET, "always", _always, GangPhase.PENDING),
+    PhaseRule(_PENDING, "quorum, or failed", lambda c: c.has_quorum, GangPhase.PRE_SCHEDULING),
+    PhaseRule(_PENDING, "otherwise", _always, GangPhase.PENDING),
+    PhaseRule(_FINISHED, "no live pod, or min succeeded", _stays_finished, GangPhase.FINISHED),
+    PhaseRule(_FAILED, "no live pod, or failed", _stays_failed, GangPhase.FAILED),
+    PhaseRule(_ENDED, "otherwise: pods came back", _always, GangPhase.PENDING),
+    PhaseRule(_OTHERS, "no pods", lambda c: c.has_no_pods, GangPhase.PENDING),
+    PhaseRule(_OTHERS, "min succeeded", lambda c: c.has_finished, GangPhase.FINISHED),
+    PhaseRule(_OTHERS, "failed", lambda c: c.has_failed, GangPhase.FAILED),
+    PhaseRule(_OTHERS, "min have a node, run or succeeded", lambda c: c.runs, GangPhase.RUNNING),
+    PhaseRule(
+        _OTHERS, "min have a node or succeeded", lambda c: c.is_scheduled, GangPhase.SCHEDULED
+    ),
+    PhaseRule(
         _OTHERS,
         "no member has a place, quorum",
         lambda c: c.has_no_place and c.has_quorum,
-        Phase.PRE_SCHEDULING,
+        GangPhase.PRE_SCHEDULING,
     ),
-    Row(_OTHERS, "no member has a place, no quorum", lambda c: c.has_no_place, Phase.PENDING),
-    Row(_OTHERS, "otherwise", _always, Phase.SCHEDULING),
+    PhaseRule(
+        _OTHERS, "no member has a place, no quorum", lambda c: c.has_no_place, GangPhase.PENDING
+    ),
+    PhaseRule(_OTHERS, "otherwise", _always, GangPhase.SCHEDULING),
 )
 
 
-def step_phase(phase: Phase, counts: PhaseInput) -> Phase:
+def step_phase(phase: GangPhase, counts: PhaseInput) -> GangPhase:
     return next(row.target for row in TABLE if phase in row.origins and row.holds(counts))
 
 
-def settle_phase(phase: Phase, counts: PhaseInput) -> tuple[Phase, ...]:
+def settle_phase(phase: GangPhase, counts: PhaseInput) -> tuple[GangPhase, ...]:
     """Step until the phase does not change; return every phase on the way, the last one last."""
     path = [step_phase(phase, counts)]
     while (following := step_phase(path[-1], counts)) != path[-1]:

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.done import count_done, find_done
 from koord.core.gang.group import MAX_GANGS, make_group_id
-from koord.core.gang.lost_members import Lost, find_lost_members, serves
+from koord.core.gang.lost_members import LostMembers, find_lost_members, serves
 from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
@@ -34,7 +34,7 @@ from koord.core.gang.reasons import (
 )
 from koord.core.gang.start import Permit, PermitState, find_unbound, permit_member
 from koord.core.gang.sub_group_members import (
-    Part,
+    DivisionPart,
     blame_gates,
     count_useless,
     divide_start,
@@ -117,7 +117,9 @@ def has_minimum(cache: GangCache, key: GangKey, *, without: int = 0) -> bool:
     return spec is None or count_strength(cache, key) - without >= spec.min_member
 
 
-def find_lost(cache: GangCache, key: GangKey, *, with_planned: bool = False) -> tuple[Lost, ...]:
+def find_lost(
+    cache: GangCache, key: GangKey, *, with_planned: bool = False
+) -> tuple[LostMembers, ...]:
     """Return what a started gang and its sub-groups have lost and need; empty if nothing.
 
     ``with_planned``: members that are released, and not bound yet, are left as well.
@@ -131,7 +133,7 @@ def find_lost(cache: GangCache, key: GangKey, *, with_planned: bool = False) -> 
         had = max((strength for _, strength in tally.releases), default=0)
         return find_lost_members(cache, key, had, planned)
     needed, left = needed_strength(cache, key), count_strength(cache, key) + len(planned)
-    return (Lost(ROOT, left, needed, needed - left),) if left < needed else ()
+    return (LostMembers(ROOT, left, needed, needed - left),) if left < needed else ()
 
 
 def count_lost(cache: GangCache, key: GangKey) -> int:
@@ -139,7 +141,7 @@ def count_lost(cache: GangCache, key: GangKey) -> int:
     return sum(lost_member.missing for lost_member in find_lost(cache, key))
 
 
-def find_to_replace(cache: GangCache, key: GangKey) -> tuple[Lost, ...]:
+def find_to_replace(cache: GangCache, key: GangKey) -> tuple[LostMembers, ...]:
     """Return lost members whose replacements go first, and whose room is kept for them."""
     spec = cache.spec(key)
     if spec is None or spec.on_member_failure is not OnMemberFailure.REPLACE:
@@ -327,7 +329,7 @@ class _Part:
             return self._explain_no_settings(self._gangs[0])
         if self.is_satisfied and not self._compat:
             return None
-        return self._find_excess() or self._find_fault_of_lists()
+        return self._find_exceeded_limit() or self._find_fault_of_lists()
 
     def _find_fault_of_lists(self) -> NotReady | None:
         for lister, silent in self._group.unreturned:
@@ -341,11 +343,13 @@ class _Part:
             return self._explain_no_settings(absent[0])
         return None
 
-    def _find_excess(self) -> TooLarge | None:
+    def _find_exceeded_limit(self) -> TooLarge | None:
         """Return why the gangs are too many, or list too many, to be planned together."""
-        first, excess = self._gangs[0], self._group.excess
-        if excess is not None:
-            return TooLarge("gang", first, excess.what, excess.count, excess.most)
+        first, exceeded_limit = self._gangs[0], self._group.exceeded_limit
+        if exceeded_limit is not None:
+            return TooLarge(
+                "gang", first, exceeded_limit.what, exceeded_limit.count, exceeded_limit.most
+            )
         specs = ((gang, self._cache.spec(gang)) for gang in self._gangs)
         listed = ((gang, spec.listed) for gang, spec in specs if spec and spec.listed > MAX_GANGS)
         gang, count = next(listed, (first, 0))
@@ -381,7 +385,7 @@ class _Part:
         starting = self._gangs_to_start()
         is_one = any(demand.gang in starting or self._has_multiples(demand.gang) for demand in made)
         together: list[Demand] = []
-        parts: list[Part] = []
+        parts: list[DivisionPart] = []
         left_out: list[LeftOut] = []
         for demand in made:
             is_apart = self.is_satisfied and demand.sub_groups is not None
@@ -461,7 +465,9 @@ class _Part:
                 gangs_by_constraint.setdefault(spec.topology, []).append(gang)
         return {constraint: tuple(gangs) for constraint, gangs in gangs_by_constraint.items()}
 
-    def _make_part(self, part: Part, lost: Mapping[GangKey, tuple[Lost, ...]]) -> Unit:
+    def _make_part(
+        self, part: DivisionPart, lost: Mapping[GangKey, tuple[LostMembers, ...]]
+    ) -> Unit:
         """Make a unit of one pod, or of a sub-group that starts later than the gang."""
         pods = [pod for demand in part.demands for pod in demand.pods]
         gang = part.demands[0].gang

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from koord.core.model.gangs import BadValue, DeprecatedKey, GangClaim, GangKey, OnMemberFailure
+from koord.core.model.gangs import BadValue, DeprecatedKey, GangKey, GangMembership, OnMemberFailure
 from koord.core.model.reasons import Reason, RefusedByScheduler
 from koord.core.model.text import MAX_LISTED, MAX_TEXT, cut, listed, named, plural
 
@@ -218,7 +218,7 @@ class SpecValid(Reason):
         return listed(("all settings are valid", *map(_deprecated, self.deprecated)), "; ")
 
 
-def describe_settings(claim: GangClaim) -> str:
+def describe_settings(claim: GangMembership) -> str:
     """Return the problems of a pod's own gang settings that do not block it; empty if none."""
     notes = (*map(_bad_value, claim.bad_values), *map(_deprecated, claim.deprecated))
     return f"Note: {cut(listed(notes, '; '), MAX_TEXT)}" if notes else ""
@@ -245,7 +245,7 @@ class Reached(Reason):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptForReplacements(Reason):
+class HeldForReplacements(Reason):
     """Room is reserved for replacements of lost members of running gangs, for a limited time."""
 
     code: ClassVar = "KeptForReplacements"

@@ -41,7 +41,7 @@ from koord.core.gang.sub_group_members import (
     is_present_whole,
 )
 from koord.core.gang.tally import Tally, find_refused
-from koord.core.model.gangs import GangKey, GangSpec, Phase, RunRecord
+from koord.core.model.gangs import GangKey, GangPhase, GangSpec, RunRecord
 from koord.core.model.reasons import Planned, Reason
 
 
@@ -89,7 +89,7 @@ class GangStatus:
     """
 
     key: GangKey
-    phase: Phase
+    phase: GangPhase
     members: MemberCounts
     occupied_by: str
     schedule_start: float | None
@@ -105,7 +105,9 @@ class GangStatus:
 
 MAX_SUB_GROUPS: Final = 64
 """Sub-groups that a status lists: all, or the first of those that lack members."""
-_BEFORE_SCHEDULING = frozenset({Phase.UNSET, Phase.UNKNOWN, Phase.PENDING, Phase.PRE_SCHEDULING})
+_BEFORE_SCHEDULING = frozenset(
+    {GangPhase.UNSET, GangPhase.UNKNOWN, GangPhase.PENDING, GangPhase.PRE_SCHEDULING}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
     spec = cache.spec(key) or GangSpec(key=key, min_member=0, total=0, group=(key,))
     view = _View(cache, key, spec, cache.tally(key), now)
     pod_group = cache.pod_group(key)
-    before = pod_group.phase if pod_group is not None else Phase.UNSET
+    before = pod_group.phase if pod_group is not None else GangPhase.UNSET
     counts = _count_for_phase(view)
     is_settled = cache.compat and pod_group is not None and pod_group.is_settled
     path = (before,) if is_settled else settle_phase(before, counts)
@@ -158,7 +160,7 @@ def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
     if start is None and path[-1] not in _BEFORE_SCHEDULING:
         start = now
     occupied_by = pod_group.occupied_by if pod_group is not None else ""
-    if Phase.PRE_SCHEDULING in path and before is not Phase.PRE_SCHEDULING:
+    if GangPhase.PRE_SCHEDULING in path and before is not GangPhase.PRE_SCHEDULING:
         occupied_by = _find_owners(cache, key) or occupied_by
     status = GangStatus(
         key=key,

@@ -31,7 +31,7 @@ from koord.core.model.reasons import Reason, WaitingForForeignGate
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DivisionPart:
     """Demands that are decided together, and the sub-group that they are all of."""
 
     name: str
@@ -53,7 +53,7 @@ class SubGroupCount:
 class Division:
     """What is planned of the waiting members of a gang, and what is left out."""
 
-    parts: Sequence[Part]
+    parts: Sequence[DivisionPart]
     left_out: Sequence[LeftOut] = ()
 
 
@@ -150,7 +150,7 @@ def divide_start(cache: GangCache, demand: Demand) -> Division:
     """Divide the demand of a gang that starts: its first part is all that starts together."""
     tree = _tree_of(cache, demand.gang)
     if tree is None:
-        return Division((Part(ROOT, (demand,)),))
+        return Division((DivisionPart(ROOT, (demand,)),))
     divider = _make_divider(cache, demand, tree)
     divider.start(ROOT, demand.required)
     return divider.division
@@ -161,7 +161,7 @@ def divide_started(cache: GangCache, demand: Demand) -> Division:
     tree = _tree_of(cache, demand.gang)
     if tree is None:
         singles = (replace(demand, pods=(pod,), required=1) for pod in demand.pods)
-        return Division([Part(ROOT, (single,)) for single in singles])
+        return Division([DivisionPart(ROOT, (single,)) for single in singles])
     divider = _make_divider(cache, demand, tree)
     divider.go_on(ROOT)
     return divider.division
@@ -262,7 +262,7 @@ class _Divider:
     _present: FilledTree = field(init=False)
     """The same, with those behind foreign gates."""
     _order: Mapping[str, int] = field(init=False)
-    _parts: list[Part] = field(default_factory=list)
+    _parts: list[DivisionPart] = field(default_factory=list)
     _left_out: list[LeftOut] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -301,7 +301,7 @@ class _Divider:
             for name in chosen
             if self.waiting[name]
         )
-        self._parts.append(Part(name, demands))
+        self._parts.append(DivisionPart(name, demands))
         for child_name in (child.name for parent in chosen for child in tree.below[parent]):
             if child_name in required.chosen or not self._has_waiting(child_name):
                 continue
@@ -319,7 +319,7 @@ class _Divider:
             pods, own = tuple(own[:size]), own[size:]
             needs = min(lacking, size) if self.has_multiples else 1
             demand = replace(self.demand, pods=pods, required=needs, sub_group=name)
-            self._parts.append(Part(name, (demand,)))
+            self._parts.append(DivisionPart(name, (demand,)))
         for child in self.tree.below[name]:
             if not self._has_waiting(child.name):
                 continue

@@ -336,7 +336,7 @@ def tree_of(spec: GangSpec | None) -> SubGroupTree | None:
 
 
 @dataclass(frozen=True, slots=True)
-class GangClaim:
+class GangMembership:
     """The gang that a pod names.
 
     ``declared`` holds the settings from the pod's own annotations. It is None if the gang is named
@@ -350,7 +350,7 @@ class GangClaim:
     deprecated: tuple[DeprecatedKey, ...] = ()
 
 
-class Phase(StrEnum):
+class GangPhase(StrEnum):
     """``status.phase`` of a PodGroup, as Koordinator defines it."""
 
     UNSET = ""
@@ -397,7 +397,7 @@ RunRecord: TypeAlias = tuple[BondRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PodGroup:
+class ObservedPodGroup:
     """A PodGroup object: its settings, and what of its status outlives a restart.
 
     ``attempts`` is the number of failed placement attempts that the status reports, None if it
@@ -413,7 +413,7 @@ class PodGroup:
     generation: int = 0
     created: float = 0.0
     is_terminating: bool = False
-    phase: Phase = Phase.UNSET
+    phase: GangPhase = GangPhase.UNSET
     occupied_by: str = ""
     schedule_start: float | None = None
     attempts: int | None = None

@@ -15,7 +15,7 @@ from koord.core.model.constraints import (
     PodConstraints,
     PodLabels,
 )
-from koord.core.model.gangs import GangClaim
+from koord.core.model.gangs import GangMembership
 from koord.core.model.selectors import SelectorTerm
 
 
@@ -50,7 +50,7 @@ class OwnerReference:
 
 
 @dataclass(frozen=True, slots=True)
-class Excess:
+class ExceededLimit:
     """More of something than is planned: what, how many, and how many there may be."""
 
     what: str
@@ -240,18 +240,18 @@ class Shareable(Protocol):
 
 
 @runtime_checkable
-class HeldUse(Protocol):
+class HoldUse(Protocol):
     """An allocation which says that a pod uses held room."""
 
     @property
-    def holder(self) -> str:
+    def hold_owner(self) -> str:
         """The uid of the pod to which the room is charged."""
 
 
-def holder_of(allocations: Iterable[Allocation]) -> str:
+def hold_owner_of(allocations: Iterable[Allocation]) -> str:
     """Return whose held room a pod uses; empty for none."""
     return next(
-        (allocation.holder for allocation in allocations if isinstance(allocation, HeldUse)), ""
+        (allocation.hold_owner for allocation in allocations if isinstance(allocation, HoldUse)), ""
     )
 
 
@@ -272,7 +272,7 @@ class Pod:
     profile: PodLabels = NO_LABELS
     claims: tuple[ClaimUse, ...] = ()
     handling: Handling = Handling.NOT_OURS
-    gang: GangClaim | None = None
+    gang: GangMembership | None = None
     priority: int = 0
     created: float = 0.0
     node: str = ""
@@ -319,7 +319,7 @@ class Pod:
     """Rank among the members of its gang; negative: none."""
     sub_group: str = ""
     """The sub-group of its gang, from its label."""
-    excess: Excess | None = None
+    exceeded_limit: ExceededLimit | None = None
     """Why it is not planned: too much in its spec. Its rules are left out of its shape."""
     attraction: str = ""
     """Pods with equal non-empty values are placed close to each other."""

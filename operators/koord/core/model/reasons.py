@@ -39,7 +39,7 @@ class WakesOn(Enum):
     """What the plugin named by ``Reason.domain`` says; nothing else helps."""
 
 
-class Remark(ABC):
+class ReasonContext(ABC):
     """What else is behind a reason, known to another domain than the one that refused."""
 
     __slots__ = ()
@@ -84,7 +84,7 @@ class Reason(ABC):
     """Plural names of the resources that must have been read completely for it to be true."""
 
     @property
-    def remark(self) -> Remark | None:
+    def context(self) -> ReasonContext | None:
         return None
 
     @property
@@ -114,7 +114,7 @@ class Reason(ABC):
         return cut(self._whole_text(compat=compat), MAX_TEXT)
 
     def _whole_text(self, *, compat: bool) -> str:
-        text = self._text() if self.remark is None else f"{self.remark.text()} {self._text()}"
+        text = self._text() if self.context is None else f"{self.context.text()} {self._text()}"
         upstream = self.upstream() if compat else ""
         return f"{text} ({upstream})" if upstream else text
 
@@ -127,8 +127,8 @@ class Reason(ABC):
 
     def advice(self) -> tuple[str, ...]:
         """Return what would help, at most ``MAX_SENTENCES`` sentences."""
-        if self.remark is not None:
-            return self.remark.advice()[:MAX_SENTENCES]
+        if self.context is not None:
+            return self.context.advice()[:MAX_SENTENCES]
         return tuple(self._advice())[:MAX_SENTENCES]
 
     @abstractmethod

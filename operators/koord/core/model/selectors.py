@@ -14,7 +14,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _LIMIT: Final = 1 << 63
 
 
-class Operator(StrEnum):
+class SelectorOperator(StrEnum):
     """Operators of a requirement."""
 
     IN = "In"
@@ -30,7 +30,7 @@ class Requirement:
     """One expression over labels (or over ``metadata.name`` when used as a field of nodes)."""
 
     key: str
-    operator: Operator
+    operator: SelectorOperator
     values: tuple[str, ...] = ()
 
 
@@ -55,15 +55,15 @@ def is_selected(labels: Mapping[str, str], selector: LabelSelector) -> bool:
 
 def _holds(value: str | None, requirement: Requirement) -> bool:
     match requirement.operator:
-        case Operator.IN:
+        case SelectorOperator.IN:
             return value in requirement.values
-        case Operator.NOT_IN:
+        case SelectorOperator.NOT_IN:
             return value not in requirement.values
-        case Operator.EXISTS:
+        case SelectorOperator.EXISTS:
             return value is not None
-        case Operator.DOES_NOT_EXIST:
+        case SelectorOperator.DOES_NOT_EXIST:
             return value is None
-        case Operator.GT | Operator.LT:
+        case SelectorOperator.GT | SelectorOperator.LT:
             return value is not None and satisfies_bound(value, requirement)
 
 
@@ -73,7 +73,7 @@ def satisfies_bound(value: str, requirement: Requirement) -> bool:
     number = _parse_integer(value)
     if bound is None or number is None:
         return False
-    return number > bound if requirement.operator is Operator.GT else number < bound
+    return number > bound if requirement.operator is SelectorOperator.GT else number < bound
 
 
 def _parse_integer(text: str) -> int | None:

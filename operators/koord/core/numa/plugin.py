@@ -16,7 +16,7 @@ from koord.core.engine.plugin import Plugin
 from koord.core.model.changes import Changes
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import PodCharge
-from koord.core.model.pods import Pod, holder_of
+from koord.core.model.pods import Pod, hold_owner_of
 from koord.core.numa.holds import left_of
 from koord.core.numa.model import (
     NAME,
@@ -131,7 +131,7 @@ class Numa(Plugin):
             self.holds.pop(charge.uid, None)
         elif charge.is_held:
             self.holds[charge.uid] = allocation
-        elif holder := holder_of(charge.allocations):
+        elif holder := hold_owner_of(charge.allocations):
             self.hold_used_by[charge.uid] = holder
 
     def _note(self, node: str) -> None:

@@ -12,7 +12,7 @@ from koord.core.engine.arrays import NO_LIMIT, Ints, Rows, combine
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Draft, FilterReach, Session, Unschedulable
-from koord.core.model.pods import Allocation, Handling, Pod, PodShape, holder_of
+from koord.core.model.pods import Allocation, Handling, Pod, PodShape, hold_owner_of
 from koord.core.model.reasons import Reason
 from koord.core.model.units import CPU
 from koord.core.numa.cpus import AMPLIFIED, INSUFFICIENT
@@ -239,7 +239,7 @@ class NumaSession(Session):
             return None
         if pod.handling is Handling.RESERVE:
             self._change(self._holds, pod.uid, allocation)
-        self._move(allocation, row, holder_of(allocations), 1)
+        self._move(allocation, row, hold_owner_of(allocations), 1)
         after = int(self._state_of[row])
         # What was there before may exceed what the node has: that may have become less.
         if after != self._before.get(pod.uid) and self._states.state(after).is_overused:

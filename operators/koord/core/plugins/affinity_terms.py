@@ -10,12 +10,12 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from koord.core.model.constraints import AffinityTerm, PodConstraints, PodLabels, PodSelector
-from koord.core.model.selectors import Operator, is_selected
+from koord.core.model.selectors import SelectorOperator, is_selected
 from koord.core.plugins.pod_index import Namespaces
 
 HARD_WEIGHT: Final = 1
 """The weight of a required affinity term that selects the pod being placed (kube-scheduler)."""
-_NEGATIVE: Final = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
+_NEGATIVE: Final = frozenset({SelectorOperator.NOT_IN, SelectorOperator.DOES_NOT_EXIST})
 """With these, pods without the label are selected, too."""
 MOST_PLACES: Final = 64
 """Of one selector in the index; with more it is indexed for any namespace."""
@@ -94,7 +94,7 @@ def _labels_needed(pods: PodSelector) -> set[tuple[str, str | None]]:
         for requirement in pods.selector or ()
         if requirement.operator not in _NEGATIVE
     }
-    if (named := needed.get(Operator.IN)) is not None:
+    if (named := needed.get(SelectorOperator.IN)) is not None:
         return {(named.key, value) for value in named.values}
     return next(({(requirement.key, None)} for requirement in needed.values()), {("", None)})
 

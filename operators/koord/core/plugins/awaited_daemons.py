@@ -20,7 +20,7 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import FilterReach, Plugin, Session
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.units import CPU, MEMORY, PODS
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 
 KEPT_SECONDS: Final = 30.0
 """How long after its creation kube-scheduler may take to bind such a pod."""
@@ -116,7 +116,7 @@ class AwaitedDaemonsSession(Session):
                 free = table.allocatable[column, rows] - used[column, rows] - kept
                 room = np.where(kept > 0, np.maximum(free, 0) // amount, NO_LIMIT)
                 np.minimum(limits, room, out=limits)
-        yield NodeRefusal.DAEMON, limits
+        yield NodeCause.DAEMON, limits
 
     def _kept_for(self, lowest: int) -> Mapping[int, Ints]:
         held = self._kept.get(lowest)

@@ -6,7 +6,7 @@ from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.model.reasons import ASK
 
 
-class NodeRefusal:
+class NodeCause:
     """Why one node does not take a pod of one shape."""
 
     UNSCHEDULABLE: Final = Cause(

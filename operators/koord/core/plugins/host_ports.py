@@ -17,7 +17,7 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import FilterReach, Plugin, Session
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import HostPort, PodShape
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 
 _ANY = "0.0.0.0"  # noqa: S104 - the API's word for "every address of the node"
 PER_PORT: Final = 2
@@ -186,7 +186,7 @@ class HostPortsSession(Session):
         if shape.host_ports:
             self._steps.take(0, PER_PORT * len(shape.host_ports))
             conflicts = self.in_use.rows_in_conflict(shape.host_ports, self._rows)
-            yield NodeRefusal.HOST_PORT, (~conflicts).astype(np.int64)[rows]
+            yield NodeCause.HOST_PORT, (~conflicts).astype(np.int64)[rows]
 
     @override
     def most_when_empty(self, shape: PodShape) -> int:

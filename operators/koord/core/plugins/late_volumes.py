@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 
 from koord.core.model.selectors import (
     LabelSelector,
-    Operator,
     Requirement,
+    SelectorOperator,
     SelectorTerm,
     is_selected,
 )
@@ -23,7 +23,7 @@ FILESYSTEM: Final = "Filesystem"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedVolume:
     """What a claim asks of an existing volume."""
 
     size: int = 0
@@ -32,11 +32,11 @@ class Wanted:
     selector: LabelSelector = ()
 
 
-NOTHING_WANTED: Final = Wanted()
+NOTHING_WANTED: Final = WantedVolume()
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class VolumeOffer:
     """What a volume offers that no claim has yet; ``claim`` is the one that it is kept for."""
 
     storage_class: str = ""
@@ -46,7 +46,7 @@ class Offer:
     labels: tuple[tuple[str, str], ...] = ()
     claim: str = ""
 
-    def serves(self, wanted: Wanted) -> bool:
+    def serves(self, wanted: WantedVolume) -> bool:
         return (
             self.size >= wanted.size
             and self.volume_mode == wanted.volume_mode
@@ -74,13 +74,13 @@ class FreeVolumes:
     """The volumes that no claim has, with the node selector terms that say where they are."""
 
     def __init__(self) -> None:
-        self._offers: dict[str, tuple[Offer, Terms | None]] = {}
+        self._offers: dict[str, tuple[VolumeOffer, Terms | None]] = {}
         """Name of a volume -> what it offers, and where."""
         self._names: dict[tuple[str, str], set[str]] = {}
         """Class, and the claim that volumes are kept for -> their names."""
-        self._known: dict[str, dict[Wanted, Terms | None]] = {}
+        self._known: dict[str, dict[WantedVolume, Terms | None]] = {}
 
-    def upsert(self, name: str, offer: Offer | None, terms: Terms | None) -> None:
+    def upsert(self, name: str, offer: VolumeOffer | None, terms: Terms | None) -> None:
         self.remove(name)
         if offer is not None:
             self._offers[name] = offer, terms
@@ -102,12 +102,14 @@ class FreeVolumes:
         offer, _ = self._offers.get(name, (None, None))
         return "" if offer is None else offer.storage_class
 
-    def is_kept_for(self, key: str, wanted: Wanted, storage_class: str) -> bool:
+    def is_kept_for(self, key: str, wanted: WantedVolume, storage_class: str) -> bool:
         """Whether a volume of the class is kept for a claim, and serves it."""
         names = self._names.get((storage_class, key), ())
         return any(self._offers[name][0].serves(wanted) for name in names)
 
-    def terms_for(self, key: str, wanted: Wanted, storage_class: StorageClass) -> Terms | None:
+    def terms_for(
+        self, key: str, wanted: WantedVolume, storage_class: StorageClass
+    ) -> Terms | None:
         """Return where a claim may be served, as ORed terms; None: perhaps anywhere."""
         kept = self._names.get((storage_class.name, key), ())
         if kept:
@@ -125,7 +127,7 @@ class FreeVolumes:
         )
         return None if existing is None else _joined((existing, made))
 
-    def _terms_of(self, names: Iterable[str], wanted: Wanted) -> Iterator[Terms | None]:
+    def _terms_of(self, names: Iterable[str], wanted: WantedVolume) -> Iterator[Terms | None]:
         for name in names:
             offer, terms = self._offers[name]
             if offer.serves(wanted):
@@ -146,7 +148,7 @@ def _joined(parts: Iterable[Terms | None]) -> Terms | None:
             else:
                 values.setdefault(only.key, set()).update(only.values)
     merged = (
-        SelectorTerm((Requirement(key, Operator.IN, tuple(sorted(value))),))
+        SelectorTerm((Requirement(key, SelectorOperator.IN, tuple(sorted(value))),))
         for key, value in values.items()
     )
     return tuple(sorted((*unmerged, *merged), key=repr))
@@ -156,4 +158,4 @@ def _one_label(term: SelectorTerm) -> Requirement | None:
     if term.fields or len(term.expressions) != 1:
         return None
     (only,) = term.expressions
-    return only if only.operator is Operator.IN else None
+    return only if only.operator is SelectorOperator.IN else None

@@ -12,8 +12,8 @@ from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.model.constraints import AffinityTerm, PodConstraints, PodSelector, SpreadConstraint
 from koord.core.model.pods import Pod, PodShape
-from koord.core.model.selectors import Operator, Requirement
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.model.selectors import Requirement, SelectorOperator
+from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.plugins.node_rules import untolerated_taints
 from koord.core.plugins.pod_affinity import PodAffinityState
@@ -38,14 +38,14 @@ class NodeDiagnosis:
         self.shape = self.cycle.shape_of(self.subject)
         self._excluding = None
 
-    def describe(self, refusal: Cause | None, row: int) -> str:
-        """Return the detail of a refusal; empty if it has none."""
-        if refusal is None:
+    def describe(self, cause: Cause | None, row: int) -> str:
+        """Return the detail of a cause; empty if it has none."""
+        if cause is None:
             return ""
-        make = _DESCRIBERS.get(refusal)
+        make = _DESCRIBERS.get(cause)
         if make is not None:
             return next(make(self, row), "")
-        texts = (session.explain(refusal, self.shape, row) for session in self.cycle.sessions)
+        texts = (session.explain(cause, self.shape, row) for session in self.cycle.sessions)
         return next(filter(None, texts), "")
 
     def taint(self, row: int) -> Iterator[str]:
@@ -171,15 +171,15 @@ class NodeDiagnosis:
 _NO_CONSTRAINTS: Final = PodConstraints()
 
 _DESCRIBERS: Final[dict[Cause, Callable[[NodeDiagnosis, int], Iterator[str]]]] = {
-    NodeRefusal.TAINT: NodeDiagnosis.taint,
-    NodeRefusal.VOLUME_IN_USE: NodeDiagnosis.volume_user,
-    NodeRefusal.VOLUME_AFFINITY: NodeDiagnosis.volume,
-    NodeRefusal.VOLUME_ZONE: NodeDiagnosis.volume_zone,
-    NodeRefusal.SPREAD_LABEL: NodeDiagnosis.missing_label,
-    NodeRefusal.SPREAD: NodeDiagnosis.skew,
-    NodeRefusal.POD_AFFINITY: NodeDiagnosis.missing_pods,
-    NodeRefusal.POD_ANTI_AFFINITY: NodeDiagnosis.anti_affinity_pods,
-    NodeRefusal.EXISTING_ANTI_AFFINITY: NodeDiagnosis.excluding_pods,
+    NodeCause.TAINT: NodeDiagnosis.taint,
+    NodeCause.VOLUME_IN_USE: NodeDiagnosis.volume_user,
+    NodeCause.VOLUME_AFFINITY: NodeDiagnosis.volume,
+    NodeCause.VOLUME_ZONE: NodeDiagnosis.volume_zone,
+    NodeCause.SPREAD_LABEL: NodeDiagnosis.missing_label,
+    NodeCause.SPREAD: NodeDiagnosis.skew,
+    NodeCause.POD_AFFINITY: NodeDiagnosis.missing_pods,
+    NodeCause.POD_ANTI_AFFINITY: NodeDiagnosis.anti_affinity_pods,
+    NodeCause.EXISTING_ANTI_AFFINITY: NodeDiagnosis.excluding_pods,
 }
 
 
@@ -192,13 +192,13 @@ def _name(pods: PodSelector) -> str:
 
 def _write(requirement: Requirement) -> str:
     match requirement.operator:
-        case Operator.IN if len(requirement.values) == 1:
+        case SelectorOperator.IN if len(requirement.values) == 1:
             return f"{requirement.key}={requirement.values[0]}"
-        case Operator.EXISTS:
+        case SelectorOperator.EXISTS:
             return requirement.key
-        case Operator.DOES_NOT_EXIST:
+        case SelectorOperator.DOES_NOT_EXIST:
             return f"!{requirement.key}"
-        case Operator.IN:
+        case SelectorOperator.IN:
             return f"{requirement.key} in ({','.join(requirement.values)})"
         case _:
             return f"{requirement.key} notin ({','.join(requirement.values)})"
@@ -213,7 +213,7 @@ class NodeOffer:
 
     node: str
     pods: int
-    refusal: Cause | None
+    cause: Cause | None
     detail: str
     short: tuple[tuple[str, int, int], ...]
 
@@ -225,10 +225,10 @@ def offers(diagnosis: NodeDiagnosis) -> list[NodeOffer]:
     checks = cycle.checks(shape)
     node_offers = []
     for name, row in cycle.table.live_rows():
-        refusal = next((cause for cause, _, passed in checks if not passed[row]), None)
-        detail = diagnosis.describe(refusal, row)
+        cause = next((cause for cause, _, passed in checks if not passed[row]), None)
+        detail = diagnosis.describe(cause, row)
         short = _short_at(cycle, shape, row)
-        node_offers.append(NodeOffer(name, int(room[row]), refusal, detail, short))
+        node_offers.append(NodeOffer(name, int(room[row]), cause, detail, short))
     return node_offers
 
 

@@ -19,7 +19,7 @@ from koord.core.engine.node_table import NodeTable
 from koord.core.engine.plugin import FilterReach, Plugin, Scale, Score, Session
 from koord.core.model.nodes import Node
 from koord.core.model.pods import PodShape
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 
 TAINT_WEIGHT: Final = 3
 NODE_WEIGHT: Final = 2
@@ -83,7 +83,7 @@ class NodeRulesSession(Session):
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
         taints = untolerated_taints(self._table.node_at(row), shape)
-        return next(taints, "") if cause is NodeRefusal.TAINT else ""
+        return next(taints, "") if cause is NodeCause.TAINT else ""
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
@@ -97,9 +97,9 @@ class NodeRulesSession(Session):
 
 def check_node_rules(labels: LabelColumns, shape: PodShape) -> Iterable[tuple[Cause, Mask]]:
     """Yield the checks in order, each with the rows that pass."""
-    yield NodeRefusal.UNSCHEDULABLE, labels.open_rows(shape.tolerations)
-    yield NodeRefusal.TAINT, labels.tolerated_rows(shape.tolerations)
-    yield NodeRefusal.SELECTOR, labels.selected_rows(shape.node_selector, shape.terms)
+    yield NodeCause.UNSCHEDULABLE, labels.open_rows(shape.tolerations)
+    yield NodeCause.TAINT, labels.tolerated_rows(shape.tolerations)
+    yield NodeCause.SELECTOR, labels.selected_rows(shape.node_selector, shape.terms)
 
 
 def untolerated_taints(node: Node, shape: PodShape) -> Iterator[str]:

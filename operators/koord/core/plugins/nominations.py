@@ -19,7 +19,7 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Admission, FilterReach, Plugin, Session
 from koord.core.model.plan import Assignment, Unit, UnitKey
 from koord.core.model.pods import Pod, PodShape
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 
 _Applied: TypeAlias = tuple[int, ...]
 """Positions of the nominations that count for a pod."""
@@ -138,7 +138,7 @@ class NominationsSession(Session):
                 else NO_LIMIT
                 for key, column, amount in vector.items()
             )
-        yield NodeRefusal.NOMINATED, limits[rows]
+        yield NodeCause.NOMINATED, limits[rows]
 
     def _find_extra(self, applied: _Applied) -> _Extra:
         if self._extra_at != self._cycle.version:

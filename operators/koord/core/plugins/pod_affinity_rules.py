@@ -22,7 +22,7 @@ from koord.core.engine.plugin import Score
 from koord.core.engine.scoring import MAX_SCORE
 from koord.core.model.constraints import AffinityTerm
 from koord.core.model.pods import PodShape
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.pod_affinity import PodAffinityState, TermKind, selected_by
 
 AFFINITY_WEIGHT: Final = 2
@@ -34,19 +34,19 @@ def affinity_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[
     """Yield (cause, limits per row) for each rule that applies to the shape."""
     own = shape.constraints
     if own is not None and own.affinity:
-        yield NodeRefusal.POD_AFFINITY, _unlimited(_near(shape, own.affinity, state))
+        yield NodeCause.POD_AFFINITY, _unlimited(_near(shape, own.affinity, state))
     if own is not None and own.anti_affinity:
-        yield NodeRefusal.POD_ANTI_AFFINITY, _apart(shape, own.anti_affinity, state)
+        yield NodeCause.POD_ANTI_AFFINITY, _apart(shape, own.anti_affinity, state)
     mask: Mask | None = None
     terms = state.terms(TermKind.ANTI_AFFINITY, shape)
     if len(terms) > _MANY:
-        yield NodeRefusal.EXISTING_ANTI_AFFINITY, _unlimited(_free_of_all(shape, state))
+        yield NodeCause.EXISTING_ANTI_AFFINITY, _unlimited(_free_of_all(shape, state))
         return
     for term in terms:
         allowed = _free_of(term, state.weight(TermKind.ANTI_AFFINITY, term), state)
         mask = allowed if mask is None else mask & allowed
     if mask is not None:
-        yield NodeRefusal.EXISTING_ANTI_AFFINITY, _unlimited(mask)
+        yield NodeCause.EXISTING_ANTI_AFFINITY, _unlimited(mask)
 
 
 def _near(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinityState) -> Mask:

@@ -22,7 +22,7 @@ from koord.core.engine.plugin import FilterReach, Plugin, Session
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.text import plural
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 300.0
@@ -151,7 +151,7 @@ class RejectionsSession(Session):
             return
         limits = np.full(len(self._table.nodes), NO_LIMIT, dtype=np.int64)
         limits[self._avoided[subject]] = 0
-        yield NodeRefusal.REJECTED, limits[rows]
+        yield NodeCause.REJECTED, limits[rows]
 
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:

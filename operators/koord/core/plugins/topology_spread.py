@@ -25,7 +25,7 @@ from koord.core.engine.plugin import Score
 from koord.core.engine.scoring import MAX_SCORE
 from koord.core.model.constraints import SpreadConstraint
 from koord.core.model.pods import PodShape
-from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.pod_affinity import LabelDomains, PodAffinityState, selected_by
 
 SPREAD_WEIGHT: Final = 2
@@ -39,8 +39,8 @@ def spread_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[Ca
     constraints = () if shape.constraints is None else shape.constraints.spread
     for constraint in constraints:
         has_domain = state.domains(constraint.topology_key).is_known
-        yield NodeRefusal.SPREAD_LABEL, np.where(has_domain, NO_LIMIT, 0)
-        yield NodeRefusal.SPREAD, _limits(shape, constraint, constraints, state)
+        yield NodeCause.SPREAD_LABEL, np.where(has_domain, NO_LIMIT, 0)
+        yield NodeCause.SPREAD, _limits(shape, constraint, constraints, state)
 
 
 def counting_rows(

@@ -26,8 +26,14 @@ from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import LateClaim, NeedsKubeScheduler, PlacementUnknown, Reason
 from koord.core.model.selectors import SelectorTerm
-from koord.core.plugins.causes import NodeRefusal
-from koord.core.plugins.late_volumes import NOTHING_WANTED, FreeVolumes, Offer, StorageClass, Wanted
+from koord.core.plugins.causes import NodeCause
+from koord.core.plugins.late_volumes import (
+    NOTHING_WANTED,
+    FreeVolumes,
+    StorageClass,
+    VolumeOffer,
+    WantedVolume,
+)
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 
 _BETA: Final = {
@@ -53,7 +59,7 @@ class VolumeClaim:
     is_exclusive: bool = False
     storage_class: str = ""
     owner: str = ""
-    wanted: Wanted = NOTHING_WANTED
+    wanted: WantedVolume = NOTHING_WANTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Volume:
     terms: tuple[SelectorTerm, ...] | None = None
     zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
     is_in_tree: bool = False
-    offer: Offer | None = None
+    offer: VolumeOffer | None = None
     """None if a claim has it."""
     provisioner: str = ""
     """Who has made it; empty if it was made by hand."""
@@ -326,15 +332,15 @@ class VolumesSession(Session):
         labels = self._labels
         if constraints.exclusive:
             limit = int(not any(map(self._is_taken, constraints.exclusive)))
-            yield NodeRefusal.VOLUME_IN_USE, np.full(labels.rows, limit, dtype=np.int64)[rows]
+            yield NodeCause.VOLUME_IN_USE, np.full(labels.rows, limit, dtype=np.int64)[rows]
         if constraints.terms:
             mask = np.ones(labels.rows, dtype=np.bool_)
             for terms in constraints.terms:
                 mask &= labels.rows_of_any(terms)
-            yield NodeRefusal.VOLUME_AFFINITY, np.where(mask, NO_LIMIT, 0)[rows]
+            yield NodeCause.VOLUME_AFFINITY, np.where(mask, NO_LIMIT, 0)[rows]
         if constraints.zones:
             mask = is_in_zones(constraints.zones, labels)
-            yield NodeRefusal.VOLUME_ZONE, np.where(mask, NO_LIMIT, 0)[rows]
+            yield NodeCause.VOLUME_ZONE, np.where(mask, NO_LIMIT, 0)[rows]
 
     @override
     def apply(self, shape: PodShape, row: int, count: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koord.core.model.patience import FOREVER, Hanging, Patience, tell_hanging
-from koord.core.model.reasons import Remark
+from koord.core.model.reasons import ReasonContext
 from koord.core.model.text import cut, format_time, named, plural
 from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaName
@@ -112,7 +112,7 @@ class Borrower:
 
 
 @dataclass(frozen=True, slots=True)
-class UnmetEntitlement(Remark):
+class UnmetEntitlement(ReasonContext):
     """A quota may use ``requested`` more of ``resource`` and cannot: ``borrowers`` use it.
 
     ``due_in`` are the seconds until over-use is reclaimed, if ``reclaims``; None: not known.

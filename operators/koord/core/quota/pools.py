@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from koord.core.model.pods import PodShape
-from koord.core.model.selectors import LabelSelector, Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, SelectorTerm
 from koord.core.quota.model import QuotaName, QuotaSpec, TreeId
 
 
@@ -23,7 +23,9 @@ class PoolRequirements:
 
     def alternatives(self) -> tuple[tuple[Requirement, ...], ...]:
         """Return its requirements on labels of nodes; it goes where one set of them holds."""
-        own = tuple(Requirement(key, Operator.IN, (value,)) for key, value in self.node_selector)
+        own = tuple(
+            Requirement(key, SelectorOperator.IN, (value,)) for key, value in self.node_selector
+        )
         terms = (SelectorTerm(),) if self.terms is None else self.terms
         return tuple((*own, *term.expressions) for term in terms)
 
@@ -83,15 +85,15 @@ def _implies(mine: Sequence[Requirement], selector: Sequence[Requirement]) -> bo
 def _follows(requirement: Requirement, wanted: Requirement) -> bool:
     if requirement.key != wanted.key:
         return False
-    if requirement.operator is not Operator.IN:
+    if requirement.operator is not SelectorOperator.IN:
         return requirement == wanted
     values = set(requirement.values)
     match wanted.operator:
-        case Operator.IN:
+        case SelectorOperator.IN:
             return values <= set(wanted.values)
-        case Operator.NOT_IN:
+        case SelectorOperator.NOT_IN:
             return not values & set(wanted.values)
-        case Operator.EXISTS:
+        case SelectorOperator.EXISTS:
             return True
         case _:
             return False
@@ -102,11 +104,11 @@ def _contradict(requirement: Requirement, other: Requirement) -> bool:
     if requirement.key != other.key:
         return False
     kinds = {requirement.operator: requirement, other.operator: other}
-    absent = kinds.get(Operator.DOES_NOT_EXIST)
+    absent = kinds.get(SelectorOperator.DOES_NOT_EXIST)
     if absent is not None:
-        return Operator.IN in kinds or Operator.EXISTS in kinds
-    if requirement.operator is other.operator is Operator.IN:
+        return SelectorOperator.IN in kinds or SelectorOperator.EXISTS in kinds
+    if requirement.operator is other.operator is SelectorOperator.IN:
         return not set(requirement.values) & set(other.values)
-    if kinds.keys() == {Operator.IN, Operator.NOT_IN}:
-        return set(kinds[Operator.IN].values) <= set(kinds[Operator.NOT_IN].values)
+    if kinds.keys() == {SelectorOperator.IN, SelectorOperator.NOT_IN}:
+        return set(kinds[SelectorOperator.IN].values) <= set(kinds[SelectorOperator.NOT_IN].values)
     return False

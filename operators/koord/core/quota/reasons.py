@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from koord.core.model.reasons import ASK, Reason, Remark, WakesOn
+from koord.core.model.reasons import ASK, Reason, ReasonContext, WakesOn
 from koord.core.model.text import MAX_QUOTED, listed
 from koord.core.model.units import format_amount
 from koord.core.quota.spec_errors import InvalidQuota
@@ -74,11 +74,11 @@ class QuotaExceeded(QuotaReason):
     limit: tuple[tuple[str, int], ...]
     used: tuple[tuple[str, int], ...]
     request: tuple[tuple[str, int], ...]
-    remark: Remark | None = None
+    context: ReasonContext | None = None
 
     @property
     def about(self) -> str:
-        return "" if self.remark is None else self.remark.about
+        return "" if self.context is None else self.context.about
 
     @property
     def quota(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from koord.core.model.pods import Pod
-from koord.core.model.selectors import Operator
+from koord.core.model.selectors import SelectorOperator
 from koord.core.reservation.model import Owner, ReservationInfo
 
 Key: TypeAlias = tuple[str, ...]
@@ -72,6 +72,6 @@ def _key_of(owner: Owner) -> Key:
         if key[1]:
             return key
     for requirement in owner.selector or ():
-        if requirement.operator is Operator.IN and len(requirement.values) == 1:
+        if requirement.operator is SelectorOperator.IN and len(requirement.values) == 1:
             return ("label", requirement.key, requirement.values[0])
     return _ANY

@@ -237,7 +237,7 @@ class ReservationUse:
     uid: str
 
     @property
-    def holder(self) -> str:
+    def hold_owner(self) -> str:
         return self.uid
 
     def writes(self) -> Iterable[AnnotationWrite]:

@@ -272,7 +272,7 @@ class Reservations(Plugin):
             soft_eviction=0.0,
             extensions=(),
             counted=() if account.pods else pod.counted,
-            excess=None,
+            exceeded_limit=None,
             allocations=self._left_now(uid) if uid in self.exact else (),
         )
 

@@ -1,8 +1,8 @@
 """All network topologies, each with its tree of nodes.
 
 Updated one object at a time by a single writer. Trees follow nodes and their labels. A topology
-whose layers become invalid keeps the tree of its last valid layers and reports the fault; a deleted
-one has no tree.
+whose layers become invalid keeps the tree of its last valid layers and reports the problem; a
+deleted one has no tree.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,17 +27,17 @@ class Topology:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CachedTopology:
     topology: Topology
     tree: TopologyTree | None
-    fault: InvalidLayers | None
+    problem: InvalidLayers | None
 
 
 class TopologyCache:
     """Topologies by name, and the nodes in each of them."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _CachedTopology] = {}
         self._nodes: dict[int, tuple[str, Mapping[str, str]]] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -63,13 +63,13 @@ class TopologyCache:
         """Store a topology; return whether its tree was replaced."""
         before = self._entries.get(topology.name)
         chain = order_layers(topology.layers)
-        fault = chain if isinstance(chain, InvalidLayers) else None
+        problem = chain if isinstance(chain, InvalidLayers) else None
         tree = before.tree if before is not None else None
-        if fault is None:
+        if problem is None:
             tree = self._rebuild(tree, chain)
         elif tree is None and topology.last_valid:
             tree = self._rebuild(tree, order_layers(topology.last_valid))
-        self._entries[topology.name] = _Entry(topology, tree, fault)
+        self._entries[topology.name] = _CachedTopology(topology, tree, problem)
         return before is None or before.tree is not tree
 
     def remove(self, name: str) -> bool:
@@ -85,9 +85,9 @@ class TopologyCache:
         entry = self._entries.get(name)
         return None if entry is None else entry.tree
 
-    def fault(self, name: str) -> InvalidLayers | None:
+    def problem(self, name: str) -> InvalidLayers | None:
         entry = self._entries.get(name)
-        return None if entry is None else entry.fault
+        return None if entry is None else entry.problem
 
     def _rebuild(
         self, tree: TopologyTree | None, chain: Chain | InvalidLayers

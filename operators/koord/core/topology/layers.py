@@ -1,4 +1,4 @@
-"""The layers of a network: one chain from the top layer down to the nodes, or its first fault.
+"""The layers of a network: one chain from the top layer down to the nodes, or its first problem.
 
 Knows no nodes. An invalid list of layers is a value, never an error.
 """
@@ -26,7 +26,7 @@ Chain: TypeAlias = tuple[Layer, ...]
 """Layers from the top one down to the node layer."""
 
 
-class LayerFault(StrEnum):
+class LayerProblem(StrEnum):
     """What can be wrong with a list of layers."""
 
     EMPTY = "Empty"
@@ -41,37 +41,39 @@ class LayerFault(StrEnum):
 
 
 _STRAY: Final = ' (topology layer "" not found in spec)'
-_FAULTS: Final = {
-    LayerFault.EMPTY: f"no layers are listed; at least {NODE_LAYER} is required",
-    LayerFault.DUPLICATE: f"topologyLayer {{names}} is listed twice; list each layer once{_STRAY}",
-    LayerFault.ROOT_LISTED: f"{ROOT_LAYER} is built in; remove it from the list",
-    LayerFault.NO_NODE_LAYER: "topology layer {names} not found in spec; it must be listed",
-    LayerFault.UNKNOWN_PARENT: "topology layer {names} not found in spec; parents must be listed",
-    LayerFault.CYCLE: "the parents of {names} form a cycle; one layer must be the top",
-    LayerFault.TWO_ROOTS: f"{{names}} have no parent; only one layer can be the top{_STRAY}",
-    LayerFault.TWO_CHILDREN: f"{{names}} branch off; layers must form one chain{_STRAY}",
-    LayerFault.NO_LABEL: f"{{names}} have no labelKey; only {NODE_LAYER} may omit it",
+_PROBLEMS: Final = {
+    LayerProblem.EMPTY: f"no layers are listed; at least {NODE_LAYER} is required",
+    LayerProblem.DUPLICATE: (
+        f"topologyLayer {{names}} is listed twice; list each layer once{_STRAY}"
+    ),
+    LayerProblem.ROOT_LISTED: f"{ROOT_LAYER} is built in; remove it from the list",
+    LayerProblem.NO_NODE_LAYER: "topology layer {names} not found in spec; it must be listed",
+    LayerProblem.UNKNOWN_PARENT: "topology layer {names} not found in spec; parents must be listed",
+    LayerProblem.CYCLE: "the parents of {names} form a cycle; one layer must be the top",
+    LayerProblem.TWO_ROOTS: f"{{names}} have no parent; only one layer can be the top{_STRAY}",
+    LayerProblem.TWO_CHILDREN: f"{{names}} branch off; layers must form one chain{_STRAY}",
+    LayerProblem.NO_LABEL: f"{{names}} have no labelKey; only {NODE_LAYER} may omit it",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidLayers:
-    """Why no tree can be made of a list of layers: the first fault, and the layers concerned."""
+    """Why no tree can be made of a list of layers: the first problem, and the layers concerned."""
 
-    fault: LayerFault
+    problem: LayerProblem
     layers: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Return the fault, and how to fix it."""
+        """Return the problem, and how to fix it."""
         names = listed(f'"{name}"' for name in self.layers)
-        return _FAULTS[self.fault].format(names=names)
+        return _PROBLEMS[self.problem].format(names=names)
 
 
 def order_layers(layers: Sequence[Layer]) -> Chain | InvalidLayers:
     """Order layers from top to bottom by their parents, whatever the order of the list."""
-    fault = _find_fault(layers)
-    if fault is not None:
-        return fault
+    problem = _find_problem(layers)
+    if problem is not None:
+        return problem
     by_name = {layer.name: layer for layer in layers}
     chain: list[Layer] = []
     name = NODE_LAYER
@@ -83,24 +85,24 @@ def order_layers(layers: Sequence[Layer]) -> Chain | InvalidLayers:
     return _explain_branches(by_name)
 
 
-def _find_fault(layers: Sequence[Layer]) -> InvalidLayers | None:
+def _find_problem(layers: Sequence[Layer]) -> InvalidLayers | None:
     names = [layer.name for layer in layers]
     if not names:
-        return InvalidLayers(LayerFault.EMPTY)
+        return InvalidLayers(LayerProblem.EMPTY)
     if ROOT_LAYER in names:
-        return InvalidLayers(LayerFault.ROOT_LISTED, (ROOT_LAYER,))
+        return InvalidLayers(LayerProblem.ROOT_LISTED, (ROOT_LAYER,))
     twice = tuple(sorted(name for name, count in Counter(names).items() if count > 1))
     if twice:
-        return InvalidLayers(LayerFault.DUPLICATE, twice)
+        return InvalidLayers(LayerProblem.DUPLICATE, twice)
     unknown = sorted({parent for layer in layers if (parent := _parent(layer))} - set(names))
     if unknown:
-        return InvalidLayers(LayerFault.UNKNOWN_PARENT, tuple(unknown))
+        return InvalidLayers(LayerProblem.UNKNOWN_PARENT, tuple(unknown))
     if NODE_LAYER not in names:
-        return InvalidLayers(LayerFault.NO_NODE_LAYER, (NODE_LAYER,))
+        return InvalidLayers(LayerProblem.NO_NODE_LAYER, (NODE_LAYER,))
     bare = tuple(
         layer.name for layer in layers if layer.name != NODE_LAYER and not any(layer.label_keys)
     )
-    return InvalidLayers(LayerFault.NO_LABEL, bare) if bare else None
+    return InvalidLayers(LayerProblem.NO_LABEL, bare) if bare else None
 
 
 def _explain_branches(by_name: dict[str, Layer]) -> InvalidLayers:
@@ -113,14 +115,14 @@ def _explain_branches(by_name: dict[str, Layer]) -> InvalidLayers:
     above = {NODE_LAYER} | nx.descendants(graph, NODE_LAYER)
     if not nx.is_directed_acyclic_graph(graph.subgraph(above)):
         ring = nx.find_cycle(graph, NODE_LAYER)
-        return InvalidLayers(LayerFault.CYCLE, tuple(name for name, _ in ring))
+        return InvalidLayers(LayerProblem.CYCLE, tuple(name for name, _ in ring))
     tops = sorted(name for name, parents in graph.out_degree if not parents)
     if len(tops) > 1:
-        return InvalidLayers(LayerFault.TWO_ROOTS, tuple(tops))
+        return InvalidLayers(LayerProblem.TWO_ROOTS, tuple(tops))
     aside = sorted(set(by_name) - above)
     branches = [name for name in aside if _parent(by_name[name]) in above]
-    fault = LayerFault.TWO_CHILDREN if branches else LayerFault.CYCLE
-    return InvalidLayers(fault, tuple(branches or aside))
+    problem = LayerProblem.TWO_CHILDREN if branches else LayerProblem.CYCLE
+    return InvalidLayers(problem, tuple(branches or aside))
 
 
 def _parent(layer: Layer) -> str:

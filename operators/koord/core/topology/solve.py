@@ -57,14 +57,14 @@ class NoSplit:
 
 def split(tree: TopologyTree, request: SplitRequest) -> Split | NoSplit:
     """Find the best way to place between ``least`` and ``most`` equal pods."""
-    best = _Search(tree, request).run()
+    best = _SplitSearch(tree, request).run()
     if best is not None:
         return best
     refused = explain_offers(tree, request)
     if max(request.goal.units) == 1:
         return refused
     plain = replace(request, goal=request.goal.without_multiples())
-    return replace(refused, is_multiple=_Search(tree, plain).run() is not None)
+    return replace(refused, is_multiple=_SplitSearch(tree, plain).run() is not None)
 
 
 def count_used(tree: TopologyTree, positions: Ints) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ def explain_offers(tree: TopologyTree, request: SplitRequest) -> NoSplit:
     return NoSplit(layer, tuple((domain, max(int(free[domain]), 0)) for domain in domains))
 
 
-class _Search:
+class _SplitSearch:
     """One gang on one tree; numbers of members include fixed ones."""
 
     def __init__(self, tree: TopologyTree, request: SplitRequest) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from koord.core.model.text import MAX_TEXT, cut, listed, plural
 from koord.core.topology.cache import TopologyCache
 from koord.core.topology.layers import InvalidLayers, Layer
-from koord.core.topology.tree import Domain, TopologyTree, describe_domains
+from koord.core.topology.tree import TopologyDomain, TopologyTree, describe_domains
 
 MAX_DOMAINS: Final = 2000
 """Domains that a status lists: the API server limits the size of an object."""
@@ -29,16 +29,16 @@ class Readiness(StrEnum):
 class TopologyStatus:
     """The status of one topology.
 
-    ``fault`` is set if the layers as written are invalid; ``has_tree`` is whether the last valid
+    ``problem`` is set if the layers as written are invalid; ``has_tree`` is whether the last valid
     ones are used then. ``twins`` are (layer, name) of domains with several parents.
     """
 
     readiness: Readiness
-    fault: InvalidLayers | None
+    problem: InvalidLayers | None
     has_tree: bool
     layers: tuple[str, ...]
     nodes: int
-    domains: tuple[Domain, ...]
+    domains: tuple[TopologyDomain, ...]
     hidden_domains: int
     left_out: tuple[tuple[str, str], ...]
     left_out_count: int
@@ -49,9 +49,9 @@ class TopologyStatus:
     def describe(self) -> str:
         """Return whether there is a tree, its size, and its irregularities."""
         parts = []
-        if self.fault is not None:
+        if self.problem is not None:
             kept = "the last valid layers stay active" if self.has_tree else "there is no tree"
-            parts.append(f"{self.fault.describe()}; {kept}")
+            parts.append(f"{self.problem.describe()}; {kept}")
         if self.has_tree:
             parts.append(
                 f"{plural(self.nodes, 'node')} in {plural(len(self.layers), 'layer')}: "
@@ -70,14 +70,14 @@ class TopologyStatus:
 
 
 def observe_topology(topologies: TopologyCache, name: str) -> TopologyStatus:
-    fault, tree = topologies.fault(name), topologies.tree(name)
+    problem, tree = topologies.problem(name), topologies.tree(name)
     if tree is None:
-        return TopologyStatus(Readiness.INVALID_LAYERS, fault, False, (), 0, (), 0, (), 0, (), ())
+        return TopologyStatus(Readiness.INVALID_LAYERS, problem, False, (), 0, (), 0, (), 0, (), ())
     readiness = Readiness.BUILT if len(tree) else Readiness.NO_NODES
     domains = tuple(islice(describe_domains(tree), MAX_DOMAINS))
     return TopologyStatus(
-        readiness=Readiness.INVALID_LAYERS if fault is not None else readiness,
-        fault=fault,
+        readiness=Readiness.INVALID_LAYERS if problem is not None else readiness,
+        problem=problem,
         has_tree=True,
         layers=tree.layers[1:],
         nodes=len(tree),
@@ -96,7 +96,7 @@ def _count_domains(tree: TopologyTree) -> int:
     return 1 + sum(bool(tree.nodes_in(at, domain)) for at, size in layers for domain in range(size))
 
 
-def _find_twins(domains: tuple[Domain, ...]) -> tuple[tuple[str, str], ...]:
+def _find_twins(domains: tuple[TopologyDomain, ...]) -> tuple[tuple[str, str], ...]:
     counts = Counter((domain.layer, domain.name) for domain in domains)
     twins = sorted(domain for domain, count in counts.items() if count > 1)
     return tuple(twins[:MAX_DUPLICATES])

@@ -240,7 +240,7 @@ class TopologyTree:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class TopologyDomain:
     """One domain above the nodes, as a topology status lists it.
 
     ``parent`` is (layer, name), None for the root. ``child_layer`` is empty without children,
@@ -256,13 +256,15 @@ class Domain:
     nodes: int
 
 
-def describe_domains(tree: TopologyTree, layer: int = 0, number: int = 0) -> Iterator[Domain]:
+def describe_domains(
+    tree: TopologyTree, layer: int = 0, number: int = 0
+) -> Iterator[TopologyDomain]:
     """Yield a domain and every one below it down to the nodes, depth first, children by name."""
     path, nodes = tree.path_of(layer, number), tree.nodes_in(layer, number)
     is_lowest = layer + 1 == tree.depth
     children = [] if is_lowest else tree.members_of(layer, number).tolist()
     children.sort(key=lambda child: tree.path_of(layer + 1, child))
-    yield Domain(
+    yield TopologyDomain(
         layer=tree.layers[layer],
         name=path[-1] if path else "",
         path=path,

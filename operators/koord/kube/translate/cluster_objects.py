@@ -8,8 +8,14 @@ from koord.api.keys import operators
 from koord.api.preemption import PreemptionPolicy
 from koord.caches import cached_by_text
 from koord.core.model.nodes import Namespace, Node, Taint
-from koord.core.model.selectors import LabelSelector, Operator, Requirement, SelectorTerm
-from koord.core.plugins.late_volumes import FILESYSTEM, NOTHING_WANTED, Offer, StorageClass, Wanted
+from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, SelectorTerm
+from koord.core.plugins.late_volumes import (
+    FILESYSTEM,
+    NOTHING_WANTED,
+    StorageClass,
+    VolumeOffer,
+    WantedVolume,
+)
 from koord.core.plugins.volumes import ZONE_LABELS, Volume, VolumeClaim
 from koord.core.reservation.priority import PriorityClass
 from koord.kube.translate.amounts import parse_amounts, parse_requests
@@ -107,8 +113,8 @@ def translate_claim(wire: WireVolumeClaim) -> VolumeClaim:
     )
 
 
-def _wanted(spec: VolumeClaimSpec) -> Wanted:
-    return Wanted(
+def _wanted(spec: VolumeClaimSpec) -> WantedVolume:
+    return WantedVolume(
         size=parse_requests(bytes(spec.resources)).get(_STORAGE, 0),
         access_modes=tuple(sorted(spec.access_modes or ())),
         volume_mode=spec.volume_mode or FILESYSTEM,
@@ -144,13 +150,13 @@ def translate_volume(wire: WireVolume) -> Volume:
     )
 
 
-def _offer(wire: WireVolume) -> Offer | None:
+def _offer(wire: WireVolume) -> VolumeOffer | None:
     """Return what a volume offers to claims; kube-scheduler takes available ones only."""
     meta, spec = wire.metadata, wire.spec
     claim = spec.claim_ref
     if wire.status.phase != _AVAILABLE or meta.deletion_timestamp is not None:
         return None
-    return Offer(
+    return VolumeOffer(
         storage_class=(meta.annotations or {}).get(_CLASS, spec.storage_class_name),
         size=parse_amounts(bytes(spec.capacity)).get(_STORAGE, 0),
         access_modes=tuple(sorted(spec.access_modes or ())),
@@ -180,7 +186,7 @@ def _parse_topologies(raw: bytes) -> tuple[SelectorTerm, ...] | None:
 
 
 def _one_of(label: _TopologyLabel) -> Requirement:
-    return Requirement(label.key, Operator.IN, tuple(label.values or ()))
+    return Requirement(label.key, SelectorOperator.IN, tuple(label.values or ()))
 
 
 def translate_priority_class(wire: WirePriorityClass) -> PriorityClass:

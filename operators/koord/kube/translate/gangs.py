@@ -34,16 +34,16 @@ from koord.core.model.gangs import (
     Bond,
     BondRecord,
     DeprecatedKey,
-    GangClaim,
     GangKey,
+    GangMembership,
     GangMode,
+    GangPhase,
     GangSource,
     GangSpec,
     MatchPolicy,
+    ObservedPodGroup,
     OnBindFailure,
     OnMemberFailure,
-    Phase,
-    PodGroup,
     SubGroup,
     SubGroupTree,
 )
@@ -58,7 +58,7 @@ from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import WireCondition, WireNativePodGroup, WireObjectMeta, WirePodGroup
 
 _NO_TEXTS: Final[dict[str, str]] = {}
-_PHASES: Final = {phase.value: phase for phase in Phase}
+_PHASES: Final = {phase.value: phase for phase in GangPhase}
 
 
 class GangClaims:
@@ -66,9 +66,9 @@ class GangClaims:
 
     def __init__(self, defaults: GangDefaults) -> None:
         self._defaults = defaults
-        self._known: BoundedCache[tuple[str | None, ...], GangClaim] = BoundedCache(16 * MIB)
+        self._known: BoundedCache[tuple[str | None, ...], GangMembership] = BoundedCache(16 * MIB)
 
-    def look_up(self, meta: WireObjectMeta, native: str = "") -> GangClaim | None:
+    def look_up(self, meta: WireObjectMeta, native: str = "") -> GangMembership | None:
         """Return a pod's claim; None for a pod without a gang.
 
         ``native`` is the native PodGroup of Kubernetes that it names.
@@ -96,20 +96,20 @@ class GangClaims:
         return claim
 
 
-def _make_claim(namespace: str, gang: PodGang | None) -> GangClaim:
+def _make_claim(namespace: str, gang: PodGang | None) -> GangMembership:
     if gang is None:
         raise ValueError("a gang is named by nothing")
     key = make_gang_key(namespace, gang.name)
     if gang.source is NameSource.POD_GROUP_LABEL:
-        return GangClaim(key, GangSource.POD_GROUP)
+        return GangMembership(key, GangSource.POD_GROUP)
     if gang.source is NameSource.NATIVE:
-        return GangClaim(key, GangSource.NATIVE)
+        return GangMembership(key, GangSource.NATIVE)
     bad = _bad_values(gang.bad)
     declared = None
     if gang.settings is not None:
         declared = _make_spec(key, gang.settings, GangSource.ANNOTATION, bad)
     deprecated = tuple(DeprecatedKey(*pair) for pair in gang.deprecated)
-    return GangClaim(key, GangSource.ANNOTATION, declared, bad, deprecated)
+    return GangMembership(key, GangSource.ANNOTATION, declared, bad, deprecated)
 
 
 def _make_spec(
@@ -240,7 +240,7 @@ class PodGroupTranslator(SeenStatuses):
         super().__init__()
         self.defaults = defaults
 
-    def translate(self, wire: WirePodGroup) -> PodGroup:
+    def translate(self, wire: WirePodGroup) -> ObservedPodGroup:
         """Return the PodGroup as a value of the core; values out of bounds are kept."""
         meta = wire.metadata
         key = make_gang_key(meta.namespace, meta.name)
@@ -254,14 +254,14 @@ class PodGroupTranslator(SeenStatuses):
         status = _read_status(self._see(meta.uid, wire.status))
         start, created = map(_seconds, (status.schedule_start_time, meta.creation_timestamp))
         waited = (start or 0.0) - (created or 0.0) if start else 0.0
-        return PodGroup(
+        return ObservedPodGroup(
             key=key,
             uid=meta.uid,
             spec=_make_spec(key, settings, GangSource.POD_GROUP, _bad_values(bad)),
             generation=meta.generation,
             created=created or 0.0,
             is_terminating=meta.deletion_timestamp is not None,
-            phase=_PHASES.get(status.phase or "", Phase.UNKNOWN),
+            phase=_PHASES.get(status.phase or "", GangPhase.UNKNOWN),
             occupied_by=status.occupied_by or "",
             schedule_start=start,
             attempts=status.attempts,
@@ -299,14 +299,14 @@ def _read_status(raw: bytes) -> _GroupStatus:
         return _GroupStatus()
 
 
-def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> PodGroup:
+def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> ObservedPodGroup:
     """Translate a native PodGroup of Kubernetes; without gang policy its minimum is 0."""
     meta, gang = wire.metadata, wire.spec.scheduling_policy.gang
     key = make_gang_key(meta.namespace, make_foreign_name(keys.NATIVE_GROUP, meta.name))
     settings, _ = parse_pod_group_settings(
         key, gang.min_count if gang is not None else 0, None, _NO_TEXTS, defaults
     )
-    return PodGroup(
+    return ObservedPodGroup(
         key=key,
         uid=meta.uid,
         spec=_make_spec(key, settings, GangSource.NATIVE, ()),

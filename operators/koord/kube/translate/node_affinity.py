@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from koord.caches import cached_by_text
 from koord.core.model.pods import Toleration
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 
 NODE_NAME_FIELD: Final = "metadata.name"
 
@@ -154,7 +154,7 @@ def _parse_term(term: _Term) -> SelectorTerm:
 
 
 def _parse_requirement(wire: _Expression) -> Requirement:
-    return Requirement(wire.key, Operator(wire.operator), tuple(wire.values or ()))
+    return Requirement(wire.key, SelectorOperator(wire.operator), tuple(wire.values or ()))
 
 
 def _form_of(term: SelectorTerm) -> TermForm:
@@ -173,7 +173,7 @@ def _named_node(term: SelectorTerm) -> str:
     for field in term.fields:
         if (
             field.key == NODE_NAME_FIELD
-            and field.operator is Operator.IN
+            and field.operator is SelectorOperator.IN
             and len(field.values) == 1
         ):
             return field.values[0]

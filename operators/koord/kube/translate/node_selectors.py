@@ -7,18 +7,18 @@ import msgspec
 
 from koord.api.quotaprofile import NodeSelector
 from koord.api.resource import LabelSelector
-from koord.core.model.selectors import Operator, Requirement
+from koord.core.model.selectors import Requirement, SelectorOperator
 
 
 def translate_selector(selector: NodeSelector | LabelSelector) -> tuple[Requirement, ...]:
     labels = (selector.match_labels or {}).items()
     # Keys are the same in many objects, so they are kept once.
     return (
-        *(Requirement(intern(key), Operator.IN, (value,)) for key, value in sorted(labels)),
+        *(Requirement(intern(key), SelectorOperator.IN, (value,)) for key, value in sorted(labels)),
         *(
             Requirement(
                 intern(match_expression.key),
-                Operator(match_expression.operator),
+                SelectorOperator(match_expression.operator),
                 tuple(match_expression.values or ()),
             )
             for match_expression in selector.match_expressions or ()

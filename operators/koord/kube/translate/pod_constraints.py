@@ -18,7 +18,7 @@ from koord.core.model.constraints import (
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.model.selectors import LabelSelector, Operator, Requirement
+from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -150,7 +150,7 @@ def _merged(wire: _Spread, labels: Labels) -> LabelSelector:
     if selector is None:
         return None
     keys = set(wire.match_label_keys or ())
-    own = (Requirement(key, Operator.IN, (value,)) for key, value in labels if key in keys)
+    own = (Requirement(key, SelectorOperator.IN, (value,)) for key, value in labels if key in keys)
     return tuple(dict.fromkeys((*selector, *own)))
 
 
@@ -160,11 +160,11 @@ def parse_selector(wire: WireSelector | None) -> LabelSelector:
         return None
     pairs = sorted((wire.match_labels or {}).items())
     return (
-        *(Requirement(key, Operator.IN, (value,)) for key, value in pairs),
+        *(Requirement(key, SelectorOperator.IN, (value,)) for key, value in pairs),
         *(
             Requirement(
                 match_expression.key,
-                Operator(match_expression.operator),
+                SelectorOperator(match_expression.operator),
                 tuple(match_expression.values or ()),
             )
             for match_expression in wire.match_expressions or ()

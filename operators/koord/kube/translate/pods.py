@@ -29,7 +29,7 @@ from koord.core.model.fast_init import fast_init
 from koord.core.model.object_size import count_annotations
 from koord.core.model.pods import (
     Allocation,
-    Excess,
+    ExceededLimit,
     Handling,
     Nominated,
     OwnerReference,
@@ -149,8 +149,8 @@ class PodTranslator:
         recorded = self._recorded(meta, spec.node_name, is_gated=bool(gates))
         pinned_to = shaped.pinned_to
         pinned = bool(pinned_to) and recorded is not None and recorded.node == pinned_to
-        excess = shaped.excess or _find_excess(wire)
-        claims = () if excess else claims_of(wire)
+        exceeded_limit = shaped.exceeded_limit or _find_exceeded_limit(wire)
+        claims = () if exceeded_limit else claims_of(wire)
         is_delegated = bool(shaped.shape.needs_kube_scheduler or claims)
         handling = self._handling(spec, gates, needs_kube_scheduler=is_delegated, pinned=pinned)
         is_foreign = handling is Handling.NOT_OURS
@@ -170,7 +170,7 @@ class PodTranslator:
             namespace=self._intern(meta.namespace),
             name=meta.name,
             shape=shaped.shape,
-            profile=self._profile(meta.namespace, _NO_LABELS if excess else labels),
+            profile=self._profile(meta.namespace, _NO_LABELS if exceeded_limit else labels),
             claims=claims,
             handling=handling,
             gang=self._claims.look_up(meta, _native_group(spec)),
@@ -195,7 +195,7 @@ class PodTranslator:
             never_preempts=PreemptionPolicy.NEVER in {spec.preemption_policy, read_policy(labels)},
             is_protected=is_protected(labels),
             index=_index(meta),
-            excess=excess,
+            exceeded_limit=exceeded_limit,
             extensions=_extensions(meta, labels, wishes, numa),
             allocations=allocations,
             counted=_count(shaped.shape, wishes, allocations) if shaped.has_devices else (),
@@ -408,7 +408,7 @@ def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
     )
 
 
-def _find_excess(wire: WirePod) -> Excess | None:
+def _find_exceeded_limit(wire: WirePod) -> ExceededLimit | None:
     """Return of what a pod has too much outside the fields of its shape."""
     meta, spec = wire.metadata, wire.spec
     for what, items in (
@@ -418,7 +418,7 @@ def _find_excess(wire: WirePod) -> Excess | None:
         ("scheduling gates", spec.scheduling_gates),
     ):
         if items and len(items) > MAX_PARTS:
-            return Excess(what, len(items), MAX_PARTS)
+            return ExceededLimit(what, len(items), MAX_PARTS)
     return None
 
 

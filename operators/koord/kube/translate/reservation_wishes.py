@@ -15,7 +15,7 @@ from koord.api.annotations import (
 from koord.api.keys.reservation import IGNORED, PRE_ALLOCATABLE_PRIORITY
 from koord.api.parse import InvalidObject
 from koord.core.model.pods import Toleration
-from koord.core.model.selectors import Operator, Requirement, SelectorTerm
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.reservation.model import NO_HINTS, ReservationHints, ReservationUse
 
 MOST_DIGITS: Final = 12
@@ -92,7 +92,7 @@ def _read_terms(affinity: ReservationAffinity) -> tuple[SelectorTerm, ...] | Non
 def _read_requirement(selector_requirement: SelectorRequirement) -> Requirement:
     return Requirement(
         selector_requirement.key,
-        Operator(selector_requirement.operator),
+        SelectorOperator(selector_requirement.operator),
         tuple(selector_requirement.values),
     )
 

@@ -5,7 +5,7 @@ bytes differ, until the cache is full; then it is cleared, and shapes remain equ
 be identical.
 
 Pods may be almost as large as the API server allows. What is planned is bounded: a pod with more
-than ``MAX_TEXT`` or ``LIMITS`` allow has only its requests in its shape, and an ``excess``.
+than ``MAX_TEXT`` or ``LIMITS`` allow has only its requests in its shape, and an ``exceeded_limit``.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from koord.caches import EXPANSION, MIB, BoundedCache, size_of
 from koord.core.model.constraints import ClaimUse, PodConstraints
 from koord.core.model.device_names import TYPE_OF
 from koord.core.model.pod_requests import InitContainer, effective_requests, resized_requests
-from koord.core.model.pods import Excess, HostPort, PodShape
+from koord.core.model.pods import ExceededLimit, HostPort, PodShape
 from koord.core.model.selectors import SelectorTerm
 from koord.core.model.units import Amounts
 from koord.kube.translate.amounts import parse_amounts, parse_requests
@@ -59,7 +59,7 @@ class ShapedSpec:
     pinned_to: str
     has_devices: bool
     """Whether it requests devices."""
-    excess: Excess | None = None
+    exceeded_limit: ExceededLimit | None = None
 
 
 class ShapeCache:
@@ -81,18 +81,20 @@ class ShapeCache:
     def _make(self, pod: WirePod, size: int, text: int) -> ShapedSpec:
         if text > MAX_TEXT:
             bare = PodShape(requests=_requests_of(pod)[:MAX_RESOURCES])
-            too_long = Excess("bytes of scheduling rules and requests", text, MAX_TEXT)
+            too_long = ExceededLimit("bytes of scheduling rules and requests", text, MAX_TEXT)
             return ShapedSpec(bare, AffinityForm(), "", _has_devices(bare), too_long)
         affinity = parse_affinity(bytes(pod.spec.affinity))
         shape = _make_shape(pod, affinity, size)
-        excess = _find_excess(shape, pod.spec)
-        if excess is not None:
+        exceeded_limit = _find_exceeded_limit(shape, pod.spec)
+        if exceeded_limit is not None:
             shape = PodShape(requests=shape.requests[:MAX_RESOURCES])
         pod_shape = self._shapes.get(shape)
         shape = (
             self._shapes.keep(shape, shape, EXPANSION * size) if pod_shape is None else pod_shape
         )
-        return ShapedSpec(shape, affinity.form, affinity.pinned_to, _has_devices(shape), excess)
+        return ShapedSpec(
+            shape, affinity.form, affinity.pinned_to, _has_devices(shape), exceeded_limit
+        )
 
 
 def _has_devices(shape: PodShape) -> bool:
@@ -105,7 +107,7 @@ def _count_text(value: object) -> int:
     return sum(map(_count_text, value)) if isinstance(value, tuple) else 0
 
 
-def _find_excess(shape: PodShape, spec: PodSpec) -> Excess | None:
+def _find_exceeded_limit(shape: PodShape, spec: PodSpec) -> ExceededLimit | None:
     """Return what a pod has too much of; the first in a fixed order."""
     rules = shape.constraints or PodConstraints()
     terms = len(rules.affinity) + len(rules.anti_affinity) + len(rules.preferred)
@@ -128,7 +130,7 @@ def _find_excess(shape: PodShape, spec: PodSpec) -> Excess | None:
         ("requested resources", len(shape.requests), MAX_RESOURCES),
     ):
         if count > most:
-            return Excess(what, count, most)
+            return ExceededLimit(what, count, most)
     return None
 
 
