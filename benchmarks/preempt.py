@@ -17,7 +17,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
 from koord.core.eviction.model import Preemption
-from koord.core.eviction.search import Context, plan_preemption
+from koord.core.eviction.search import PreemptionContext, plan_preemption
 from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -91,7 +91,7 @@ def measure(name: str, runs: int) -> str:
     times = []
     for _ in range(runs):
         start = time.process_time()
-        found = plan_preemption(cluster.state, unit, context=Context(NOW))
+        found = plan_preemption(cluster.state, unit, context=PreemptionContext(NOW))
         text = "" if isinstance(found, Preemption) else found.text()
         times.append((time.process_time() - start) * 1000)
     took = f"{name:9} median {statistics.median(times):6.0f} ms, worst {max(times):6.0f} ms"

@@ -16,7 +16,7 @@ from koord.core.engine.holds import assume_holds
 from koord.core.engine.queue import unit_of
 from koord.core.eviction.label_protection import ALLOWED_IN
 from koord.core.eviction.model import Preemption, VictimKind
-from koord.core.eviction.search import Context, plan_preemption
+from koord.core.eviction.search import PreemptionContext, plan_preemption
 from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.gang_history import Episode, Happened
 
@@ -55,7 +55,7 @@ def search(scene: Scene, unit: Unit) -> Preemption | Reason:
     def prepare(cycle: Cycle) -> None:
         scene.holds.reserve(cycle, unit, SCORING)
 
-    return plan_preemption(scene.state, unit, context=Context(prepare=prepare))
+    return plan_preemption(scene.state, unit, context=PreemptionContext(prepare=prepare))
 
 
 def test_unit_of_higher_priority_takes_the_room_before_anybody_is_evicted() -> None:

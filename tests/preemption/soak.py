@@ -14,7 +14,7 @@ from tests.preemption.brute_force import NOW, find_best, fits_without, levels_of
 from tests.preemption.simulation import Simulation
 
 from koord.core.eviction.model import Preemption
-from koord.core.eviction.search import Context, plan_preemption
+from koord.core.eviction.search import PreemptionContext, plan_preemption
 
 TELL_STATES = 5000
 """How often the simulation says how far it is."""
@@ -23,7 +23,9 @@ TELL_STATES = 5000
 def check(seed: int) -> str:
     """Compare the search with brute force on one cluster; return what came out."""
     scene = make_scene(seed)
-    found = plan_preemption(scene.cluster.state, scene.unit, context=Context(NOW, scene.budgets))
+    found = plan_preemption(
+        scene.cluster.state, scene.unit, context=PreemptionContext(NOW, scene.budgets)
+    )
     best = find_best(scene)
     if best is None:
         assert not isinstance(found, Preemption), f"seed {seed}: {found}"

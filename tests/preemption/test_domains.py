@@ -20,7 +20,7 @@ from koord.core.eviction.reasons import (
     VictimsProtected,
     WaitsForTermination,
 )
-from koord.core.eviction.search import Context, PreemptionOptions, plan_preemption
+from koord.core.eviction.search import PreemptionContext, PreemptionOptions, plan_preemption
 from koord.core.model.budgets import Budget
 from koord.core.model.pods import Handling, Pod
 from koord.core.reservation.model import ReservationUse
@@ -156,7 +156,7 @@ def test_budgets_come_before_priority() -> None:
     cluster.pods(running("cheap", "n1", 4, 1).labels(app="a"), running("dear", "n2", 4, 5))
     budget = Budget("default", select_labels(app="a"), 0)
     unit = waiting("hp", 1, 4, 10)
-    found = plan_preemption(cluster.state, unit, context=Context(budgets=(budget,)))
+    found = plan_preemption(cluster.state, unit, context=PreemptionContext(budgets=(budget,)))
     assert victims_of(found) == "dear"
     assert victims_of(plan_preemption(cluster.state, unit)) == "cheap"
 
@@ -201,7 +201,7 @@ def test_less_work_is_lost_since_the_last_checkpoint() -> None:
         pod = make_pod(f"low{at}").gpu(8).released(f"n{at}", "p").running(f"n{at}").build()
         cluster.pods(replace(pod, started=500.0, checkpointed=saved))
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
-    found = plan_preemption(cluster.state, unit, context=Context(now=1000.0))
+    found = plan_preemption(cluster.state, unit, context=PreemptionContext(now=1000.0))
     assert victims_of(found) == "low0"
     assert isinstance(found, Preemption)
     assert found.cost.work == 100 * 800
@@ -223,7 +223,7 @@ def test_who_is_protected(fields: dict[str, object], why: Protection) -> None:
     cluster.pods(replace(pod, **{"started": 1.0, **fields}))  # type: ignore[arg-type]
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
     options = PreemptionOptions(min_runtime=60)
-    found = plan_preemption(cluster.state, unit, options, context=Context(now=1000.0))
+    found = plan_preemption(cluster.state, unit, options, context=PreemptionContext(now=1000.0))
     assert isinstance(found, VictimsProtected)
     assert found.protected == ((why, 1),)
     assert found.text()
@@ -286,7 +286,7 @@ def test_room_that_is_kept_for_others_is_not_used() -> None:
     def keep(cycle) -> None:  # type: ignore[no-untyped-def]
         cycle.charge(cluster.row("n1"), cluster.state.table.column(GPU), 8)
 
-    found = plan_preemption(cluster.state, unit, context=Context(prepare=keep))
+    found = plan_preemption(cluster.state, unit, context=PreemptionContext(prepare=keep))
     assert victims_of(found) == "low"
 
 
@@ -294,7 +294,7 @@ def test_a_gang_runs_since_its_oldest_member_started() -> None:
     """So nobody protects a gang by deleting one of its pods from time to time."""
     cluster = make_cluster(2).pod_groups(make_pod_group("default/g", 2))
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
-    options, context = PreemptionOptions(min_runtime=60), Context(now=1000.0)
+    options, context = PreemptionOptions(min_runtime=60), PreemptionContext(now=1000.0)
     for started in (990.0, 1.0):
         for at, since in enumerate((started, 980.0)):
             pod = make_pod(f"g-{at}").gpu(8).gang("default/g")

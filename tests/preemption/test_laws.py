@@ -20,13 +20,13 @@ from tests.preemption.brute_force import (
 from tests.preemption.simulation import Simulation
 
 from koord.core.eviction.model import Preemption
-from koord.core.eviction.search import Context, plan_preemption
+from koord.core.eviction.search import PreemptionContext, plan_preemption
 
 SEEDS = st.integers(0, 1 << 32)
 
 
 def search(scene: RandomScene) -> Preemption | None:
-    context = Context(NOW, scene.budgets)
+    context = PreemptionContext(NOW, scene.budgets)
     found = plan_preemption(scene.cluster.state, scene.unit, context=context)
     return found if isinstance(found, Preemption) else None
 

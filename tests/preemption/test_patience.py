@@ -12,7 +12,7 @@ from koord.answers.quota_claims import QuotaClaims
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt, Preemption
 from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
-from koord.core.eviction.search import Context, plan_preemption
+from koord.core.eviction.search import PreemptionContext, plan_preemption
 from koord.core.model.patience import Hanging, Patience
 from koord.core.model.pods import Pod, PreemptedBy
 from koord.core.model.reasons import Reason
@@ -36,7 +36,9 @@ def deleted(pod: Pod, at: float, grace: float = 30.0, **fields: object) -> Pod:
 def search(state: ClusterState, priority: int = 10, pods: int = 1) -> Preemption | Reason:
     wanted = [make_pod(f"high-{at}").priority(priority).gpu(8) for at in range(pods)]
     unit = make_unit("high", wanted)
-    return plan_preemption(state, unit, exempt=Exempt(patience=PATIENCE), context=Context(now=NOW))
+    return plan_preemption(
+        state, unit, exempt=Exempt(patience=PATIENCE), context=PreemptionContext(now=NOW)
+    )
 
 
 def victims(found: Preemption | Reason) -> list[str]:

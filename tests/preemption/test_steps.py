@@ -9,7 +9,12 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 
 from koord.core.eviction.model import Preemption
-from koord.core.eviction.search import MOST_STEPS, Context, PreemptionOptions, plan_preemption
+from koord.core.eviction.search import (
+    MOST_STEPS,
+    PreemptionContext,
+    PreemptionOptions,
+    plan_preemption,
+)
 
 
 def test_many_different_victims_take_no_more_steps_than_allowed() -> None:
@@ -20,7 +25,7 @@ def test_many_different_victims_take_no_more_steps_than_allowed() -> None:
         built = pod.released(f"n{at}", "p").running(f"n{at}").build()
         cluster.pods(replace(built, started=float(chance.randint(1, 90_000))))
     pods = [make_pod(f"hp{at}").gpu(chance.randint(3, 5)).priority(10) for at in range(20)]
-    unit, context = make_unit("hp", pods), Context(now=100_000.0)
+    unit, context = make_unit("hp", pods), PreemptionContext(now=100_000.0)
     found = plan_preemption(cluster.state, unit, context=context)
     assert isinstance(found, Preemption)
     assert found.certificate.steps < 1.1 * MOST_STEPS

@@ -18,7 +18,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt, Preemption
 from koord.core.eviction.progress import find_left, find_preempting, write_victims
 from koord.core.eviction.reasons import NobodyLower
-from koord.core.eviction.search import Context, PreemptionOptions, plan_preemption
+from koord.core.eviction.search import PreemptionContext, PreemptionOptions, plan_preemption
 from koord.core.model.budgets import Budget
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
@@ -86,7 +86,7 @@ def find_plan(
         return preempting
     leaving = {pod.uid for nomination in state.nominations for pod in nomination.victims}
     holds = assume_holds(state, now)
-    context = Context(
+    context = PreemptionContext(
         now,
         budgets,
         prepare=lambda cycle: holds.reserve(cycle, unit, Scoring()),

@@ -18,7 +18,7 @@ from koord.core.eviction.progress import find_leaving, fits
 from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
 from koord.core.eviction.search import (
     DEFAULT_OPTIONS,
-    Context,
+    PreemptionContext,
     PreemptionOptions,
     plan_preemption,
 )
@@ -149,8 +149,8 @@ class PreemptionSearch:
         """Whether a unit fits without some pods, after units that are ``ahead`` of it."""
         return fits(self.state, unit, gone, ahead, self._context_of(unit))
 
-    def _context_of(self, unit: Unit) -> Context:
-        return Context(
+    def _context_of(self, unit: Unit) -> PreemptionContext:
+        return PreemptionContext(
             self.wall_clock(),
             self._budgets,
             lambda cycle: self.holds.reserve(cycle, unit, Scoring()),

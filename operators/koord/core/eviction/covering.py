@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from koord.core.engine.arrays import Ints, Mask
 from koord.core.eviction.cost import Price
 from koord.core.eviction.guarantees import Key
-from koord.core.eviction.problem import Problem, Solution
+from koord.core.eviction.problem import VictimSearch, VictimSet
 from koord.core.eviction.room import Load, Room, Want
 
 _SHARES: Final = 5040
@@ -34,49 +34,51 @@ class _Bundle:
     price: _Price
 
 
-def find_cover(problem: Problem, pool: Sequence[int], rows: Mask | None = None) -> Solution | None:
+def find_cover(
+    search: VictimSearch, pool: Sequence[int], rows: Mask | None = None
+) -> VictimSet | None:
     """Return victims out of ``pool`` (positions, the cheapest first), or None.
 
     With ``rows``, room is made there only.
     """
     extra, before = 0, None
     while True:
-        chosen = choose_cover(problem, pool, rows, extra)
+        chosen = choose_cover(search, pool, rows, extra)
         if chosen is None or chosen == before:
             return None
-        solution = problem.solve_with([problem.units[at] for at in chosen])
-        if solution is not None or problem.trials.is_over:
+        solution = search.solve_with([search.units[at] for at in chosen])
+        if solution is not None or search.trials.is_over:
             return solution
         extra, before = 2 * extra + 1, chosen  # bounds were too high: make more room
 
 
 def choose_cover(
-    problem: Problem, pool: Sequence[int], rows: Mask | None, extra: int = 0
+    search: VictimSearch, pool: Sequence[int], rows: Mask | None, extra: int = 0
 ) -> list[int] | None:
     """Return victims that are enough as far as bounds tell; ``extra``: for so many pods more."""
-    chosen = _Cover(problem, pool, rows).choose(extra)
+    chosen = _Cover(search, pool, rows).choose(extra)
     return None if chosen is None else sorted(chosen)
 
 
 class _Cover:
-    def __init__(self, problem: Problem, pool: Sequence[int], rows: Mask | None) -> None:
-        self._problem = problem
-        self._room = problem.room
+    def __init__(self, search: VictimSearch, pool: Sequence[int], rows: Mask | None) -> None:
+        self._search = search
+        self._room = search.room
         self._rows = rows
         self._divisions: dict[_Pattern, list[tuple[list[int], int]]] = {}
         """Bundles of rows with equal amounts."""
-        self._whole = [at for at in pool if problem.units[at].gangs]
+        self._whole = [at for at in pool if search.units[at].gangs]
         self._by_row: dict[int, list[int]] = {}
         for at in pool:
             loads = self._room.loads[at]
-            if problem.units[at].gangs or not loads:
+            if search.units[at].gangs or not loads:
                 continue
             row = loads[0][0]
             if rows is None or rows[row]:
                 self._by_row.setdefault(row, []).append(at)
         # The highest priority is that of the pool, whoever is chosen: what counts next is work.
         for units in self._by_row.values():
-            units.sort(key=lambda at: _rank(problem.prices[at]))
+            units.sort(key=lambda at: _rank(search.prices[at]))
 
     def choose(self, extra: int) -> set[int] | None:
         """Return units that make room for all pods, and for ``extra`` more of each shape."""
@@ -114,7 +116,7 @@ class _Cover:
             chosen.add(-negative)
             freed += self._room.freed([-negative])
             need -= self._sum(want, freed) - now
-            self._drop_surplus(self._problem.units[-negative].group)
+            self._drop_surplus(self._search.units[-negative].group)
         return need
 
     def _local(self, chosen: set[int]) -> Ints:
@@ -124,13 +126,13 @@ class _Cover:
 
     def _drop_surplus(self, group: str) -> None:
         for row, units in self._by_row.items():
-            self._by_row[row] = [at for at in units if self._problem.units[at].group != group]
+            self._by_row[row] = [at for at in units if self._search.units[at].group != group]
 
     def _add_bundles(
         self, want: Want, need: int, chosen: set[int], freed: Ints, spent: Counter[Key]
     ) -> int:
         """Choose the cheapest bundles of all rows, one after the other."""
-        ranks = self._problem.trials.cycle.table.name_rank
+        ranks = self._search.trials.cycle.table.name_rank
         bundles = {row: self._bundles(want, row, chosen, freed) for row in self._by_row}
         heap: list[tuple[_Price, int, int, _Bundle]] = []
         for row, row_bundles in bundles.items():
@@ -152,12 +154,12 @@ class _Cover:
 
     def _spend(self, bundle: _Bundle, spent: Counter[Key]) -> bool:
         """Charge a bundle to the guarantees of quotas; False if they do not allow it."""
-        guarantees = self._problem.guarantees
+        guarantees = self._search.guarantees
         if not guarantees.is_on:
             return True
         more = spent.copy()
         for at in bundle.units:
-            more.update(guarantees.charges_of(self._problem.units[at]))
+            more.update(guarantees.charges_of(self._search.units[at]))
         if not guarantees.covers(more):
             return False
         spent.update(more - spent)
@@ -178,7 +180,7 @@ class _Cover:
             yield self._make([units[at] for at in positions], gain)
 
     def _make(self, going: Sequence[int], gain: int) -> _Bundle:
-        prices = [self._problem.prices[at] for at in going]
+        prices = [self._search.prices[at] for at in going]
         price = (
             sum(price.violations for price in prices),
             sum(price.doubts for price in prices) * _SHARES // gain,

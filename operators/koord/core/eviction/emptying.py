@@ -7,17 +7,13 @@ go in the order of their cost.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from koord.core.eviction.model import VictimUnit
-from koord.core.eviction.problem import Problem, Solution
+from koord.core.eviction.problem import VictimSearch, VictimSet
 from koord.core.eviction.room import Want
 from koord.core.eviction.trial import REMOVAL_STEPS, pods_of
-
-_SHARES: Final = 5040
-"""Divisible by all small numbers of pods: costs per pod are compared as integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,41 +25,39 @@ class _EmptyRow:
     price: tuple[int, ...]
 
 
-def empty_rows(problem: Problem) -> Solution | None:
+def empty_rows(search: VictimSearch) -> VictimSet | None:
     """Empty the rows where that costs least, for units with pods of one shape."""
-    if len(problem.room.wants) != 1:
+    if len(search.room.wants) != 1:
         return None
-    (want,) = problem.room.wants
-    offers = sorted(_empty_each(problem, want), key=lambda empty_row: empty_row.price)
+    (want,) = search.room.wants
+    offers = sorted(_empty_each(search, want), key=lambda empty_row: empty_row.price)
     need, tried = want.count, 0
-    while tried < len(offers) and not problem.trials.is_over:
+    while tried < len(offers) and not search.trials.is_over:
         chosen = _take(offers, need)
         if len(chosen) > tried:
-            solution = problem.solve_with(
-                [unit for empty_row in chosen for unit in empty_row.units]
-            )
+            solution = search.solve_with([unit for empty_row in chosen for unit in empty_row.units])
             if solution is not None:
                 return solution
         tried, need = max(tried, len(chosen)), 2 * need
     return None
 
 
-def grow(problem: Problem) -> Solution | None:
+def grow(search: VictimSearch) -> VictimSet | None:
     """Try the cheapest units, twice as many each time; then those that share a quota; the dearest.
 
     Units that must not go together with those before them are left out.
     """
-    shares = problem.guarantees.shares_quota
-    units = problem.units
+    shares = search.guarantees.shares_quota
+    units = search.units
     for order in (
         units,
         sorted(units, key=lambda victim_unit: not shares(victim_unit)),
         units[::-1],
     ):
-        going = _find_legal(problem, order)
+        going = _find_legal(search, order)
         count = 1
-        while not problem.trials.is_over:
-            solution = problem.solve_with(going[:count])
+        while not search.trials.is_over:
+            solution = search.solve_with(going[:count])
             if solution is not None:
                 return solution
             if count >= len(going):
@@ -72,7 +66,7 @@ def grow(problem: Problem) -> Solution | None:
     return None
 
 
-def _find_legal(problem: Problem, units: Sequence[VictimUnit]) -> list[VictimUnit]:
+def _find_legal(search: VictimSearch, units: Sequence[VictimUnit]) -> list[VictimUnit]:
     """Return units in their order, without those that must not go with the ones before."""
     spent: Counter[tuple[str, str]] = Counter()
     whole: set[str] = set()
@@ -81,9 +75,9 @@ def _find_legal(problem: Problem, units: Sequence[VictimUnit]) -> list[VictimUni
     for unit in units:
         if unit.group in whole or (unit.gangs and unit.group in parts):
             continue
-        charges = problem.guarantees.charges_of(unit)
+        charges = search.guarantees.charges_of(unit)
         more = {key: spent[key] + amount for key, amount in charges.items()}
-        if problem.guarantees.covers(more):
+        if search.guarantees.covers(more):
             spent.update(charges)
             going.append(unit)
             if unit.group:
@@ -99,17 +93,17 @@ def _take(offers: Sequence[_EmptyRow], need: int) -> Sequence[_EmptyRow]:
     return offers
 
 
-def _empty_each(problem: Problem, want: Want) -> Iterator[_EmptyRow]:
+def _empty_each(search: VictimSearch, want: Want) -> Iterator[_EmptyRow]:
     """Empty each row by itself, and count the pods that fit there."""
-    cycle = problem.trials.cycle
+    cycle = search.trials.cycle
     by_row: dict[int, list[int]] = {}
-    for at, loads in enumerate(problem.room.loads):
-        if loads and not problem.units[at].gangs:
+    for at, loads in enumerate(search.room.loads):
+        if loads and not search.units[at].gangs:
             by_row.setdefault(loads[0][0], []).append(at)
     for row, units in by_row.items():
-        if problem.trials.is_over:
+        if search.trials.is_over:
             return
-        victims = tuple(problem.units[at] for at in units)
+        victims = tuple(search.units[at] for at in units)
         pods, only = pods_of(victims).values(), np.array([row])
         cycle.steps.take(0, REMOVAL_STEPS * len(pods))
         before = int(cycle.fit(want.shape, want.like, only, want.count)[0])
@@ -118,7 +112,7 @@ def _empty_each(problem: Problem, want: Want) -> Iterator[_EmptyRow]:
         gain = int(cycle.fit(want.shape, want.like, only, want.count)[0]) - before
         cycle.rollback(mark)
         if gain > 0:
-            prices = [problem.prices[at] for at in units]
+            prices = [search.prices[at] for at in units]
             price = (
                 sum(price.violations for price in prices),
                 max(price.priority for price in prices),

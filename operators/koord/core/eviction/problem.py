@@ -12,7 +12,7 @@ from koord.core.model.plan import Placement
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class VictimSet:
     """Units without which the waiting unit fits, where its pods go then, and the cost."""
 
     victims: tuple[VictimUnit, ...]
@@ -22,7 +22,7 @@ class Solution:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class VictimSearch:
     """Running ``units``, the cheapest first, and what decides about them.
 
     ``room`` numbers units by their positions in ``units``.
@@ -45,11 +45,11 @@ class Problem:
         is_twice = whole and any(victim.group in whole and not victim.gangs for victim in victims)
         return not is_twice and self.guarantees.allows(victims)
 
-    def solve_with(self, victims: Sequence[VictimUnit]) -> Solution | None:
+    def solve_with(self, victims: Sequence[VictimUnit]) -> VictimSet | None:
         """Return the solution with these victims; None if it is none."""
         if not self.is_legal(victims):
             return None
         placement = self.trials.plan(victims)
         if not isinstance(placement, Placement):
             return None
-        return Solution(tuple(victims), placement, self.costs.of(victims))
+        return VictimSet(tuple(victims), placement, self.costs.of(victims))

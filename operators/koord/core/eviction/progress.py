@@ -16,7 +16,7 @@ from koord.core.eviction.candidates import is_placed
 from koord.core.eviction.model import Preemption, VictimKind, VictimUnit
 from koord.core.eviction.protection import find_lasting_protection, is_foreign
 from koord.core.eviction.reclaim import can_keep_running
-from koord.core.eviction.search import NO_CONTEXT, Context
+from koord.core.eviction.search import NO_CONTEXT, PreemptionContext
 from koord.core.gang.cache import GangCache
 from koord.core.gang.done import count_done
 from koord.core.model.gangs import GangKey
@@ -36,7 +36,7 @@ def fits(
     unit: Unit,
     gone: Collection[Pod] = (),
     ahead: Iterable[Unit] = (),
-    context: Context = NO_CONTEXT,
+    context: PreemptionContext = NO_CONTEXT,
 ) -> bool:
     """Whether a unit fits without some pods; units ``ahead`` of it take their room first."""
     state.refresh(context.now)

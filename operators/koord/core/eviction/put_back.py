@@ -10,23 +10,23 @@ from dataclasses import replace
 import numpy as np
 
 from koord.core.eviction.model import VictimUnit
-from koord.core.eviction.problem import Problem, Solution
+from koord.core.eviction.problem import VictimSearch, VictimSet
 from koord.core.eviction.room import Load, Want
 from koord.core.model.plan import Placement
 
 
-def put_back(problem: Problem, solution: Solution) -> Solution:
+def reprieve(search: VictimSearch, solution: VictimSet) -> VictimSet:
     """Return a solution in which no unit can be spared, unless the steps are used up."""
-    return _Minimizer(problem, solution).run()
+    return _Minimizer(search, solution).run()
 
 
 class _Minimizer:
-    def __init__(self, problem: Problem, solution: Solution) -> None:
-        self._problem = problem
-        self._position = {unit.key: at for at, unit in enumerate(problem.units)}
+    def __init__(self, search: VictimSearch, solution: VictimSet) -> None:
+        self._search = search
+        self._position = {unit.key: at for at, unit in enumerate(search.units)}
         self._best = solution
 
-    def run(self) -> Solution:
+    def run(self) -> VictimSet:
         bounds = self._bounds()
         if not all(bounds.is_needed(self._position[victim.key]) for victim in self._best.victims):
             self._try(self._fit_beside())
@@ -38,7 +38,7 @@ class _Minimizer:
         return replace(self._best, is_minimal=is_complete)
 
     def _bounds(self) -> "_Needed":
-        return _Needed(self._problem, [self._position[victim.key] for victim in self._best.victims])
+        return _Needed(self._search, [self._position[victim.key] for victim in self._best.victims])
 
     def _pass(self, bounds: "_Needed") -> tuple[bool, bool]:
         """Try to spare each unit; return whether one was, and whether all were tried."""
@@ -46,7 +46,7 @@ class _Minimizer:
         for victim_unit in self._dearest_first():
             if bounds.is_needed(self._position[victim_unit.key]):
                 continue
-            if self._problem.trials.is_over:
+            if self._search.trials.is_over:
                 return is_changed, False
             if self._try([other for other in self._best.victims if other is not victim_unit]):
                 bounds.spare(self._position[victim_unit.key])
@@ -56,19 +56,19 @@ class _Minimizer:
     def _try(self, victims: Sequence[VictimUnit]) -> bool:
         if len(victims) == len(self._best.victims):
             return False
-        solution = self._problem.solve_with(victims)
+        solution = self._search.solve_with(victims)
         if solution is not None:
             self._best = solution
         return solution is not None
 
     def _fit_beside(self) -> list[VictimUnit]:
         """Return the units that do not fit beside the pods that took their room."""
-        problem, victims = self._problem, self._best.victims
-        cycle, left = problem.trials.cycle, list[VictimUnit]()
+        search, victims = self._search, self._best.victims
+        cycle, left = search.trials.cycle, list[VictimUnit]()
         mark = cycle.checkpoint()
-        unit = problem.trials.unit
+        unit = search.trials.unit
         removed = {victim.key: cycle.remove(victim.pods) for victim in victims}
-        placement = problem.trials.place(())
+        placement = search.trials.place(())
         if isinstance(placement, Placement):
             if unit.required == len(unit.pods):
                 left = [o for o in self._dearest_first() if not cycle.restore(removed[o.key])]
@@ -85,8 +85,8 @@ class _Minimizer:
 class _Needed:
     """Tells of units whether bounds prove that the waiting unit does not fit with them."""
 
-    def __init__(self, problem: Problem, victims: Sequence[int]) -> None:
-        self._room = problem.room
+    def __init__(self, search: VictimSearch, victims: Sequence[int]) -> None:
+        self._room = search.room
         self._freed = self._room.freed(victims)
         self._totals = [self._room.sum(want, self._freed) for want in self._room.wants]
         self._losses_of: dict[tuple[Load, ...], tuple[int, ...]] = {}

@@ -99,8 +99,13 @@ def write_plan(chosen: Sequence[Reclaim], beneficiary: str, *, is_dry: bool, com
     names = sorted(
         groups | {pod.title for reclaim in chosen for pod in reclaim.pods if pod.gang is None}
     )
-    held = sum(pod.handling is Handling.RESERVE for reclaim in chosen for pod in reclaim.pods)
-    counts = {"pod": sum(len(reclaim.pods) for reclaim in chosen) - held, "reservation": held}
+    reservations = sum(
+        pod.handling is Handling.RESERVE for reclaim in chosen for pod in reclaim.pods
+    )
+    counts = {
+        "pod": sum(len(reclaim.pods) for reclaim in chosen) - reservations,
+        "reservation": reservations,
+    }
     count = " and ".join(plural(n, what) for what, n in counts.items() if n)
     whom = f" for {beneficiary}" if beneficiary else ""
     does = "would evict (dry run)" if is_dry else "evicting"
@@ -199,7 +204,7 @@ class _QuotaPods:
         self.terminating = tuple(pod for pod in self.pods if self._frees_room(pod))
         self._users: dict[str, tuple[Pod, ...]] = {}
         """Reservation -> the pods that use it, where all of them go with it."""
-        self._held_for: dict[str, list[Pod]] = {}
+        self._reservations_of: dict[str, list[Pod]] = {}
         """Group -> such reservations, of those that its members use."""
         self._join_users()
         terminating = add_up(map(self._ask, self.terminating))
@@ -209,7 +214,9 @@ class _QuotaPods:
         """Yield all running units of the quota, evictable or not."""
         groups: dict[str, Group] = {}
         joined = {user.uid for users in self._users.values() for user in users if user.gang is None}
-        joined |= {pod.uid for held in self._held_for.values() for pod in held}
+        joined |= {
+            pod.uid for of_reservations in self._reservations_of.values() for pod in of_reservations
+        }
         for pod in self.pods:
             if self._is_terminating(pod) or pod.uid in joined:
                 continue
@@ -242,7 +249,7 @@ class _QuotaPods:
             unit = RunningUnit(pod.uid, {}, *rank, gang=group.id, part=part)
             yield self._make(unit, (pod,))
         # Reservations first: once they are gone, nobody holds the room of the members.
-        members = (*self._held_for.get(group.id, ()), *members)
+        members = (*self._reservations_of.get(group.id, ()), *members)
         yield self._make(RunningUnit(group.id, {}, *rank, gang=group.id), members, surplus)
 
     def _surplus_of(self, gang: str) -> list[Pod]:
@@ -260,7 +267,7 @@ class _QuotaPods:
         """Return a unit with the requests of its pods, without those of its ``surplus``."""
         with_it = {pod.uid for pod in pods}
         request = add_up(
-            self.ask_all(pod) if self._holder_of(pod) in with_it else self._ask(pod)
+            self.ask_all(pod) if self._reservation_of(pod) in with_it else self._ask(pod)
             for pod in pods
             if self._is_own(pod) and (pod not in surplus or self.is_inside(pod))
         )
@@ -275,14 +282,14 @@ class _QuotaPods:
 
     def is_inside(self, pod: Pod) -> bool:
         """Whether a reservation that stays holds the room of a pod once that has gone."""
-        holder = self._holder_of(pod)
-        return bool(holder) and holder not in self._exempt.terminating
+        reservation = self._reservation_of(pod)
+        return bool(reservation) and reservation not in self._exempt.terminating
 
     def is_kept(self, pod: Pod) -> bool:
         """Whether a pod is in a reservation that does not go with it."""
-        return self.is_inside(pod) and self._holder_of(pod) not in self._users
+        return self.is_inside(pod) and self._reservation_of(pod) not in self._users
 
-    def _holder_of(self, pod: Pod) -> str:
+    def _reservation_of(self, pod: Pod) -> str:
         """Return the reservation that a pod uses; empty for none."""
         use = self._reservations.given_to(pod.uid)
         return use.uid if use is not None and use.uid in self._reservations.accounts else ""
@@ -304,7 +311,7 @@ class _QuotaPods:
                 continue
             self._users[uid] = pods
             if group := groups.pop():
-                self._held_for.setdefault(group, []).append(pod)
+                self._reservations_of.setdefault(group, []).append(pod)
 
     def _group_of(self, pod: Pod) -> str:
         return "" if pod.gang is None else self._state.gangs.group(pod.gang.key).id

@@ -85,7 +85,7 @@ def find_need(
 
     ``choose_others`` returns the selections of the other over-used quotas.
     """
-    trials = _Trials(state, ledger, selection, choose_others)
+    trials = _NeedSearch(state, ledger, selection, choose_others)
     waiting = [blocked_unit.unit for blocked_unit in blocked if blocked_unit.reason.is_capacity]
     candidates = [unit for unit in waiting if trials.may_benefit(unit)][:MOST_UNITS]
     return trials.find_victims(trials.find_beneficiaries(candidates))
@@ -109,7 +109,7 @@ def _cores(units: Sequence[ReclaimUnit]) -> set[str]:
     }
 
 
-class _Trials:
+class _NeedSearch:
     """Answers who could start without some of the victims. The ledger is as before afterwards."""
 
     def __init__(
@@ -169,7 +169,7 @@ class _Trials:
                 plan(cycle, (unit,), Scoring())
                 preemptions.append((unit, preemption))
             cycle.rollback(mark)
-            victims = _put_back(cycle, preemptions)
+            victims = _reprieve(cycle, preemptions)
         going = pods_of(victims)
         own = [
             reclaim_unit
@@ -338,7 +338,7 @@ def _pods_of(selections: Iterable[Selection]) -> Iterator[Pod]:
     )
 
 
-def _put_back(cycle: Cycle, preemptions: Sequence[tuple[Unit, Preemption]]) -> list[VictimUnit]:
+def _reprieve(cycle: Cycle, preemptions: Sequence[tuple[Unit, Preemption]]) -> list[VictimUnit]:
     """Return the victims without those that the ones of other searches make unneeded.
 
     The victims of one search are all needed for it. Surplus does not stay without its gang.

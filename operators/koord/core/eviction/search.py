@@ -33,8 +33,8 @@ from koord.core.eviction.model import (
     VictimUnit,
 )
 from koord.core.eviction.pools import find_pools
-from koord.core.eviction.problem import Problem, Solution
-from koord.core.eviction.put_back import put_back
+from koord.core.eviction.problem import VictimSearch, VictimSet
+from koord.core.eviction.put_back import reprieve
 from koord.core.eviction.reasons import (
     NobodyLower,
     NotAQuestionOfRoom,
@@ -72,7 +72,7 @@ class PreemptionOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PreemptionContext:
     """What the search has to know that is not in the state.
 
     ``now`` is seconds since the epoch. ``prepare`` charges room to the cycle that is held for
@@ -86,7 +86,7 @@ class Context:
 
 
 DEFAULT_OPTIONS: Final = PreemptionOptions()
-NO_CONTEXT: Final = Context()
+NO_CONTEXT: Final = PreemptionContext()
 
 
 def plan_preemption(
@@ -94,12 +94,12 @@ def plan_preemption(
     unit: Unit,
     options: PreemptionOptions = DEFAULT_OPTIONS,
     exempt: Exempt = NOBODY,
-    context: Context = NO_CONTEXT,
+    context: PreemptionContext = NO_CONTEXT,
 ) -> Preemption | Reason:
     """Return the cheapest victims for a unit that does not fit, or why there are none."""
-    refusal = _find_obstacle(unit)
-    if refusal is not None:
-        return refusal
+    reason = _find_blocking_reason(unit)
+    if reason is not None:
+        return reason
     state.refresh(context.now)
     moment = Moment(context.now, options.min_runtime, options.max_per_day)
     candidates = find_candidates(state, unit, replace(exempt, moment=moment))
@@ -122,10 +122,10 @@ def find_victims(
 
     The cycle is as before afterwards, but without the candidates that are terminating.
     """
-    return _Search(state, trials, candidates, costs, make_guarantees).run()
+    return _VictimFinder(state, trials, candidates, costs, make_guarantees).run()
 
 
-def _find_obstacle(unit: Unit) -> Reason | None:
+def _find_blocking_reason(unit: Unit) -> Reason | None:
     """Return why a unit may not preempt at all."""
     for pod in unit.pods:
         if pod.never_preempts:
@@ -135,7 +135,7 @@ def _find_obstacle(unit: Unit) -> Reason | None:
     return None
 
 
-class _Search:
+class _VictimFinder:
     def __init__(
         self,
         state: ClusterState,
@@ -190,12 +190,12 @@ class _Search:
         return bool(unit.doubts) and any(pod.namespace in suspect for pod in unit.pods)
 
     def _choose(self, allowed: Sequence[VictimUnit], guarantees: Guarantees) -> Preemption | Reason:
-        problem = self._make_problem(allowed, guarantees)
-        if problem is None:
+        search = self._make_search(allowed, guarantees)
+        if search is None:
             return self._explain_not_helpful(allowed)
-        solutions = self._find_quickly(problem)
+        solutions = self._find_quickly(search)
         best = min(solutions, key=lambda solution: solution.cost, default=None)
-        best, is_cheapest = find_cheapest(problem, best)
+        best, is_cheapest = find_cheapest(search, best)
         if best is None:
             return self._explain_not_helpful(allowed)
         costlier = [solution for solution in solutions if solution.cost > best.cost]
@@ -209,7 +209,9 @@ class _Search:
             tuple(Alternative(other.victims, other.cost) for other in costlier[:MOST_ALTERNATIVES]),
         )
 
-    def _make_problem(self, units: Sequence[VictimUnit], guarantees: Guarantees) -> Problem | None:
+    def _make_search(
+        self, units: Sequence[VictimUnit], guarantees: Guarantees
+    ) -> VictimSearch | None:
         """Return the problem with the units that may help; None if bounds say that none do."""
         cycle, unit = self._trials.cycle, self._unit
         ordered = self._costs.sort(units)
@@ -225,25 +227,25 @@ class _Search:
                 if guarantees.shares_quota(ordered[at]) or any(useful_rows[row] for row, _ in loads)
             ]
             ordered, room = [ordered[at] for at in useful], room.only(useful)
-        return Problem(ordered, self._trials, room, self._costs, guarantees)
+        return VictimSearch(ordered, self._trials, room, self._costs, guarantees)
 
-    def _find_quickly(self, problem: Problem) -> list[Solution]:
+    def _find_quickly(self, search: VictimSearch) -> list[VictimSet]:
         """Return minimal solutions, one per region that is worth it."""
-        solutions: list[Solution] = []
-        for offer in _in_order(problem, find_regions(self._state, self._unit)):
+        solutions: list[VictimSet] = []
+        for offer in _in_order(search, find_regions(self._state, self._unit)):
             best = min((solution.cost for solution in solutions), default=None)
             if len(solutions) > 1 and best is not None and offer.cost >= best:
                 return solutions
             for pool in offer.pools:
-                solution = find_cover(problem, pool, offer.region.rows)
+                solution = find_cover(search, pool, offer.region.rows)
                 if solution is not None:
-                    solutions.append(put_back(problem, solution))
+                    solutions.append(reprieve(search, solution))
                     break
             if self._trials.is_over:
                 return solutions
         if not solutions:
-            last = empty_rows(problem) or grow(problem)
-            solutions = [put_back(problem, last)] if last is not None else []
+            last = empty_rows(search) or grow(search)
+            solutions = [reprieve(search, last)] if last is not None else []
         return solutions
 
     def _need_nobody(self, placement: Placement) -> Preemption:
@@ -289,20 +291,20 @@ class _Offer:
     tie: tuple[int, int]
 
 
-def _in_order(problem: Problem, regions: Sequence[Region]) -> list[_Offer]:
+def _in_order(search: VictimSearch, regions: Sequence[Region]) -> list[_Offer]:
     """Return the regions that may be enough, the cheapest first, then the tightest."""
-    room = problem.room
-    emptied = room.freed(range(len(problem.units)))
+    room = search.room
+    emptied = room.freed(range(len(search.units)))
     offers = []
     for at, region in enumerate(regions):
-        pools = list(find_pools(problem, region.rows))
+        pools = list(find_pools(search, region.rows))
         if not pools:
             continue
         cover: list[int] | None = []
         if len(regions) > 1:
-            cover = choose_cover(problem, pools[0], region.rows)
+            cover = choose_cover(search, pools[0], region.rows)
         if cover is not None:
-            cost = problem.costs.of([problem.units[position] for position in cover])
+            cost = search.costs.of([search.units[position] for position in cover])
             size = sum(room.sum(want, emptied, region.rows) for want in room.wants)
             offers.append(_Offer(region, pools, cost, (size, at)))
     return sorted(offers, key=lambda offer: (offer.cost, offer.tie))
