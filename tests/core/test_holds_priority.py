@@ -14,8 +14,8 @@ from tests.core.test_holds import A, B, Scene, started
 
 from koord.core.engine.holds import assume_holds
 from koord.core.engine.queue import unit_of
-from koord.core.eviction.label_protection import ALLOWED_IN
 from koord.core.eviction.model import Preemption, VictimKind
+from koord.core.eviction.protection import ALLOWED_IN
 from koord.core.eviction.search import PreemptionContext, plan_preemption
 from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.gang_history import Episode, Happened

@@ -10,8 +10,8 @@ from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.core.test_reclaim import Scene
 from tests.reservation.make import make_reservation
 
-from koord.core.eviction.label_protection import ALLOWED_IN
 from koord.core.eviction.model import Exempt
+from koord.core.eviction.protection import ALLOWED_IN
 from koord.core.eviction.reclaim import find_reach, plan_reclaim, write_plan
 from koord.core.reservation.model import ReservationUse
 from koord.core.reservation.plugin import Reservations

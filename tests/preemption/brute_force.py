@@ -20,8 +20,8 @@ from tests.cluster import SCORING, FakeCluster, make_cluster, make_unit
 
 from koord.core.engine.planner import plan
 from koord.core.eviction.candidates import find_candidates
-from koord.core.eviction.label_protection import ALLOWED_IN
 from koord.core.eviction.model import Exempt, Moment, VictimKind
+from koord.core.eviction.protection import ALLOWED_IN
 from koord.core.model.budgets import Budget, split_by_budgets
 from koord.core.model.pods import OwnerReference
 from koord.core.model.topology_constraint import (

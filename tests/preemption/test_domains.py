@@ -11,8 +11,8 @@ from tests.device.test_plugin import gpu_cluster, minors, part, settle, whole
 from tests.preemption.test_search import places_of, running, search, victims_of, waiting
 from tests.reservation.make import make_reservation
 
-from koord.core.eviction.label_protection import ALLOWED_IN
 from koord.core.eviction.model import Exempt, Preemption, VictimKind
+from koord.core.eviction.protection import ALLOWED_IN
 from koord.core.eviction.reasons import (
     OnlySurplus,
     PreemptionNever,

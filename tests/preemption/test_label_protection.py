@@ -13,8 +13,8 @@ from tests.support.plan_keys import make_keys, sign_plan
 
 from koord.api.keys.preemption import ALLOW_DISABLE_PREEMPTIBLE
 from koord.core.engine.hold_slots import priority_of
-from koord.core.eviction.label_protection import ALLOWED_IN
 from koord.core.eviction.model import Preemption
+from koord.core.eviction.protection import ALLOWED_IN
 from koord.core.eviction.search import plan_preemption
 from koord.core.model.pods import Handling, OwnerReference, Pod
 from koord.core.quota.model import SYSTEM

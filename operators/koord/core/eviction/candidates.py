@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.label_protection import spares_gang
 from koord.core.eviction.model import ANY_MOMENT, Exempt, Moment, VictimKind, VictimUnit
 from koord.core.eviction.protection import (
     SYSTEM_CRITICAL,
     find_lasting_protection,
     is_foreign,
+    spares_gang,
 )
 from koord.core.eviction.reasons import Counts, Protection
 from koord.core.gang.done import count_done

@@ -12,7 +12,7 @@ from typing import Final
 
 from koord.core.engine.arrays import Ints
 from koord.core.eviction.model import Cost, VictimKind, VictimUnit
-from koord.core.eviction.problem import VictimSearch, VictimSet
+from koord.core.eviction.victim_search import VictimSearch, VictimSet
 
 MOST_UNITS: Final = 64
 SET_STEPS: Final = 40

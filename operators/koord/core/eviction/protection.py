@@ -1,14 +1,95 @@
-"""Which pods must never be evicted, whatever else runs: what one pod is by itself.
+"""Which pods must never be evicted, whatever else runs: what one pod is by itself, and its labels.
 
-Owners decide nothing. Whoever creates a pod writes them, and may create a DaemonSet as well: pods
-of daemons are spared by their priority, as by kube-scheduler.
+Its owner writes the labels: each has a price or needs a right. Otherwise owners decide nothing.
+Whoever creates a pod writes its owner references, and may create a DaemonSet as well: pods of
+daemons are spared by their priority, as by kube-scheduler.
+
+``preemptible: "false"`` is paid for: it counts for a pod that was admitted with it under a quota,
+against what that quota is guaranteed (``min``). Without a quota, of resources that the quota does
+not count, or put on a pod that runs already, it costs nothing, and is worth nothing. Members of a
+gang end together, so it spares a gang if all of them have paid: otherwise one small member would
+keep the room of all others.
+
+``disable-preemptible: "true"`` costs nothing. It counts in namespaces whose label allows it: users
+who may edit what is in a namespace cannot write its labels.
+
+With ``compat`` both labels count everywhere, as in Koordinator.
 """
 
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
 
-from koord.core.eviction.label_protection import Rights, is_spared
 from koord.core.eviction.reasons import Protection
+from koord.core.gang.cache import GangCache
 from koord.core.model.pods import Handling, Pod
+from koord.core.quota.cache import QuotaCache
+from koord.core.quota.model import SYSTEM, QuotaSpec
+from koord.core.quota.usage import count_devices
+
+ALLOWED_IN: Final = "operators.koordinator.sh/allow-disable-preemptible"
+
+
+class Rights(Protocol):
+    """What decides whether a label counts; the state of the cluster."""
+
+    @property
+    def quotas(self) -> QuotaCache: ...
+
+    @property
+    def gangs(self) -> GangCache: ...
+
+    def labels_of_namespace(self, namespace: str) -> Mapping[str, str]: ...
+
+
+def is_spared(rights: Rights, pod: Pod) -> bool:
+    """Whether a label of a pod spares it."""
+    if rights.gangs.compat:
+        return pod.is_protected or pod.is_non_preemptible
+    return has_right(rights, pod) or has_paid(rights.quotas, pod)
+
+
+def has_right(rights: Rights, pod: Pod) -> bool:
+    """Whether ``disable-preemptible`` counts."""
+    labels = rights.labels_of_namespace(pod.namespace) if pod.is_protected else {}
+    return labels.get(ALLOWED_IN) == "true"
+
+
+def has_paid(quotas: QuotaCache, pod: Pod) -> bool:
+    """Whether ``preemptible: "false"`` counts."""
+    if not pod.is_non_preemptible:
+        return False
+    name = quotas.quota_of(pod)
+    if name == SYSTEM:  # a right of certain namespaces
+        return quotas.rules.restricts_use
+    catalog = quotas.catalog
+    spec = catalog.registry.get(name) or catalog.inactive.specs.get(name)
+    if spec is None:
+        return False
+    requests = count_devices(dict(quotas.requests_of(pod)), quotas.rules)
+    if not any(requests.get(key) for key in spec.min):
+        return False
+    if pod.handling is Handling.RESERVE:
+        return _is_within(spec, quotas)
+    return pod.recorded is not None
+
+
+def _is_within(spec: QuotaSpec, quotas: QuotaCache) -> bool:
+    """Whether a quota is guaranteed all that is to be spared in it.
+
+    Labels of a reservation can be written at any time, and no signed plan remembers them.
+    """
+    used = quotas.usage.of(spec.name).non_preemptible_used
+    return all(used.get(key, 0) <= least for key, least in spec.min.items())
+
+
+def spares_gang(rights: Rights, members: Iterable[Pod]) -> bool:
+    """Whether labels of its members spare a gang from being evicted as a whole."""
+    pods = tuple(members)
+    is_enough = is_spared if rights.gangs.compat else has_right
+    if any(is_enough(rights, pod) for pod in pods):
+        return True
+    return bool(pods) and all(has_paid(rights.quotas, pod) for pod in pods)
+
 
 SYSTEM_CRITICAL: Final = 2_000_000_000
 """Pods of this priority and above keep the cluster alive."""

@@ -26,9 +26,8 @@ from koord.core.eviction.candidates import (
     is_placed,
     moment_of,
 )
-from koord.core.eviction.label_protection import is_spared
 from koord.core.eviction.model import NOBODY, Exempt, Moment
-from koord.core.eviction.protection import is_foreign
+from koord.core.eviction.protection import is_foreign, is_spared
 from koord.core.eviction.reasons import Protection, tell_protection
 from koord.core.eviction.reclaim_need import ReclaimUnit, Selection, find_need, without_parts
 from koord.core.gang.cache import GangCache

@@ -3,25 +3,30 @@
 The only judge of a fit is the planner itself, on a cycle of its own: victims are removed, the unit
 is planned, and everything is rolled back. The search is bounded by steps of the planner, so the
 same cluster gives the same answer on any machine. It evicts nobody.
+
+A unit that has to share a domain of the network is searched room for in one domain after the other
+(a *region*). In each, units are taken into account pool by pool, so that the dearest are left out
+if possible: bounds decide which pools may be enough; nothing is tried for that.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+
+from koord.core.engine.arrays import Mask
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import Candidates, find_candidates
 from koord.core.eviction.cost import Costs
-from koord.core.eviction.covering import choose_cover, find_cover
-from koord.core.eviction.domains import Region, find_regions
-from koord.core.eviction.emptying import empty_rows, grow
+from koord.core.eviction.covering import choose_cover, empty_rows, find_cover, grow
 from koord.core.eviction.exact import find_cheapest
-from koord.core.eviction.guarantees import Guarantees
+from koord.core.eviction.limits import Guarantees
 from koord.core.eviction.model import (
     NOBODY,
     Alternative,
@@ -32,9 +37,6 @@ from koord.core.eviction.model import (
     Preemption,
     VictimUnit,
 )
-from koord.core.eviction.pools import find_pools
-from koord.core.eviction.problem import VictimSearch, VictimSet
-from koord.core.eviction.put_back import reprieve
 from koord.core.eviction.reasons import (
     NobodyLower,
     NotAQuestionOfRoom,
@@ -47,14 +49,115 @@ from koord.core.eviction.reasons import (
     VictimsProtected,
     WaitsForTermination,
 )
+from koord.core.eviction.reprieve import reprieve
 from koord.core.eviction.room import Room
-from koord.core.eviction.trial import Trials, pods_of
+from koord.core.eviction.victim_search import Trials, VictimSearch, VictimSet, pods_of
 from koord.core.model.budgets import Budget
 from koord.core.model.patience import describe_hanging
 from koord.core.model.plan import Placement, Unit
 from koord.core.model.pods import Handling
 from koord.core.model.reasons import Reason
+from koord.core.model.topology_constraint import GatherStrategy
 from koord.core.topology.reasons import MultipleNotMet
+from koord.core.topology.tree import OUTSIDE, Path, TopologyTree
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Rows where room is made for the whole unit; None: anywhere. ``path`` names the domain."""
+
+    rows: Mask | None = None
+    path: Path = ()
+
+
+ANYWHERE: Final = Region()
+
+
+def find_regions(state: ClusterState, unit: Unit) -> list[Region]:
+    """Return the domains of the lowest layer that all members must share, by path."""
+    constraints = {demand.constraint for demand in unit.demands}
+    if len(constraints) != 1 or any(demand.sub_groups is not None for demand in unit.demands):
+        return [ANYWHERE]
+    (constraint,) = constraints
+    if constraint is None:
+        return [ANYWHERE]
+    tree = state.topologies.tree(constraint.topology)
+    names = constraint.layers_with(GatherStrategy.MUST)
+    if tree is None or not names or not names.issubset(tree.layers):
+        return [ANYWHERE]
+    layer = max(tree.layers.index(name) for name in names)
+    if layer == tree.depth or not layer:
+        return [ANYWHERE]
+    regions = _split(tree, layer, len(state.table.nodes))
+    placed = _rows_of_members(state, unit)
+    if placed:
+        regions = [
+            region for region in regions if region.rows is not None and region.rows[placed].all()
+        ]
+    return sorted(regions, key=lambda region: region.path) or [ANYWHERE]
+
+
+def _split(tree: TopologyTree, layer: int, count: int) -> list[Region]:
+    domains = np.full(count, OUTSIDE)
+    domains[tree.rows] = tree.domains_of(layer)
+    return [
+        Region(domains == domain, tree.path_of(layer, domain))
+        for domain in np.unique(domains[tree.rows]).tolist()
+    ]
+
+
+def _rows_of_members(state: ClusterState, unit: Unit) -> list[int]:
+    """Return the rows of members on nodes, with which the others must share a domain."""
+    gangs = {gang for demand in unit.demands for gang in demand.placed_with}
+    nodes = {
+        pod.planned_node
+        for gang in gangs
+        for pod in state.gangs.members(gang).values()
+        if pod.is_alive and not pod.is_plannable
+    }
+    return sorted(state.table.row_of[node] for node in nodes if node in state.table.row_of)
+
+
+def find_pools(search: VictimSearch, rows: Mask | None) -> Iterator[list[int]]:
+    """Yield positions of units that may be enough for room on ``rows``, the cheapest pool first.
+
+    Without units that disruption budgets protect, before those with them; without whole gangs,
+    before those with them; then up to the lowest priority that may be enough, and all.
+    """
+    prices = search.prices
+    for with_protected in (False, True):
+        for with_gangs in (False, True):
+            pool = [
+                at
+                for at, price in enumerate(prices)
+                if (with_protected or not price.violations) and (with_gangs or not price.gangs)
+            ]
+            if not _may_be_enough(search, pool, rows):
+                continue
+            limits = sorted({prices[at].priority for at in pool})
+            first = _find_first(search, pool, limits, rows)
+            for limit in dict.fromkeys((*limits[first : first + 2], limits[-1])):
+                yield [at for at in pool if prices[at].priority <= limit]
+
+
+def _find_first(
+    search: VictimSearch, pool: Sequence[int], limits: Sequence[int], rows: Mask | None
+) -> int:
+    """Return the position of the lowest priority up to which units may be enough."""
+    low, high = 0, len(limits) - 1
+    while low < high:
+        middle = (low + high) // 2
+        below = [at for at in pool if search.prices[at].priority <= limits[middle]]
+        if _may_be_enough(search, below, rows):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _may_be_enough(search: VictimSearch, pool: Sequence[int], rows: Mask | None) -> bool:
+    return bool(pool) and search.room.is_enough(search.room.freed(pool), rows)
+
 
 MOST_ALTERNATIVES: Final = 3
 MOST_STEPS: Final = 300_000_000

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from koord.core.eviction.model import VictimUnit
-from koord.core.eviction.problem import VictimSearch, VictimSet
 from koord.core.eviction.room import Load, Want
+from koord.core.eviction.victim_search import VictimSearch, VictimSet
 from koord.core.model.plan import Placement
 
 
