@@ -71,14 +71,14 @@ class DeviceFiles(VendorReader):
     @override
     def read(self) -> DeviceReading:
         read: list[_Device] = []
-        faults: list[str] = []
+        problems: list[str] = []
         for file in sorted(self._folder.glob("*.json")):
-            _read_file(file, read, faults)
+            _read_file(file, read, problems)
         return DeviceReading(
             tuple(self._make(device) for device in read),
             _labels(read),
             table=_table(read),
-            fault=Fault(_INVALID, "; ".join(faults)) if faults else None,
+            fault=Fault(_INVALID, "; ".join(problems)) if problems else None,
         )
 
     @override
@@ -105,19 +105,19 @@ class DeviceFiles(VendorReader):
         )
 
 
-def _read_file(file: Path, devices: list[_Device], faults: list[str]) -> None:
+def _read_file(file: Path, devices: list[_Device], problems: list[str]) -> None:
     try:
         content = file.read_bytes().strip()
         is_list = content.startswith(b"[")
         entries = msgspec.json.decode(content, type=list[msgspec.Raw]) if is_list else [content]
     except (OSError, ValueError) as error:
-        faults.append(f"{file.name}: {error}")
+        problems.append(f"{file.name}: {error}")
         return
     for index, entry in enumerate(entries):
         try:
             devices.append(_parse(bytes(entry)))
         except ValueError as error:
-            faults.append(f"{file.name}[{index}]: {error}")
+            problems.append(f"{file.name}[{index}]: {error}")
 
 
 def _parse(entry: bytes) -> _Device:

@@ -81,6 +81,7 @@ class DeviceAgent:
         if uid != self._uid:
             self._uid = uid
             self.health.note(reported_faults(before), time.monotonic())
+        # The order matters: what the object lists, and this reading lacks, is missing.
         self._reported = ids_of(before)
         self._note(reading)
         faults = self.health.faults(time.monotonic())
@@ -121,6 +122,7 @@ class DeviceAgent:
             if state != last or time.monotonic() - done_at > RESYNC_SECONDS:
                 try:
                     outcome = await self.report(client, reading)
+                    # Only after a success: a write that failed is tried again at the next reading.
                     last, done_at = state, time.monotonic()
                 except KubeError as error:
                     outcome = f"not written: {error}"

@@ -159,7 +159,7 @@ def allocate(
     terms: DeviceTerms = ANYWHERE,
     settings: AllocationSettings = DEFAULTS,
 ) -> tuple[DeviceShare, ...] | DeviceCause:
-    """Return the devices for a request, sorted by type and minor; or what is lacking."""
+    """Return the devices for a request, sorted by type and minor; or why there are none."""
     return _NodeAttempt(ledger, request, terms, settings).run()
 
 

@@ -47,7 +47,7 @@ def count_most(
 
 
 def cause_after(request: DeviceRequest) -> DeviceCause:
-    """Return what is lacking for one more pod once as many as fit have their devices."""
+    """Return why one more pod does not fit once as many as fit have their devices."""
     first = request.types[0]
     cause = INSUFFICIENT_GPUS if first.kind == GPU else INSUFFICIENT
     return DeviceCause(cause, first.kind, len(first.parts))

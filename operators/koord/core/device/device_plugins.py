@@ -2,8 +2,8 @@
 
 Some device plugins look for the pod that they serve among the pending pods of their node, and read
 its devices from annotations of their own. They must be given one pod at a time, and some of them
-know an annotation of the node that is a lock. Nothing is written here; refusals are values. Source
-of keys, formats and texts: Koordinator (deviceshare, DevicePluginAdaption).
+know an annotation of the node that is a lock. Nothing is written here; what cannot be served is a
+value. Source of keys, formats and texts: Koordinator (deviceshare, DevicePluginAdaption).
 """
 
 import json

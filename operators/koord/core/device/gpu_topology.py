@@ -229,8 +229,8 @@ def choose_by_partition(
         for candidate in candidates
         if not candidate.is_used and candidate.fits(gpus.parts[0])
     )
-    wish = request.partition
-    bandwidth = wish.bandwidth if wish is not None else None
+    partition_hint = request.partition
+    bandwidth = partition_hint.bandwidth if partition_hint is not None else None
     ways: list[Partition] = []
     ordered = sorted(listed, key=lambda partition: -partition.score)
     for _, group in groupby(ordered, key=lambda partition: partition.score):
@@ -238,7 +238,7 @@ def choose_by_partition(
         ways += sorted(
             feasible, key=lambda partition: -count_whole(table, used | partition.minors, count)
         )
-        if wish is not None and wish.is_restricted:
+        if partition_hint is not None and partition_hint.is_restricted:
             break
     if not ways:
         return DeviceCause(INSUFFICIENT_PARTITION, GPU, count, free.bit_count())

@@ -88,7 +88,7 @@ def _subtract(
 class DeviceHoldTerms:
     """What a pod may use of held devices; compared by value.
 
-    ``left`` are those of all holders that it may use together, and ``strict`` the types of which
+    ``left`` are those of all holds that it may use together, and ``strict`` the types of which
     none of them lets it use others.
     """
 

@@ -359,7 +359,7 @@ DEFAULT_OPTIONS: Final = DeviceOptions()
 
 @dataclass(frozen=True, slots=True)
 class DeviceTerms:
-    """Where on a node a request may be met, besides its own wishes.
+    """Where on a node a request may be met, besides the hints of its pod.
 
     ``numa``: only devices of these NUMA nodes. ``required``: only these devices, as far as the
     amounts go. ``preferred`` devices come first. ``functions``: only these virtual functions of a

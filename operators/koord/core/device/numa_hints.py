@@ -26,7 +26,7 @@ def find_hints(
     terms: DeviceTerms = ANYWHERE,
     settings: AllocationSettings = DEFAULTS,
 ) -> Mapping[DeviceType, Hints] | DeviceCause:
-    """Return the feasible sets, the same for every type; or what is lacking on the whole node.
+    """Return the feasible sets, the same for every type; or why the whole node does not do.
 
     Without devices that have a NUMA node there is no preference.
     """

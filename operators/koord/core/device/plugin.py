@@ -80,7 +80,7 @@ COMPATIBLE: Final = AllocationSettings(
 """As Koordinator does."""
 
 _Question: TypeAlias = tuple[Hashable, DeviceAllocationHints]
-"""Requests and wishes: pods that agree in both ask for the same."""
+"""Requests and allocation hints: pods that agree in both ask for the same."""
 
 
 class Devices(Plugin):
@@ -381,6 +381,8 @@ class Devices(Plugin):
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
         """Forget pods that are gone, and states that no node is in when there are too many."""
+        # Only now, after all changes: a pod that left its node and came back keeps what it was
+        # given. And only between cycles: a session keeps numbers of states.
         for uid in self._discharged:
             if uid not in self.shares_of:
                 self._given.pop(uid, None)

@@ -91,7 +91,7 @@ class RequestProblem:
 
 
 def describe_problems(problems: Iterable[RequestProblem]) -> str:
-    """Return all faults as the API server reports them; empty if there are none."""
+    """Return all problems as the API server reports them; empty if there are none."""
     texts = list(dict.fromkeys(problem.describe() for problem in problems))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
 

@@ -189,9 +189,9 @@ class DeviceSession(Session):
         after = self._states.after(state, shares, 1)
         # What was there before may exceed what devices have: they may have become fewer.
         if after != self._before.get(pod.uid):
-            short = _find_overused(self._states.ledger(state), shares)
-            if short is not None:
-                return short
+            unschedulable = _find_overused(self._states.ledger(state), shares)
+            if unschedulable is not None:
+                return unschedulable
         self._set(row, after)
         self._note(pod.uid, shares)
         return None
@@ -217,7 +217,7 @@ class DeviceSession(Session):
         self._change(self._holds, pod.uid, NO_HOLD)
         return (self._record_hold(pod, row, own),)
 
-    # --- what is held ----------------------------------------------------------------------------
+    # --- holds -----------------------------------------------------------------------------------
 
     def _hold_under(self, uid: str) -> DeviceHold | None:
         """Return the devices that are held under a pod; None if there are none."""

@@ -201,6 +201,8 @@ class Numa(Plugin):
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
         """Read what changed; forget pods that are gone, and states when there are too many."""
+        # Only now, after all changes: a pod that left its node and came back keeps what it was
+        # given. And only between cycles: a session keeps numbers of states.
         for uid in self._discharged:
             del self._allocations[uid]
             self.hold_used_by.pop(uid, None)

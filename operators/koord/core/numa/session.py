@@ -161,8 +161,10 @@ class NumaSession(Session):
         columns: Sequence[Ints],
     ) -> None:
         """Read how many pods fit on rows, once for rows that answer alike."""
-        _, first, at = np.unique(combine(columns), return_index=True, return_inverse=True)
-        answers = [self._choose(demand, shape, row) for row in rows[first].tolist()]
+        _, sample_positions, at = np.unique(
+            combine(columns), return_index=True, return_inverse=True
+        )
+        answers = [self._choose(demand, shape, row) for row in rows[sample_positions].tolist()]
         most = [answer.most if isinstance(answer, NumaChoice) else 0 for answer in answers]
         causes = [
             INSUFFICIENT if isinstance(answer, NumaChoice) else answer.cause for answer in answers
@@ -273,15 +275,15 @@ class NumaSession(Session):
         """Return what pods may use of held room of a row; None for nothing."""
         lifted_holds = self._cycle.lifted.get(row, ())
         holds = [
-            (holder, allocation)
-            for holder in lifted_holds
-            if (allocation := self._hold_under(holder.uid)) is not None
+            (hold, allocation)
+            for hold in lifted_holds
+            if (allocation := self._hold_under(hold.uid)) is not None
         ]
         if not holds:
             return None
         layout = self._states.state(int(self._state_of[row])).layout
         strict = frozenset.intersection(
-            *(names_of(allocation) & holder.strict for holder, allocation in holds)
+            *(names_of(allocation) & hold.strict for hold, allocation in holds)
         )
         names = frozenset[str]().union(*(names_of(allocation) for _, allocation in holds))
         return NumaHoldTerms(

@@ -57,7 +57,7 @@ MOST_ANSWERS: Final = 50_000
 
 @dataclass(frozen=True, eq=False)
 class NumaDemand:
-    """What pods with equal requests and wishes ask for; compared by identity."""
+    """What pods with equal requests and allocation hints ask for; compared by identity."""
 
     requests: Amounts
     allocation_hints: NumaAllocationHints
