@@ -328,6 +328,23 @@ def test_pods_that_hang_give_nothing_back_and_others_go() -> None:
     assert stage.evicted == ["p1"]
 
 
+@pytest.mark.parametrize(("finalizers", "evicted"), [((), []), (("evil/hold",), ["p2"])])
+def test_after_a_pod_of_a_quota_hangs_no_other_that_may_is_waited_for(
+    finalizers: tuple[str, ...], evicted: list[str]
+) -> None:
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    for name, deleted in (("p0", 30.0), ("p1", 100.0)):
+        pod = stage.scene.state.pods[f"uid-default-{name}"]
+        leaves = replace(pod, is_terminating=True, gone_by=deleted + 30, deleted=deleted)
+        stage.scene.state.upsert_pod(replace(leaves, finalizers=finalizers))
+    stage.scene.want(4)
+    stage.look()
+    stage.look(121)
+    assert stage.evicted == evicted
+
+
 def test_a_quota_loses_so_many_pods_a_minute() -> None:
     stage = Stage(rate=1)
     for at in range(4):

@@ -33,11 +33,13 @@ def deleted(pod: Pod, at: float, grace: float = 30.0, **fields: object) -> Pod:
     return replace(pod, **times, **fields)  # type: ignore[arg-type]
 
 
-def search(state: ClusterState, priority: int = 10, pods: int = 1) -> Preemption | Reason:
+def search(
+    state: ClusterState, priority: int = 10, pods: int = 1, *, now: float = NOW, since: float = 0.0
+) -> Preemption | Reason:
     wanted = [make_pod(f"high-{at}").priority(priority).gpu(8) for at in range(pods)]
-    unit = make_unit("high", wanted)
+    unit = replace(make_unit("high", wanted), since=since)
     return plan_preemption(
-        state, unit, exempt=Exempt(patience=PATIENCE), context=PreemptionContext(now=NOW)
+        state, unit, exempt=Exempt(patience=PATIENCE), context=PreemptionContext(now=now)
     )
 
 
@@ -82,6 +84,40 @@ def test_others_are_preempted_once_a_pod_hangs() -> None:
     assert found == WaitsForTermination(("default/ghost",), NOW - 80 + 90)
     late = make_cluster(2).pods(deleted(ghost, NOW - 91), running("low", "n1"))
     assert victims(search(late.state)) == ["low"]
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_a_unit_waits_for_pods_that_leave_until_one_deadline_in_all(pods: int) -> None:
+    # One pod after the other is deleted, each before the one that was waited for hangs.
+    held = {"finalizers": ("evil/hold",)}
+    chain = [
+        deleted(running(f"ghost-{at}", f"n{at}", 20, **held), NOW - 95 + at * 40 // pods)
+        for at in range(3 * pods)
+    ]
+    low = [running(f"low-{at}", f"n{3 * pods + at}") for at in range(pods)]
+    cluster = make_cluster(4 * pods).pods(*chain, *low)
+    found = search(cluster.state, pods=pods, now=NOW - 20)
+    assert isinstance(found, WaitsForTermination), "nobody hangs yet"
+    found = search(cluster.state, pods=pods, now=NOW + 20 * pods)
+    assert victims(found) == [f"low-{at}" for at in range(pods)]
+
+
+def test_a_unit_that_has_just_come_waits_although_others_hang() -> None:
+    held = {"finalizers": ("evil/hold",)}
+    chain = [
+        deleted(running("old", "n0", 20, **held), NOW - 1000),
+        deleted(running("new", "n1", 20, **held), NOW - 10),
+    ]
+    state = make_cluster(3).pods(*chain, running("low", "n2")).state
+    assert isinstance(search(state, since=NOW - 5), WaitsForTermination)
+    assert victims(search(state, since=NOW - 2000)) == ["low"]
+
+
+def test_small_pods_that_hang_make_nobody_impatient() -> None:
+    tiny = make_pod("tiny").gpu(1).released("n0", "p").running("n0").build()
+    chain = [deleted(tiny, NOW - 1000), deleted(running("leaves", "n1", 20), NOW - 10)]
+    state = make_cluster(3).pods(*chain, running("stays", "n0", 20), running("low", "n2")).state
+    assert isinstance(search(state), WaitsForTermination)
 
 
 def test_a_grace_period_of_years_is_waited_for_like_any_other() -> None:

@@ -200,6 +200,7 @@ class _QuotaPods:
             for pod in state.pods.values()
             if is_placed(pod) and state.quotas.quota_of(pod) == account.spec.name
         ]
+        self._has_hanging = any(self._patience.hangs(pod, self._moment.now) for pod in self.pods)
         self.terminating = tuple(pod for pod in self.pods if self._frees_room(pod))
         self._users: dict[str, tuple[Pod, ...]] = {}
         """Reservation -> the pods that use it, where all of them go with it."""
@@ -371,7 +372,13 @@ class _QuotaPods:
         return pod.is_terminating or pod.uid in self._exempt.terminating
 
     def _frees_room(self, pod: Pod) -> bool:
-        hangs = self._patience.hangs(pod, self._moment.now)
+        """Whether a pod gives back what it uses.
+
+        If one of its quota hangs, others may, too, that their owner deletes one after the other.
+        """
+        is_evicted = pod.is_marked or pod.uid in self._exempt.terminating
+        is_doubted = self._has_hanging and not is_evicted and self._patience.is_doubtful(pod)
+        hangs = is_doubted or self._patience.hangs(pod, self._moment.now)
         return self._is_terminating(pod) and not hangs
 
 

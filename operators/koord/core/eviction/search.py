@@ -258,7 +258,7 @@ class _VictimFinder:
         without = self._trials.plan(())
         if isinstance(without, Placement):
             return self._need_nobody(without)
-        if self._candidates.terminating:
+        if self._candidates.terminating and not self._has_waited():
             self._trials.remove_for_good(self._candidates.terminating)
             without = self._trials.plan(())
         if isinstance(without, Placement):
@@ -267,6 +267,15 @@ class _VictimFinder:
             return NotAQuestionOfRoom(without)
         reason = self._find()
         return self._explain_hanging(reason) if isinstance(reason, Reason) else reason
+
+    def _has_waited(self) -> bool:
+        """Whether the unit has waited already for pods that hang now, and would fit without them.
+
+        Then the room of others that leave counts as used: they may hang as well, one by one.
+        """
+        patience, since = self._candidates.patience, self._unit.since
+        hanging = [pod for pod in self._candidates.hanging if patience.was_waited_for(pod, since)]
+        return bool(hanging) and self._trials.fits_without(hanging)
 
     def _wait_for(self, placement: Placement) -> WaitsForTermination:
         nodes = {assignment.node for assignment in placement.assignments}

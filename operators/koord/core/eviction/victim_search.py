@@ -54,6 +54,15 @@ class Trials:
         """Whether the unit fits without these units."""
         return isinstance(self.plan(victims), Placement)
 
+    def fits_without(self, pods: Collection[Pod]) -> bool:
+        """Whether the unit fits without these pods."""
+        mark = self.cycle.checkpoint()
+        self.cycle.steps.take(0, TRIAL_STEPS + REMOVAL_STEPS * len(pods))
+        self.cycle.remove(pods)
+        outcome = plan(self.cycle, (self.unit,), self._scoring)
+        self.cycle.rollback(mark)
+        return bool(outcome.placements)
+
     def plan(self, victims: Collection[VictimUnit]) -> Placement | Reason:
         """Return where the pods go without these units, or why they do not fit."""
         key = frozenset(victim.key for victim in victims)

@@ -2,8 +2,9 @@
 
 How long a pod takes to leave is up to its owner, and to its node: finalizers, the grace period, a
 dead kubelet. So whoever waits for its room waits until a deadline. A pod that is still there then
-*hangs*: its room counts as used by a pod that stays. Everything is read from objects of the API, so
-the answer is the same after a restart.
+*hangs*: its room counts as used by a pod that stays. Who has waited for one in vain waits for no
+other: otherwise the owner of many pods, deleting one after the other, decides how long. Everything
+is read from objects of the API, so the answer is the same after a restart.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,6 +49,10 @@ class Patience:
     def hangs(self, pod: Pod, now: float) -> bool:
         """Whether a pod should have left by ``now``, and has not."""
         return pod.is_terminating and now > self.leaves_by(pod)
+
+    def was_waited_for(self, pod: Pod, since: float) -> bool:
+        """Whether who has waited since then has waited for a pod that hangs."""
+        return self.leaves_by(pod) - max(since, pod.deleted or pod.marked) >= self.stuck_after
 
     def is_doubtful(self, pod: Pod) -> bool:
         """Whether a pod may stay long after its deletion, or for ever: its owner decides that."""
