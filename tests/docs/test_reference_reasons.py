@@ -16,7 +16,7 @@ from koord.controllers.preemption_parts import Outcome
 from koord.core.device.status import DeviceReadiness
 from koord.core.quota.profile import ProfileOutcome
 from koord.core.quota.status import REASON_IF_FALSE
-from koord.core.reservation.closed import ClosedBy
+from koord.core.reservation.matching import ClosedBy
 from koord.core.reservation.placeholders import HoldState
 from koord.core.topology.status import Readiness as TopologyReadiness
 from koord.reference.entries import EntryKind, list_entries

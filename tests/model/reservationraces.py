@@ -30,7 +30,7 @@ from tests.model.store import NODES, PODS, RESERVATIONS, Event, Obj
 from tests.model.world import World, open_world
 
 from koord.api.keys.reservation import ALLOCATED
-from koord.core.reservation.audit import find_drift
+from koord.core.reservation.metrics import find_drift
 
 PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
 ENDS: Final = ("expires", "is deleted", "its node goes", "a second owner", "a gang of owners")

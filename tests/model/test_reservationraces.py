@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from tests.model.reservationraces import ENDS, make_race, run_race
 
+from koord.core.reservation.choice import SingleUse
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
-from koord.core.reservation.single_use import SingleUse
 
 IN_CI = 240
 ALL = 1000

@@ -13,7 +13,7 @@ from koord.core.device.plugin import Devices
 from koord.core.device.session import DeviceSession
 from koord.core.device.status import find_drift as find_device_drift
 from koord.core.model.pods import Handling, RecordedPlan
-from koord.core.reservation.audit import EXACT, find_drift
+from koord.core.reservation.metrics import EXACT, find_drift
 from koord.core.reservation.model import ReservationUse
 from koord.core.reservation.plugin import Reservations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.reservation.make import ALIGNED, RESTRICTED, account, make_reservation
 
-from koord.core.reservation.causes import conflicts
 from koord.core.reservation.choice import nominate, score
 from koord.core.reservation.lifecycle import (
     deadline_of,
@@ -16,6 +15,7 @@ from koord.core.reservation.lifecycle import (
     succeed,
 )
 from koord.core.reservation.model import AllocatePolicy, ReservationState
+from koord.core.reservation.reasons import conflicts
 
 HOUR = 3600.0
 

@@ -14,9 +14,14 @@ from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 from koord.core.model.nodes import Taint
 from koord.core.model.units import CPU
 from koord.core.reservation.explain import explain
-from koord.core.reservation.ignored import IgnoredResources
 from koord.core.reservation.lifecycle import succeed
-from koord.core.reservation.model import NAME, AllocatePolicy, ReservationHints, ReservationUse
+from koord.core.reservation.model import (
+    NAME,
+    AllocatePolicy,
+    IgnoredResources,
+    ReservationHints,
+    ReservationUse,
+)
 from koord.core.reservation.plugin import (
     Reservations,
     remove_reservation,

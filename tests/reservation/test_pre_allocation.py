@@ -14,7 +14,7 @@ from tests.reservation.test_devices import GpuCluster, describe
 from koord.core.device.allocation import AllocatedDevices
 from koord.core.model.device_names import NVIDIA_GPU
 from koord.core.model.pods import Handling, RecordedPlan
-from koord.core.reservation.audit import find_drift
+from koord.core.reservation.metrics import find_drift
 from koord.core.reservation.model import (
     NAME,
     PRE_ALLOCATABLE,

@@ -18,8 +18,8 @@ from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservati
 
 from koord.core.model.pods import Handling, PodPhase
 from koord.core.model.units import CPU, PODS
-from koord.core.reservation.audit import find_drift
 from koord.core.reservation.lifecycle import expire, set_available, succeed
+from koord.core.reservation.metrics import find_drift
 from koord.core.reservation.model import (
     AllocatePolicy,
     ReservationInfo,

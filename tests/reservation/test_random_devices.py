@@ -26,8 +26,8 @@ from koord.core.model.device_names import (
     RDMA_SHARE,
 )
 from koord.core.model.pods import Handling, PodPhase
-from koord.core.reservation.audit import find_drift
 from koord.core.reservation.lifecycle import expire
+from koord.core.reservation.metrics import find_drift
 from koord.core.reservation.model import AllocatePolicy
 from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
 

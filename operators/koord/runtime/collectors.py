@@ -21,8 +21,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.units import is_unlimited
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
-from koord.core.reservation.audit import find_drift
-from koord.core.reservation.metrics import phase_series, resource_series
+from koord.core.reservation.metrics import find_drift, phase_series, resource_series
 from koord.core.reservation.plugin import Reservations
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Eviction

@@ -38,7 +38,7 @@ from koord.core.model.gangs import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, M
 from koord.core.model.patience import Patience
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES, QuotaOptions, TerminatingUse
-from koord.core.reservation.ignored import IgnoredResources
+from koord.core.reservation.model import IgnoredResources
 from koord.kube.reflector import WatchTimes
 from koord.runtime.logs import LogFormat
 

@@ -16,9 +16,7 @@ from koord.core.engine.node_table import NodeTable
 from koord.core.model.nodes import Node
 from koord.core.model.units import PODS
 from koord.core.plugins.node_rules import check_node_rules
-from koord.core.reservation.causes import NO_CANDIDATE, find_conflict
 from koord.core.reservation.choice import nominate, score, score_nodes
-from koord.core.reservation.ignored import IgnoredResources
 from koord.core.reservation.ledger import (
     ReservationAccount,
     add_up,
@@ -42,14 +40,24 @@ from koord.core.reservation.matching import (
     matches_exactly,
 )
 from koord.core.reservation.metrics import phase_series, resource_series
-from koord.core.reservation.model import AllocatePolicy, ReservationInfo, restricted_names
+from koord.core.reservation.model import (
+    AllocatePolicy,
+    IgnoredResources,
+    ReservationInfo,
+    restricted_names,
+)
 from koord.core.reservation.pre_allocation import (
     PreAllocation,
     PreAllocationChoice,
     RunningPod,
     choose,
 )
-from koord.core.reservation.reasons import NoReservationFits, describe_insufficient
+from koord.core.reservation.reasons import (
+    NO_CANDIDATE,
+    NoReservationFits,
+    describe_insufficient,
+    find_conflict,
+)
 from koord.kube.translate.amounts import parse_amount, write_amounts
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use

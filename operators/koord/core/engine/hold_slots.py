@@ -21,7 +21,7 @@ from koord.core.gang.lost_members import LostMembers
 from koord.core.model.gangs import ROOT, GangKey
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod, PodPhase, hold_owner_of
-from koord.core.reservation.claims import needs_reservation
+from koord.core.reservation.matcher import needs_reservation
 from koord.core.reservation.session import ReservationSession
 
 

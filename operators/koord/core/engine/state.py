@@ -47,7 +47,7 @@ from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QUOTA_DEFAULTS, QuotaOptions, QuotaSpec
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile import ProfileCache
-from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
+from koord.core.reservation.model import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.plugin import Reservations
 from koord.core.topology.cache import Topology, TopologyCache
 from koord.core.topology.plugin import Topologies

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 from koord.core.engine.labels import is_tolerated
 from koord.core.model.pods import Pod
-from koord.core.model.units import PODS, Amounts, format_amount
-from koord.core.reservation.closed import find_cause
-from koord.core.reservation.ledger import ReservationAccount, lacks_inside, lacks_on_node
+from koord.core.model.units import Amounts, format_amount
+from koord.core.reservation.ledger import (
+    ReservationAccount,
+    lacks_inside,
+    lacks_on_node,
+    requests_of,
+)
 from koord.core.reservation.matching import (
     CORDONED,
+    find_cause,
     is_owner,
     matches_affinity,
     matches_exactly,
@@ -85,7 +90,7 @@ def _check_match(
 
 
 def _check_amounts(state: "ClusterState", account: ReservationAccount, pod: Pod) -> Iterator[Check]:
-    requests = {name: n for name, n in pod.shape.requests if name != PODS}
+    requests = requests_of(pod.shape)
     row = state.table.row_of.get(account.reservation.status.node)
     if row is not None:
         held = account.held()

@@ -10,10 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koord.core.model.device_names import TYPE_OF
-from koord.core.model.pods import HostPort
+from koord.core.model.pods import HostPort, PodShape
 from koord.core.model.units import PODS, Amounts
-from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
-from koord.core.reservation.model import AllocatePolicy, ReservationInfo, restricted_names
+from koord.core.reservation.model import (
+    NOTHING_IGNORED,
+    AllocatePolicy,
+    IgnoredResources,
+    ReservationInfo,
+    restricted_names,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,11 @@ class InsufficientResource:
     requested: int
     used: int
     capacity: int
+
+
+def requests_of(shape: PodShape) -> dict[str, int]:
+    """Return the requests of a pod without its slot on the node."""
+    return {name: n for name, n in shape.requests if name != PODS}
 
 
 def add_up(parts: Iterable[Amounts]) -> dict[str, int]:

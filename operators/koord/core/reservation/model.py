@@ -14,6 +14,24 @@ from koord.core.model.pods import AnnotationWrite, Pod, Toleration
 from koord.core.model.selectors import LabelSelector, SelectorTerm
 from koord.core.model.units import PODS, Amounts
 
+
+@dataclass(frozen=True, slots=True)
+class IgnoredResources:
+    """Resources by name, and by group: what is before the slash."""
+
+    names: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        if name in self.names:
+            return True
+        group, slash, _ = name.partition("/")
+        return bool(slash and group) and group in self.groups
+
+
+NOTHING_IGNORED: Final = IgnoredResources()
+
+
 NAME: Final = "reservation"
 POD_PREFIX: Final = "reservation:"
 """Of the names of the pods that stand for reservations; no other pod has such a name."""

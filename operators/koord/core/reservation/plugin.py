@@ -29,13 +29,13 @@ from koord.core.model.pods import (
     Shareable,
 )
 from koord.core.model.units import PODS
-from koord.core.reservation.claims import MatchedReservations, Reserving
-from koord.core.reservation.ignored import NOTHING_IGNORED, IgnoredResources
-from koord.core.reservation.index import OwnerIndex
 from koord.core.reservation.ledger import ReservationAccount, add_up
+from koord.core.reservation.matcher import MatchedReservations, OwnerIndex, Reserving
 from koord.core.reservation.model import (
     NAME,
+    NOTHING_IGNORED,
     HoldProtection,
+    IgnoredResources,
     Placeholder,
     ReservationInfo,
     ReservationPhase,

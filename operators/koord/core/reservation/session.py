@@ -27,18 +27,10 @@ from koord.core.engine.plugin import (
 from koord.core.model.plan import Unit, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import Reason
-from koord.core.model.units import PODS, Amounts
-from koord.core.reservation.causes import (
-    NO_CANDIDATE,
-    NO_NODE_WITH_CANDIDATES,
-    NO_RESERVATION,
-    PINNED,
-    POLICY_CONFLICT,
-    conflicts,
-)
-from koord.core.reservation.choice import nominate, score_nodes
-from koord.core.reservation.claims import MatchedReservations, ReservationMatcher, Reserving
-from koord.core.reservation.ledger import ReservationAccount, add_up
+from koord.core.model.units import Amounts
+from koord.core.reservation.choice import SingleUse, nominate, score_nodes
+from koord.core.reservation.ledger import ReservationAccount, add_up, requests_of
+from koord.core.reservation.matcher import MatchedReservations, ReservationMatcher, Reserving
 from koord.core.reservation.model import (
     NAME,
     AllocatePolicy,
@@ -47,8 +39,15 @@ from koord.core.reservation.model import (
     restricted_names,
 )
 from koord.core.reservation.payments import Payments
-from koord.core.reservation.running_pods import RunningPods
-from koord.core.reservation.single_use import SingleUse
+from koord.core.reservation.pre_allocation import RunningPods
+from koord.core.reservation.reasons import (
+    NO_CANDIDATE,
+    NO_NODE_WITH_CANDIDATES,
+    NO_RESERVATION,
+    PINNED,
+    POLICY_CONFLICT,
+    conflicts,
+)
 
 if TYPE_CHECKING:
     from koord.core.reservation.plugin import Reservations
@@ -233,7 +232,7 @@ class ReservationSession(Session):
         is_required: bool,
     ) -> None:
         holds_by_row.pop(row, None)
-        requests = _requests(shape)
+        requests = requests_of(shape)
         accounts = [self._account(uid) for uid in uids if uid not in self._gone]
         fitting = [
             account
@@ -319,7 +318,7 @@ class ReservationSession(Session):
         if not holds_by_row:
             return
         firsts = {row: held.accounts[0] for row, held in holds_by_row.items()}
-        points = score_nodes(_requests(shape), firsts)
+        points = score_nodes(requests_of(shape), firsts)
         is_ordered = any(first.reservation.order for first in firsts.values())
         values = np.zeros(len(self._cycle.table.nodes), dtype=np.int64)
         values[list(points)] = list(points.values())
@@ -345,7 +344,7 @@ class ReservationSession(Session):
             is_free = not matched.is_required and self._payments.pay(draft.pod, "", {})
             return None if is_free else Unschedulable(NO_RESERVATION)
         account = self._account(draft.holds[0].uid)
-        reservation, requests = account.reservation, _requests(draft.shape)
+        reservation, requests = account.reservation, requests_of(draft.shape)
         does_take = self._once.takes(account, requests, draft.pod, is_required=True)
         if not does_take or self._is_port_held(draft, account):
             return Unschedulable(NO_RESERVATION, is_optional=True)
@@ -404,7 +403,7 @@ class ReservationSession(Session):
 
     def _use(self, account: ReservationAccount, row: int, shape: PodShape, count: int) -> Amounts:
         """Count a pod that uses a reservation (or not any more); return what is held less."""
-        requests = _requests(shape)
+        requests = requests_of(shape)
         used = {
             name: account.used.get(name, 0) + count * requests.get(name, 0)
             for name in account.used.keys() | requests.keys()
@@ -435,8 +434,8 @@ class ReservationSession(Session):
         users = [self._plugin.pods[holder.uid] for holder in draft.holds]
         if any(uid in self._taken_in for uid in (user.uid for user in users)):
             return Unschedulable(NO_CANDIDATE, is_optional=True)
-        requests, columns = _requests(draft.shape), self._cycle.table.columns
-        for name, amount in add_up(_requests(user.shape) for user in users).items():
+        requests, columns = requests_of(draft.shape), self._cycle.table.columns
+        for name, amount in add_up(requests_of(user.shape) for user in users).items():
             # What they use already is held no second time.
             if name in columns and (less := min(amount, requests.get(name, 0))):
                 self._cycle.charge(row, columns[name], -less)
@@ -482,7 +481,7 @@ class PayingSession(ReservationSession):
             matched = self._matcher.of(pod)
             if isinstance(matched, MatchedReservations) and (pod.recorded is None or pod.is_gated):
                 accounts = map(self._account, matched.uids)
-                self._payments.leave(pod, _requests(pod.shape), accounts, left)
+                self._payments.leave(pod, requests_of(pod.shape), accounts, left)
         return Admission(unit)
 
     @override
@@ -495,8 +494,3 @@ def _as_hold(account: ReservationAccount, most: int, is_strict: bool) -> Hold:  
     names = restricted_names(account.reserved, reservation.options) if is_strict else ()
     strict = frozenset(name for name in names if name not in account.ignored)
     return Hold(reservation.uid, most, strict)
-
-
-def _requests(shape: PodShape) -> dict[str, int]:
-    """Return the requests of a pod without its slot on the node."""
-    return {name: n for name, n in shape.requests if name != PODS}
