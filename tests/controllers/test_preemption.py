@@ -270,19 +270,39 @@ async def test_room_of_victims_is_kept_from_equal_and_lower_priorities() -> None
         await stage.expect(lambda: set(stage.bound) == {"higher"})
 
 
-@pytest.mark.parametrize("name", ["nominate high-1", "mark low-2"])
-async def test_refused_write_spares_all_victims(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "outcome"), [("nominate high-1", Outcome.FAILED), ("mark low-2", Outcome.UNMARKED)]
+)
+async def test_refused_write_spares_all_victims(name: str, outcome: Outcome) -> None:
     stage = Stage()
     stage.server.fails = {name}
     async with stage.open():
         stage.running("low-1", "n1")
         stage.running("low-2", "n2")
         stage.gang("high", 2)
-        await stage.expect(lambda: stage.controller.counts[Outcome.FAILED] == 1)
+        await stage.expect(lambda: stage.controller.counts[outcome] == 1)
         assert not any(one.startswith("delete") for one in stage.server.writes)
         assert not stage.state.preempted
         assert not any(pod.nominated for pod in stage.state.pods.values())
         assert not len(stage.state.nominations)
+
+
+async def test_another_goes_at_once_in_place_of_one_that_cannot_be_marked() -> None:
+    """As a pod whose owner has filled it; it is tried again later, at growing intervals."""
+    stage = Stage()
+    stage.server.fails = {"mark low-1", "mark low-2"}
+    async with stage.open():
+        for at in (1, 2, 3):
+            stage.scene.state.upsert_node(make_node(f"n{at}").gpu(8).build())
+            stage.running(f"low-{at}", f"n{at}", priority=at)
+        stage.want("high")
+        await stage.expect(lambda: stage.is_deleted("low-3"))
+        marks = [one for one in stage.server.writes if one.startswith("mark ")]
+        assert marks == ["mark low-1", "mark low-2", "mark low-3"]
+        assert stage.controller.counts[Outcome.UNMARKED] == 2
+        assert not stage.is_deleted("low-1", "low-2")
+        stage.remove("low-3")
+        await stage.expect(lambda: stage.bound == {"high": "n3"})
 
 
 async def test_preemptor_that_goes_before_the_deletions_spares_its_victims() -> None:

@@ -29,6 +29,8 @@ class FakeEvictor:
     def __init__(self, scene: Scene) -> None:
         self.answers: dict[str, Eviction] = {}
         self.protected: set[str] = set()
+        self.unmarkable: set[str] = set()
+        self.mark_count: Counter[str] = Counter()
         self.evicted: list[str] = []
         self.overruled: list[str] = []
         self.asked: Counter[str] = Counter()
@@ -53,6 +55,9 @@ class FakeEvictor:
         return Eviction.EVICTED
 
     async def mark(self, pod: Pod, text: str, *, seconds: float) -> bool:
+        self.mark_count[pod.name] += 1
+        if pod.name in self.unmarkable:
+            return False
         self.marks[pod.name] = text
         if seconds:
             self.notices[pod.name] = seconds
@@ -373,6 +378,21 @@ def test_another_unit_is_evicted_instead_of_a_protected_one() -> None:
     stage.wait_and_look()
     assert stage.evicted == ["p2"]
     assert not stage.scene.state.eviction_pending
+
+
+def test_another_goes_in_place_of_a_pod_that_cannot_be_marked() -> None:
+    """As one that its owner has filled; it is not tried at every look."""
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.evictor.unmarkable = {"p0", "p1"}
+    stage.scene.want(4)
+    stage.wait_and_look()
+    assert stage.evicted == ["p2"]
+    stage.scene.single("p2", priority=2)
+    stage.look()
+    stage.look(30)
+    assert stage.evictor.mark_count["p0"] == stage.evictor.mark_count["p1"] == 1
 
 
 def test_refused_pods_are_unmarked() -> None:

@@ -9,8 +9,9 @@ from tests.support.plan_keys import make_keys
 
 from koord.api.keys import operators
 from koord.caches import BoundedCache, cached_by_text
+from koord.core.model.object_size import MOST_TO_PLAN
 from koord.core.model.plan import Assignment, Placement
-from koord.core.model.pods import Pod
+from koord.core.model.pods import ExceededLimit, Pod
 from koord.core.model.reasons import TooLarge
 from koord.kube.release import decode_plan, encode_metadata
 from koord.kube.translate.pods import PodTranslator
@@ -110,6 +111,17 @@ def test_a_pod_with_too_much_waits_and_keeps_no_rules(make: Any, most: int, what
         f"{pod.exceeded_limit.count} {what}, more than the {pod.exceeded_limit.most}"
         in refusal.reason.text()
     )
+
+
+def test_a_pod_whose_plan_would_not_fit_waits_and_nobody_goes_for_it() -> None:
+    fits = {"x": "x" * (MOST_TO_PLAN - 1)}
+    assert translate({}, annotations=fits).exceeded_limit is None
+    full = {"x": "x" * MOST_TO_PLAN}
+    assert translate({}, annotations=full).exceeded_limit == ExceededLimit(
+        "bytes of annotations", MOST_TO_PLAN + 1, MOST_TO_PLAN
+    )
+    bound = translate({"nodeName": "n"}, annotations=full)
+    assert bound.exceeded_limit is None, "its owner cannot take its rules away from others"
 
 
 def test_long_rules_are_not_parsed_and_requests_count_all_the_same() -> None:

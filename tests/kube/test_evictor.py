@@ -1,12 +1,15 @@
 """Which pods may be evicted together, on a real API server."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.kube.conftest import Pods
 
-from koord.core.model.pods import Pod
+from koord.core.eviction.victim_text import write_victim_text
+from koord.core.model.object_size import MOST_ANNOTATIONS
+from koord.core.model.pods import Pod, PreemptedBy
 from koord.kube.client import Client, Media
 from koord.kube.evictor import Eviction, Evictor
 
@@ -54,6 +57,25 @@ async def test_two_budgets_protect_as_one_does_and_can_be_overruled(
     assert await evictor.protect(first, "for now", 1_000_000.0)
     assert (await pods.translate(first.name)).protected == 1_000_000.0
     assert await evictor.overrule(first) is Eviction.EVICTED
+
+
+BY = PreemptedBy("plan-1", "default/high", "default/high-0")
+
+
+async def test_a_pod_without_room_for_annotations_is_marked_by_its_conditions(
+    client: Client, pods: Pods
+) -> None:
+    annotations = {"x": "x" * (MOST_ANNOTATIONS - 1)}
+    pod = await pods.create(schedulingGates=None, nodeName=NODE, meta={"annotations": annotations})
+    evictor = Evictor(client, time.time)
+    text = write_victim_text(BY, 7, "koord-scheduler")
+    assert await evictor.mark_preempted(pod, BY, text, seconds=60)
+    marked = await pods.translate(pod.name)
+    assert marked.preempted_by == replace(BY, pod="")
+    assert marked.marked
+    assert await evictor.unmark_preempted(pod, "not needed")
+    assert await evictor.mark(pod, "too much", seconds=60)
+    assert (await pods.translate(pod.name)).is_reclaimed
 
 
 async def test_nobody_gets_more_time_to_stop_than_the_limit(client: Client, pods: Pods) -> None:

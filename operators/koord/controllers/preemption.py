@@ -5,7 +5,8 @@ planner keeps that room from everybody else of the same or a lower priority. The
 marked, the plan is checked again, and the victims are deleted: first those that may not go, and the
 others once these are gone. The preemptor is bound by ordinary placement afterwards. Whatever ends a
 preemption before clears the nomination, and spares the victims that can go on. A victim that does
-not go ends it, too: room is kept until a deadline, and another plan is made without that pod.
+not go ends it, too: room is kept until a deadline, and another plan is made without that pod. One
+that cannot be marked does so at once.
 
 Level-triggered: after a crash the next leader reads nominations and marks from the pods. It goes on
 if the preemptor fits without the marked pods, and cancels otherwise.
@@ -20,6 +21,7 @@ from typing import Final
 
 from koord.controllers.preemption_parts import (
     WHY,
+    WITHOUT_PAUSE,
     Outcome,
     PodNominator,
     PreemptionReporter,
@@ -52,9 +54,9 @@ from koord.core.eviction.progress import (
     name_of,
     nominate,
     record,
-    write_victim_text,
     write_victims,
 )
+from koord.core.eviction.victim_text import write_victim_text
 from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.pods import Pod, PreemptedBy
 from koord.core.model.reasons import Reason
@@ -72,8 +74,6 @@ MARK_ROUNDS: Final = 3
 """How often at most members are marked that join a gang while it is being marked."""
 KNOWN_SECONDS: Final = 5.0
 """A unit that is nominated when the operators start is known to the queue after this long."""
-_WITHOUT_PAUSE: Final = frozenset({Outcome.BOUND, Outcome.NOT_NEEDED, Outcome.STUCK})
-"""Outcomes after which a unit may be tried at once: the next plan is another one."""
 
 
 @dataclass(slots=True)
@@ -200,22 +200,17 @@ class PreemptionController:
         """Nominate, mark, check again, and delete."""
         plan_id = run.nomination.plan_id
         compat = self.state.gangs.compat
-        text = write_victim_text(unit, plan_id, self.settings.scheduler, compat=compat)
         by = PreemptedBy(plan_id, name_of(unit), unit.pods[0].title)
-        log.info(
-            "Preempting",
-            extra={"unit": name_of(unit), "plan": plan_id, "pods": len(run.nomination.victims)},
-        )
-        if not await self._nominate(run):
-            await self._cancel(run, Outcome.FAILED)
-            return
-        outcome = self._judge(run)
+        text = write_victim_text(by, unit.priority, self.settings.scheduler, compat=compat)
+        count = len(run.nomination.victims)
+        log.info("Preempting", extra={"unit": by.preemptor, "plan": plan_id, "pods": count})
+        outcome = self._judge(run) if await self._nominate(run) else Outcome.FAILED
         if outcome is not None:
             await self._cancel(run, outcome)
             return
         marked = await self._mark(run, preemption, by, text)
         if marked is None:
-            await self._cancel(run, Outcome.FAILED)
+            await self._cancel(run, Outcome.UNMARKED)
             return
         outcome = self._judge(run)
         if outcome is not None:
@@ -237,10 +232,12 @@ class PreemptionController:
         marked: set[str] = set()
         for _ in range(MARK_ROUNDS):
             pods = [pod for pod in preemption.pods if pod.uid not in marked]
-            if not await self.evictions.mark_all(
+            unmarked = await self.evictions.mark_each(
                 pods,
                 lambda pod: self.evictor.mark_preempted(pod, by, text, seconds=self._grant(pod)),
-            ):
+            )
+            if unmarked:
+                self.search.exempt_for_now(map(self._unit_of, unmarked))
                 return None
             marked.update(pod.uid for pod in pods)
             preemption = add_joined(self.state, preemption)
@@ -421,7 +418,8 @@ class PreemptionController:
             del self._runs[key]
         self._free(run)
         self.counts[outcome] += 1
-        self.search.note_end(key, is_done=outcome in _WITHOUT_PAUSE)
+        self.search.note_end(key, is_done=outcome in WITHOUT_PAUSE)
+        self.wake()
 
     def _free(self, run: PreemptionRun) -> None:
         """Keep the room of a nomination no longer."""

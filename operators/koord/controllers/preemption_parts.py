@@ -26,6 +26,8 @@ class Outcome(StrEnum):
     """The API server refused a write."""
     STUCK = "VictimStuck"
     """Victims did not go; another plan is tried."""
+    UNMARKED = "VictimUnmarked"
+    """A victim could not be marked; another plan is made at once."""
     EXPIRED = "Expired"
     """The preemptor was not bound although its victims had time enough to go."""
 
@@ -36,8 +38,13 @@ WHY: Final[Mapping[Outcome, str]] = {
     Outcome.INVALID: "the preemptor would not fit any more",
     Outcome.FAILED: "the API server refused a write",
     Outcome.STUCK: "victims do not terminate",
+    Outcome.UNMARKED: "a victim cannot be marked, so another plan is made",
     Outcome.EXPIRED: "the preemptor was not bound in the time that room is kept for it",
 }
+WITHOUT_PAUSE: Final = frozenset(
+    {Outcome.BOUND, Outcome.NOT_NEEDED, Outcome.STUCK, Outcome.UNMARKED}
+)
+"""Outcomes after which a unit may be tried at once: the next plan is another one."""
 
 
 class PodNominator(Protocol):

@@ -42,6 +42,8 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 """Between preemptions of a unit of which the last one was cancelled."""
 REFUSED_SECONDS: Final = 300.0
 """How long a unit is exempt after the server refused to evict it."""
+FIRST_EXEMPTION_SECONDS: Final = 20.0
+"""How long a unit is exempt after it could not be marked; four times as long each time after."""
 
 
 @dataclass(slots=True)
@@ -68,7 +70,7 @@ class PreemptionSearch:
     _tried: dict[UnitKey, Blocked] = field(default_factory=dict)
     """Unit -> the refusal after which it was tried last."""
     _pauses: dict[UnitKey, _Pause] = field(default_factory=dict)
-    _exempt: dict[str, float] = field(default_factory=dict)
+    _exempt: dict[str, _Pause] = field(default_factory=dict)
     """Victim unit -> until when it is exempt."""
     _budgets: tuple[Budget, ...] = ()
     _budgets_at: float = float("-inf")
@@ -120,7 +122,9 @@ class PreemptionSearch:
     def find(self, unit: Unit, terminating: Collection[str]) -> Preemption | None:
         """Return a preemption for a unit; ``terminating`` are uids that were evicted already."""
         ours = {pod.uid for nomination in self.state.nominations for pod in nomination.victims}
-        exempt = Exempt(self._exempt.keys(), ours | set(terminating), self.patience)
+        now = self.clock()
+        units = {key for key, pause in self._exempt.items() if pause.until > now}
+        exempt = Exempt(units, ours | set(terminating), self.patience)
         context = self._context_of(unit)
         preemption = self._isolated.call(
             unit.key, plan_preemption, self.state, unit, self.options, exempt, context
@@ -159,7 +163,15 @@ class PreemptionSearch:
 
     def exempt(self, units: Iterable[str]) -> None:
         """Do not choose these victims for a while."""
-        self._exempt |= dict.fromkeys(units, self.clock() + REFUSED_SECONDS)
+        self._exempt |= {key: _Pause(0, self.clock() + REFUSED_SECONDS) for key in units}
+
+    def exempt_for_now(self, units: Iterable[str]) -> None:
+        """Do not choose victims that could not be marked: for longer each time."""
+        for key in set(units):
+            pause = self._exempt.setdefault(key, _Pause(0, 0.0))
+            seconds = min(FIRST_EXEMPTION_SECONDS * 4.0**pause.failures, REFUSED_SECONDS)
+            pause.failures = min(pause.failures + 1, 16)
+            pause.until = self.clock() + seconds
 
     def note_end(self, unit: UnitKey, *, is_done: bool) -> None:
         """Note the end of a preemption; unless it is done, the unit pauses and is tried again."""
@@ -188,7 +200,9 @@ class PreemptionSearch:
         self._tried = {
             key: blocked_unit for key, blocked_unit in self._tried.items() if key in blocked
         }
-        self._exempt = {key: until for key, until in self._exempt.items() if until > now}
+        self._exempt = {
+            key: pause for key, pause in self._exempt.items() if pause.until > now - REFUSED_SECONDS
+        }
         self._why_not = {key: reason for key, reason in self._why_not.items() if key in blocked}
         self._pauses = {
             key: pause

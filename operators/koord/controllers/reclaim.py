@@ -35,6 +35,8 @@ from koord.kube.evictor import Eviction, Evictor
 
 log = logging.getLogger(__name__)
 
+UNMARKED_SECONDS: Final = 60.0
+"""How long others are chosen in place of a unit that could not be marked."""
 MAX_ATTEMPTS: Final = 16
 """How often units are chosen per quota and round, also in place of protected ones."""
 
@@ -105,6 +107,8 @@ class ReclaimController:
     """When quotas lost how many pods, within the last minute."""
     _planned: dict[QuotaName, str] = field(default_factory=dict)
     """The last plan that was announced, of quotas that are over."""
+    _unmarked: dict[str, float] = field(default_factory=dict)
+    """Units that could not be marked -> until when others are chosen instead."""
     _seen: tuple[int, int] = (-1, -1)
     """Version of the quotas at the last check."""
 
@@ -197,8 +201,14 @@ class ReclaimController:
             await self._keep_protected(name, refused)
 
     def _exempt(self, refused: Collection[str]) -> Exempt:
-        moment = Moment(self.wall_clock(), self.options.min_runtime)
-        return Exempt(refused, self.evictions.evicted, self.options.patience, moment=moment)
+        moment, now = Moment(self.wall_clock(), self.options.min_runtime), self.clock()
+        self._unmarked = {key: until for key, until in self._unmarked.items() if until > now}
+        return Exempt(
+            {*refused, *self._unmarked},
+            self.evictions.evicted,
+            self.options.patience,
+            moment=moment,
+        )
 
     async def _keep_protected(self, name: QuotaName, refused: Mapping[str, Eviction]) -> None:
         """Go on with units that only budgets protect, and in whose stead no others may go."""
@@ -292,10 +302,13 @@ class ReclaimController:
 
     async def _mark(self, unit: Reclaim) -> bool:
         text = self._tell(unit)
-        return await self.evictions.mark_all(
+        unmarked = await self.evictions.mark_each(
             unit.pods,
             lambda pod: self.evictor.mark(pod, text, seconds=self._asked.grant(pod)),
         )
+        if unmarked:
+            self._unmarked[unit.key] = self.clock() + UNMARKED_SECONDS
+        return not unmarked
 
     async def _finish_marked(self) -> None:
         """Evict marked pods whose time is over, whoever marked them; unmark pods that can stay."""

@@ -39,9 +39,13 @@ class UnitEvictions:
         # A reservation loses its node, and waits for another.
         self.evicted = {uid for uid, pod in current if pod and pod.node and not pod.gone_by}
 
-    async def mark_all(self, pods: Iterable[Pod], mark: Callable[[Pod], Awaitable[bool]]) -> bool:
-        """Mark pods; return whether all are marked."""
-        return all(await write_each(mark, pods))
+    async def mark_each(
+        self, pods: Iterable[Pod], mark: Callable[[Pod], Awaitable[bool]]
+    ) -> list[Pod]:
+        """Mark pods; return those that could not be marked."""
+        every = list(pods)
+        marked = await write_each(mark, every)
+        return [pod for pod, is_marked in zip(every, marked, strict=True) if not is_marked]
 
     async def evict_all(self, pods: Sequence[Pod], by: Evict | None = None) -> Eviction:
         """Evict marked pods of one unit, unless the first is denied; return its outcome.

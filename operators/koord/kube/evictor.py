@@ -27,7 +27,15 @@ from koord.core.model.text import format_time
 from koord.core.reservation.lifecycle import READY, SCHEDULED
 from koord.core.reservation.model import ReservationPhase
 from koord.kube.client import Client, Media
-from koord.kube.errors import Conflict, Forbidden, Garbled, KubeError, NotFound, TooManyRequests
+from koord.kube.errors import (
+    Conflict,
+    Forbidden,
+    Garbled,
+    KubeError,
+    NotFound,
+    ObjectTooLarge,
+    TooManyRequests,
+)
 from koord.kube.objects import ref_of_pod
 from koord.kube.preemption_records import encode_preempted_by, encode_soft_eviction
 from koord.kube.retry import is_transient
@@ -337,16 +345,34 @@ class Evictor:
         since: float | None = None,
     ) -> bool:
         status = render(StatusPatch(conditions), {}, since or self._wall_clock())
-        metadata: dict[str, Any] = {"uid": pod.uid}
-        if annotations:
-            metadata["annotations"] = annotations
-        body = {"metadata": metadata, "status": status}
         try:
-            await self._client.patch(f"{_path_of(pod)}/status", body, Media.STRATEGIC_MERGE_PATCH)
+            await self._write_conditions(pod, status, annotations)
         except (KubeError, Garbled) as error:
             log.warning("Cannot mark a pod", extra={"pod": pod.key, "problem": str(error)})
             return False
         return True
+
+    async def _write_conditions(
+        self, pod: Pod, status: Mapping[str, Any], annotations: Mapping[str, str | None]
+    ) -> None:
+        """Write conditions and, where they fit, annotations.
+
+        The owner of a pod can fill it, so that less fits. The conditions say all that counts.
+        """
+        try:
+            await self._patch_status(pod, status, annotations)
+        except ObjectTooLarge:
+            less = {key: value for key, value in annotations.items() if value is None}
+            await self._patch_status(pod, status, less)
+
+    async def _patch_status(
+        self, pod: Pod, status: Mapping[str, Any], annotations: Mapping[str, str | None]
+    ) -> None:
+        metadata: dict[str, Any] = {"uid": pod.uid}
+        if annotations:
+            metadata["annotations"] = annotations
+        body = {"metadata": metadata, "status": status}
+        await self._client.patch(f"{_path_of(pod)}/status", body, Media.STRATEGIC_MERGE_PATCH)
 
 
 async def _outcome_of(write: Awaitable[object]) -> Eviction:

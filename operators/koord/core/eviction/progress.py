@@ -192,17 +192,6 @@ def name_of(unit: Unit) -> str:
     return unit.group or unit.pods[0].title
 
 
-def write_victim_text(unit: Unit, plan_id: str, scheduler: str, *, compat: bool = False) -> str:
-    """Return the message of ``DisruptionTarget``; with ``compat`` Koordinator's words follow."""
-    text = f"{name_of(unit)} (priority {unit.priority}) needs its place (plan {plan_id})"
-    if not compat:
-        return text
-    return (
-        f"{text} ({scheduler}: preempting to accommodate higher priority pods, preemptor: "
-        f"{name_of(unit)}, triggerPod: {unit.pods[0].title})"
-    )
-
-
 def write_considered(preemption: Preemption) -> str:
     """Return what else was considered, in one sentence; empty if nothing was."""
     if not preemption.alternatives:

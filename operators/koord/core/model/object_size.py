@@ -15,6 +15,12 @@ from koord.core.model.text import cut
 MOST_ANNOTATIONS: Final = 256 * 1024
 """Bytes of keys and values that the API server allows for all annotations of an object."""
 
+MOST_TO_PLAN: Final = MOST_ANNOTATIONS - 8 * 1024
+"""Bytes of annotations with which a pod is planned: room is left for what it is given.
+
+Otherwise others would go for a pod that cannot be bound then.
+"""
+
 
 def count_annotations(annotations: Mapping[str, str]) -> int:
     """Return the bytes of annotations, as the API server counts them."""

@@ -24,9 +24,10 @@ from koord.core.device.allocation import ALLOCATED, count_given, count_possible
 from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints
 from koord.core.device.session import NAME as DEVICES
 from koord.core.eviction.protection import SYSTEM_CRITICAL
+from koord.core.eviction.victim_text import read_victim_text
 from koord.core.model.constraints import PodLabels
 from koord.core.model.fast_init import fast_init
-from koord.core.model.object_size import count_annotations
+from koord.core.model.object_size import MOST_TO_PLAN, count_annotations
 from koord.core.model.pods import (
     Allocation,
     ExceededLimit,
@@ -419,6 +420,9 @@ def _find_exceeded_limit(wire: WirePod) -> ExceededLimit | None:
     ):
         if items and len(items) > MAX_PARTS:
             return ExceededLimit(what, len(items), MAX_PARTS)
+    size = 0 if spec.node_name else count_annotations(meta.annotations or {})
+    if size > MOST_TO_PLAN:
+        return ExceededLimit("bytes of annotations", size, MOST_TO_PLAN)
     return None
 
 
@@ -497,9 +501,16 @@ def _has_condition(wire: WirePod, kind: str) -> bool:
 
 
 def _preempted_by(wire: WirePod) -> PreemptedBy | None:
+    """Return for whom a marked pod goes: as its condition says, which its owner cannot write.
+
+    Marks of earlier releases, and in other words, have it in the annotation.
+    """
     if not _has_condition(wire, operators.PREEMPTED):
         return None
-    return read_preempted_by(_annotation(wire.metadata, operators.PREEMPTED_BY))
+    conditions = wire.status.conditions or ()
+    text = next((one.message for one in conditions if one.type == operators.PREEMPTED), "")
+    said = read_victim_text(text or "")
+    return said or read_preempted_by(_annotation(wire.metadata, operators.PREEMPTED_BY))
 
 
 def _marked(wire: WirePod, is_eviction_pending: bool, by: PreemptedBy | None) -> float:  # noqa: FBT001
