@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
 
+from koord.answers.encoding import encode
 from koord.api.keys import operators
-from koord.cli.json_output import make_document
 from koord.cli.output import to_json
 
 A = "default/a"
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explain-json.md"
 
 
 def load(answer):
-    return json.loads(to_json(make_document(answer)))
+    return json.loads(to_json(encode(answer)))
 
 
 def test_a_pod_that_waits() -> None:

@@ -11,20 +11,15 @@ from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, open_cycle
 from tests.topology.test_gang_topology import GANG, ask, make_members, make_network, must, prefer
 
+from koord.answers.encoding import encode
 from koord.answers.reading import Reading
 from koord.answers.target import Target, TargetKind
+from koord.answers.topology import view_topology
 from koord.answers.why import make_answer
 from koord.cli.common import TreeOutput
 from koord.cli.explain_view import BEST_NODES, make_parts
-from koord.cli.json_output import make_document as make_answer_document
 from koord.cli.output import print_parts
-from koord.cli.topology_view import (
-    describe_free,
-    describe_where,
-    draw,
-    make_document,
-    write_topology_graph,
-)
+from koord.cli.topology_view import describe_free, describe_where, draw, write_topology_graph
 from koord.core.model.plan import ObservedTopology
 from koord.core.topology.strategy.observation import domain_capacities
 
@@ -45,7 +40,7 @@ def explain(cluster: FakeCluster) -> tuple[str, dict[str, object]]:
     console = Console(file=io.StringIO(), width=200, highlight=False)
     print_parts(make_parts(answer, 0.0, BEST_NODES), console)
     assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue(), make_answer_document(answer)
+    return console.file.getvalue(), encode(answer)
 
 
 def fill(count: int, *, running: int = 0) -> FakeCluster:
@@ -97,7 +92,7 @@ def test_a_topology_shows_what_is_free() -> None:
     assert "Spine s0  3 nodes; free: cpu 16 of 24" in text
     few = write(draw(domains, describe_free, 3, "--all"))
     assert "3 more domains (--all shows all)" in few
-    document = make_document(state, "default", tree)
+    document = encode(view_topology(state, "default", tree))
     assert document["leftOut"] == [{"node": "bare", "missingLayer": "Spine"}]
     assert json.loads(json.dumps(document))["domains"][1]["free"]["cpu"] == "16"
 

@@ -13,8 +13,9 @@ from tests.cli.readings import ask_pod, make_condition
 from tests.cluster import FakeCluster, make_cluster
 from typer.testing import CliRunner
 
+from koord.answers.encoding import encode
 from koord.answers.explain import explain_gang
-from koord.answers.preemption import find_plan, find_unit, hint_at_preemption
+from koord.answers.preemption import PreemptionAnswer, find_plan, find_unit, hint_at_preemption
 from koord.answers.queue_view import view_queue
 from koord.answers.reading import PreemptionSettings, Reading, Sighting
 from koord.answers.target import Target, TargetKind
@@ -22,7 +23,7 @@ from koord.answers.why import make_answer
 from koord.api.keys.operators import OVER_ENTITLEMENT
 from koord.cli.main import app
 from koord.cli.output import to_json
-from koord.cli.preempt_view import make_document, make_parts
+from koord.cli.preempt_view import make_parts
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.eviction.model import Preemption
@@ -72,7 +73,7 @@ def test_plan_is_printed_in_full() -> None:
     assert "default/high (priority 10) would preempt 2 pods and start on 2 nodes" in text
     assert "default/low-1" in text
     assert "No victim can be spared" in text
-    document = json.loads(to_json(make_document(unit, found, None)))
+    document = json.loads(to_json(encode(PreemptionAnswer(unit, found, None))))
     assert document["preempts"] is True
     assert set(document["placements"].values()) == {"n1", "n2"}
     assert {one["name"] for one in document["victims"]} == {"default/low-1", "default/low-2"}
@@ -84,7 +85,7 @@ def test_reason_is_printed_when_nobody_is_preempted() -> None:
         pod = cluster.pod(f"high-{at}")
         cluster.pods(make_pod(pod.name).gang("default/high").gpu(8))
     unit = find(cluster)
-    document = make_document(unit, find_plan(cluster.state, unit, None), None)
+    document = encode(PreemptionAnswer(unit, find_plan(cluster.state, unit, None), None))
     assert document["preempts"] is False
     assert document["reason"] == "NobodyLower"
 
@@ -106,7 +107,7 @@ def test_settings_of_the_operators_count(
         cluster.pods(replace(cluster.pod(name), started=1000.0))
     unit = find(cluster)
     found = find_plan(cluster.state, unit, said, now=1059.0)
-    document = make_document(unit, found, said)
+    document = encode(PreemptionAnswer(unit, found, said))
     named = sorted(one["name"].removeprefix("default/") for one in document.get("victims", ()))
     assert " ".join(named) == names
     assert document["enabled"] == (None if said is None else said.enabled)

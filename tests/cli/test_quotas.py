@@ -15,12 +15,13 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
+from koord.answers.encoding import encode
 from koord.answers.missing_rights import warn_of_gaps
 from koord.answers.quota_simulation import simulate_gang
 from koord.answers.quota_view import view_quota, view_quotas
 from koord.answers.reading import Extent, Gap, Reading
 from koord.answers.target import Target, TargetKind
-from koord.cli import json_output, quota_view
+from koord.cli import quota_view
 from koord.cli.common import TreeOutput
 from koord.cli.main import app
 from koord.cli.quota_text import (
@@ -113,7 +114,7 @@ def test_generated_limits_are_unlimited_and_trees_have_names() -> None:
     shown = write_tree(view_quotas(state))
     assert "unlimited" in shown
     assert str(GENERATED_MAX) not in shown
-    documents = [json_output.make_quota(view) for view in view_quotas(state).quotas]
+    documents = [encode(view) for view in view_quotas(state).quotas]
     assert documents[0]["max"] == {GPU: "unlimited"}
     graph = quota_view.write_quota_graph(view_quotas(state), TreeOutput.GRAPHML)
     assert str(GENERATED_MAX) not in f"{documents} {graph}"

@@ -17,6 +17,7 @@ from tests.cli.readings import (
 )
 from tests.cli.test_text import show
 
+from koord.answers.encoding import encode
 from koord.answers.explain import PlacementState
 from koord.answers.helps import _helps, find_help
 from koord.answers.leaders import NOBODY, Leader
@@ -30,8 +31,6 @@ from koord.answers.waiting import find_waiting
 from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.cli.cluster import make_reported
-from koord.cli.json_output import make_document as make_json
-from koord.cli.queue_view import make_document
 from koord.core.gang.status import ConditionType
 from koord.core.model.gangs import GangPhase
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
@@ -63,7 +62,7 @@ def make_kept(leader: Leader | None = LEADING, code: str = "KeptForReplacements"
 def test_a_reason_that_only_the_operators_know_is_the_reason(code: str) -> None:
     answer = ask_pod(make_kept(code=code))
     assert answer.standing is PlacementState.WAITING
-    document = make_json(answer)
+    document = encode(answer)
     assert document["reason"] == {"code": code, "message": KEPT, "fields": {}}
     assert document["reported"]["reason"] == code
 
@@ -82,7 +81,7 @@ def test_kept_room_is_the_reason_in_the_text_with_the_way_to_give_it_up() -> Non
 
 def test_kept_room_is_the_reason_in_the_queue() -> None:
     (waiting,) = find_waiting(make_kept(), TARGET)
-    document = make_document(waiting)
+    document = encode(waiting)
     assert (document["reason"], document["message"]) == ("KeptForReplacements", KEPT)
 
 

@@ -9,7 +9,8 @@ from tests.builders import make_pod_group
 from tests.device.nodes import a100x8, report
 from tests.device.test_plugin import gpu_cluster, make_unit, part, recover, settle, whole
 
-from koord.controllers.device_status import DeviceStatusPolicy, make_fields
+from koord.answers.devices import make_fields
+from koord.controllers.device_status import DeviceStatusPolicy
 from koord.core.device.model import DeviceName, DeviceResourceClaim
 from koord.core.device.plugin import Devices
 from koord.core.device.status import Counts, DeviceReadiness, observe_devices

@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from koord.answers.device_holders import describe_reserved, find_holdings
+from koord.answers.devices import describe_reserved, find_holdings
+from koord.answers.encoding import encode
 from koord.answers.quota_claims import QuotaClaims
 from koord.core.engine.arrays import Mask
 from koord.core.engine.cause import Cause
@@ -35,6 +36,7 @@ from koord.core.model.plan import ObservedTopology, Plan, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Planned, Reason, WaitingForForeignGate
 from koord.core.model.topology_constraint import TopologyConstraint
+from koord.core.model.units import format_amount
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
@@ -325,3 +327,72 @@ def _untolerated(node: Node, shape: PodShape) -> list[Taint]:
         for taint in node.taints
         if taint.effect != "PreferNoSchedule" and not is_tolerated(taint, shape.tolerations)
     ]
+
+
+@encode.register
+def _(network: TopologyExplanation) -> dict[str, Any]:
+    return {
+        "topology": network.wish.topology,
+        "wish": encode(network.wish.layers),
+        "unknownLayers": encode(network.unknown),
+        "where": encode(network.where),
+        "domains": encode(network.domains),
+    }
+
+
+@encode.register
+def _(where: ObservedTopology) -> dict[str, Any]:
+    return {
+        "layer": where.layer,
+        "domain": "/".join(where.domain),
+        "domainsPerLayer": dict(where.used),
+        "optimal": where.is_optimal,
+        "gap": None if where.gap is None else {"layer": where.gap[0], "domains": where.gap[1]},
+    }
+
+
+@encode.register
+def _(domain: DomainCapacity) -> dict[str, Any]:
+    return {
+        "layer": domain.layer,
+        "domain": "/".join(domain.path),
+        "nodes": domain.nodes,
+        "offer": domain.offer,
+        "members": domain.members,
+        "free": {
+            amount.resource: format_amount(amount.resource, amount.free)
+            for amount in domain.amounts
+        },
+        "allocatable": {
+            amount.resource: format_amount(amount.resource, amount.allocatable)
+            for amount in domain.amounts
+        },
+    }
+
+
+@encode.register
+def _(offers: ShapeOffers) -> dict[str, Any]:
+    return {
+        "pods": offers.pods,
+        "requests": {name: format_amount(name, amount) for name, amount in offers.requests},
+        "fit": offers.fit,
+        "nodes": encode(offers.nodes),
+    }
+
+
+@encode.register
+def _(offer: NodeOffer) -> dict[str, Any]:
+    return {
+        "node": offer.node,
+        "pods": offer.pods,
+        "refusal": offer.cause,
+        "detail": offer.detail or None,
+        "short": [
+            {
+                "resource": resource,
+                "asked": format_amount(resource, requested),
+                "free": format_amount(resource, free),
+            }
+            for resource, requested, free in offer.short
+        ],
+    }

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from koord.answers.ages import format_age
+from koord.answers.encoding import encode
 
 DEFAULT_NAMESPACE: Final = "koord-system"
 
@@ -73,3 +74,28 @@ def describe_absence(leader: Leader | None) -> Iterator[str]:
     else:
         ago = "" if leader.renewed is None else f" {format_age(leader.renewed)} ago"
         yield f"nobody leads, the operators stopped{ago}: {here}"
+
+
+@encode.register
+def _(leader: Leader) -> dict[str, Any]:
+    report = leader.report
+    return {
+        "lease": leader.lease,
+        "leader": leader.holder or None,
+        "since": leader.since or None,
+        "renewedSecondsAgo": None if leader.renewed is None else round(leader.renewed, 1),
+        "isWell": leader.is_well,
+        "version": report.version if report else None,
+        "notReady": list(report.not_ready) if report else [],
+        "refused": list(report.refused) if report else [],
+        "ready": report.ready if report else None,
+        "blocked": report.blocked if report else None,
+        "incomplete": report.incomplete if report else None,
+        "reasons": dict(report.reasons) if report else {},
+        "openNamespaces": list(report.open_namespaces) if report else [],
+        "openNamespaceCount": report.open_count if report else None,
+        "enforcedNamespaceCount": report.enforced if report else None,
+        "reclaimAfterSeconds": report.reclaim_after if report else None,
+        "lastError": (report.last_error or None) if report else None,
+        "lastErrorAt": (report.last_error_at or None) if report else None,
+    }

@@ -5,9 +5,11 @@ is entitled to their room; a victim makes room for somebody.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from koord.answers.ages import format_age
+from koord.answers.encoding import encode
 from koord.answers.reading import PreemptionSettings, Reading, Sighting
 from koord.answers.target import Target, TargetKind
 from koord.api.keys import operators
@@ -15,8 +17,8 @@ from koord.core.engine.holds import assume_holds
 from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.model import Exempt, Preemption
-from koord.core.eviction.progress import find_left, find_preempting, write_victims
+from koord.core.eviction.model import Exempt, Preemption, VictimUnit
+from koord.core.eviction.progress import find_left, find_preempting, name_of, write_victims
 from koord.core.eviction.reasons import NobodyLower
 from koord.core.eviction.search import PreemptionContext, PreemptionOptions, plan_preemption
 from koord.core.model.budgets import Budget
@@ -163,3 +165,51 @@ def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) ->
         )
     elif not isinstance(outcome, NobodyLower):
         yield f"Nobody is preempted for it: {outcome.text(compat=state.gangs.compat)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionAnswer:
+    """Whom a waiting unit would preempt, or why nobody; ``settings`` are None if not known."""
+
+    unit: Unit
+    outcome: Preemption | Reason
+    settings: PreemptionSettings | None
+
+
+@encode.register
+def _(answer: PreemptionAnswer) -> dict[str, Any]:
+    unit, reason = answer.unit, answer.outcome
+    enabled = None if answer.settings is None else answer.settings.enabled
+    head = {"preemptor": name_of(unit), "priority": unit.priority, "enabled": enabled}
+    if not isinstance(reason, Preemption):
+        return {
+            **head,
+            "preempts": False,
+            "reason": str(reason.code),
+            "message": reason.text(),
+            "advice": list(reason.advice()),
+        }
+    return {
+        **head,
+        "preempts": True,
+        "plan": reason.placement.plan_id,
+        "placements": {
+            assignment.pod.title: assignment.node for assignment in reason.placement.assignments
+        },
+        "victims": [_describe(victim) for victim in reason.victims],
+        "cost": asdict(reason.cost),
+        "certificate": asdict(reason.certificate),
+        "alternatives": [
+            {"victims": [_describe(victim) for victim in other.victims], "cost": asdict(other.cost)}
+            for other in reason.alternatives
+        ],
+    }
+
+
+def _describe(unit: VictimUnit) -> dict[str, Any]:
+    return {
+        "kind": str(unit.kind),
+        "name": unit.name,
+        "priority": unit.priority,
+        "pods": [{"pod": pod.title, "node": pod.node} for pod in unit.pods],
+    }

@@ -7,7 +7,9 @@ plan of all of them, on the state as it is.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from koord.answers.encoding import encode
 from koord.answers.quota_claims import QuotaClaims
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
@@ -19,6 +21,7 @@ from koord.core.model.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Planned, Reason
+from koord.core.model.text import format_time
 from koord.core.model.units import Amounts
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 
@@ -165,3 +168,22 @@ def _quotas_of(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[str, ...]:
     if not state.quotas.is_in_use:
         return ()
     return tuple(sorted({name for pod in pods if (name := state.quotas.quota_of(pod))}))
+
+
+@encode.register
+def _(waiting_unit: Waiting) -> dict[str, Any]:
+    return {
+        "position": waiting_unit.position or None,
+        "kind": waiting_unit.kind,
+        "names": list(waiting_unit.names),
+        "pods": waiting_unit.pods,
+        "required": waiting_unit.required,
+        "reason": waiting_unit.reason.code,
+        "message": waiting_unit.reason.text(),
+        "since": format_time(waiting_unit.since),
+        "quotas": list(waiting_unit.quotas),
+        "gpus": waiting_unit.gpus,
+        "gpusAhead": waiting_unit.gpus_ahead,
+        "priority": waiting_unit.priority,
+        "isRepair": waiting_unit.is_repair,
+    }

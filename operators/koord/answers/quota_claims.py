@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 
-from koord.answers.device_holders import find_holdings
+from koord.answers.devices import find_holdings
 from koord.answers.quota_users import find_users, largest_first
 from koord.core.engine.queue import Blocked
 from koord.core.engine.reasons import InsufficientNodes

@@ -5,10 +5,11 @@ the state with pods that do not exist.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
+from koord.answers.encoding import encode, encode_amounts
 from koord.answers.explain import first_refusal
 from koord.answers.quota_waits import WaitingUnit, find_waits
 from koord.core.engine.planner import plan
@@ -20,7 +21,7 @@ from koord.core.gang.quorum import Ready, demands
 from koord.core.model.gangs import GangKey, GangMembership, GangSource, GangSpec
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Reason
-from koord.core.model.units import PODS, Amounts
+from koord.core.model.units import PODS, Amounts, format_amount
 from koord.core.quota.catalog import key_of
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import QuotaName, QuotaSpec
@@ -48,6 +49,11 @@ class EditResult:
     starting: tuple[WaitingUnit, ...] = ()
     waiting: tuple[WaitingUnit, ...] = ()
 
+    def limited_to(self, keys: Container[str]) -> "EditResult":
+        """Return it without what units ask for of other resources."""
+        starting, waiting = (_limit(units, keys) for units in (self.starting, self.waiting))
+        return replace(self, starting=starting, waiting=waiting)
+
 
 @dataclass(frozen=True, slots=True)
 class GangResult:
@@ -63,6 +69,14 @@ class GangResult:
     ahead_elsewhere: int = 0
     starts_alone: bool = False
     room: tuple[tuple[str, int], ...] = ()
+
+    def limited_to(self, keys: Container[str]) -> "GangResult":
+        """Return it without what units ask for of other resources."""
+        return replace(self, ahead=_limit(self.ahead, keys))
+
+
+def _limit(units: Iterable[WaitingUnit], keys: Container[str]) -> tuple[WaitingUnit, ...]:
+    return tuple(unit.limited_to(keys) for unit in units)
 
 
 def hide_names(text: str) -> str:
@@ -190,3 +204,38 @@ def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
             if not waiting_unit.reason.is_placed and waiting_unit.quota in family
         ),
     )
+
+
+@encode.register
+def _(answer: GangResult) -> dict[str, Any]:
+    return {
+        "starts": answer.reason.is_placed,
+        "startsAlone": answer.starts_alone,
+        "reason": str(answer.reason.code),
+        "message": hide_names(answer.reason.text()),
+        "ahead": encode(answer.ahead),
+        "aheadElsewhere": answer.ahead_elsewhere,
+        "roomAfterAhead": encode_amounts(dict(answer.room)),
+    }
+
+
+@encode.register
+def _(answer: EditResult) -> dict[str, Any]:
+    return {
+        "problem": encode(answer.problem),
+        "shares": [
+            {
+                "quota": quota,
+                "resource": key,
+                "entitled": format_amount(key, before),
+                "then": format_amount(key, after),
+            }
+            for quota, key, before, after in answer.shares
+        ],
+        "over": {
+            f"{overuse.quota}/{overuse.resource}": format_amount(overuse.resource, overuse.over)
+            for overuse in answer.over
+        },
+        "starting": encode(answer.starting),
+        "waiting": encode(answer.waiting),
+    }

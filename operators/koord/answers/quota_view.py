@@ -6,8 +6,9 @@ Nothing is decided here: shares come from the solver.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+from koord.answers.encoding import encode, encode_amounts, encode_limits
 from koord.answers.quota_users import QuotaUser, find_users
 from koord.answers.quota_waits import WaitingUnit, find_waits
 from koord.answers.reports import SeenCondition
@@ -15,7 +16,8 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import count_to_replace
 from koord.core.model.device_names import CARDS
-from koord.core.model.units import Amounts
+from koord.core.model.text import format_time
+from koord.core.model.units import Amounts, format_amount
 from koord.core.quota.catalog import QuotaCatalog, key_of
 from koord.core.quota.model import NO_USAGE, ROOT, QuotaName, TreeId, Usage
 from koord.core.quota.reclaim import Overuse, find_overuse
@@ -187,3 +189,109 @@ def list_remarks(quota: ReportedQuota) -> Iterator[str]:
     for kind, condition in sorted(quota.conditions.items()):
         if (condition.status == "True") is not (kind in _CALM) and condition.message:
             yield f"{kind}: {condition.message}"
+
+
+@encode.register
+def _(view: QuotaView) -> dict[str, Any]:
+    summary = view.summary
+    return {
+        "name": summary.name,
+        "namespace": view.namespace,
+        "parent": summary.parent,
+        "tree": summary.tree,
+        "isParent": summary.is_parent,
+        "min": encode_amounts(summary.min),
+        "max": encode_limits(summary.max),
+        "sharedWeight": encode_limits(summary.weight),
+        "entitled": encode_amounts(summary.share),
+        "scaledMin": encode_amounts(summary.scaled_min),
+        "used": encode_amounts(summary.used),
+        "request": encode_amounts(summary.request),
+        "demand": encode_amounts(summary.child_request),
+        "submitted": encode_amounts(summary.submitted),
+        "keptForReplacements": view.lost,
+        "over": {
+            overuse.resource: format_amount(overuse.resource, overuse.over) for overuse in view.over
+        },
+        "problem": encode(view.problem),
+        "keptFor": encode(view.kept_for),
+        "waiting": {str(code): count for code, count in view.waiting.items()},
+    }
+
+
+def _encode_units(view: QuotaView) -> dict[str, Any]:
+    """Return what uses a quota, and what waits in it; of the resources that its max names."""
+    keys = view.summary.max
+    return {
+        "users": [
+            {
+                "kind": user.kind,
+                "name": user.name,
+                "quota": user.quota,
+                "used": encode_amounts({key: n for key, n in user.amounts.items() if key in keys}),
+                "pods": user.pods,
+                "running": user.running,
+                "state": user.state,
+                "since": format_time(user.since),
+            }
+            for user in view.users
+        ],
+        "waits": [encode(waiting_unit.limited_to(keys)) for waiting_unit in view.waits],
+    }
+
+
+@encode.register
+def _(problem: InvalidQuota) -> dict[str, Any]:
+    return {"quota": problem.quota, "reason": problem.rule, "message": problem.describe()}
+
+
+@encode.register
+def _(loan: Loan) -> dict[str, str]:
+    return {
+        "lender": loan.lender,
+        "borrower": loan.borrower,
+        "resource": loan.resource,
+        "amount": format_amount(loan.resource, loan.amount),
+    }
+
+
+@encode.register
+def _(terms: ShareTerms) -> dict[str, Any]:
+    key = terms.resource
+    amounts = {
+        "parentShare": terms.total,
+        "parentOwnPods": terms.own,
+        "demand": terms.demand,
+        "wants": terms.want,
+        "min": terms.minimum,
+        "scaledMin": terms.scaled,
+        "guaranteed": terms.floor,
+        "startsWith": terms.starts,
+        "leftOver": terms.left,
+        "borrows": terms.borrowed,
+        "entitled": terms.share,
+    }
+    written = {name: format_amount(key, amount) for name, amount in amounts.items()}
+    return {**written, "lends": terms.lends, "weight": terms.weight, "weights": terms.weights}
+
+
+@encode.register
+def _(overview: QuotaOverview) -> dict[str, Any]:
+    return {
+        "quotas": encode(overview.quotas),
+        "invalid": encode(overview.invalid),
+        "total": {id_: encode_amounts(total) for id_, total in overview.total.items()},
+        "loans": encode(overview.loans),
+    }
+
+
+def encode_in_full(view: QuotaView) -> dict[str, Any]:
+    """Return a quota with its users, what waits in it, and how its shares came about."""
+    loans = [loan for loan in view.loans if view.summary.name in {loan.lender, loan.borrower}]
+    terms = {terms.resource: encode(terms) for terms in view.terms}
+    return {
+        **encode(view),
+        **_encode_units(view),
+        "terms": terms,
+        "loans": encode(loans),
+    }

@@ -1,13 +1,16 @@
 """What waits in quotas, in the order of the queue: for people. Decides nothing."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
+from koord.answers.encoding import encode, encode_amounts
 from koord.answers.queue_view import Waiting, view_queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
+from koord.core.model.text import format_time
 from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up
 from koord.core.quota.claims import UNKNOWN, ReclaimSetting
@@ -37,6 +40,10 @@ class WaitingUnit:
     @property
     def title(self) -> str:
         return f"{self.kind} {self.name}"
+
+    def limited_to(self, keys: Container[str]) -> "WaitingUnit":
+        """Return it without what it asks for of other resources."""
+        return replace(self, asks={key: n for key, n in self.asks.items() if key in keys})
 
 
 def find_waits(
@@ -79,3 +86,17 @@ def _pods_of(state: ClusterState, kind: str, name: str) -> Collection[Pod]:
         return state.gangs.members(name).values()
     pod = state.pod_by_key(name)
     return () if pod is None else (pod,)
+
+
+@encode.register
+def _(waiting_unit: WaitingUnit) -> dict[str, Any]:
+    return {
+        "position": waiting_unit.position or None,
+        "kind": waiting_unit.kind,
+        "name": waiting_unit.name,
+        "quota": waiting_unit.quota,
+        "asks": encode_amounts(waiting_unit.asks),
+        "pods": waiting_unit.pods,
+        "reason": waiting_unit.reason.code,
+        "since": format_time(waiting_unit.since),
+    }

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from koord.answers.encoding import encode, encode_amounts
 from koord.answers.queue_view import count_gpus
 from koord.core.engine.state import ClusterState
 from koord.core.gang.done import count_needed
@@ -64,7 +65,7 @@ class Running(NamedTuple):
     gpus: int
 
 
-def _find_running(state: ClusterState) -> Iterator[Running]:
+def find_running(state: ClusterState) -> Iterator[Running]:
     """Yield gangs with pods on nodes, the largest first."""
     bound: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
@@ -74,3 +75,44 @@ def _find_running(state: ClusterState) -> Iterator[Running]:
             gpus[pod.gang.key] += count_gpus(dict(pod.shape.requests))
     for name in sorted(bound, key=lambda name: (-gpus[name], -bound[name], name)):
         yield Running(name, bound[name], count_needed(state.gangs, name), gpus[name])
+
+
+@encode.register
+def _(node_usage: NodeUsage) -> dict[str, Any]:
+    most, used = node_usage.node.allocatable, node_usage.used
+    return {
+        "node": node_usage.node.name,
+        "state": node_usage.state,
+        "taints": [f"{taint.key}={taint.value}:{taint.effect}" for taint in node_usage.node.taints],
+        "allocatable": encode_amounts(most),
+        "used": encode_amounts({key: used.get(key, 0) for key in most}),
+        "free": encode_amounts(node_usage.free),
+        "podCount": len(node_usage.pods),
+        "tenants": list(node_usage.tenants),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PodUsage:
+    """A pod that is charged to a node; ``requests`` are amounts as text."""
+
+    pod: str
+    pod_group: str | None
+    quota: str | None
+    gpus: int
+    requests: Mapping[str, str]
+    phase: str
+    is_terminating: bool
+
+
+def view_pod(state: ClusterState, pod: Pod) -> PodUsage:
+    requests = dict(pod.shape.requests)
+    return PodUsage(
+        pod=pod.key,
+        pod_group=pod.gang.key if pod.gang is not None else None,
+        quota=(state.quotas.quota_of(pod) or None) if state.quotas.is_in_use else None,
+        gpus=count_gpus(requests),
+        requests=encode_amounts(requests),
+        phase=str(pod.phase),
+        is_terminating=pod.is_terminating,
+    )

@@ -5,8 +5,9 @@ Made from a reading of the cluster only, so that tests can make it from any.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from koord.answers.encoding import encode
 from koord.answers.explain import (
     PlacementState,
     ShapeOffers,
@@ -381,3 +382,46 @@ def _find_report(signs: _Signs, sighting: Sighting) -> Reported | None:
         if condition is not None and condition.reason:
             return make_report(condition)
     return None
+
+
+@encode.register
+def _(answer: Explanation) -> dict[str, Any]:
+    return {
+        "kind": answer.target.kind,
+        "namespace": answer.target.namespace,
+        "name": answer.target.name,
+        "standing": answer.standing,
+        "since": answer.history.since or None,
+        "reason": encode(answer.reason),
+        "waits": encode(answer.waits),
+        "reported": encode(answer.history.reported),
+        "place": encode(answer.place),
+        "gang": encode(answer.gang),
+        "network": encode(answer.network),
+        "offers": encode(answer.offers),
+        "advice": encode(answer.advice),
+        "add": answer.add or None,
+        "warnings": encode(answer.warnings),
+        "history": encode(answer.episodes),
+        "notes": encode(answer.notes),
+    }
+
+
+@encode.register
+def _(episode: Episode) -> dict[str, Any]:
+    return {
+        "time": format_time(episode.time),
+        "what": episode.what,
+        "why": episode.why,
+        "by": episode.by or None,
+    }
+
+
+@encode.register
+def _(explained: Explained) -> dict[str, Any]:
+    is_reported = isinstance(explained.reason, ReportedReason)
+    return {
+        "code": explained.reason.code,
+        "message": explained.message,
+        "fields": {} if is_reported else encode(explained.reason),
+    }

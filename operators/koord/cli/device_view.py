@@ -3,21 +3,22 @@
 Not imported for ``--help``.
 """
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
+from koord.answers.devices import NodeDevices, view_devices
+from koord.answers.encoding import encode
 from koord.answers.similar_names import suggest
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import count_of, make_table, print_in
-from koord.controllers.device_status import make_fields
 from koord.core.device.model import DeviceLocation, DeviceReport, NodeDevice
 from koord.core.device.plugin import Devices
-from koord.core.device.status import DeviceState, NodeDeviceStatus, observe_devices
+from koord.core.device.status import DeviceState, NodeDeviceStatus
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.model.units import format_amount
 from koord.kube.kinds import DEVICES, NODES
@@ -32,31 +33,16 @@ def show(node: str, kubeconfig: str, context: str, *, output: Output) -> None:
     plugin = reading.state.plugin(Devices)
     if node and node not in plugin.reports:
         fail(f"there is no Device {node}{suggest(node, plugin.reports)}", ExitCode.USAGE)
-    nodes = [
-        (plugin.reports[name], observe_devices(plugin, plugin.reports[name], reading.state.pods))
-        for name in ([node] if node else sorted(plugin.reports))
-    ]
+    nodes = view_devices(reading.state, [node] if node else sorted(plugin.reports))
     print_in(
         output,
-        document=lambda: {"devices": [_make_document(report, status) for report, status in nodes]},
+        document=lambda: {"devices": encode(nodes)},
         names=lambda: (f"device/{report.node}" for report, _ in nodes),
         text=lambda: draw_node(*nodes[0]) if node else list_nodes(nodes),
     )
 
 
-def _make_document(report: DeviceReport, status: NodeDeviceStatus) -> dict[str, Any]:
-    problems = [{"field": path, "message": what} for path, what in report.problems]
-    return {
-        "node": report.node,
-        "readiness": status.readiness,
-        "problems": problems,
-        "foreignGPUs": status.foreign,
-        "records": {"state": status.records, "message": status.describe_records()},
-        **make_fields(status),
-    }
-
-
-def list_nodes(nodes: list[tuple[DeviceReport, NodeDeviceStatus]]) -> Iterator[RenderableType]:
+def list_nodes(nodes: Sequence[NodeDevices]) -> Iterator[RenderableType]:
     if not nodes:
         yield "No node reports devices: there is no Device object."
         return

@@ -21,6 +21,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from koord.answers.ages import format_age
+from koord.answers.encoding import encode
 from koord.answers.explain import PlacementState, ShapeOffers
 from koord.answers.reading import Reading
 from koord.answers.reports import Reported, ReportedReason
@@ -32,7 +33,6 @@ from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.find_target import TargetLookup, find_target
 from koord.cli.job_state import COUNTED, find_of_pod
-from koord.cli.json_output import make_document
 from koord.cli.output import approximate, count_of, make_table, print_in
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core.engine.cause import Cause
@@ -85,7 +85,7 @@ def ask(question: Question, shown: Shown) -> None:
     most = None if shown.all_nodes else BEST_NODES
     print_in(
         shown.output,
-        document=lambda: make_document(answer),
+        document=lambda: encode(answer),
         names=lambda: (f"{answer.target.kind.lower()}/{answer.target.name}",),
         text=lambda: make_parts(answer, now, most, with_history=shown.with_history),
     )

@@ -6,16 +6,14 @@ The search is that of the operators, on a copy of the cluster read with the user
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
-from typing import Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from koord.answers.encoding import encode
 from koord.answers.missing_rights import describe_missing
-from koord.answers.preemption import find_plan, find_unit, write_whether_on
+from koord.answers.preemption import PreemptionAnswer, find_plan, find_unit, write_whether_on
 from koord.answers.reading import PreemptionSettings, Reading
 from koord.answers.target import Target, TargetKind, TargetNotFoundError
 from koord.cli.cluster import read_cluster, refuse_gaps
@@ -24,7 +22,7 @@ from koord.cli.connection import open_client
 from koord.cli.explain_view import Question
 from koord.cli.find_target import find_target
 from koord.cli.output import count_of, make_table, print_in
-from koord.core.eviction.model import Cost, Preemption, VictimUnit
+from koord.core.eviction.model import Cost, Preemption
 from koord.core.eviction.progress import WaitingForPreemption, name_of
 from koord.core.model.budgets import Budget
 from koord.core.model.plan import Unit
@@ -56,7 +54,7 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     outcome = find_plan(reading.state, unit, settings, budgets, now)
     print_in(
         output,
-        document=lambda: make_document(unit, outcome, settings),
+        document=lambda: encode(PreemptionAnswer(unit, outcome, settings)),
         names=lambda: _names_of(outcome),
         text=lambda: make_parts(unit, outcome, settings),
     )
@@ -104,46 +102,6 @@ async def _read_budgets(client: Client) -> tuple[Budget, ...]:
     except Forbidden:
         warn("you may not list PodDisruptionBudgets: the operators may choose other victims")
         return ()
-
-
-def make_document(
-    unit: Unit, reason: Preemption | Reason, settings: PreemptionSettings | None
-) -> dict[str, Any]:
-    """Return the answer as JSON has it; ``enabled`` is null if that is not known."""
-    enabled = None if settings is None else settings.enabled
-    head = {"preemptor": name_of(unit), "priority": unit.priority, "enabled": enabled}
-    if not isinstance(reason, Preemption):
-        return {
-            **head,
-            "preempts": False,
-            "reason": str(reason.code),
-            "message": reason.text(),
-            "advice": list(reason.advice()),
-        }
-    return {
-        **head,
-        "preempts": True,
-        "plan": reason.placement.plan_id,
-        "placements": {
-            assignment.pod.title: assignment.node for assignment in reason.placement.assignments
-        },
-        "victims": [_describe(victim) for victim in reason.victims],
-        "cost": asdict(reason.cost),
-        "certificate": msgspec.to_builtins(asdict(reason.certificate)),
-        "alternatives": [
-            {"victims": [_describe(victim) for victim in other.victims], "cost": asdict(other.cost)}
-            for other in reason.alternatives
-        ],
-    }
-
-
-def _describe(unit: VictimUnit) -> dict[str, Any]:
-    return {
-        "kind": str(unit.kind),
-        "name": unit.name,
-        "priority": unit.priority,
-        "pods": [{"pod": pod.title, "node": pod.node} for pod in unit.pods],
-    }
 
 
 def _names_of(preemption: Preemption | Reason) -> Iterable[str]:

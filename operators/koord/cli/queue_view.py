@@ -14,6 +14,7 @@ import msgspec
 from rich.console import RenderableType
 
 from koord.answers.ages import format_age
+from koord.answers.encoding import encode
 from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import Waiting, count_gpus
 from koord.answers.waiting import Suspended, find_waiting
@@ -25,7 +26,7 @@ from koord.cli.leases import parse_time
 from koord.cli.output import make_table, print_in
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Handling, Pod
-from koord.core.model.text import format_time, named
+from koord.core.model.text import named
 from koord.core.plugins.inter_pod import InterPod
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED
@@ -97,7 +98,7 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     print_in(
         output,
         document=lambda: {
-            "waiting": [make_document(waiting_unit) for waiting_unit in shown],
+            "waiting": encode(shown),
             "warnings": list(warnings),
         },
         names=lambda: (
@@ -118,24 +119,6 @@ def read_held(kubeconfig: str, context: str, namespace: str) -> list[HeldJob] | 
         return asyncio.run(read())
     except KubeError:
         return None
-
-
-def make_document(waiting_unit: Waiting) -> dict[str, Any]:
-    return {
-        "position": waiting_unit.position or None,
-        "kind": waiting_unit.kind,
-        "names": list(waiting_unit.names),
-        "pods": waiting_unit.pods,
-        "required": waiting_unit.required,
-        "reason": waiting_unit.reason.code,
-        "message": waiting_unit.reason.text(),
-        "since": format_time(waiting_unit.since),
-        "quotas": list(waiting_unit.quotas),
-        "gpus": waiting_unit.gpus,
-        "gpusAhead": waiting_unit.gpus_ahead,
-        "priority": waiting_unit.priority,
-        "isRepair": waiting_unit.is_repair,
-    }
 
 
 def draw(shown: Sequence[Waiting], now: float, *, is_wide: bool) -> Iterator[RenderableType]:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 from rich.console import RenderableType
 from rich.table import Table
 
-from koord.answers.encoding import encode_amounts
+from koord.answers.encoding import encode
 from koord.answers.hints import find_hints
 from koord.answers.missing_rights import list_warnings
 from koord.answers.quota_simulation import (
@@ -26,6 +26,7 @@ from koord.answers.quota_view import (
     QuotaOverview,
     QuotaView,
     ReportedQuota,
+    encode_in_full,
     list_remarks,
     make_overview,
     view_quota,
@@ -38,15 +39,6 @@ from koord.api.quantity import InvalidQuantityError
 from koord.api.resource_names import find_nearest_resource
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, TreeOutput, fail, warn
-from koord.cli.json_output import (
-    make_edit,
-    make_gang_result,
-    make_loan,
-    make_problem,
-    make_quota,
-    make_quota_units,
-    make_terms,
-)
 from koord.cli.output import GraphNode, approximate, count_of, make_console, print_in, write_graph
 from koord.cli.quota_text import (
     choose_glyphs,
@@ -80,19 +72,10 @@ def show_tree(kubeconfig: str, context: str, output: TreeOutput, namespace: str 
         return
     print_in(
         output,
-        document=lambda: _make_tree_document(overview),
+        document=lambda: encode(overview),
         names=lambda: (f"elasticquota/{view.summary.name}" for view in overview.quotas),
         text=lambda: make_tree_lines(overview, choose_glyphs(console.encoding)),
     )
-
-
-def _make_tree_document(overview: QuotaOverview) -> dict[str, Any]:
-    return {
-        "quotas": [make_quota(view) for view in overview.quotas],
-        "invalid": [make_problem(problem) for problem in overview.invalid],
-        "total": {id_: encode_amounts(total) for id_, total in overview.total.items()},
-        "loans": [make_loan(loan) for loan in overview.loans],
-    }
 
 
 def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
@@ -131,21 +114,10 @@ def show_quota(name: str, namespace: str, kubeconfig: str, context: str, output:
     console = make_console()
     print_in(
         output,
-        document=lambda: _make_quota_document(view),
+        document=lambda: encode_in_full(view),
         names=lambda: (f"elasticquota/{bare}",),
         text=lambda: make_quota_lines(view, choose_glyphs(console.encoding), time.time()),
     )
-
-
-def _make_quota_document(view: QuotaView) -> dict[str, Any]:
-    loans = [loan for loan in view.loans if view.summary.name in {loan.lender, loan.borrower}]
-    terms = {terms.resource: make_terms(terms) for terms in view.terms}
-    return {
-        **make_quota(view),
-        **make_quota_units(view),
-        "terms": terms,
-        "loans": [make_loan(loan) for loan in loans],
-    }
 
 
 def find_name(state: ClusterState, name: str, namespace: str) -> str:
@@ -178,7 +150,7 @@ def _show_reported(quotas: Sequence[ReportedQuota], name: str, output: Output) -
     console = make_console()
     print_in(
         output,
-        document=lambda: _make_quota_document(reported_quota.view),
+        document=lambda: encode_in_full(reported_quota.view),
         names=lambda: (f"elasticquota/{name}",),
         text=lambda: (
             *make_quota_lines(reported_quota.view, choose_glyphs(console.encoding), time.time()),
@@ -254,12 +226,12 @@ def show_what_if(what_if: WhatIf, kubeconfig: str, context: str, output: Output)
     lines: list[RenderableType] = []
     if spec is not None and what_if.edit != EditRequest():
         answer = simulate_edit(state, what_if.edit.apply(spec, resources))
-        document["edit"] = make_edit(answer, resources)
+        document["edit"] = encode(answer.limited_to(resources))
         lines += make_edit_lines(bare, answer)
     if requests:
         gang = simulate_gang(state, bare, requests, what_if.pods, reading.reclaim)
         title = f"{count_of(what_if.pods, 'pod')} of {list_amounts(requests)} in quota {bare}"
-        document |= make_gang_result(gang, resources)
+        document |= encode(gang.limited_to(resources))
         lines += make_gang_lines(title, bare, gang, _advise(reading, gang))
     print_in(
         output,

@@ -4,23 +4,21 @@ Not imported for ``--help``.
 """
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
 from koord.answers.ages import format_age
+from koord.answers.encoding import encode, encode_amounts
 from koord.answers.reading import Reading
+from koord.answers.reservations import ReservationUsage, view_reservation
 from koord.answers.similar_names import suggest
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import make_table, print_in
 from koord.core.model.text import named
-from koord.core.model.units import Amounts, format_amount
+from koord.core.model.units import Amounts
 from koord.core.reservation.explain import explain
-from koord.core.reservation.ledger import ReservationAccount
-from koord.core.reservation.lifecycle import deadline_of
-from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
 from koord.kube.kinds import RESERVATIONS
 
@@ -30,13 +28,13 @@ def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
     now = time.time()
     reservations = reading.state.plugin(Reservations).reservations.values()
     shown = [
-        _describe(reading, reservation, now)
+        view_reservation(reading.state, reservation, now)
         for reservation in sorted(reservations, key=lambda reservation: reservation.name)
     ]
     print_in(
         output,
-        document=lambda: {"reservations": shown},
-        names=lambda: (f"reservation/{reservation['name']}" for reservation in shown),
+        document=lambda: {"reservations": encode(shown)},
+        names=lambda: (f"reservation/{reservation.name}" for reservation in shown),
         text=lambda: _draw(shown),
     )
 
@@ -58,10 +56,9 @@ def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Outp
     table = make_table("RULE", "", "DETAIL")
     for check in checks:
         table.add_row(check.rule, "yes" if check.holds else "NO", check.detail)
-    rules = [{"rule": check.rule, "holds": check.holds, "detail": check.detail} for check in checks]
     print_in(
         output,
-        document=lambda: {"reservation": name, "pod": pod, "rules": rules},
+        document=lambda: {"reservation": name, "pod": pod, "rules": encode(checks)},
         names=lambda: (f"reservation/{name}",),
         text=lambda: (table,),
     )
@@ -74,47 +71,24 @@ def _read(kubeconfig: str, context: str) -> Reading:
     return reading
 
 
-def _describe(reading: Reading, reservation: ReservationInfo, now: float) -> dict[str, Any]:
-    plugin, pods = reading.state.plugin(Reservations), reading.state.pods
-    account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
-    deadline = deadline_of(reservation)
-    users = [
-        pods[charge.uid].key for charge in plugin.users_of(reservation.uid) if charge.uid in pods
-    ]
-    left = None if deadline is None or reservation.status.is_over else max(0, int(deadline - now))
-    return {
-        "name": reservation.name,
-        "phase": reservation.status.phase or "Pending",
-        "node": reservation.status.node,
-        "reserved": _write(account.reserved or reservation.requests()),
-        "used": _write(account.allocated()),
-        "by": users,
-        "secondsLeft": left,
-    }
-
-
-def _draw(shown: list[dict[str, Any]]) -> Iterator[RenderableType]:
+def _draw(shown: Sequence[ReservationUsage]) -> Iterator[RenderableType]:
     if not shown:
         yield "There are no Reservations."
         return
     table = make_table("NAME", "PHASE", "NODE", "RESERVED", "USED", "BY", "LEFT")
     for reservation in shown:
-        left = "" if reservation["secondsLeft"] is None else format_age(reservation["secondsLeft"])
-        amounts = (_join(reservation["reserved"]), _join(reservation["used"]))
+        left = "" if reservation.seconds_left is None else format_age(reservation.seconds_left)
+        amounts = (_join(reservation.reserved), _join(reservation.used))
         table.add_row(
-            reservation["name"],
-            reservation["phase"],
-            reservation["node"],
+            reservation.name,
+            reservation.phase,
+            reservation.node,
             *amounts,
-            named(reservation["by"]),
+            named(reservation.by),
             left,
         )
     yield table
 
 
-def _write(amounts: Amounts) -> dict[str, str]:
-    return {name: format_amount(name, n) for name, n in sorted(amounts.items()) if n}
-
-
-def _join(amounts: dict[str, str]) -> str:
-    return ", ".join(f"{amount} {name}" for name, amount in amounts.items())
+def _join(amounts: Amounts) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in encode_amounts(amounts).items())

@@ -8,13 +8,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from koord.answers.ages import format_age
+from koord.answers.encoding import encode
 from koord.answers.leaders import Leader, LeaderStatement
 from koord.cli.cluster import read_without_target, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn
@@ -47,7 +48,7 @@ def show(
         return
     print_in(
         output,
-        document=lambda: {"leaders": [make_document(leader) for leader in leaders]},
+        document=lambda: {"leaders": encode(leaders)},
         names=lambda: (f"lease/{leader.lease}" for leader in leaders),
         text=lambda: draw(leaders, namespace),
     )
@@ -115,30 +116,6 @@ def _tell_refused(refused: Sequence[str], namespace: str, *, is_all: bool) -> No
         "has the right)"
     )
     warn(f"{text}: whether the operators run is not known" if is_all else text)
-
-
-def make_document(leader: Leader) -> dict[str, Any]:
-    report = leader.report
-    return {
-        "lease": leader.lease,
-        "leader": leader.holder or None,
-        "since": leader.since or None,
-        "renewedSecondsAgo": None if leader.renewed is None else round(leader.renewed, 1),
-        "isWell": leader.is_well,
-        "version": report.version if report else None,
-        "notReady": list(report.not_ready) if report else [],
-        "refused": list(report.refused) if report else [],
-        "ready": report.ready if report else None,
-        "blocked": report.blocked if report else None,
-        "incomplete": report.incomplete if report else None,
-        "reasons": dict(report.reasons) if report else {},
-        "openNamespaces": list(report.open_namespaces) if report else [],
-        "openNamespaceCount": report.open_count if report else None,
-        "enforcedNamespaceCount": report.enforced if report else None,
-        "reclaimAfterSeconds": report.reclaim_after if report else None,
-        "lastError": (report.last_error or None) if report else None,
-        "lastErrorAt": (report.last_error_at or None) if report else None,
-    }
 
 
 def draw(leaders: Sequence[Leader], namespace: str) -> Iterator[RenderableType]:

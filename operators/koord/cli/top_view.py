@@ -4,25 +4,22 @@ Not imported for ``--help``.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from koord.answers.encoding import encode_amounts
+from koord.answers.encoding import encode
 from koord.answers.leaders import describe_absence
 from koord.answers.missing_rights import list_warnings
-from koord.answers.queue_view import count_gpus
 from koord.answers.quota_view import QuotaView, make_overview, view_quotas
 from koord.answers.reading import Reading
 from koord.answers.similar_names import suggest
-from koord.answers.usage_view import NodeUsage, view_nodes
+from koord.answers.usage_view import NodeUsage, PodUsage, view_nodes, view_pod
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_gaps, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, fail, warn
-from koord.cli.json_output import make_quota
 from koord.cli.output import approximate, make_table, print_in
 from koord.core.model.device_names import CARDS
-from koord.core.model.pods import Pod
 from koord.core.model.text import named
 from koord.core.model.units import CPU, MEMORY, Amounts
 from koord.kube.kinds import NODES, QUOTAS, AnyKind
@@ -41,7 +38,7 @@ def show_nodes(namespace: str, kubeconfig: str, context: str, *, output: Output)
     ]
     print_in(
         output,
-        document=lambda: {"nodes": [_make_node(node_usage) for node_usage in shown]},
+        document=lambda: {"nodes": encode(shown)},
         names=lambda: (f"node/{node_usage.node.name}" for node_usage in shown),
         text=lambda: draw_nodes(shown, is_wide=output is Output.WIDE),
     )
@@ -53,10 +50,10 @@ def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> No
     node_usage = nodes.get(name)
     if node_usage is None:
         fail(f"there is no node {name}{suggest(name, nodes)}", ExitCode.USAGE)
-    pods = [_describe_pod(reading, pod) for pod in node_usage.pods]
+    pods = [view_pod(reading.state, pod) for pod in node_usage.pods]
     print_in(
         output,
-        document=lambda: {**_make_node(node_usage), "pods": pods},
+        document=lambda: {**encode(node_usage), "pods": encode(pods)},
         names=lambda: (f"node/{name}",),
         text=lambda: draw_node(node_usage, pods, is_wide=output is Output.WIDE),
     )
@@ -74,7 +71,7 @@ def show_quotas(namespace: str, kubeconfig: str, context: str, *, output: Output
     shown = [view for view in quotas if namespace in {"", view.namespace}]
     print_in(
         output,
-        document=lambda: {"quotas": [make_quota(view) for view in shown]},
+        document=lambda: {"quotas": encode(shown)},
         names=lambda: (f"elasticquota/{view.summary.name}" for view in shown),
         text=lambda: draw_quotas(shown),
     )
@@ -87,33 +84,6 @@ def _read(kubeconfig: str, context: str, shown: AnyKind) -> Reading:
         warn(warning)
     reading.state.refresh()
     return reading
-
-
-def _make_node(node_usage: NodeUsage) -> dict[str, Any]:
-    most, used = node_usage.node.allocatable, node_usage.used
-    return {
-        "node": node_usage.node.name,
-        "state": node_usage.state,
-        "taints": [f"{taint.key}={taint.value}:{taint.effect}" for taint in node_usage.node.taints],
-        "allocatable": encode_amounts(most),
-        "used": encode_amounts({key: used.get(key, 0) for key in most}),
-        "free": encode_amounts(node_usage.free),
-        "podCount": len(node_usage.pods),
-        "tenants": list(node_usage.tenants),
-    }
-
-
-def _describe_pod(reading: Reading, pod: Pod) -> dict[str, Any]:
-    state = reading.state
-    return {
-        "pod": pod.key,
-        "podGroup": pod.gang.key if pod.gang is not None else None,
-        "quota": (state.quotas.quota_of(pod) or None) if state.quotas.is_in_use else None,
-        "gpus": count_gpus(dict(pod.shape.requests)),
-        "requests": encode_amounts(dict(pod.shape.requests)),
-        "phase": str(pod.phase),
-        "isTerminating": pod.is_terminating,
-    }
 
 
 def draw_nodes(shown: Sequence[NodeUsage], *, is_wide: bool) -> Iterator[RenderableType]:
@@ -143,7 +113,7 @@ def draw_nodes(shown: Sequence[NodeUsage], *, is_wide: bool) -> Iterator[Rendera
 
 
 def draw_node(
-    node_usage: NodeUsage, pods: Sequence[dict[str, Any]], *, is_wide: bool
+    node_usage: NodeUsage, pods: Sequence[PodUsage], *, is_wide: bool
 ) -> Iterator[RenderableType]:
     yield Text.assemble((f"Node {node_usage.node.name} ", "bold"), node_usage.state)
     for taint in node_usage.node.taints:
@@ -158,12 +128,10 @@ def draw_node(
         yield "No pod uses it."
         return
     listed = make_table("POD", "PODGROUP", "QUOTA", "GPUS", "PHASE", right=("GPUS",))
-    by_size = sorted(pods, key=lambda pod: (-pod["gpus"], pod["pod"]))
+    by_size = sorted(pods, key=lambda pod: (-pod.gpus, pod.pod))
     for pod in by_size if is_wide else by_size[:_MOST_PODS]:
-        phase = "Terminating" if pod["isTerminating"] else pod["phase"]
-        listed.add_row(
-            pod["pod"], pod["podGroup"] or "", pod["quota"] or "", str(pod["gpus"]), phase
-        )
+        phase = "Terminating" if pod.is_terminating else pod.phase
+        listed.add_row(pod.pod, pod.pod_group or "", pod.quota or "", str(pod.gpus), phase)
     yield listed
     if not is_wide and len(pods) > _MOST_PODS:
         yield f"… and {len(pods) - _MOST_PODS} more pods (-o wide lists them)"

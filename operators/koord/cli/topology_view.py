@@ -4,18 +4,19 @@ Also draws what a gang is offered, for ``koord explain``. Not imported for ``--h
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from koord.answers.encoding import encode
 from koord.answers.explain import TopologyExplanation
 from koord.answers.similar_names import suggest
+from koord.answers.topology import view_topology
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, TreeOutput, fail, warn
-from koord.cli.json_output import make_domain
 from koord.cli.output import GraphNode, count_of, make_console, make_table, print_in, write_graph
 from koord.core.engine.state import ClusterState
 from koord.core.model import units
@@ -49,24 +50,10 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
         return
     print_in(
         output,
-        document=lambda: make_document(state, name, tree),
+        document=lambda: encode(view_topology(state, name, tree)),
         names=lambda: (f"clusternetworktopology/{name}",),
         text=lambda: _draw_all(state, name, tree, text, show_all=show_all),
     )
-
-
-def make_document(state: ClusterState, name: str, tree: TopologyTree) -> dict[str, Any]:
-    status = observe_topology(state.topologies, name)
-    return {
-        "topology": name,
-        "readiness": status.readiness,
-        "layers": list(status.layers),
-        "nodes": status.nodes,
-        "domains": [make_domain(domain) for domain in domain_capacities(state.open_cycle(), tree)],
-        "leftOut": [
-            {"node": node, "missingLayer": layer} for node, layer in sorted(tree.left_out.items())
-        ],
-    }
 
 
 def write_topology_graph(

@@ -22,7 +22,7 @@ from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import Waiting, count_gpus
 from koord.answers.quota_view import QuotaView, view_quotas
 from koord.answers.target import Target, TargetKind
-from koord.answers.usage_view import NodeUsage, Running, _find_running, view_nodes
+from koord.answers.usage_view import NodeUsage, Running, find_running, view_nodes
 from koord.answers.waiting import find_waiting
 from koord.cli.cluster import read_cluster, refuse_unknown_namespace, refuse_without_pods
 from koord.cli.common import ExitCode, fail
@@ -117,7 +117,7 @@ async def _show(
 
 def make_picture(state: ClusterState, waiting: Sequence[Waiting], at: float) -> Picture:
     quotas = view_quotas(state).quotas if state.quotas.is_in_use else ()
-    return Picture(at, waiting, list(_find_running(state)), quotas, view_nodes(state))
+    return Picture(at, waiting, list(find_running(state)), quotas, view_nodes(state))
 
 
 def draw(picture: Picture, width: int, height: int, problem: str = "") -> RenderableType:

@@ -6,8 +6,9 @@ devices are in use, and the status says who holds them and what is free.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
+from koord.answers.devices import make_fields
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.core.device.model import DeviceReport
@@ -22,7 +23,6 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
 from koord.core.model.text import MAX_TEXT, cut, listed
-from koord.core.model.units import format_amount
 from koord.kube.status import ConditionPatch
 
 READY: Final = "Ready"
@@ -136,47 +136,3 @@ def _conditions(status: NodeDeviceStatus, report: DeviceReport) -> tuple[Conditi
         report.generation,
     )
     return ready, healthy, foreign, records
-
-
-def make_fields(status: NodeDeviceStatus) -> dict[str, Any]:
-    """Return the status without its conditions, named as in the API."""
-    allocations: dict[str, list[dict[str, Any]]] = {}
-    for holder in status.pods:
-        namespace, _, name = holder.pod.rpartition("/")
-        entry = {
-            "name": name,
-            "namespace": namespace,
-            "uuid": holder.uid,
-            "minors": list(holder.minors),
-        }
-        allocations.setdefault(holder.kind, []).append(entry)
-    return {
-        "consumption": str(status.consumption),
-        "allocations": [
-            {"type": kind, "entries": entries} for kind, entries in allocations.items()
-        ],
-        "summary": {
-            kind: {
-                "total": count.total,
-                "healthy": count.healthy,
-                "free": count.free,
-                "shared": count.shared,
-            }
-            for kind, count in status.counts.items()
-        },
-        "devices": [
-            {
-                "type": device.kind,
-                "minor": device.minor,
-                **({"id": device.id} if device.id else {}),
-                "health": device.is_healthy,
-                "free": {key: format_amount(key, amount) for key, amount in device.free},
-                "pods": list(device.pods),
-            }
-            for device in status.devices
-        ],
-        "fragmentation": {
-            "largestFreePartition": status.largest,
-            "index": f"{status.fragmentation:.2f}",
-        },
-    }
