@@ -35,8 +35,8 @@ from koord.sandbox import Component, Sandbox, Write
 from koord.sandbox.binaries import find_binaries
 from koord.sandbox.build import ConsoleReporter
 from koord.sandbox.components import make_command
-from koord.sandbox.devices import DEVICES, report_devices
 from koord.sandbox.errors import SandboxApiError
+from koord.sandbox.node_reports import DEVICES, report_devices
 
 SHAPE: Final = "a100x8"
 SERVICE_ACCOUNT: Final = ("koord-system", "koord-operators")

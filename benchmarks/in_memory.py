@@ -32,9 +32,8 @@ from koord.kube.kinds import (
     TranslatorOptions,
 )
 from koord.kube.store import Deleted, Store
-from koord.sandbox.devices import make_device
+from koord.sandbox.node_reports import make_device, make_report
 from koord.sandbox.nodes import load_shape, make_node
-from koord.sandbox.numa import make_report
 
 Body = dict[str, Any]
 SINCE: Final = "2025-01-01T00:00:00Z"

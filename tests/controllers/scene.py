@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from tests.cluster import make_cluster
 
-from koord.controllers.bind_turns import BindTurns
 from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
+from koord.controllers.writes_in_flight import BindTurns
 from koord.core.device.device_plugins import Locked
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState

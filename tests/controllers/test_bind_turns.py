@@ -7,7 +7,7 @@ from tests.builders import PodBuilder, make_node, make_pod
 from tests.controllers.scene import Scene
 from tests.device.nodes import half, report
 
-from koord.controllers import bind_turns
+from koord.controllers import writes_in_flight
 from koord.core.device.allocation import record
 from koord.core.device.device_plugins import Locked
 from koord.core.device.plugin import Devices
@@ -23,7 +23,7 @@ ROOM = dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO, *SERVED_BY.values()), 800) | {
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bind_turns, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(writes_in_flight, "_POLL_SECONDS", 0.01)
 
 
 def make_scene(vendor: str = "cambricon", nodes: int = 1) -> Scene:
@@ -76,7 +76,7 @@ async def test_nodes_have_turns_of_their_own() -> None:
 async def test_a_pod_that_does_not_start_holds_others_up_for_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bind_turns, "TURN_SECONDS", 0.3)
+    monkeypatch.setattr(writes_in_flight, "TURN_SECONDS", 0.3)
     scene = make_scene()
     async with scene.running():
         scene.add(part("a").created(1).build(), part("b").created(2).build())

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import make_pod, make_pod_group
 from tests.controllers.test_preemption import Stage
 
-from koord.controllers.preemption_parts import Outcome
+from koord.controllers.preemption_run import Outcome
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:

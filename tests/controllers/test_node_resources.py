@@ -9,7 +9,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 from tests.device.nodes import report
 
-from koord.controllers.node_resources import RETRY_SECONDS, NodeResourcesPolicy
+from koord.controllers.device_status import RETRY_SECONDS, NodeResourcesPolicy
 from koord.core.device.model import Inventory, NodeDevice, make_part
 from koord.core.device.plugin import Devices
 from koord.core.model.device_names import GPU, GPU_MEMORY_RATIO, NPU_CORE, NPU_CPU

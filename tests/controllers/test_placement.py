@@ -7,9 +7,9 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 
 from koord.controllers import placement
-from koord.controllers.bind_turns import BindTurns
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
+from koord.controllers.writes_in_flight import BindTurns
 from koord.core.engine.scoring import Scoring
 from koord.kube.binder import Done
 

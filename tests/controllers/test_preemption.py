@@ -13,7 +13,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
 from koord.controllers.preemption import PreemptionController
-from koord.controllers.preemption_parts import Outcome, PreemptionRules
+from koord.controllers.preemption_run import Outcome, PreemptionRules
 from koord.controllers.preemption_search import PreemptionSearch
 from koord.core.eviction.search import PreemptionOptions
 from koord.core.model.gang_history import Episode

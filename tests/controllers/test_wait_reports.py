@@ -12,9 +12,10 @@ from tests.model.clock import virtual_time
 from koord.answers.queue_view import QueuePlace
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
-from koord.controllers.wait_events import EVENT_SECONDS, MOST_PER_SECOND
 from koord.controllers.wait_reports import (
+    EVENT_SECONDS,
     GANG_NUMBERS_SECONDS,
+    MOST_PER_SECOND,
     PLACE_SECONDS,
     POD_NUMBERS_SECONDS,
     QUIET_SECONDS,

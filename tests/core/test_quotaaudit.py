@@ -11,7 +11,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from koord.answers.quota_audit import QuotaDrift, find_drift
-from koord.controllers.quota_audit import QuotaAudit
+from koord.controllers.quota_status import QuotaAudit
 
 if TYPE_CHECKING:
     from koord.core.engine.state import ClusterState

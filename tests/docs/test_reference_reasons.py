@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.controllers.preemption_parts import Outcome
+from koord.controllers.preemption_run import Outcome
 from koord.core.device.status import DeviceReadiness
 from koord.core.quota.profile import ProfileOutcome
 from koord.core.quota.status import REASON_IF_FALSE

@@ -14,9 +14,8 @@ import yaml
 from tests.support.operators import run_operators
 
 from koord.sandbox import Sandbox
-from koord.sandbox.devices import report_devices
 from koord.sandbox.errors import KubectlError
-from koord.sandbox.numa import report_numa
+from koord.sandbox.node_reports import report_devices, report_numa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ from koord.controllers import error_isolation
 from koord.controllers.attempts import Attempts
 from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import IgnoredKeys
-from koord.controllers.wait_events import EVENT_SECONDS, WaitEvents
-from koord.controllers.wait_reports import WaitReports
+from koord.controllers.wait_reports import EVENT_SECONDS, WaitEvents, WaitReports
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import Queue, unit_of
 from koord.core.engine.state import ClusterState

@@ -14,9 +14,13 @@ from koord.core.model.nodes import Node
 from koord.core.quota.profile import QuotaProfile, make_root_quota
 from koord.kube.client import Media
 from koord.kube.errors import Conflict
-from koord.kube.root_quota import RootQuotaWriter, make_body
-from koord.kube.translate.profiles import ProfileTranslator, encode_last_valid, translate_profile
-from koord.kube.translate.quotas import translate_quota
+from koord.kube.quota_objects import RootQuotaWriter, make_body
+from koord.kube.translate.quotas import (
+    ProfileTranslator,
+    encode_last_valid_profile,
+    translate_profile,
+    translate_quota,
+)
 from koord.kube.wire import WireElasticQuota, WireObjectMeta, WireOwnerReference, WireQuotaProfile
 
 if TYPE_CHECKING:
@@ -96,7 +100,7 @@ def test_what_cannot_be_read_is_named_with_its_value(spec, annotations, problem:
 )
 def test_what_was_valid_outlives_a_restart(spec, annotations) -> None:
     valid = translate(spec, **annotations)
-    status = {"lastValidSpec": encode_last_valid(valid)}
+    status = {"lastValidSpec": encode_last_valid_profile(valid)}
     wire = {
         "metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 4},
         "spec": {**SPEC, "resourceRatio": "2"},

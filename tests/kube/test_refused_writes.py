@@ -3,8 +3,8 @@
 import pytest
 from tests.manifests.conftest import MANIFESTS, load_all
 
+from koord.kube.client import KEPT_SECONDS, MAX_TEXT, MAX_TEXTS, RefusedWrites, name_write
 from koord.kube.errors import Forbidden
-from koord.kube.refused_writes import KEPT_SECONDS, MAX_TEXT, MAX_TEXTS, RefusedWrites, name_write
 from koord.kube.write_check import WRITES
 from koord.runtime.registry import OPERATORS
 

@@ -7,7 +7,7 @@ from types import FunctionType
 from prometheus_client.parser import text_string_to_metric_families
 from tests.reservation.make import make_reservation
 
-from koord.controllers.quota_audit import QuotaAudit
+from koord.controllers.quota_status import QuotaAudit
 from koord.core.engine.state import ClusterState
 from koord.core.model.reasons import REASONS
 from koord.core.quota.cache import QuotaCache

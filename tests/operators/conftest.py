@@ -21,7 +21,7 @@ from koord.sandbox.binaries import find_binaries, parse_version
 from koord.sandbox.build import ConsoleReporter
 from koord.sandbox.components import Component
 from koord.sandbox.errors import SandboxApiError
-from koord.sandbox.numa import install_definition
+from koord.sandbox.node_reports import install_definition
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "system:serviceaccount:koord-system:koord-operators"

@@ -9,7 +9,7 @@ from tests.operators.conftest import SERVICE_ACCOUNT
 from tests.operators.test_everyday import events_of, history_of
 from tests.operators.test_quotas import Quotas
 
-from koord.controllers.wait_events import EVENT_SECONDS
+from koord.controllers.wait_reports import EVENT_SECONDS
 
 if TYPE_CHECKING:
     from tests.operators.conftest import Cluster, Operators

@@ -12,7 +12,7 @@ from koord.controllers.enforcement import Enforcement
 from koord.core.engine.state import ClusterState
 from koord.core.model.units import UNLIMITED_FROM
 from koord.core.quota.coverage import find_covered
-from koord.kube.enforcement import MAX_BYTES, encode
+from koord.kube.quota_objects import MAX_BYTES, encode
 
 
 def make_state(*quotas) -> ClusterState:

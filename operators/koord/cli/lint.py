@@ -15,9 +15,12 @@ from koord.api.job_disruptions import find_disruption_problems
 from koord.api.json_text import refuse_half_pairs
 from koord.api.keys import operators
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint_documents, read_documents
-from koord.api.lint_capacity import find_capacity_problems
 from koord.api.lint_files import ClusterFacts, Quota
-from koord.api.lint_relations import find_parent_problems, find_relation_problems
+from koord.api.lint_relations import (
+    find_capacity_problems,
+    find_parent_problems,
+    find_relation_problems,
+)
 from koord.api.parse import Problem
 from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, say
 from koord.cli.output import count_of, print_in

@@ -21,8 +21,7 @@ from koord.demo import DemoError
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_shapes, load_shape
 from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.build import ConsoleReporter, list_kubernetes
-from koord.sandbox.devices import report_devices, set_health
-from koord.sandbox.numa import report_numa
+from koord.sandbox.node_reports import report_devices, report_numa, set_health
 from koord.sandbox.record import (
     DEFAULT_NAME,
     SandboxStatus,

@@ -1,12 +1,16 @@
-"""Counts failed placement attempts of gangs, for their status.
+"""Failed placement attempts of gangs and their places in the queue, for their status.
 
-The count continues over restarts, because it starts from the status.
+The count of attempts continues over restarts, because it starts from the status.
+
+Users may read where their gang stands in the queue, but not all that waits.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
 
-from koord.answers.queue_view import QueuePlace
+from koord.answers.queue_view import QueuePlace, rank_units
+from koord.core.engine.queue import Queue
 from koord.core.gang.cache import GangCache
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit
@@ -52,3 +56,28 @@ class AttemptCounter:
     def _gangs_of(self, unit: Unit) -> list[GangKey]:
         gangs = (demand.gang for demand in unit.demands)
         return [gang for gang in gangs if self._gangs.pod_group(gang) is not None]
+
+
+KEPT_SECONDS: Final = 2.0
+"""Places are computed at most this often; statuses are written about as late."""
+
+
+@dataclass(slots=True)
+class QueuePlaces:
+    """The places of all gangs that wait, as of the last look."""
+
+    queue: Queue
+    clock: Callable[[], float]
+    _places: dict[GangKey, QueuePlace] = field(default_factory=dict)
+    _until: float = float("-inf")
+
+    def of(self, gang: GangKey) -> QueuePlace | None:
+        now = self.clock()
+        if now >= self._until:
+            self._until = now + KEPT_SECONDS
+            self._places = {}
+            for place, unit in rank_units(self.queue.pending()):
+                for demand in unit.demands:
+                    if demand.gang:
+                        self._places.setdefault(demand.gang, place)
+        return self._places.get(gang)

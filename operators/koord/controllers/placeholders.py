@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from koord.controllers.bind_turns import Turns, WaitObserver
 from koord.controllers.coalescing import Pause
+from koord.controllers.writes_in_flight import Turns, WaitObserver
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Assignment
 from koord.core.model.pods import Handling

@@ -12,13 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from koord.answers.quota_claims import QuotaClaims
-from koord.controllers.attempts import AttemptCounter, Attempts
-from koord.controllers.bind_turns import Turns
+from koord.controllers.attempts import AttemptCounter, Attempts, QueuePlaces
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.error_isolation import FailureLog, plan_keeping
-from koord.controllers.queue_places import QueuePlaces
 from koord.controllers.restart import GangRestarts
-from koord.controllers.writes_in_flight import Flight, WritesInFlight
+from koord.controllers.writes_in_flight import Flight, Turns, WritesInFlight
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import News, Queue

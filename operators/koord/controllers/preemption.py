@@ -19,19 +19,17 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from koord.controllers.preemption_parts import (
+from koord.controllers.preemption_run import (
     WHY,
     WITHOUT_PAUSE,
+    DeletionReport,
     Outcome,
     PodNominator,
+    PreemptionPhase,
     PreemptionReporter,
     PreemptionRules,
-    VictimEvictor,
-)
-from koord.controllers.preemption_run import (
-    DeletionReport,
-    PreemptionPhase,
     PreemptionRun,
+    VictimEvictor,
     find_hanging_namespaces,
     find_next,
 )

@@ -24,7 +24,7 @@ from koord.core.quota.profile import (
 from koord.kube.errors import KubeError
 from koord.kube.retry import Backoff
 from koord.kube.status import ConditionPatch
-from koord.kube.translate.profiles import encode_last_valid
+from koord.kube.translate.quotas import encode_last_valid_profile
 from koord.kube.wire import WireObjectMeta
 
 READY: Final = "Ready"
@@ -99,7 +99,7 @@ class ProfileStatusPolicy:
             ready = _make_ready(profile, ProfileOutcome.INVALID, "")
         else:
             fields = _make_fields(profiles.make(key), profiles.count(key))
-            fields["lastValidSpec"] = encode_last_valid(in_force)
+            fields["lastValidSpec"] = encode_last_valid_profile(in_force)
             ready, error = await self._make_quota(profile, in_force)
             now = profiles.get(key)
             if now is None or now.uid != profile.uid:

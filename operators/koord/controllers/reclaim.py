@@ -15,9 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from koord.controllers.asked_units import SoftEvictionAction, SoftEvictions
-from koord.controllers.budget_grace import CANCELLED, BudgetGrace
-from koord.controllers.unit_eviction import Evict, UnitEvictions
+from koord.controllers.unit_eviction import (
+    CANCELLED,
+    BudgetGrace,
+    Evict,
+    SoftEvictionAction,
+    SoftEvictions,
+    UnitEvictions,
+)
 from koord.core.engine.queue import Blocked
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt, Moment

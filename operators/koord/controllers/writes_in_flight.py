@@ -5,17 +5,125 @@ of a write is unknown: 504 and some 500 are returned for writes that take effect
 resources stay taken until the pod shows that nothing has come of them. Meanwhile such a placement
 no longer counts as in flight, because it may last for minutes and must not block others, and it is
 reported to users.
+
+``BindTurns`` binds pods one after the other to a node whose device plugin looks for the pod that it
+serves.
+
+Such a plugin chooses among the pending pods of its node, so two that arrive at once may get each
+other's devices. The next pod is bound when the one before has started, or after ``TURN_SECONDS``;
+where the plugin knows a lock of the node, it is taken first, and the plugin removes it. Which pods
+need a turn is decided by ``core.device``. After a restart pods that have not started count as bound
+just now.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from koord.controllers.bind_turns import Turns
 from koord.controllers.commit import CommitFailure
+from koord.core.device.device_plugins import DevicePlugin, Locked
+from koord.core.device.plugin import Devices
+from koord.core.device.reasons import NodeLocked
+from koord.core.device.status import plugin_for
+from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Assignment, Placement, Unit
+from koord.core.model.pods import PodPhase
 from koord.core.model.reasons import Reason
-from koord.kube.binder import Outcome
+from koord.kube.binder import Done, Outcome
+
+TURN_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.5
+
+
+class NodeLocks(Protocol):
+    """Locks nodes for pods."""
+
+    async def take(
+        self, node: str, key: str, pod: str, has_pod: Callable[[str], bool]
+    ) -> Locked | None:
+        """Lock a node for a pod (``namespace/name``); return the lock of another pod."""
+
+
+class WaitObserver(Protocol):
+    """Reports which members of a placement wait, and why."""
+
+    def note_waiting(self, member: Assignment, reason: Reason) -> None: ...
+    def note_known(self, member: Assignment) -> None: ...
+
+
+class Turns(Protocol):
+    """Binds a pod with ``write`` when its node is ready for it."""
+
+    async def bind(
+        self, member: Assignment, write: Callable[[], Awaitable[Outcome]], waits: WaitObserver
+    ) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BindTurns:
+    """The turns of all nodes; ``clock`` is monotonic."""
+
+    state: ClusterState
+    locks: NodeLocks
+    clock: Callable[[], float]
+    _queues: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _served: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Node -> uid of a pod that has not started there -> when it was first seen as bound."""
+
+    async def bind(
+        self, member: Assignment, write: Callable[[], Awaitable[Outcome]], waits: WaitObserver
+    ) -> Outcome:
+        """Bind a pod with ``write`` when it is its turn."""
+        plugin = plugin_for(self._devices, member.pod, member.node)
+        if plugin is None:
+            return await write()
+        queue = self._queues.setdefault(member.node, asyncio.Lock())
+        if queue.locked():
+            waits.note_waiting(member, NodeLocked(member.pod.key, member.node, ""))
+        async with queue:
+            while (reason := await self._wait_for(member, plugin)) is not None:
+                waits.note_waiting(member, reason)
+                await asyncio.sleep(_POLL_SECONDS)
+            waits.note_known(member)
+            outcome = await write()
+            if isinstance(outcome, Done):
+                self._served.setdefault(member.node, {})[member.pod.uid] = self.clock()
+        return outcome
+
+    @property
+    def _devices(self) -> Devices:
+        return self.state.plugin(Devices)
+
+    async def _wait_for(self, member: Assignment, plugin: DevicePlugin) -> NodeLocked | None:
+        """Return why a pod must wait; None if it is its turn, or if it is gone."""
+        pod, node = member.pod, member.node
+        if pod.uid not in self.state.pods:
+            return None
+        served = self._served_on(node)
+        if served is not None:
+            return NodeLocked(pod.key, node, self.state.pods[served].key)
+        if not plugin.lock:
+            return None
+        locked = await self.locks.take(
+            node, plugin.lock, pod.key, lambda key: self.state.pod_by_key(key) is not None
+        )
+        return NodeLocked(pod.key, node, locked.holder, locked.lock) if locked else None
+
+    def _served_on(self, node: str) -> str | None:
+        """Return a pod (uid) that the device plugin of a node may be serving now."""
+        now, served = self.clock(), self._served.setdefault(node, {})
+        for uid in self._devices.pods_on(node):
+            pod = self.state.observed(uid)
+            if pod is not None and pod.node and plugin_for(self._devices, pod, node) is not None:
+                served.setdefault(uid, now)
+        for uid in list(served):
+            pod = self.state.pods.get(uid)
+            if pod is None or pod.phase is not PodPhase.PENDING:
+                del served[uid]
+        return next((uid for uid, at in served.items() if now - at < TURN_SECONDS), None)
+
 
 RETRY_SLOTS = 4
 """Writes of one namespace with unknown outcome that are repeated at once."""

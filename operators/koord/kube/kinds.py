@@ -42,6 +42,7 @@ from koord.kube.plan_keys import PlanVerifier
 from koord.kube.reflector import Absence, Source
 from koord.kube.store import HasMeta
 from koord.kube.translate.cluster_objects import (
+    TopologyTranslator,
     translate_claim,
     translate_namespace,
     translate_node,
@@ -54,10 +55,8 @@ from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.numa import translate_node_topology
 from koord.kube.translate.placeholders import read_placeholder
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.profiles import ProfileTranslator
-from koord.kube.translate.quotas import QuotaTranslator
+from koord.kube.translate.quotas import ProfileTranslator, QuotaTranslator
 from koord.kube.translate.reservations import ReservationTranslator
-from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.wire import (
     WireDevice,
     WireElasticQuota,

@@ -14,8 +14,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from koord.controllers.preemption_parts import Outcome
-from koord.controllers.quota_audit import QuotaAudit
+from koord.controllers.preemption_run import Outcome
+from koord.controllers.quota_status import QuotaAudit
 from koord.core.device.status import find_drift as find_device_drift
 from koord.core.engine.state import ClusterState
 from koord.core.model.units import is_unlimited

@@ -2,7 +2,7 @@
 
 The content comes from callables; this module knows no operator. It answers in an event loop that
 planning does not block, and waits for the one that plans only where it has to. What clients may
-take is bounded in ``guests``. ``/debug/state``
+take is bounded in ``connections``. ``/debug/state``
 names pods and nodes, so only loopback clients may read it, whatever the listen address is;
 ``kubectl port-forward`` is one.
 """
@@ -22,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from koord.plain_text import escape
-from koord.runtime.guests import (
+from koord.runtime.connections import (
     ConnectionLimits,
     LimitedConnection,
     OpenConnections,
@@ -91,9 +91,9 @@ async def serve_http(
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()
-    guests = OpenConnections(limits.within(count_descriptors()))
+    connections = OpenConnections(limits.within(count_descriptors()))
     try:
-        async with _listen(runner, address, guests) as listening:
+        async with _listen(runner, address, connections) as listening:
             host, port, *_ = listening.sockets[0].getsockname()
             yield Address(host, port)
     finally:
@@ -102,13 +102,13 @@ async def serve_http(
 
 @asynccontextmanager
 async def _listen(
-    runner: web.AppRunner, address: Address, guests: OpenConnections
+    runner: web.AppRunner, address: Address, connections: OpenConnections
 ) -> AsyncIterator[asyncio.Server]:
     server = runner.server
     if server is None:
         raise RuntimeError("the runner is not set up")
     loop = asyncio.get_running_loop()
-    make = partial(LimitedConnection, guests, server)
+    make = partial(LimitedConnection, connections, server)
     listen = partial(loop.create_server, make, address.host, backlog=BACKLOG)
     try:
         try:
@@ -127,7 +127,7 @@ async def _listen(
 
 
 async def _end_connection(_: web.Request, response: web.StreamResponse) -> None:
-    """One request per connection, see ``guests``."""
+    """One request per connection, see ``connections``."""
     response.force_close()
 
 

@@ -13,20 +13,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from koord.controllers.bind_turns import BindTurns
-from koord.controllers.device_status import DeviceStatusPolicy
+from koord.controllers.device_status import DeviceStatusPolicy, NodeResourcesPolicy
 from koord.controllers.enforcement import Enforcement
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.network_topology import TopologyStatusPolicy
-from koord.controllers.node_resources import NodeResourcesPolicy
 from koord.controllers.placeholders import Placeholders
 from koord.controllers.placement import PlacementController
 from koord.controllers.pod_group import PodGroupStatusPolicy, ProblemReports
 from koord.controllers.preemption import PreemptionController
-from koord.controllers.preemption_parts import PreemptionRules
-from koord.controllers.quota_audit import QuotaAudit
+from koord.controllers.preemption_run import PreemptionRules
 from koord.controllers.quota_profile import ProfileStatusPolicy
-from koord.controllers.quota_status import QuotaStatusPolicy
+from koord.controllers.quota_status import QuotaAudit, QuotaStatusPolicy
 from koord.controllers.reclaim import ReclaimController, ReclaimOptions
 from koord.controllers.reservation_status import ReservationStatusPolicy
 from koord.controllers.restart import GangRestarts
@@ -42,12 +39,12 @@ from koord.controllers.status_publishing import (
 )
 from koord.controllers.validation import ValidationSink
 from koord.controllers.wait_reports import WaitReports
+from koord.controllers.writes_in_flight import BindTurns
 from koord.core.engine.holds import Holds
 from koord.core.eviction.search import PreemptionOptions
 from koord.core.model.gang_history import OF_PLACEMENT, OF_POD_GROUPS, Happened
 from koord.core.model.pods import Pod
 from koord.core.quota.claims import ReclaimSetting
-from koord.kube.enforcement import EnforcementMap
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.kinds import (
@@ -73,7 +70,7 @@ from koord.kube.objects import (
     ref_of_topology,
 )
 from koord.kube.placeholders import PlaceholderWriter
-from koord.kube.root_quota import RootQuotaWriter
+from koord.kube.quota_objects import EnforcementMap, RootQuotaWriter
 from koord.kube.status import (
     AFTER_BINDINGS,
     AT_ONCE,

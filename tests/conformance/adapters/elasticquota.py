@@ -66,7 +66,7 @@ from koord.core.quota.status import Summary, is_current, measure, recorded, summ
 from koord.core.quota.tree import make_tree
 from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
 from koord.core.quota.validation import check_spec
-from koord.kube.root_quota import make_body
+from koord.kube.quota_objects import make_body
 from koord.kube.translate.quotas import translate_quota
 from koord.kube.wire import WireElasticQuota
 

@@ -23,10 +23,9 @@ from koord.core.topology.plugin import Topologies
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 from koord.core.topology.strategy.domain_placer import sort_members
 from koord.core.topology.tree import describe_domains
-from koord.kube.translate.cluster_objects import translate_node
+from koord.kube.translate.cluster_objects import TopologyTranslator, translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_constraint
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.wire import WireNode, WirePod, WirePodGroup, WireTopology
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from koord.api.migration.documents import (
     name_of,
     unshared,
 )
+from koord.api.migration.groups import POD_GROUPS, make_jobs, read_pod_group, read_volcano_job
 from koord.api.migration.koordinator import add_gates
 from koord.api.migration.leftovers import find_leftovers
-from koord.api.migration.pod_groups import POD_GROUPS, read_pod_group
 from koord.api.migration.quotas import QueueShare, add, make_quota, read_share
 from koord.api.migration.table import (
     KAI_CLASSES,
@@ -28,7 +28,6 @@ from koord.api.migration.table import (
     rows_of,
     rows_of_keys,
 )
-from koord.api.migration.volcano_job import make_jobs, read_volcano_job
 from koord.api.migration.wish import (
     UNKNOWN,
     Say,

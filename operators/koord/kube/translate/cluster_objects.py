@@ -1,4 +1,8 @@
-"""Nodes, namespaces, volumes, claims and classes of both: the fields that decide placement."""
+"""Nodes, namespaces, volumes, volume claims, their classes, topologies: what decides placement.
+
+The layers of a ClusterNetworkTopology are not validated here. Its status is kept for its writers,
+and the last valid layers are read from it.
+"""
 
 from typing import Final
 
@@ -18,17 +22,22 @@ from koord.core.plugins.late_volumes import (
 )
 from koord.core.plugins.volumes import ZONE_LABELS, Volume, VolumeClaim
 from koord.core.reservation.priority import PriorityClass
+from koord.core.topology.cache import Topology
+from koord.core.topology.layers import Layer
 from koord.kube.translate.amounts import parse_amounts, parse_requests
 from koord.kube.translate.node_affinity import parse_node_selector
 from koord.kube.translate.numa import read_amplification, read_reserved
 from koord.kube.translate.pod_constraints import WireSelector
 from koord.kube.translate.pod_constraints import parse_selector as parse_label_selector
 from koord.kube.translate.shapes import MAX_REQUIREMENTS
+from koord.kube.translate.statuses import SeenStatuses, read_last_valid
 from koord.kube.wire import (
+    TopologySpec,
     WireNamespace,
     WireNode,
     WireObjectMeta,
     WirePriorityClass,
+    WireTopology,
 )
 from koord.kube.wire_volumes import VolumeClaimSpec, WireStorageClass, WireVolume, WireVolumeClaim
 
@@ -215,3 +224,30 @@ def _is_zone(value: str | None) -> bool:
 
 def _zones(key: str, value: str) -> tuple[str, tuple[str, ...]]:
     return key, tuple(sorted({name.strip() for name in value.split(_BETWEEN_ZONES)}))
+
+
+MAX_LAYERS: Final = 64
+"""More are cut off; the API server allows 16."""
+
+
+class TopologyTranslator(SeenStatuses):
+    """Translates topologies, and keeps their statuses for their writers."""
+
+    def translate(self, wire: WireTopology) -> Topology:
+        meta = wire.metadata
+        raw = self._see(meta.uid, wire.status)
+        return Topology(
+            name=meta.name,
+            layers=_translate_layers(wire.spec),
+            uid=meta.uid,
+            generation=meta.generation,
+            last_valid=_translate_layers(read_last_valid(raw, TopologySpec)),
+        )
+
+
+def _translate_layers(spec: TopologySpec | None) -> tuple[Layer, ...]:
+    layers = (spec.network_topology_spec or ()) if spec is not None else ()
+    return tuple(
+        Layer(layer.topology_layer, layer.parent_topology_layer or "", tuple(layer.label_key or ()))
+        for layer in layers[:MAX_LAYERS]
+    )

@@ -50,8 +50,7 @@ from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.model.text import MAX_QUOTED, cut
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount, parse_amounts
-from koord.kube.translate.node_affinity import parse_node_selector, pinned_to
-from koord.kube.translate.node_selectors import translate_selector
+from koord.kube.translate.node_affinity import parse_node_selector, pinned_to, translate_selector
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import DeviceEntry, WireDevice, WireResourceClaim
 

@@ -45,7 +45,7 @@ from koord.core.reservation.model import (
 from koord.kube.decode import MALFORMED
 from koord.kube.objects import ref_of_pod
 from koord.kube.translate.amounts import parse_amount, parse_amounts
-from koord.kube.translate.node_selectors import translate_selector
+from koord.kube.translate.node_affinity import translate_selector
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import PodSpec, WireObjectMeta, WirePod, WireReservation

@@ -1,9 +1,11 @@
-"""Keeps the last observed status of objects for their status writers.
+"""Statuses of objects as last observed, for their writers, and the last valid settings in them.
 
 A translator of a kind whose status we write inherits this. The bytes are decoded on demand.
+
+The form of the last valid settings is up to the kind.
 """
 
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -44,3 +46,19 @@ class SeenStatuses:
     def _see(self, uid: str, status: msgspec.Raw) -> bytes:
         raw = self._statuses[uid] = bytes(status)
         return raw
+
+
+T = TypeVar("T")
+
+
+class _StatusWithSpec(msgspec.Struct, Generic[T], rename="camel"):
+    last_valid_spec: T | None = None
+
+
+def read_last_valid(status: bytes, of: type[T]) -> T | None:
+    """Return the last valid settings in a status; None if there are none that can be read."""
+    try:
+        decoded = msgspec.json.decode(status, type=_StatusWithSpec[of] | None) if status else None  # type: ignore[valid-type]
+    except MALFORMED:
+        return None
+    return decoded.last_valid_spec if decoded is not None else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from koord.runtime.guests import ConnectionLimits, peer_of
+from koord.runtime.connections import ConnectionLimits, peer_of
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.settings import Address
 

@@ -1,11 +1,16 @@
-"""Writes the root quota of an ElasticQuotaProfile by server-side apply.
+"""Writes the objects of the quota operators: root quotas, and the ConfigMap of covered namespaces.
 
-The first write does not force, so that an object created by somebody else is not taken over. Later
-writes name the uid, so that they never change a recreated object. ``koord.core.quota.profile``
-decides the content.
+The root quota of an ElasticQuotaProfile is written by server-side apply. The first write does not
+force, so that an object created by somebody else is not taken over. Later writes name the uid, so
+that they never change a recreated object. ``koord.core.quota.profile`` decides the content.
+
+The ConfigMap tells the policy ``koord-enforce`` which namespaces quotas cover.
+
+The overlay ``enforce`` brings the policy, the ConfigMap and the rights to both. Where these are
+missing nothing is enforced, and nothing is written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from koord.api.keys import operators
@@ -13,10 +18,12 @@ from koord.api.keys import quota as keys
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
 from koord.kube.client import Client, Media
+from koord.kube.errors import Forbidden, NotFound
 from koord.kube.objects import ObjectRef, ref_of_profile, ref_of_quota
 from koord.kube.translate.amounts import encode_amounts, write_amounts
-from koord.kube.translate.node_selectors import encode_selector
-from koord.kube.wire import WireObjectMeta
+from koord.kube.translate.node_affinity import encode_selector
+from koord.kube.wire import Identified, WireObjectMeta
+from koord.kube.write_check import Write, is_allowed
 
 MANAGER: Final = "koord-elasticquotaprofile"
 
@@ -101,3 +108,47 @@ def _is_there(
         and {owner["uid"] for owner in wanted.get("ownerReferences", ())} <= owners
         and (present.min, present.max) == (quota.min, quota.max)
     )
+
+
+CONFIG_MAP: Final = "koord-covered-namespaces"
+MAX_BYTES: Final = 900_000
+"""Of all names and values: the API server takes a ConfigMap of a megabyte."""
+_BINDING: Final = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/koord-enforce"
+)
+
+
+class EnforcementMap:
+    """The ConfigMap in the namespace of the operators, which ``namespace`` returns."""
+
+    def __init__(self, client: Client, namespace: Callable[[], str]) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def write(self, covered: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
+        """Replace what is there; return the namespaces that are enforced, None if nothing is."""
+        namespace = self._namespace()
+        write = Write("", "configmaps", "patch", namespace, CONFIG_MAP)
+        if not await is_allowed(self._client, write):
+            return None
+        data = encode(covered)
+        try:
+            await self._client.get(_BINDING, Identified)
+            body = [{"op": "add", "path": "/data", "value": data}]
+            path = f"/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}"
+            await self._client.patch(path, body, Media.JSON_PATCH)
+        except (Forbidden, NotFound):
+            return None
+        return frozenset(data)
+
+
+def encode(covered: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    """Return namespace -> resources, by name, as far as there is room."""
+    data, size = dict[str, str](), 0
+    for namespace, names in sorted(covered.items()):
+        text = ",".join(sorted(names))
+        size += len(namespace) + len(text.encode()) + 16
+        if size > MAX_BYTES:
+            break
+        data[namespace] = text
+    return data

@@ -1,9 +1,9 @@
 """What clients of the HTTP server may take: connections, time and bytes.
 
-Clients are strangers: every pod that reaches the port. They share the file descriptors of the
-process with its writers, so their number is bounded, and so is what each of them holds. Where there
-are too many, one of the peer that has the most ends, the oldest: who opens hundreds only disturbs
-himself, and a probe that has just come stays.
+Any pod that reaches the port may be a client. They share the file descriptors of the process with
+its writers, so their number is bounded, and so is what each of them holds. Where there are too
+many, one of the peer that has the most ends, the oldest: a client that opens hundreds only disturbs
+itself, and a probe that has just come stays.
 
 Each connection carries one request. Probes and scrapes come seconds apart, so nobody gains from
 keeping one open.
@@ -65,23 +65,23 @@ class OpenConnections:
     def __len__(self) -> int:
         return self._count
 
-    def admit(self, guest: "LimitedConnection") -> None:
+    def admit(self, connection: "LimitedConnection") -> None:
         """Take a new connection in, and end another one where there are too many."""
-        own = self._by_peer.setdefault(guest.peer, {})
-        own[guest] = None
+        own = self._by_peer.setdefault(connection.peer, {})
+        own[connection] = None
         self._count += 1
         if len(own) > self.limits.per_peer:
-            self._end_oldest(guest.peer)
+            self._end_oldest(connection.peer)
         elif self._count > self.limits.connections:
             self._end_oldest(max(self._by_peer, key=lambda peer: len(self._by_peer[peer])))
 
-    def forget(self, guest: "LimitedConnection") -> None:
-        own = self._by_peer.get(guest.peer, {})
-        if guest in own:
-            del own[guest]
+    def forget(self, connection: "LimitedConnection") -> None:
+        own = self._by_peer.get(connection.peer, {})
+        if connection in own:
+            del own[connection]
             self._count -= 1
             if not own:
-                del self._by_peer[guest.peer]
+                del self._by_peer[connection.peer]
 
     def _end_oldest(self, peer: str) -> None:
         oldest = next(iter(self._by_peer[peer]))
@@ -96,10 +96,10 @@ class LimitedConnection(asyncio.Protocol):
     """
 
     def __init__(
-        self, guests: OpenConnections, make_protocol: Callable[[], asyncio.Protocol]
+        self, connections: OpenConnections, make_protocol: Callable[[], asyncio.Protocol]
     ) -> None:
         self.peer = ""
-        self._guests = guests
+        self._open = connections
         self._make_protocol = make_protocol
         self._protocol: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
@@ -116,8 +116,8 @@ class LimitedConnection(asyncio.Protocol):
             raise TypeError("HTTP needs a stream")
         self._transport = transport
         self.peer = peer_of(transport)
-        self._guests.admit(self)
-        limit = self._guests.limits.seconds
+        self._open.admit(self)
+        limit = self._open.limits.seconds
         self._deadline = asyncio.get_running_loop().call_later(limit, self.end)
         self._protocol = self._make_protocol()
         self._protocol.connection_made(transport)
@@ -125,7 +125,7 @@ class LimitedConnection(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
-        if self._received > self._guests.limits.received_bytes:
+        if self._received > self._open.limits.received_bytes:
             self.end()
         elif self._protocol is not None:
             self._protocol.data_received(data)
@@ -136,7 +136,7 @@ class LimitedConnection(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._guests.forget(self)
+        self._open.forget(self)
         if self._deadline is not None:
             self._deadline.cancel()
         if self._protocol is not None:
