@@ -56,7 +56,7 @@ class Costs:
         violations = cost.violations
         if self._budgets:
             violations = self.count_violations(
-                [pod for victim_unit in (*victims, more) for pod in victim_unit.pods]
+                [pod for victim in (*victims, more) for pod in victim.pods]
             )
         job = more.group or more.key
         return Cost(

@@ -243,12 +243,12 @@ def empty_rows(search: VictimSearch) -> VictimSet | None:
     if len(search.room.wants) != 1:
         return None
     (want,) = search.room.wants
-    offers = sorted(_empty_each(search, want), key=lambda empty_row: empty_row.price)
+    offers = sorted(_empty_each(search, want), key=lambda offer: offer.price)
     need, tried = want.count, 0
     while tried < len(offers) and not search.trials.is_over:
         chosen = _take(offers, need)
         if len(chosen) > tried:
-            solution = search.solve_with([unit for empty_row in chosen for unit in empty_row.units])
+            solution = search.solve_with([unit for offer in chosen for unit in offer.units])
             if solution is not None:
                 return solution
         tried, need = max(tried, len(chosen)), 2 * need

@@ -76,9 +76,7 @@ class Guarantees:
             if (key := next(exceeded, None)) is not None:
                 kept.setdefault(key, []).append(unit)
         guarantees = [self._make_kept(key, kept_units) for key, kept_units in sorted(kept.items())]
-        return tuple(
-            sorted(guarantees, key=lambda guarantee_kept: -guarantee_kept.pods)[:MOST_NAMED]
-        )
+        return tuple(sorted(guarantees, key=lambda guarantee: -guarantee.pods)[:MOST_NAMED])
 
     def _make_kept(self, key: Key, units: Sequence[VictimUnit]) -> GuaranteeKept:
         (quota, resource), ledger = key, self._ledger

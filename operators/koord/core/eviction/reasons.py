@@ -141,13 +141,13 @@ class VictimsProtected(Reason):
     kept: tuple[GuaranteeKept, ...] = ()
 
     def _text(self) -> str:
-        pods_of_quotas = sum(guarantee_kept.pods for guarantee_kept in self.kept)
+        pods_of_quotas = sum(guarantee.pods for guarantee in self.kept)
         counts = [
             (why, max(0, count - pods_of_quotas) if why is Protection.QUOTA else count)
             for why, count in self.protected
         ]
         whys = [f"{count} {_WHY[why]}" for why, count in counts if count]
-        whys += [guarantee_kept.text() for guarantee_kept in self.kept]
+        whys += [guarantee.text() for guarantee in self.kept]
         return f"no pod with a priority below {self.priority} may be evicted: {listed(whys)}"
 
 

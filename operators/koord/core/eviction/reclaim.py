@@ -87,8 +87,8 @@ def plan_reclaim(
         )
         units, beneficiary = need.units, need.beneficiary
     return tuple(
-        Reclaim(without_part.unit.key, without_part.pods, selection.over, beneficiary)
-        for without_part in without_parts(units)
+        Reclaim(reclaim_unit.unit.key, reclaim_unit.pods, selection.over, beneficiary)
+        for reclaim_unit in without_parts(units)
     )
 
 

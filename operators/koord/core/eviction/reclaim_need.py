@@ -86,7 +86,7 @@ def find_need(
     ``choose_others`` returns the selections of the other over-used quotas.
     """
     trials = _NeedSearch(state, ledger, selection, choose_others)
-    waiting = [blocked_unit.unit for blocked_unit in blocked if blocked_unit.reason.is_capacity]
+    waiting = [waiting_unit.unit for waiting_unit in blocked if waiting_unit.reason.is_capacity]
     candidates = [unit for unit in waiting if trials.may_benefit(unit)][:MOST_UNITS]
     return trials.find_victims(trials.find_beneficiaries(candidates))
 
@@ -193,7 +193,7 @@ class _NeedSearch:
 
     def _search(self, cycle: Cycle, unit: Unit, going: Mapping[str, Pod]) -> Preemption | None:
         """Search victims in this quota, then in the other over-used quotas too."""
-        keys = {key for quota_charge in self._charges[unit.key] for key in quota_charge.request}
+        keys = {key for charge in self._charges[unit.key] for key in charge.request}
         unit = replace(unit, demands=tuple(map(_with_required, unit.demands)))
         trials = Trials(cycle, unit, Scoring(), MOST_STEPS)
         for selections in ((self._selection,), (self._selection, *self._other_quotas)):
@@ -349,8 +349,8 @@ def _reprieve(cycle: Cycle, preemptions: Sequence[tuple[Unit, Preemption]]) -> l
     units = [unit for unit, _ in preemptions]
     cores = {victim.group for victim in victims if victim.gangs}
     spare = [victim for victim in victims if victim.gangs or victim.group not in cores]
-    for victim_unit in sorted(spare, key=lambda victim_unit: -victim_unit.priority)[:MOST_TRIED]:
-        left = [other for other in victims if other is not victim_unit]
+    for candidate in sorted(spare, key=lambda candidate: -candidate.priority)[:MOST_TRIED]:
+        left = [other for other in victims if other is not candidate]
         mark = cycle.checkpoint()
         cycle.remove(pods_of(left).values())
         if len(plan(cycle, units, Scoring()).placements) == len(units):

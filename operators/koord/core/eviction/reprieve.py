@@ -43,13 +43,13 @@ class _Minimizer:
     def _pass(self, bounds: "_Needed") -> tuple[bool, bool]:
         """Try to spare each unit; return whether one was, and whether all were tried."""
         is_changed = False
-        for victim_unit in self._dearest_first():
-            if bounds.is_needed(self._position[victim_unit.key]):
+        for victim in self._dearest_first():
+            if bounds.is_needed(self._position[victim.key]):
                 continue
             if self._search.trials.is_over:
                 return is_changed, False
-            if self._try([other for other in self._best.victims if other is not victim_unit]):
-                bounds.spare(self._position[victim_unit.key])
+            if self._try([other for other in self._best.victims if other is not victim]):
+                bounds.spare(self._position[victim.key])
                 is_changed = True
         return is_changed, True
 
@@ -75,11 +75,11 @@ class _Minimizer:
             else:
                 left = list(victims)
         cycle.rollback(mark)
-        keep = {victim_unit.key for victim_unit in left}
+        keep = {victim.key for victim in left}
         return [victim for victim in victims if victim.key in keep]
 
     def _dearest_first(self) -> list[VictimUnit]:
-        return sorted(self._best.victims, key=lambda victim_unit: -self._position[victim_unit.key])
+        return sorted(self._best.victims, key=lambda victim: -self._position[victim.key])
 
 
 class _Needed:

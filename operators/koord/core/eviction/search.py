@@ -290,7 +290,7 @@ class _VictimFinder:
         allowed = [unit for unit in self._candidates.units if guarantees.allows((unit,))]
         if not allowed:
             return self._explain_nobody()
-        trusted = [victim_unit for victim_unit in allowed if not self._is_suspect(victim_unit)]
+        trusted = [unit for unit in allowed if not self._is_suspect(unit)]
         if trusted and len(trusted) < len(allowed):
             preemption = self._choose(trusted, guarantees)
             if isinstance(preemption, Preemption):

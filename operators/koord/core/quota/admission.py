@@ -124,11 +124,10 @@ def check_limit(
     beyond = Balance(most, account.used, request).exceeded()
     if any(account.capacity is None or account.capacity.get(key, 0) > 0 for key in beyond):
         named = (
-            replace(quota_shortage, max=most[quota_shortage.resource])
-            if quota_shortage.resource in beyond
-            and quota_shortage.limit < most[quota_shortage.resource]
-            else quota_shortage
-            for quota_shortage in numbers[0]
+            replace(shortage, max=most[shortage.resource])
+            if shortage.resource in beyond and shortage.limit < most[shortage.resource]
+            else shortage
+            for shortage in numbers[0]
         )
         return InsufficientMax(topo, tuple(named), *numbers[1:])
     return InsufficientEntitlement(topo, *numbers)
@@ -237,7 +236,7 @@ def find_exceeding_submissions(
 ) -> dict[str, SubmissionExceeded]:
     exceeding: dict[str, SubmissionExceeded] = {}
     taken: Mapping[str, int] = {}
-    for pod in sorted(pods, key=lambda submitted: submitted.order):
+    for pod in sorted(pods, key=lambda submission: submission.order):
         reason = None if pod.is_used else check_submission(spec, taken, pod.request)
         if reason is None:
             taken = add_up((taken, pod.request))

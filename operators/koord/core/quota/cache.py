@@ -183,7 +183,7 @@ class QuotaCache:
     def settle(self) -> list[Pod]:
         """Bring quotas into force; return the pods that now count for another quota."""
         usage = self.usage.usage()
-        used = {name: quota_usage.used for name, quota_usage in usage.items()}
+        used = {name: usage_of_quota.used for name, usage_of_quota in usage.items()}
         in_force = dict(self.catalog.registry.specs) if self.hooks.hooks else {}
         self.catalog.settle(Facts(labels=usage.keys(), used=used))
         if self.hooks.hooks:
@@ -369,13 +369,11 @@ class QuotaCache:
     def outside(self) -> Usage:
         """Return what pods ask and use that are in no quota in force."""
         specs = self.catalog.registry.specs
-        outside_usages = [
-            quota_usage for name, quota_usage in self.usage.usage().items() if name not in specs
-        ]
+        outside_usages = [usage for name, usage in self.usage.usage().items() if name not in specs]
         return Usage(
-            submitted=add_up(quota_usage.submitted for quota_usage in outside_usages),
-            demand=add_up(quota_usage.demand for quota_usage in outside_usages),
-            used=add_up(quota_usage.used for quota_usage in outside_usages),
+            submitted=add_up(usage.submitted for usage in outside_usages),
+            demand=add_up(usage.demand for usage in outside_usages),
+            used=add_up(usage.used for usage in outside_usages),
         )
 
     def failure_of(self, name: QuotaName) -> Exception | None:

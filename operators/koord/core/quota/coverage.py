@@ -41,8 +41,8 @@ def covers(spec: QuotaSpec) -> tuple[str, ...]:
 
 
 def _list_limited(spec: QuotaSpec, specs: Mapping[QuotaName, QuotaSpec]) -> Iterator[str]:
-    for with_parent in with_parents(spec, specs):
-        names = {name for name, amount in with_parent.max.items() if not is_unlimited(amount)}
+    for quota in with_parents(spec, specs):
+        names = {name for name, amount in quota.max.items() if not is_unlimited(amount)}
         yield from names
         if names & _GPU_NAMES:
             yield from _GPU_NAMES

@@ -155,7 +155,7 @@ def _untimed(*_: str) -> AbstractContextManager[object]:
 
 def _augment(hook: QuotaHook, summary: Summary) -> list[HookCondition]:
     conditions = list(hook.augment_status(summary))
-    for hook_condition in conditions:
-        if "/" not in hook_condition.type:
-            raise ValueError(f"the condition {hook_condition.type} has no domain of its own")
+    for condition in conditions:
+        if "/" not in condition.type:
+            raise ValueError(f"the condition {condition.type} has no domain of its own")
     return conditions

@@ -125,17 +125,17 @@ class ActiveQuotas:
         if self._usable is None:
             self._usable = {}
             for name, spec in sorted(self.specs.items()):
-                for namespace_of_pods in {spec.namespace, *spec.namespaces, *spec.shared_with}:
+                for user in {spec.namespace, *spec.namespaces, *spec.shared_with}:
                     if not spec.is_parent:
-                        self._usable.setdefault(namespace_of_pods, []).append(name)
+                        self._usable.setdefault(user, []).append(name)
         return tuple(self._usable.get(namespace, ()))
 
     def find_priority_limit(self, name: QuotaName) -> tuple[QuotaName, int] | None:
         """Return the lowest ``max_priority`` of a quota and those above it, and whose it is."""
         limits = (
-            (with_parent.max_priority, with_parent.name)
-            for with_parent in with_parents(self.specs.get(name), self.specs)
-            if with_parent.max_priority is not None
+            (spec.max_priority, spec.name)
+            for spec in with_parents(self.specs.get(name), self.specs)
+            if spec.max_priority is not None
         )
         lowest = min(limits, key=lambda limit: limit[0], default=None)  # the nearest, of equal ones
         return None if lowest is None else (lowest[1], lowest[0])

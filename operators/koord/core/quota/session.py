@@ -265,21 +265,21 @@ class QuotaSession(Session):
         return [
             QuotaCharge(
                 name,
-                add_up(quota_charge.request for quota_charge in charges_of_quota),
-                add_up(quota_charge.non_preemptible for quota_charge in charges_of_quota),
+                add_up(charge.request for charge in charges_of_quota),
+                add_up(charge.non_preemptible for charge in charges_of_quota),
             )
             for name, charges_of_quota in sorted(charges.items())
         ]
 
     def _charge_of(self, kind: _Kind) -> QuotaCharge:
-        quota_charge = self._charges.get(kind)
-        if quota_charge is None:
+        charge = self._charges.get(kind)
+        if charge is None:
             quota, requests, is_non_preemptible = kind
             request = count_devices(dict(requests), self._cache.rules)
-            quota_charge = self._charges[kind] = QuotaCharge(
+            charge = self._charges[kind] = QuotaCharge(
                 quota, request, request if is_non_preemptible else {}
             )
-        return quota_charge
+        return charge
 
 
 def _times(charge: QuotaCharge, count: int) -> QuotaCharge:

@@ -337,14 +337,14 @@ def _find_changed(inputs: ShareInput, demand: Ints, used: Ints, before: Solution
     pairs = [(demand, before.demand)]
     if inputs.rules.guarantees_usage:
         pairs.append((used, before.used))
-    quota_tree = before.inputs.tree
-    if quota_tree is not tree:
+    tree_before = before.inputs.tree
+    if tree_before is not tree:
         pairs += [
-            (tree.minimum, quota_tree.minimum),
-            (tree.maximum, quota_tree.maximum),
-            (tree.weight, quota_tree.weight),
-            (tree.named, quota_tree.named),
-            (np.tile(tree.lends, (len(tree.keys), 1)), quota_tree.lends),
+            (tree.minimum, tree_before.minimum),
+            (tree.maximum, tree_before.maximum),
+            (tree.weight, tree_before.weight),
+            (tree.named, tree_before.named),
+            (np.tile(tree.lends, (len(tree.keys), 1)), tree_before.lends),
         ]
     for now, then in pairs:
         if now is not then:

@@ -59,13 +59,12 @@ def score_nodes(
 ) -> dict[K, int]:
     """Return the raw points of each node with its nominated reservation (None: none)."""
     points = {
-        node: score(requests, reservation_account) if reservation_account else 0
-        for node, reservation_account in nominated.items()
+        node: score(requests, account) if account else 0 for node, account in nominated.items()
     }
     ordered = [
-        (reservation_account.reservation.order, reservation_account.reservation.name, node)
-        for node, reservation_account in nominated.items()
-        if reservation_account is not None and reservation_account.reservation.order
+        (account.reservation.order, account.reservation.name, node)
+        for node, account in nominated.items()
+        if account is not None and account.reservation.order
     ]
     if ordered:
         points[min(ordered)[2]] = PREFERRED

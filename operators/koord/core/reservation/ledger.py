@@ -46,7 +46,7 @@ class ReservationAccount:
         if not moved or pod is None:
             return self.ports
         held = set(self.ports) - moved if is_in else moved.union(self.ports)
-        return tuple(host_port for host_port in pod.shape.host_ports if host_port in held)
+        return tuple(port for port in pod.shape.host_ports if port in held)
 
     def allocated(self) -> dict[str, int]:
         """Return what its pods use of the reserved resources."""

@@ -253,7 +253,7 @@ def find_closed(
     for reservation, pods in candidates:
         of_node = labels.get(reservation.status.node, {})
         outcome = judge(pod, hints, reservation, of_node, every_namespace=every_namespace)
-        closed_reservation = find_cause(reservation, pods) if outcome in _MATCHING else None
-        if closed_reservation is not None:
-            closed.append(closed_reservation)
-    return tuple(sorted(closed, key=lambda closed_reservation: closed_reservation.name))
+        closing = find_cause(reservation, pods) if outcome in _MATCHING else None
+        if closing is not None:
+            closed.append(closing)
+    return tuple(sorted(closed, key=lambda closing: closing.name))

@@ -261,7 +261,10 @@ class Reservations(Plugin):
         pod = pod or Pod(uid, reservation.namespace, reservation.name, PodShape(()))
         return replace(
             pod,
-            shape=PodShape(_sorted(account.held() | _slots(reservation)), host_ports=account.ports),
+            shape=PodShape(
+                _sorted(account.held() | _pods_of_placeholders(reservation)),
+                host_ports=account.ports,
+            ),
             profile=NO_LABELS,
             claims=(),
             handling=Handling.RESERVE,
@@ -344,7 +347,7 @@ class Reservations(Plugin):
         used.pop(PODS, None)
         taken = {port for user in users for port in user.load.host_ports}
         own = reservation.pod.shape.host_ports if reservation.pod is not None else ()
-        ports = tuple(host_port for host_port in own if host_port not in taken)
+        ports = tuple(port for port in own if port not in taken)
         return ReservationAccount(reservation, used, len(users), self.ignored, ports)
 
     @override
@@ -374,7 +377,7 @@ def _as_waiting(pod: Pod, reservation: ReservationInfo) -> Pod:
     )
 
 
-def _slots(reservation: ReservationInfo) -> dict[str, int]:
+def _pods_of_placeholders(reservation: ReservationInfo) -> dict[str, int]:
     """Return the pods that hold its room besides those that use it."""
     return {PODS: 1} if reservation.protection is HoldProtection.PLACEHOLDER else {}
 

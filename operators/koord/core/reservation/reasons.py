@@ -99,19 +99,13 @@ class NoReservationFits(PodReason):
     def _tell_closed(self) -> Iterator[str]:
         if self.name and not self.closed:
             yield f"There is no reservation {self.name} for {self.pod}."
-        yield from (
-            f"{closed_reservation.text()}." for closed_reservation in self.closed[:_MOST_NAMED]
-        )
+        yield from (f"{reservation.text()}." for reservation in self.closed[:_MOST_NAMED])
         more = len(self.closed) - _MOST_NAMED
         if more > 0:
             yield f"{plural(more, 'more reservation')} cannot be used either."
 
     def _advice(self) -> Iterable[str]:
-        if over := [
-            closed_reservation.name
-            for closed_reservation in self.closed
-            if closed_reservation.is_over
-        ]:
+        if over := [reservation.name for reservation in self.closed if reservation.is_over]:
             yield (
                 f"Create {named(over)} again, or name another one in the annotation "
                 "reservation-affinity: a reservation that is over serves no more pods."

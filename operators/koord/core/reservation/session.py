@@ -241,9 +241,7 @@ class ReservationSession(Session):
         ]
         if fitting:
             ordered = nominate(requests, fitting) if len(fitting) > 1 else fitting
-            holds_by_row[row] = _RowHolds(
-                ordered, add_up(reservation_account.held() for reservation_account in fitting)
-            )
+            holds_by_row[row] = _RowHolds(ordered, add_up(account.held() for account in fitting))
 
     def _rows_for(self, matched: MatchedReservations) -> dict[int, list[str]]:
         uids_of_row = self._rows_of.get(matched)
@@ -295,7 +293,7 @@ class ReservationSession(Session):
             for row, held in holds_by_row.items()
         )
         return {
-            row: tuple(self._as_hold(reservation_account, 0) for reservation_account in accounts)
+            row: tuple(self._as_hold(account, 0) for account in accounts)
             for row, accounts in exact_of_row
             if accounts
         }
