@@ -7,7 +7,7 @@ from tests.cli.readings import ask_gang, make_reading
 
 from koord.answers.hints import find_hints
 from koord.answers.why import Explanation
-from koord.core.quota.claims import ReclaimSetting
+from koord.core.quota.entitlement import ReclaimSetting
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reasons import AncestorInsufficient, InsufficientEntitlement, QuotaShortage
 

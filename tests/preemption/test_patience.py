@@ -16,7 +16,7 @@ from koord.core.eviction.search import PreemptionContext, plan_preemption
 from koord.core.model.patience import Hanging, Patience
 from koord.core.model.pods import Pod, PreemptedBy
 from koord.core.model.reasons import Reason
-from koord.core.quota.claims import ReclaimSetting
+from koord.core.quota.entitlement import ReclaimSetting
 
 NOW = 10_000.0
 PATIENCE = Patience(stuck_after=60, grace_limit=300, ask_limit=100)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from koord.core.engine.reasons import CauseCount
 from koord.core.model.reasons import Reason
 from koord.core.model.units import Amounts, format_amount, format_limit
-from koord.core.quota.claims import UnmetEntitlement
+from koord.core.quota.entitlement import UnmetEntitlement
 from koord.core.quota.reasons import QuotaShortage
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.topology.reasons import UnknownLayer

@@ -39,7 +39,7 @@ from koord.core.model.topology_constraint import TopologyConstraint
 from koord.core.model.units import format_amount
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.topology.plugin import TopologySession
 from koord.core.topology.strategy.observation import (
     DomainCapacity,

@@ -29,7 +29,7 @@ from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason, WaitingForForeignGate
 from koord.core.model.text import named, plural
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.quota.reasons import QuotaExceeded
 
 MAX_HINTS: Final = 2

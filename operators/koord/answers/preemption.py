@@ -26,7 +26,7 @@ from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import named, plural
-from koord.core.quota.claims import UnmetEntitlement
+from koord.core.quota.entitlement import UnmetEntitlement
 
 _MOST_LEAVING: Final = 3
 """Terminating pods that are named one by one."""

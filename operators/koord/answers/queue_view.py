@@ -23,7 +23,7 @@ from koord.core.model.pods import Pod
 from koord.core.model.reasons import Planned, Reason
 from koord.core.model.text import format_time
 from koord.core.model.units import Amounts
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 
 
 @dataclass(frozen=True, slots=True)

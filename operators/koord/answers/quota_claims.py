@@ -1,7 +1,7 @@
 """Finds who uses what a waiting unit lacks, or what its quota is entitled to. Decides nothing.
 
 A unit may wait for nodes although its quota has room: others use more than their share meanwhile.
-Only then has it a claim, and the context of its reason says so (``koord.core.quota.claims``).
+Only then has it a claim, and the context of its reason says so (``koord.core.quota.entitlement``).
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import cut
-from koord.core.quota.claims import UNKNOWN, Borrower, ReclaimSetting, UnmetEntitlement
+from koord.core.quota.entitlement import UNKNOWN, Borrower, ReclaimSetting, UnmetEntitlement
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName
 from koord.core.quota.reasons import QuotaExceeded

@@ -11,7 +11,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.reclaim import find_reach
 from koord.core.model.text import named
 from koord.core.model.units import format_amount
-from koord.core.quota.claims import ReclaimSetting, tell_reclaim
+from koord.core.quota.entitlement import ReclaimSetting, tell_reclaim
 from koord.core.quota.ledger import Account, Ledger
 from koord.core.quota.model import ROOT, QuotaName
 from koord.core.quota.reasons import (

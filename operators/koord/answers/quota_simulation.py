@@ -23,7 +23,7 @@ from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.model.units import PODS, Amounts, format_amount
 from koord.core.quota.catalog import key_of
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, find_overuse
 from koord.core.quota.spec_errors import InvalidQuota

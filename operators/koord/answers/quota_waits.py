@@ -13,7 +13,7 @@ from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time
 from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import QuotaName
 from koord.core.quota.usage import count_devices
 

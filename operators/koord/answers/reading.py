@@ -18,7 +18,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.gangs import GangKey
 from koord.core.model.patience import Patience
 from koord.core.model.pods import Pod
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 
 
 class KindName(StrEnum):

@@ -31,8 +31,8 @@ from koord.core.eviction.progress import find_nominations
 from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts
 from koord.core.plugins.inter_pod import InterPod
-from koord.core.quota.claims import ReclaimSetting
 from koord.core.quota.coverage import covers
+from koord.core.quota.entitlement import ReclaimSetting
 from koord.core.quota.model import ROOT, QuotaOptions
 from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition, Summary

@@ -38,7 +38,7 @@ from koord.core.model.reasons import (
     WaitingForForeignGate,
 )
 from koord.core.model.text import named
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.quota.reasons import QuotaExceeded
 from koord.isolation import Isolation
 from koord.kube.binder import Binder

@@ -44,7 +44,7 @@ from koord.core.engine.holds import Holds
 from koord.core.eviction.search import PreemptionOptions
 from koord.core.model.gang_history import OF_PLACEMENT, OF_POD_GROUPS, Happened
 from koord.core.model.pods import Pod
-from koord.core.quota.claims import ReclaimSetting
+from koord.core.quota.entitlement import ReclaimSetting
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.kinds import (

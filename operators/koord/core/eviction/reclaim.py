@@ -38,7 +38,7 @@ from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import named, plural
 from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up, subtract
-from koord.core.quota.claims import Reach
+from koord.core.quota.entitlement import Reach
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import QuotaName
 from koord.core.quota.reclaim import (

@@ -32,8 +32,7 @@ from koord.core.quota.registry import OUTSIDE, Binding, Facts, PodQuotaKey, find
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.supply import Supply
-from koord.core.quota.terminating import TerminatingPods
-from koord.core.quota.usage import PodUse, UsageTracker, count_devices
+from koord.core.quota.usage import PodUse, TerminatingPods, UsageTracker, count_devices
 from koord.core.quota.validation import check_unused
 from koord.isolation import Isolation
 

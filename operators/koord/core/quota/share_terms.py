@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koord.core.quota.claims import ScaledMin
+from koord.core.quota.entitlement import ScaledMin
 from koord.core.quota.fair_share import effective_min, grant_guarantees
 from koord.core.quota.model import ROOT, QuotaName, QuotaSpec
 from koord.core.quota.solve import Solution

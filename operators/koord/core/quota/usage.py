@@ -8,6 +8,10 @@ One GPU has several names, and a quota may name any of them (``count_devices``).
 of one. Two halves are one where they are counted in shares; in cards, the share of each pod is
 rounded up. Memory in bytes has no other name: it depends on the model. Koordinator counts each name
 by itself, so a quota in cards does not see shares.
+
+Pods that are being deleted stop counting when they are gone, or before. Source of these rules:
+Koordinator's gates ElasticQuotaIgnoreTerminatingPod and
+ElasticQuotaImmediateIgnoreTerminatingPod.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -24,10 +28,10 @@ from koord.core.model.device_names import (
     PREFIX,
     WHOLE,
 )
-from koord.core.model.pods import PodShape
+from koord.core.model.pods import Pod, PodShape
 from koord.core.model.units import Amounts
 from koord.core.quota.capacity import add_up
-from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
+from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, TerminatingUse, Usage
 
 
 class PodUse(NamedTuple):
@@ -251,3 +255,46 @@ def count_devices(request: Amounts, rules: QuotaRules) -> Amounts:
 
 def _is_device(key: str) -> bool:
     return key in CARDS or key.startswith((PREFIX, OLD_PREFIX))
+
+
+class TerminatingPods:
+    """Pods that do not count any more, and those that will not; times are seconds of the epoch."""
+
+    def __init__(self, use: TerminatingUse) -> None:
+        self.now = 0.0
+        self.ignored: set[str] = set()
+        """uids of pods that have stopped counting, and are still there."""
+        self._use = use
+        self._until: dict[str, float] = {}
+        """Uid of a pod that still counts -> when its grace period ends."""
+
+    def note(self, pod: Pod) -> bool:
+        """Take in a pod; return whether it has stopped counting."""
+        if self._use is TerminatingUse.UNTIL_GONE:
+            return False
+        self.forget(pod.uid)
+        if not pod.gone_by:
+            return False
+        if self._use is TerminatingUse.FOR_GRACE_PERIOD and pod.gone_by > self.now:
+            self._until[pod.uid] = pod.gone_by
+            return False
+        self.ignored.add(pod.uid)
+        return True
+
+    def forget(self, uid: str) -> None:
+        self.ignored.discard(uid)
+        self._until.pop(uid, None)
+
+    def clear(self) -> None:
+        self.ignored.clear()
+        self._until.clear()
+
+    def take_due(self) -> list[str]:
+        """Return the uids of pods whose grace period has ended; they are to be noted again."""
+        due = [uid for uid, until in self._until.items() if until <= self.now]
+        for uid in due:
+            del self._until[uid]
+        return due
+
+    def next_due(self) -> float | None:
+        return min(self._until.values(), default=None)

@@ -17,7 +17,7 @@ from koord.core.engine.queue import find_pending
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
-from koord.core.quota.claims import UNKNOWN, ReclaimSetting
+from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 
 OFF = ReclaimSetting(is_known=True)
 ON = ReclaimSetting(is_known=True, after=30.0)
