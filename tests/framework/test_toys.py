@@ -130,7 +130,7 @@ DOMAIN_WORDS = (
 )
 
 
-ABOVE_THE_DOMAINS = {"hold_slots", "holds", "queue", "queueing_hints", "registry", "state"}
+ABOVE_THE_DOMAINS = {"holds", "member_holds", "queue", "queueing_hints", "registry", "state"}
 
 
 @pytest.mark.parametrize("word", DOMAIN_WORDS)

@@ -12,7 +12,7 @@ from tests.cluster import FakeCluster, make_cluster, make_unit
 from tests.support.plan_keys import make_keys, sign_plan
 
 from koord.api.keys.preemption import ALLOW_DISABLE_PREEMPTIBLE
-from koord.core.engine.hold_slots import priority_of
+from koord.core.engine.member_holds import priority_of
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.protection import ALLOWED_IN
 from koord.core.eviction.search import plan_preemption

@@ -26,15 +26,21 @@ from typing import TypeAlias
 from koord.core.engine.allocator import Allocator
 from koord.core.engine.arrays import Mask
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.hold_slots import MemberHold, count_slots, describe, make_slots, priority_of
+from koord.core.engine.member_holds import (
+    GangHold,
+    MemberHold,
+    count_member_holds,
+    describe,
+    make_member_holds,
+    priority_of,
+)
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
-from koord.core.gang.lost_members import serves
 from koord.core.gang.quorum import find_to_replace
 from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.gang_history import Happened
 from koord.core.model.gangs import DEFAULT_KEEP_SECONDS, GangKey
-from koord.core.model.plan import Demand, Placement, Plan, Unit, UnitKey, Unplaced
+from koord.core.model.plan import Placement, Plan, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod
 from koord.core.plugins.rejections import RejectionsSession
 from koord.core.topology.plugin import TopologySession
@@ -48,60 +54,22 @@ MAX_DEPARTED = 1024
 
 
 @dataclass(slots=True)
-class _GangHold:
-    """Slots that are reserved until a time. An expired hold stays, so that it is not renewed."""
-
-    slots: list[MemberHold]
-    until: float
-    began: float
-    """When it began, less the time that is not earned back yet."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """Sub-group that has lost members -> number of slots requested for it, expired or not."""
-    gang: GangKey = ""
-    """The gang to be repaired; empty for the hold of a NonStrict unit."""
-    priority: float = 0.0
-    """The highest of the gang to be repaired; infinite if it must not be evicted."""
-
-    def nodes(self) -> set[str]:
-        return {slot.node for slot in self.slots if slot.node}
-
-    def serves(self, demand: Demand) -> bool:
-        """Whether members of a demand may use the room."""
-        return any(serves(demand.sub_groups, demand.sub_group, size) for size in self.sizes)
-
-    def yields_to(self, unit: Unit) -> bool:
-        """Whether a unit may take the room if it fits in no other way."""
-        lowest = min((pod.priority for pod in unit.pods), default=0)
-        return not self.gang or lowest > self.priority
-
-    def use(self, demand: Demand, node: str) -> None:
-        """Drop the slot of a member that was placed on a node."""
-        fitting = [
-            slot for slot in self.slots if serves(demand.sub_groups, demand.sub_group, slot.lost_by)
-        ]
-        used = next(
-            (slot for slot in fitting if slot.node == node), fitting[-1] if fitting else None
-        )
-        self.slots = [slot for slot in self.slots if slot is not used]
-
-
-@dataclass(slots=True)
 class Holds:
     """All holds. Only the planning loop changes them; none lasts longer than ``most_seconds``."""
 
     most_seconds: float = DEFAULT_KEEP_SECONDS
     _isolated: Isolation = field(default_factory=lambda: Isolation("holds"))
-    _replacements: dict[GangKey, _GangHold] = field(default_factory=dict)
+    _replacements: dict[GangKey, GangHold] = field(default_factory=dict)
     _departed: dict[GangKey, list[Pod]] = field(default_factory=dict)
     """Gang -> deleted members that were on a node and are not replaced yet."""
-    _partial: dict[UnitKey, _GangHold] = field(default_factory=dict)
+    _partial: dict[UnitKey, GangHold] = field(default_factory=dict)
     _earned_at: dict[str, float] = field(default_factory=dict)
     """Gang or unit without a hold -> when all the time that its holds have used is earned back."""
     _freed: set[str] = field(default_factory=set)
     """Nodes on which planning has released room; see :meth:`take_freed`."""
 
     def __len__(self) -> int:
-        return sum(len(hold.slots) for hold in self._holds())
+        return sum(len(hold.members) for hold in self._holds())
 
     def absorb(self, gangs: Iterable[GangKey], state: ClusterState, now: float) -> set[str]:
         """Update the holds of changed gangs; return the nodes on which room was released."""
@@ -119,9 +87,9 @@ class Holds:
         """Release expired holds; return their nodes."""
         freed: set[str] = set()
         for hold in self._holds():
-            if hold.slots and hold.until <= now:
+            if hold.members and hold.until <= now:
                 freed |= hold.nodes()
-                hold.slots.clear()
+                hold.members.clear()
         return freed
 
     def drop(self, is_gone: Callable[[UnitKey], bool], now: float) -> set[str]:
@@ -138,24 +106,24 @@ class Holds:
         """Return when the next hold expires; a past time if planning has released room."""
         if self._freed:
             return float("-inf")
-        return min((hold.until for hold in self._holds() if hold.slots), default=None)
+        return min((hold.until for hold in self._holds() if hold.members), default=None)
 
     def reserved_pods(self) -> dict[str, int]:
-        """Return gang or unit -> number of reserved slots."""
-        partial = {key: len(hold.slots) for key, hold in self._partial.items() if hold.slots}
+        """Return gang or unit -> number of pods that it holds room for."""
+        partial = {key: len(hold.members) for key, hold in self._partial.items() if hold.members}
         return self.reserved_for_replacements() | partial
 
     def nodes_for_replacements(self) -> dict[GangKey, tuple[str, ...]]:
-        """Return gang -> nodes of the slots reserved for replacements; empty: none yet."""
+        """Return gang -> nodes of the room held for replacements; empty: none yet."""
         return {
-            key: tuple(slot.node for slot in hold.slots)
+            key: tuple(member.node for member in hold.members)
             for key, hold in self._replacements.items()
-            if hold.slots
+            if hold.members
         }
 
     def reserved_for_replacements(self) -> dict[GangKey, int]:
-        """Return gang -> number of slots reserved for replacements of lost members."""
-        return {key: len(hold.slots) for key, hold in self._replacements.items() if hold.slots}
+        """Return gang -> number of replacements of lost members that room is held for."""
+        return {key: len(hold.members) for key, hold in self._replacements.items() if hold.members}
 
     def plan(
         self,
@@ -168,14 +136,14 @@ class Holds:
         """Plan units in order with ``run``, with the holds charged to the cycle."""
         if not len(self) and not any(unit.lease_seconds for unit in units):
             return run(cycle, units)
-        before = self._count_slots()
+        before = self._count_per_node()
         planner = _HoldPlanner(
             cycle, run, scoring, now, self._replacements, self._partial, self._open
         )
         outcome = planner.plan(units)
         for unit in planner.placed:
             self._close(self._partial, unit, now)
-        self._freed |= (before - self._count_slots()).keys()
+        self._freed |= (before - self._count_per_node()).keys()
         return outcome
 
     def reserve(self, cycle: Cycle, unit: Unit, scoring: Scoring) -> None:
@@ -188,25 +156,27 @@ class Holds:
         ]
         planner = _HoldPlanner(cycle, _plan_nothing, scoring, 0.0, {}, {}, self._open)
         for hold in unyielding:
-            for slot in hold.slots:
-                slot.forget()
+            for member in hold.members:
+                member.forget()
         for hold in unyielding:
             planner.reserve(hold)
 
-    def _count_slots(self) -> Counter[str]:
-        """Count the slots on each node."""
-        return Counter(slot.node for hold in self._holds() for slot in hold.slots if slot.node)
+    def _count_per_node(self) -> Counter[str]:
+        """Count the members on each node that room is held for."""
+        return Counter(
+            member.node for hold in self._holds() for member in hold.members if member.node
+        )
 
-    def _holds(self) -> Iterable[_GangHold]:
+    def _holds(self) -> Iterable[GangHold]:
         yield from self._replacements.values()
         yield from self._partial.values()
 
-    def _open(self, key: str, seconds: float, now: float) -> _GangHold:
+    def _open(self, key: str, seconds: float, now: float) -> GangHold:
         """Return a new hold for a gang or a unit, for ``seconds`` or the time that it has left."""
         began = now - max(0.0, self._earned_at.get(key, now) - now)
-        return _GangHold([], min(now + seconds, began + self.most_seconds), began)
+        return GangHold([], min(now + seconds, began + self.most_seconds), began)
 
-    def _close(self, holds: dict[str, _GangHold], key: str, now: float) -> set[str]:
+    def _close(self, holds: dict[str, GangHold], key: str, now: float) -> set[str]:
         """End a hold if there is one; return its nodes."""
         hold = holds.pop(key, None)
         if hold is None:
@@ -218,7 +188,7 @@ class Holds:
     def _update(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
         lost = () if state.gangs.compat else find_to_replace(state.gangs, gang)
         spec = state.gangs.spec(gang)
-        sizes = count_slots(state, gang, lost)
+        sizes = count_member_holds(state, gang, lost)
         if not sizes or spec is None or not spec.keeps_room:
             if not lost:
                 self._departed.pop(gang, None)
@@ -228,13 +198,13 @@ class Holds:
             hold = self._replacements[gang] = self._open(gang, spec.wait_seconds, now)
             hold.gang = gang
         before = hold.nodes()
-        departed, slots = self._departed.get(gang, ()), list[MemberHold]()
+        departed, members = self._departed.get(gang, ()), list[MemberHold]()
         for lost_by, size in sizes.items():
-            kept = [slot for slot in hold.slots if slot.lost_by == lost_by]
+            kept = [member for member in hold.members if member.lost_by == lost_by]
             if size > hold.sizes.get(lost_by, 0) and hold.until > now:
-                kept = make_slots(gang, state, departed, size, lost_by)
-            slots += kept[:size]
-        hold.slots, hold.sizes, hold.priority = slots, sizes, priority_of(gang, state)
+                kept = make_member_holds(gang, state, departed, size, lost_by)
+            members += kept[:size]
+        hold.members, hold.sizes, hold.priority = members, sizes, priority_of(gang, state)
         return before - hold.nodes()
 
 
@@ -264,9 +234,9 @@ class _HoldPlanner:
     run: PlanUnits
     scoring: Scoring
     now: float
-    replacements: dict[GangKey, _GangHold]
-    partial: dict[UnitKey, _GangHold]
-    open: Callable[[UnitKey, float, float], _GangHold]
+    replacements: dict[GangKey, GangHold]
+    partial: dict[UnitKey, GangHold]
+    open: Callable[[UnitKey, float, float], GangHold]
     placed: list[UnitKey] = field(default_factory=list)
     """Units of which the hold has served its purpose."""
     in_vain: set[tuple[Hashable, int]] = field(default_factory=set)
@@ -277,9 +247,9 @@ class _HoldPlanner:
 
     def plan(self, units: Sequence[Unit]) -> Plan:
         for hold in (*self.replacements.values(), *self.partial.values()):
-            for slot in hold.slots:
-                slot.forget()
-        # Slots on their own node come before slots that may go to any node.
+            for member in hold.members:
+                member.forget()
+        # Members with a node of their own come before those that may go to any node.
         for hold in self.replacements.values():
             self._reserve_on_nodes(hold)
         for hold in (*self.replacements.values(), *self.partial.values()):
@@ -297,23 +267,23 @@ class _HoldPlanner:
 
     def _is_plain(self, unit: Unit) -> bool:
         """Whether a unit has no hold, will get none, and may not use those of others."""
-        if unit.lease_seconds or any(hold.slots for hold in self.partial.values()):
+        if unit.lease_seconds or any(hold.members for hold in self.partial.values()):
             return False
         if self._holds_of(unit):
             return False
         yielding = self._yielding(unit)
         return not yielding or (describe(unit), len(yielding)) in self.in_vain
 
-    def _yielding(self, unit: Unit) -> list[_GangHold]:
+    def _yielding(self, unit: Unit) -> list[GangHold]:
         """Return the holds of others that a unit may take, of the highest priority first."""
         own = set(map(id, self._holds_of(unit)))
         holds = (*self.replacements.values(), *self.partial.values())
         yielding = [
-            hold for hold in holds if hold.slots and id(hold) not in own and hold.yields_to(unit)
+            hold for hold in holds if hold.members and id(hold) not in own and hold.yields_to(unit)
         ]
         return sorted(yielding, key=lambda hold: (not hold.gang, -hold.priority))
 
-    def _holds_of(self, unit: Unit) -> list[_GangHold]:
+    def _holds_of(self, unit: Unit) -> list[GangHold]:
         repairing = {
             demand.gang: hold
             for demand in unit.demands
@@ -338,13 +308,13 @@ class _HoldPlanner:
         charged = [
             hold
             for hold in self.replacements.values()
-            if any(slot.row is not None for slot in hold.slots)
+            if any(member.row is not None for member in hold.members)
         ]
         if not units or not charged:
             return frozenset()
         mark = self.cycle.checkpoint()
-        for slot in (slot for hold in charged for slot in hold.slots):
-            slot.discharge(self.cycle)
+        for member in (member for hold in charged for member in hold.members):
+            member.discharge(self.cycle)
         unblocked = frozenset(
             placement.unit for placement in self.run(self.cycle, units).placements
         )
@@ -359,12 +329,12 @@ class _HoldPlanner:
             holds = [
                 hold
                 for _, hold in sorted(self.replacements.items())
-                if hold.slots and unit is not None and not hold.yields_to(unit)
+                if hold.members and unit is not None and not hold.yields_to(unit)
             ]
             if refusal.unit not in blocked or not holds:
                 yield refusal
                 continue
-            pods = sum(len(hold.slots) for hold in holds)
+            pods = sum(len(hold.members) for hold in holds)
             seconds = max(0, int(max(hold.until for hold in holds) - self.now))
             gangs = tuple(hold.gang for hold in holds)
             yield replace(refusal, reason=HeldForReplacements(gangs, pods, seconds))
@@ -389,7 +359,7 @@ class _HoldPlanner:
     def _plan_over_others(self, unit: Unit, before: Plan) -> Plan:
         """Plan the required pods of a unit without the holds that yield to it.
 
-        Those of their slots that still fit are reserved again.
+        Room of their members that still fits is reserved again.
         """
         yielding = self._yielding(unit)
         if not yielding:
@@ -412,9 +382,9 @@ class _HoldPlanner:
         return Plan(refusals=tuple(replace(refusal, reason=reason) for refusal in before.refusals))
 
     def _release_used(self, unit: Unit, placement: Placement) -> None:
-        """Remove the slots of pods that were just placed."""
+        """Release the room held for pods that were just placed."""
         if unit.key in self.partial:
-            self.partial[unit.key].slots.clear()
+            self.partial[unit.key].members.clear()
             self.placed.append(unit.key)
         nodes = {assignment.pod.uid: assignment.node for assignment in placement.assignments}
         for demand in unit.demands:
@@ -430,7 +400,7 @@ class _HoldPlanner:
         hold = self.partial.get(unit.key)
         if hold is None:
             hold = self.partial[unit.key] = self.open(unit.key, unit.lease_seconds, self.now)
-        hold.slots.clear()
+        hold.members.clear()
         if hold.until <= self.now:
             return
         demands = tuple(
@@ -441,61 +411,67 @@ class _HoldPlanner:
         mark = self.cycle.checkpoint()
         part = self.run(self.cycle, (replace(unit, demands=demands),))
         self.cycle.rollback(mark)
-        hold.slots += [
+        hold.members += [
             MemberHold(assignment.pod, assignment.node)
             for placement in part.placements
             for assignment in placement.assignments
             if not assignment.pod.pinned
         ]
 
-    def reserve(self, hold: _GangHold, *, elsewhere: bool = True) -> None:
-        """Charge slots to their nodes; ``elsewhere``: otherwise to any other node with room.
+    def reserve(self, hold: GangHold, *, elsewhere: bool = True) -> None:
+        """Charge members to their nodes; ``elsewhere``: otherwise to any other node with room.
 
         Both must be in the topology domains of the gang, and the quota must allow it.
         """
         domains = self._reserve_on_nodes(hold)
-        left = [slot for slot in hold.slots if slot.row is None]
+        left = [member for member in hold.members if member.row is None]
         if not elsewhere:
-            hold.slots = [slot for slot in hold.slots if slot.row is not None]
+            hold.members = [member for member in hold.members if member.row is not None]
             return
         allocator = Allocator(self.cycle, self.scoring)
-        for slot in left:
-            if not slot.is_for_any_room or not self.cycle.hold(slot.pod, 1):
+        for member in left:
+            if not member.is_for_any_room or not self.cycle.hold(member.pod, 1):
                 continue
-            shape, domain = slot.pod.shape, self._domain_of(slot, domains)
+            shape, domain = member.pod.shape, self._domain_of(member, domains)
             with self.cycle.only({} if domain is None else {shape: domain}):
                 shares = allocator.fill(shape, 1)
             if shares:
-                slot.row = shares[0].row
-                slot.node = self.cycle.table.node_at(slot.row).name
+                member.row = shares[0].row
+                member.node = self.cycle.table.node_at(member.row).name
             else:
-                self.cycle.hold(slot.pod, -1)
+                self.cycle.hold(member.pod, -1)
 
-    def _reserve_on_nodes(self, hold: _GangHold) -> dict[str, Mask | None]:
-        """Charge slots to their nodes; return the rows of each sub-group (None: all)."""
-        groups = {slot.pod.sub_group for slot in hold.slots if slot.row is None}
+    def _reserve_on_nodes(self, hold: GangHold) -> dict[str, Mask | None]:
+        """Charge members to their nodes; return the rows of each sub-group (None: all)."""
+        groups = {member.pod.sub_group for member in hold.members if member.row is None}
         view = self.cycle.session(TopologySession).view
         domains = {
             group: find_replacement_domain(self.cycle, view, hold.gang, group) for group in groups
         }
-        for at, slot in enumerate(hold.slots):
-            if slot.row is not None:
+        for at, member in enumerate(hold.members):
+            if member.row is not None:
                 continue
-            domain, row = self._domain_of(slot, domains), self.cycle.table.row_of.get(slot.node)
+            domain, row = (
+                self._domain_of(member, domains),
+                self.cycle.table.row_of.get(member.node),
+            )
             is_replaced = bool(hold.gang)
-            if is_replaced and slot.charge_reserved(self.cycle, f"{hold.gang}/{at}", domain):
+            if is_replaced and member.charge_reserved(self.cycle, f"{hold.gang}/{at}", domain):
                 continue
             if row is not None and (domain is None or domain[row]):
-                slot.charge(self.cycle, row)
+                member.charge(self.cycle, row)
         return domains
 
-    def _domain_of(self, slot: MemberHold, domains: Mapping[str, Mask | None]) -> Mask | None:
+    def _domain_of(self, member: MemberHold, domains: Mapping[str, Mask | None]) -> Mask | None:
         """Return the rows of its domain that do not reject such pods; None: all."""
-        domain, rejections = domains[slot.pod.sub_group], self.cycle.find_session(RejectionsSession)
-        taking = None if rejections is None else rejections.open_rows(slot.pod)
+        domain, rejections = (
+            domains[member.pod.sub_group],
+            self.cycle.find_session(RejectionsSession),
+        )
+        taking = None if rejections is None else rejections.open_rows(member.pod)
         return taking if domain is None else domain if taking is None else domain & taking
 
-    def _release(self, hold: _GangHold) -> None:
-        for slot in hold.slots:
-            slot.discharge(self.cycle)
-            slot.forget()
+    def _release(self, hold: GangHold) -> None:
+        for member in hold.members:
+            member.discharge(self.cycle)
+            member.forget()

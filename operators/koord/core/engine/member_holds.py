@@ -1,13 +1,13 @@
-"""Slots: room for one pod each, of which holds are made. Where they are charged, holds decide.
+"""What holds consist of: room for one pod each. Where it is charged, ``holds`` decides.
 
-Room that a reservation holds for pods like that of a slot is kept already. The slot then counts as
-one of its users, so that it is neither kept twice nor given to others, and the reservation goes on
-paying for it. For a pod that must use a reservation no other room is kept: it could not use it.
+Room that a reservation holds for such pods is held already. What is held here then counts as one
+of its users, so that it is neither held twice nor given to others, and the reservation goes on
+paying for it. For a pod that must use a reservation no other room is held: it could not use it.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import find_core_protection
 from koord.core.eviction.protection import find_lasting_protection, is_foreign
 from koord.core.gang.cache import order_of
-from koord.core.gang.lost_members import LostMembers
+from koord.core.gang.lost_members import LostMembers, serves
 from koord.core.model.gangs import ROOT, GangKey
-from koord.core.model.plan import Unit
+from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Pod, PodPhase, hold_owner_of
 from koord.core.reservation.matcher import needs_reservation
 from koord.core.reservation.session import ReservationSession
@@ -96,7 +96,7 @@ class MemberHold:
         return cycle.hold(self.paid, 1)
 
     def discharge(self, cycle: Cycle) -> None:
-        """Undo what the slot was charged with; it still has its row, for a rollback."""
+        """Undo what was charged; it still has its row, for a rollback."""
         if self.row is None:
             return
         if self.user is None:
@@ -111,14 +111,55 @@ class MemberHold:
         self.row = self.user = self.paid = None
 
 
-def make_slots(
+@dataclass(slots=True)
+class GangHold:
+    """Room held for members until a time. An expired hold stays, so that it is not renewed."""
+
+    members: list[MemberHold]
+    until: float
+    began: float
+    """When it began, less the time that is not earned back yet."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sub-group that has lost members -> number of members to hold room for, expired or not."""
+    gang: GangKey = ""
+    """The gang to be repaired; empty for the hold of a NonStrict unit."""
+    priority: float = 0.0
+    """The highest of the gang to be repaired; infinite if it must not be evicted."""
+
+    def nodes(self) -> set[str]:
+        return {member.node for member in self.members if member.node}
+
+    def serves(self, demand: Demand) -> bool:
+        """Whether members of a demand may use the room."""
+        return any(serves(demand.sub_groups, demand.sub_group, size) for size in self.sizes)
+
+    def yields_to(self, unit: Unit) -> bool:
+        """Whether a unit may take the room if it fits in no other way."""
+        lowest = min((pod.priority for pod in unit.pods), default=0)
+        return not self.gang or lowest > self.priority
+
+    def use(self, demand: Demand, node: str) -> None:
+        """Release the room of a member that was placed on a node."""
+        fitting = [
+            member
+            for member in self.members
+            if serves(demand.sub_groups, demand.sub_group, member.lost_by)
+        ]
+        used = next(
+            (member for member in fitting if member.node == node),
+            fitting[-1] if fitting else None,
+        )
+        self.members = [member for member in self.members if member is not used]
+
+
+def make_member_holds(
     gang: GangKey,
     state: ClusterState,
     departed: Sequence[Pod],
     size: int,
     lost_by: str = ROOT,
 ) -> list[MemberHold]:
-    """Return slots for the planned nodes of waiting members, then for the nodes lost last.
+    """Return holds for the planned nodes of waiting members, then for the nodes lost last.
 
     The rest has the shape of a running member and no node. Only members of the sub-group that has
     lost some count.
@@ -137,15 +178,15 @@ def make_slots(
     ]
     failed = [pod for pod in members if pod.phase is PodPhase.FAILED and pod.node]
     lost = [*filter(is_in, reversed(departed)), *sorted(failed, key=order_of, reverse=True)]
-    slots = [*planned, *(MemberHold(pod, pod.node) for pod in lost)][:size]
+    member_holds = [*planned, *(MemberHold(pod, pod.node) for pod in lost)][:size]
     running = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
     if running is not None:
         # It pays for its own room; a pod like it has to pay as well.
         like = replace(running, uid="", sub_group=lost_by)
-        slots += [MemberHold(like) for _ in range(size - len(slots))]
-    for slot in slots:
-        slot.lost_by = lost_by
-    return slots
+        member_holds += [MemberHold(like) for _ in range(size - len(member_holds))]
+    for member_hold in member_holds:
+        member_hold.lost_by = lost_by
+    return member_holds
 
 
 def priority_of(gang: GangKey, state: ClusterState) -> float:
@@ -158,8 +199,10 @@ def priority_of(gang: GangKey, state: ClusterState) -> float:
     return max((pod.priority for pod in living), default=0)
 
 
-def count_slots(state: ClusterState, gang: GangKey, lost: Sequence[LostMembers]) -> dict[str, int]:
-    """Return sub-group -> slots to keep for it. Terminating members still use their room."""
+def count_member_holds(
+    state: ClusterState, gang: GangKey, lost: Sequence[LostMembers]
+) -> dict[str, int]:
+    """Return sub-group -> members to hold room for. Terminating members still use their room."""
     spec, sizes = state.gangs.spec(gang), dict[str, int]()
     tree = None if spec is None else spec.sub_groups
     members = state.gangs.members(gang).values() if lost else ()
