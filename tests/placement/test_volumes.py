@@ -11,8 +11,7 @@ from koord.core.model.reasons import LateClaim, NeedsKubeScheduler
 from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.late_volumes import StorageClass
-from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
-from koord.core.plugins.volumes import Volume, VolumeClaim
+from koord.core.plugins.volumes import Volume, VolumeClaim, VolumeNotReady, VolumeProblem
 
 ZONE = "topology.kubernetes.io/zone"
 BETA = "failure-domain.beta.kubernetes.io/zone"

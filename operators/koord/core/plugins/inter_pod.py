@@ -1,22 +1,23 @@
 """The plugin for rules about other pods: affinity, anti-affinity and topology spread.
 
 The plugin indexes the pods of the cluster; a session adds the pods placed in the cycle. The rules
-are in ``pod_affinity_rules`` and ``topology_spread``.
+are in ``pod_affinity_rules`` and ``topology_spread``. A unit whose members require each other is
+also tried in one domain after the other.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import numpy as np
 from typing_extensions import override
 
-from koord.core.engine.arrays import HOSTNAME, NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.arrays import HOSTNAME, NO_LIMIT, Ints, Mask, Rows, choose_tightest
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import FilterReach, Plugin, Score, Session
-from koord.core.model.constraints import PodConstraints, PodSelector
+from koord.core.model.constraints import AffinityTerm, PodConstraints, PodSelector
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Pod, PodShape
-from koord.core.plugins.affinity_seed import find_affinity_seeds
 from koord.core.plugins.affinity_terms import AffinityTerms
 from koord.core.plugins.pod_affinity import INTER_POD, AffinityBase, PodAffinityState, selected_by
 from koord.core.plugins.pod_affinity_rules import affinity_limits, score_affinity
@@ -136,3 +137,61 @@ def _is_one_per_node(shape: PodShape) -> bool:
         term.topology_key == HOSTNAME and term.pods in selected_by(shape)
         for term in constraints.anti_affinity
     ) and all(term.topology_key == HOSTNAME for term in constraints.anti_affinity)
+
+
+def find_affinity_seeds(
+    cycle: Cycle, state: PodAffinityState, pods: Mapping[PodShape, int]
+) -> Iterator[dict[PodShape, Mask]]:
+    """Yield restrictions to one domain with room for all members, the tightest first.
+
+    The first pod of members that require each other may go anywhere, and all others have to follow.
+    If it goes where there is no room for them, the whole unit fails although it would fit
+    elsewhere. So a unit that failed is tried again, restricted to one domain after the other that
+    has room for every member.
+    """
+    keys, members = _find_dependent(state, pods)
+    if not members:
+        return
+    domain, size = _combine_domains(cycle, state, keys)
+    fits = np.arange(size) > 0
+    spare = np.full(size, np.iinfo(np.int64).max)
+    for shape in members:
+        room = np.bincount(domain, weights=cycle.capacity(shape), minlength=size)
+        fits &= room >= pods[shape]
+        spare = np.minimum(spare, room.astype(np.int64) - pods[shape])
+    first = np.full(size, np.iinfo(np.int64).max)
+    np.minimum.at(first, domain, cycle.table.name_rank)
+    for number in choose_tightest(fits, spare, first)[0]:
+        yield dict.fromkeys(members, np.equal(domain, number))
+
+
+def _find_dependent(
+    state: PodAffinityState, pods: Mapping[PodShape, int]
+) -> tuple[list[str], list[PodShape]]:
+    """Return the topology keys of affinity that only members can satisfy, and those members."""
+    keys: dict[str, None] = {}
+    members: dict[PodShape, None] = {}
+    for shape in pods:
+        terms = () if shape.constraints is None else shape.constraints.affinity
+        wanted = [other for other in pods if _is_selected(other, terms)]
+        if not wanted or state.count(tuple(term.pods for term in terms)).any():
+            continue
+        keys |= dict.fromkeys(term.topology_key for term in terms)
+        members |= dict.fromkeys([shape, *wanted])
+    return list(keys), list(members)
+
+
+def _is_selected(shape: PodShape, terms: tuple[AffinityTerm, ...]) -> bool:
+    return bool(terms) and all(term.pods in selected_by(shape) for term in terms)
+
+
+def _combine_domains(cycle: Cycle, state: PodAffinityState, keys: list[str]) -> tuple[Ints, int]:
+    """Return, per row, the number of its combination of values, 0 for none; and an upper bound."""
+    combined = np.zeros(len(cycle.table.nodes), dtype=np.int64)
+    is_known = cycle.table.is_live.copy()
+    for key in keys:
+        domains = state.domains(key)
+        is_known &= domains.is_known
+        _, combined = np.unique(combined * (domains.size + 1) + domains.of_row, return_inverse=True)
+    numbers = np.where(is_known, combined + 1, 0)
+    return numbers, int(numbers.max(initial=0)) + 1

@@ -10,7 +10,8 @@ volume together with the node; pods with such claims are left to it, on nodes th
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
@@ -24,7 +25,13 @@ from koord.core.engine.plugin import FilterReach, Plugin, Session
 from koord.core.model.constraints import ClaimUse, VolumeConstraints
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Handling, Pod, PodShape
-from koord.core.model.reasons import LateClaim, NeedsKubeScheduler, PlacementUnknown, Reason
+from koord.core.model.reasons import (
+    LateClaim,
+    NeedsKubeScheduler,
+    PlacementUnknown,
+    PodReason,
+    Reason,
+)
 from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.late_volumes import (
@@ -34,7 +41,6 @@ from koord.core.plugins.late_volumes import (
     VolumeOffer,
     WantedVolume,
 )
-from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 
 _BETA: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -42,6 +48,47 @@ _BETA: Final = {
 }
 ZONE_LABELS: Final = (*_BETA, *_BETA.values())
 """Labels of volumes that say where they are."""
+
+
+class VolumeProblem(StrEnum):
+    """What is wrong with a volume claim."""
+
+    NOT_FOUND = "NotFound"
+    LOST = "Lost"
+    """Its volume is gone, according to the volume controller."""
+    TERMINATING = "Terminating"
+    NOT_FOR_POD = "NotForPod"
+    """It has the name of an ephemeral volume's claim, but was not made for the pod."""
+    NO_VOLUME = "NoVolume"
+    """It is bound to a volume that does not exist."""
+    UNBOUND = "Unbound"
+    """Its storage class binds before the first pod is placed, and it is not bound."""
+
+
+_PROBLEM_TEXTS: Final = {
+    VolumeProblem.NOT_FOUND: "{claim} not found: {pod} waits until it exists",
+    VolumeProblem.LOST: '{claim} bound to non-existent persistentvolume "{volume}"',
+    VolumeProblem.TERMINATING: "{claim} is being deleted, and {pod} uses it",
+    VolumeProblem.NOT_FOR_POD: "{claim} was not created for {pod}, but has the name of its volume",
+    VolumeProblem.NO_VOLUME: '{claim} is bound to persistentvolume "{volume}", which does not '
+    "exist",
+    VolumeProblem.UNBOUND: "pod has unbound immediate PersistentVolumeClaims: {pod} waits until "
+    "{claim} is bound",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeNotReady(PodReason):
+    """A volume claim that a pod uses cannot be used yet; ``volume`` is what it names, if any."""
+
+    code: ClassVar = "VolumeNotReady"
+    claim: str
+    problem: VolumeProblem
+    volume: str = ""
+
+    def _text(self) -> str:
+        claim = f'persistentvolumeclaim "{self.claim.partition("/")[2]}"'
+        return _PROBLEM_TEXTS[self.problem].format(claim=claim, pod=self.pod, volume=self.volume)
 
 
 @dataclass(frozen=True, slots=True)

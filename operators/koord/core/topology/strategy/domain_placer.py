@@ -16,10 +16,9 @@ from typing import Final
 import numpy as np
 
 from koord.core.engine.allocator import Allocator
-from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.arrays import Ints, Mask, choose_tightest
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.scoring import Scoring
-from koord.core.engine.tightest_domain import choose_tightest
 from koord.core.model.plan import Assignment, ObservedTopology
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.topology_constraint import PlacedMember, rank_member

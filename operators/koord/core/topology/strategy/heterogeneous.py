@@ -14,8 +14,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from koord.core.engine.arrays import Ints, Mask
-from koord.core.engine.tightest_domain import choose_tightest
+from koord.core.engine.arrays import Ints, Mask, choose_tightest
 from koord.core.model.plan import Assignment
 from koord.core.model.pods import Pod
 from koord.core.topology.capacity import Goal, sum_up

@@ -13,9 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.arrays import MAX_DOMAINS, Ints, Mask, choose_tightest
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.tightest_domain import MAX_DOMAINS, choose_tightest
 from koord.core.gang.reasons import GangCount, MissingMembers
 from koord.core.model.gangs import ROOT, SubGroupTree
 from koord.core.model.plan import Assignment, Demand
