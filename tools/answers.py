@@ -28,7 +28,7 @@ from koord.cli.output import to_svg
 from koord.cli.quota_text import choose_glyphs, make_tree_lines
 from koord.cli.topology_view import describe_free, draw
 from koord.cli.watch_view import draw as draw_screen
-from koord.cli.watch_view import make_picture
+from koord.cli.watch_view import make_screen_content
 from koord.core.device.plugin import Devices
 from koord.core.device.status import observe_devices
 from koord.core.engine.scoring import Scoring
@@ -115,7 +115,7 @@ def show_watch() -> Iterable[RenderableType]:
         cluster.pods(*pods)
     cluster.pods(make_pod("team-c/notebook").gpu(2).running("gpu-4"))
     cluster.state.refresh()
-    picture = make_picture(cluster.state, view_queue(cluster.state, Scoring()), now)
+    picture = make_screen_content(cluster.state, view_queue(cluster.state, Scoring()), now)
     screen = Console(width=80, force_terminal=True, color_system="standard", highlight=False)
     with screen.capture() as capture:
         screen.print(draw_screen(picture, screen.width, 40))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from tests.cluster import make_cluster
 
 from koord.answers.leaders import Leader
-from koord.answers.reading import Extent, Gap, Reading, Sighting
+from koord.answers.reading import Extent, Gap, Reading, TargetDetails
 from koord.answers.reports import Reported
 from koord.answers.target import Target, TargetKind
 from koord.answers.why import Explanation, make_answer
@@ -51,7 +51,7 @@ def make_reading(
                 state.upsert_pod(one)
     return Reading(
         state,
-        Sighting({one.type: one for one in conditions}, scheduler, owners),
+        TargetDetails({one.type: one for one in conditions}, scheduler, owners),
         tuple(Gap(kind, extent) for kind, extent in (gaps or {}).items()),
         rejected or {},
         leader=leader,

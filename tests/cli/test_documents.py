@@ -28,7 +28,7 @@ from typer.testing import CliRunner
 
 import koord.core
 from koord.answers.encoding import name_of_field
-from koord.answers.reading import Extent, Gap, PreemptionSettings, Reading, Sighting
+from koord.answers.reading import Extent, Gap, Reading, ReportedPreemption, TargetDetails
 from koord.answers.target import Target, TargetKind
 from koord.api.keys import operators
 from koord.cli import (
@@ -141,9 +141,9 @@ def write(command: str, patch: pytest.MonkeyPatch) -> str:
     """Return what a command writes of its cluster."""
     reading = Reading(
         COMMANDS[command](),
-        Sighting({condition.type: condition for condition in SAID}),
+        TargetDetails({condition.type: condition for condition in SAID}),
         (Gap(TOPOLOGIES, Extent.NOTHING),) if "told" in command else (),
-        preemption=PreemptionSettings(enabled=False),
+        preemption=ReportedPreemption(enabled=False),
         leader=LEADING,
     )
     target = Target(TargetKind.POD, "default", "")
@@ -166,7 +166,7 @@ def write(command: str, patch: pytest.MonkeyPatch) -> str:
     patch.setattr(explain_view, "_read", explain)
     patch.setattr(preempt_view, "_read", preempt)
     patch.setattr(status_view, "_read", leases)
-    patch.setattr(queue_view, "read_held", lambda *_: [])
+    patch.setattr(queue_view, "read_suspended", lambda *_: [])
     patch.setattr(time, "time", lambda: NOW)
     done = CliRunner().invoke(app, [*command.split(), "-o", "json"])
     assert done.exit_code == 0, done.output

@@ -56,7 +56,7 @@ def run(monkeypatch: pytest.MonkeyPatch):
     for module in (queue_view, top_view):
         monkeypatch.setattr(module, "read_without_target", lambda *_: reading)
     monkeypatch.setattr(queue_view.time, "time", lambda: NOW)
-    monkeypatch.setattr(queue_view, "read_held", lambda *_: [])
+    monkeypatch.setattr(queue_view, "read_suspended", lambda *_: [])
     return lambda *arguments: CliRunner().invoke(app, arguments)
 
 
@@ -85,7 +85,7 @@ def test_the_queue_says_that_nobody_leads(monkeypatch) -> None:
     target = Target(TargetKind.POD, "default", "")
     reading = Reading(make_state(), leader=make_leader(make_lease(holder=""), NOW))
     monkeypatch.setattr(queue_view, "read_without_target", lambda *_: (reading, target))
-    monkeypatch.setattr(queue_view, "read_held", lambda *_: [])
+    monkeypatch.setattr(queue_view, "read_suspended", lambda *_: [])
     done = CliRunner().invoke(app, ["queue"])
     assert "nobody leads, the operators stopped 2s ago" in done.stderr
     assert "podgroup/default/big" in done.stdout

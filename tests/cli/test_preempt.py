@@ -17,7 +17,7 @@ from koord.answers.encoding import encode
 from koord.answers.explain import explain_gang
 from koord.answers.preemption import PreemptionAnswer, find_plan, find_unit, hint_at_preemption
 from koord.answers.queue_view import view_queue
-from koord.answers.reading import PreemptionSettings, Reading, Sighting
+from koord.answers.reading import Reading, ReportedPreemption, TargetDetails
 from koord.answers.target import Target, TargetKind
 from koord.answers.why import make_answer
 from koord.api.keys.operators import OVER_ENTITLEMENT
@@ -56,7 +56,7 @@ def find(cluster: FakeCluster) -> Unit:
     return unit
 
 
-def print_parts(unit: Unit, found: Preemption | Reason, said: PreemptionSettings | None) -> str:
+def print_parts(unit: Unit, found: Preemption | Reason, said: ReportedPreemption | None) -> str:
     console = Console(width=200)
     with console.capture() as capture:
         for part in make_parts(unit, found, said):
@@ -94,13 +94,13 @@ def test_reason_is_printed_when_nobody_is_preempted() -> None:
     ("said", "names", "ends"),
     [
         (None, "low-1 low-2", "unless preemption.enabled is off."),
-        (PreemptionSettings(), "low-1 low-2", "; the operators do so."),
-        (PreemptionSettings(enabled=False), "low-1 low-2", "preemption.enabled is false."),
-        (PreemptionSettings(min_runtime=60.0), "", "2 within their minimum runtime"),
+        (ReportedPreemption(), "low-1 low-2", "; the operators do so."),
+        (ReportedPreemption(enabled=False), "low-1 low-2", "preemption.enabled is false."),
+        (ReportedPreemption(min_runtime=60.0), "", "2 within their minimum runtime"),
     ],
 )
 def test_settings_of_the_operators_count(
-    said: PreemptionSettings | None, names: str, ends: str
+    said: ReportedPreemption | None, names: str, ends: str
 ) -> None:
     cluster = make_full()
     for name in ("low-1", "low-2"):
@@ -150,7 +150,7 @@ def test_gangs_preempted_often_are_spared() -> None:
     cluster.state.upsert_pod_group(replace(group, history=history))
     unit = find(cluster)
     for most, expected in ((2, Preemption), (1, VictimsProtected)):
-        said = PreemptionSettings(max_per_day=most)
+        said = ReportedPreemption(max_per_day=most)
         found = find_plan(cluster.state, unit, said, now=2000.0)
         assert isinstance(found, expected)
     assert "preempted as often as allowed" in found.text()
@@ -208,7 +208,7 @@ def test_explain_names_reclaimed_pods_that_still_terminate() -> None:
     )
     reading = Reading(
         cluster.state,
-        Sighting({mark.type: mark}),
+        TargetDetails({mark.type: mark}),
         finalizers={"default/hog-0": ("example.com/hold",)},
     )
     mine = make_answer(reading, Target(TargetKind.POD, "default", "mine"), 2000.0)

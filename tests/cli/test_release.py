@@ -6,14 +6,14 @@ from typer.testing import CliRunner
 
 from koord.api.keys import gang
 from koord.cli.main import app
-from koord.cli.releasing import Wanted, _choose, _Pod, _Spec
+from koord.cli.releasing import ReleaseRequest, _choose, _GatedPod, _GatedPodSpec
 from koord.kube.wire import WireObjectMeta
 
 
-def make(name: str, group: str = "", job: str = "") -> _Pod:
+def make(name: str, group: str = "", job: str = "") -> _GatedPod:
     labels = {gang.POD_GROUP: group, "batch.kubernetes.io/job-name": job}
     written = {key: value for key, value in labels.items() if value}
-    return _Pod(WireObjectMeta(name=name, namespace="t", labels=written), _Spec())
+    return _GatedPod(WireObjectMeta(name=name, namespace="t", labels=written), _GatedPodSpec())
 
 
 PODS = (make("a-0", "bert", "train"), make("a-1", "bert", "train"), make("train"), make("b"))
@@ -30,13 +30,13 @@ PODS = (make("a-0", "bert", "train"), make("a-1", "bert", "train"), make("train"
     ],
 )
 def test_names(kind: str, name: str, found: list[str]) -> None:
-    chosen = _choose(PODS, Wanted(kind, name, "", "", everywhere=False))
+    chosen = _choose(PODS, ReleaseRequest(kind, name, "", "", everywhere=False))
     assert [pod.metadata.name for pod in chosen] == found
 
 
 def test_an_unknown_job_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
-        _choose(PODS, Wanted("job", "trian", "", "", everywhere=False))
+        _choose(PODS, ReleaseRequest("job", "trian", "", "", everywhere=False))
     assert "no job here is named trian; did you mean train?" in capsys.readouterr().err
 
 

@@ -127,7 +127,7 @@ def test_without_rights_the_report_is_the_reason() -> None:
     reports = {"default/w-1": report, "default/single": report}
     single = make_pod("single").build()
     reading = make_reading(*members, single, gaps=WITHOUT_RIGHTS, reports=reports)
-    gang = ask_gang(replace(reading, sighting=None))
+    gang = ask_gang(replace(reading, details=None))
     assert gang.reason is not None
     assert (gang.standing, gang.reason.message) == (PlacementState.WAITING, "0/3 nodes")
     found = [(one.position, one.names, one.reason.code) for one in find_waiting(reading, TARGET)]

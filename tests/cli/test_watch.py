@@ -7,21 +7,23 @@ from tests.builders import make_node, make_pod
 from tests.cli.test_overview import NOW, make_state
 
 from koord.answers.queue_view import view_queue
-from koord.cli.watch_view import Picture, draw, make_picture
+from koord.cli.watch_view import ScreenContent, draw, make_screen_content
 from koord.core.engine.scoring import Scoring
 
 
-def take(nodes: int = 0) -> Picture:
+def take(nodes: int = 0) -> ScreenContent:
     state = make_state()
     for at in range(nodes):
         state.upsert_node(make_node(f"gpu-node-{at:04}").gpu(8).build())
         pod = make_pod(f"team-{at % 40}/p{at}").gpu(5).running(f"gpu-node-{at:04}")
         state.upsert_pod(pod.build())
     state.refresh()
-    return make_picture(state, view_queue(state, Scoring()), NOW)
+    return make_screen_content(state, view_queue(state, Scoring()), NOW)
 
 
-def write(picture: Picture, width: int = 80, height: int = 40, problem: str = "") -> list[str]:
+def write(
+    picture: ScreenContent, width: int = 80, height: int = 40, problem: str = ""
+) -> list[str]:
     console = Console(width=width, height=height, color_system=None)
     with console.capture() as capture:
         console.print(draw(picture, width, height, problem))
@@ -47,7 +49,7 @@ def test_gangs_that_run_are_listed_with_their_minimum() -> None:
         pod = make_pod(f"big-{at}").gpu(8).quota("team").gang("default/big")
         state.upsert_pod(pod.released("n1", "p").running("n1").build())
     state.refresh()
-    lines = write(make_picture(state, (), NOW))
+    lines = write(make_screen_content(state, (), NOW))
     assert ["default/big", "2", "2", "16"] in [line.split() for line in lines]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from koord.answers.ages import format_age
 from koord.answers.encoding import encode
-from koord.answers.reading import PreemptionSettings, Reading, Sighting
+from koord.answers.reading import Reading, ReportedPreemption, TargetDetails
 from koord.answers.target import Target, TargetKind
 from koord.api.keys import operators
 from koord.core.engine.holds import assume_holds
@@ -75,7 +75,7 @@ def find_unit(state: ClusterState, target: Target) -> Unit | None:
 def find_plan(
     state: ClusterState,
     unit: Unit,
-    settings: PreemptionSettings | None,
+    settings: ReportedPreemption | None,
     budgets: tuple[Budget, ...] = (),
     now: float = 0.0,
 ) -> Preemption | Reason:
@@ -94,7 +94,7 @@ def find_plan(
         prepare=lambda cycle: holds.reserve(cycle, unit, Scoring()),
         pending=lambda: find_pending(state),
     )
-    settings = settings or PreemptionSettings()
+    settings = settings or ReportedPreemption()
     options = PreemptionOptions(settings.min_runtime, settings.max_per_day)
     exempt = Exempt(terminating=leaving, patience=settings.patience)
     return plan_preemption(state, unit, options, exempt, context)
@@ -109,7 +109,7 @@ def _tell_victims(reading: Reading, pods: Sequence[Pod], now: float) -> Iterator
             "when there is room."
         )
     else:
-        mark = (reading.sighting or Sighting()).conditions.get(operators.OVER_ENTITLEMENT)
+        mark = (reading.details or TargetDetails()).conditions.get(operators.OVER_ENTITLEMENT)
         why = f": {mark.message.rstrip('.')}" if mark is not None and mark.message else ""
         yield f"It is evicted because its quota uses more than its share{why}."
     yield _write_leaving(reading, pods, now)
@@ -136,7 +136,7 @@ def _describe_end(reading: Reading, pod: Pod, now: float) -> str:
     return f"{time}; {plural(len(held), 'finalizer')} {named(held)}" if held else time
 
 
-def write_whether_on(settings: PreemptionSettings | None, victims: Collection[Pod]) -> str:
+def write_whether_on(settings: ReportedPreemption | None, victims: Collection[Pod]) -> str:
     """Say whether the operators do what is planned here."""
     if not victims:
         return "there is room for it by now, so the operators place it in any case"
@@ -173,7 +173,7 @@ class PreemptionAnswer:
 
     unit: Unit
     outcome: Preemption | Reason
-    settings: PreemptionSettings | None
+    settings: ReportedPreemption | None
 
 
 @encode.register

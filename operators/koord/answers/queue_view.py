@@ -35,7 +35,7 @@ class QueuePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueueEntry:
     """One unit that waits, or a gang or pod of which no unit can be made yet.
 
     ``position`` counts from 1 in the order of planning; 0: it is not planned yet. ``names`` are the
@@ -63,7 +63,7 @@ class Waiting:
 
 def view_queue(
     state: ClusterState, scoring: Scoring, reclaim: ReclaimSetting = UNKNOWN
-) -> tuple[Waiting, ...]:
+) -> tuple[QueueEntry, ...]:
     """Return what waits: units in order, then what is not complete, by name."""
     queue = Queue()
     queue.absorb(state.everything(), state)
@@ -103,12 +103,12 @@ def count_gpus(requests: Amounts) -> int:
 
 def _view_units(
     state: ClusterState, units: list[Unit], reasons: dict[str, Reason]
-) -> Iterator[Waiting]:
+) -> Iterator[QueueEntry]:
     for place, unit in rank_units(units):
         gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
         reason = reasons.get(unit.key)
         if reason is not None:
-            yield Waiting(
+            yield QueueEntry(
                 position=place.position,
                 kind="podgroup" if gangs else "pod",
                 names=gangs or (unit.pods[0].key,),
@@ -124,7 +124,7 @@ def _view_units(
             )
 
 
-def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[Waiting]:
+def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[QueueEntry]:
     for source, reason in sorted(queue.waiting.items()):
         single = state.pods.get(source)
         if single is not None:
@@ -146,11 +146,11 @@ def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[Waiting]:
 
 def _view_source(
     state: ClusterState, source: tuple[str, str], pods: Iterable[Pod], required: int, reason: Reason
-) -> Iterator[Waiting]:
+) -> Iterator[QueueEntry]:
     """Show pods of which no unit can be made, if any of them waits."""
     waiting = tuple(pod for pod in pods if pod.is_waiting)
     if waiting:
-        yield Waiting(
+        yield QueueEntry(
             position=0,
             kind=source[0],
             names=source[1:],
@@ -171,7 +171,7 @@ def _quotas_of(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[str, ...]:
 
 
 @encode.register
-def _(waiting_unit: Waiting) -> dict[str, Any]:
+def _(waiting_unit: QueueEntry) -> dict[str, Any]:
     return {
         "position": waiting_unit.position or None,
         "kind": waiting_unit.kind,

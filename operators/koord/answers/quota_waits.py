@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from koord.answers.encoding import encode, encode_amounts
-from koord.answers.queue_view import Waiting, view_queue
+from koord.answers.queue_view import QueueEntry, view_queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Pod
@@ -58,7 +58,7 @@ def find_waits(
 
 
 def _find_in(
-    state: ClusterState, waiting: Waiting, quotas: Collection[QuotaName] | None
+    state: ClusterState, waiting: QueueEntry, quotas: Collection[QuotaName] | None
 ) -> Iterator[WaitingUnit]:
     cache = state.quotas
     for name in waiting.names:

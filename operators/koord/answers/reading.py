@@ -67,7 +67,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptionSettings:
+class ReportedPreemption:
     """The settings of preemption; times are in seconds."""
 
     enabled: bool = True
@@ -77,7 +77,7 @@ class PreemptionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class TargetDetails:
     """Parts of the target that decide nothing but are shown."""
 
     conditions: Mapping[str, SeenCondition] = field(default_factory=dict)
@@ -91,18 +91,18 @@ class Sighting:
 class Reading:
     """The cluster as far as it could be read.
 
-    ``sighting`` is None if the target was not among what was read. ``rejected`` holds what made no
+    ``details`` is None if the target was not among what was read. ``rejected`` holds what made no
     sense, ``namespace/name`` -> problem; the state is without it. Hooks of quotas are those that
     are installed here.
     """
 
     state: ClusterState
-    sighting: Sighting | None = None
+    details: TargetDetails | None = None
     gaps: tuple[Gap, ...] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
     reclaim: ReclaimSetting = UNKNOWN
     """Whether over-use of quotas is reclaimed, as far as the leader says so."""
-    preemption: PreemptionSettings | None = None
+    preemption: ReportedPreemption | None = None
     """The settings of preemption; None if the leader does not say."""
     operators_have_hooks: bool | None = None
     """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from koord.answers.explain import PlacementState
 from koord.answers.leaders import Leader
-from koord.answers.queue_view import Waiting
+from koord.answers.queue_view import QueueEntry
 from koord.core.device.reasons import NodeLocked
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
@@ -135,7 +135,9 @@ class Reports:
         waiting = (pod for pod in state.gangs.members(gang).values() if pod.is_waiting)
         return next((self.by_pod[pod.key] for pod in waiting if pod.key in self.by_pod), None)
 
-    def correct(self, waiting: Waiting, state: ClusterState, reason: Reason | None) -> Waiting:
+    def correct(
+        self, waiting: QueueEntry, state: ClusterState, reason: Reason | None
+    ) -> QueueEntry:
         """Return what waits with the reason that is better than what found here."""
         is_placed = reason is not None and reason.is_placed
         standing = PlacementState.PLACEABLE if is_placed else PlacementState.WAITING

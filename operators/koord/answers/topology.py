@@ -17,7 +17,7 @@ class NodeLeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyView:
+class TopologyCapacity:
     """A topology as its nodes are now."""
 
     topology: str
@@ -28,9 +28,9 @@ class TopologyView:
     left_out: tuple[NodeLeftOut, ...]
 
 
-def view_topology(state: ClusterState, name: str, tree: TopologyTree) -> TopologyView:
+def view_topology(state: ClusterState, name: str, tree: TopologyTree) -> TopologyCapacity:
     status = observe_topology(state.topologies, name)
-    return TopologyView(
+    return TopologyCapacity(
         name,
         status.readiness,
         tuple(status.layers),

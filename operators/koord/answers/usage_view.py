@@ -56,7 +56,7 @@ def view_nodes(state: ClusterState) -> tuple[NodeUsage, ...]:
     )
 
 
-class Running(NamedTuple):
+class RunningGang(NamedTuple):
     """A gang with pods on nodes."""
 
     name: str
@@ -65,7 +65,7 @@ class Running(NamedTuple):
     gpus: int
 
 
-def find_running(state: ClusterState) -> Iterator[Running]:
+def find_running(state: ClusterState) -> Iterator[RunningGang]:
     """Yield gangs with pods on nodes, the largest first."""
     bound: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
@@ -74,7 +74,7 @@ def find_running(state: ClusterState) -> Iterator[Running]:
             bound[pod.gang.key] += 1
             gpus[pod.gang.key] += count_gpus(dict(pod.shape.requests))
     for name in sorted(bound, key=lambda name: (-gpus[name], -bound[name], name)):
-        yield Running(name, bound[name], count_needed(state.gangs, name), gpus[name])
+        yield RunningGang(name, bound[name], count_needed(state.gangs, name), gpus[name])
 
 
 @encode.register

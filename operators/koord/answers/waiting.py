@@ -7,7 +7,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from koord.answers.missing_rights import is_unknown, keep_known
-from koord.answers.queue_view import QueuePlace, Waiting, view_queue
+from koord.answers.queue_view import QueueEntry, QueuePlace, view_queue
 from koord.answers.reading import KindName, Reading
 from koord.answers.reports import Reports
 from koord.answers.target import Target
@@ -15,7 +15,7 @@ from koord.core.engine.scoring import Scoring
 from koord.core.model.reasons import Reason
 
 
-def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:
+def find_waiting(reading: Reading, target: Target) -> tuple[QueueEntry, ...]:
     """Return what waits, as far as it can be known from what was read in the target's namespace.
 
     The operators' reason stands where ours is not certain, or cannot be found here.
@@ -35,7 +35,7 @@ def find_waiting(reading: Reading, target: Target) -> tuple[Waiting, ...]:
     )
 
 
-def _placed(waiting_unit: Waiting, reading: Reading) -> Waiting:
+def _placed(waiting_unit: QueueEntry, reading: Reading) -> QueueEntry:
     """Return what waits with the place that the operators reported: from here none is known."""
     reported_places = (
         reading.places[name] for name in waiting_unit.names if name in reading.places
@@ -49,7 +49,7 @@ def _placed(waiting_unit: Waiting, reading: Reading) -> Waiting:
     )
 
 
-def _find_quotas(waiting_unit: Waiting, reading: Reading) -> list[str]:
+def _find_quotas(waiting_unit: QueueEntry, reading: Reading) -> list[str]:
     """Return the quotas that pods name by label, or those that list their namespace."""
     state = reading.state
     if waiting_unit.kind == "pod":
@@ -64,12 +64,12 @@ def _find_quotas(waiting_unit: Waiting, reading: Reading) -> list[str]:
     return sorted(named_ones or bound)
 
 
-def _order_of(waiting_unit: Waiting) -> tuple[bool, int]:
+def _order_of(waiting_unit: QueueEntry) -> tuple[bool, int]:
     return (not waiting_unit.position, waiting_unit.position)
 
 
 @dataclass(frozen=True, slots=True)
-class Suspended(Reason):
+class JobSuspended(Reason):
     """Somebody holds the Job."""
 
     namespace: str

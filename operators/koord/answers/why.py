@@ -26,7 +26,7 @@ from koord.answers.missing_rights import (
     list_warnings,
 )
 from koord.answers.preemption import hint_at_preemption
-from koord.answers.reading import KindName, Reading, Sighting
+from koord.answers.reading import KindName, Reading, TargetDetails
 from koord.answers.reports import (
     Reported,
     ReportedReason,
@@ -199,9 +199,9 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
     explanation = explain_pod(state, pod, Scoring(), reading.reclaim)
     reason = keep_known(explanation.reason, reading, target.namespace)
     standing = explanation.standing
-    sighting = reading.sighting or Sighting()
+    details = reading.details or TargetDetails()
     is_foreign = standing is PlacementState.NOT_OURS and pod.recorded is None
-    history = look_back(target.kind, standing, sighting, created=pod.created)
+    history = read_history(target.kind, standing, details, created=pod.created)
     standing, reason = _correct(standing, reason, history, reading.leader)
     return Explanation(
         target=target,
@@ -215,8 +215,8 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
         offers=() if is_unknown(reading, KindName.NODES) else explanation.offers,
         advice=(
-            *(f"The key {slip.key} {slip.problem}." for slip in sighting.slips),
-            *(_advise_foreign(pod, sighting) if is_foreign else _advise(reading, reason)),
+            *(f"The key {slip.key} {slip.problem}." for slip in details.slips),
+            *(_advise_foreign(pod, details) if is_foreign else _advise(reading, reason)),
         ),
         add=_ADD if is_foreign or _has_foreign_members(reason) else "",
     )
@@ -235,10 +235,10 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         standing, waits, reason = PlacementState.DEGRADED, reason, below
     pod_group = state.gangs.pod_group(target.key)
     episodes = () if pod_group is None else pod_group.history
-    history = look_back(
+    history = read_history(
         target.kind,
         standing,
-        reading.sighting or Sighting(),
+        reading.details or TargetDetails(),
         created=0.0 if pod_group is None else pod_group.created,
         is_complete=below is not None or isinstance(explanation.quorum, Reached),
     )
@@ -315,11 +315,11 @@ def _has_foreign_members(reason: Reason | None) -> bool:
     return isinstance(reason, MissingMembers) and any(gang.strangers for gang in reason.gangs)
 
 
-def _advise_foreign(pod: Pod, sighting: Sighting) -> tuple[str, ...]:
+def _advise_foreign(pod: Pod, details: TargetDetails) -> tuple[str, ...]:
     if gates := hint_at_gates(pod.foreign_gates):
         return gates
-    scheduler = sighting.scheduler or "another scheduler"
-    owners = ", ".join(owner for owner in sighting.owners if not owner.startswith("Node/"))
+    scheduler = details.scheduler or "another scheduler"
+    owners = ", ".join(owner for owner in details.owners if not owner.startswith("Node/"))
     place = f"the pod template of {owners}" if owners else "the pod"
     return (
         f"It has neither our scheduling gate nor our scheduler name, so {scheduler} places it.",
@@ -353,22 +353,24 @@ def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
     return GangAnswer(key, counts, status.members, status.plan_id, status.nodes, ignored, by_others)
 
 
-def look_back(
+def read_history(
     kind: TargetKind,
     standing: PlacementState,
-    sighting: Sighting,
+    details: TargetDetails,
     *,
     created: float,
     is_complete: bool = True,
 ) -> History:
     """Read the history; a gang that is not complete waits for members, not for nodes."""
     signs = _SIGNS.get((kind, standing), ()) if is_complete else _INCOMPLETE_GANG
-    return History(_find_since(signs, sighting, created, standing), _find_report(signs, sighting))
+    return History(_find_since(signs, details, created, standing), _find_report(signs, details))
 
 
-def _find_since(signs: _Signs, sighting: Sighting, created: float, standing: PlacementState) -> str:
+def _find_since(
+    signs: _Signs, details: TargetDetails, created: float, standing: PlacementState
+) -> str:
     for kind, status in signs:
-        condition = sighting.conditions.get(kind)
+        condition = details.conditions.get(kind)
         if condition is not None and condition.status == status and condition.last_transition_time:
             return condition.last_transition_time
     if standing not in _SINCE_CREATION or not created:
@@ -376,9 +378,9 @@ def _find_since(signs: _Signs, sighting: Sighting, created: float, standing: Pla
     return format_time(created)
 
 
-def _find_report(signs: _Signs, sighting: Sighting) -> Reported | None:
+def _find_report(signs: _Signs, details: TargetDetails) -> Reported | None:
     for kind, _ in signs:
-        condition = sighting.conditions.get(kind)
+        condition = details.conditions.get(kind)
         if condition is not None and condition.reason:
             return make_report(condition)
     return None

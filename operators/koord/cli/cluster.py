@@ -15,7 +15,14 @@ import msgspec
 
 from koord.answers.queue_view import QueuePlace
 from koord.answers.quota_view import QuotaView, ReportedQuota
-from koord.answers.reading import VOLUME_KINDS, Extent, Gap, PreemptionSettings, Reading, Sighting
+from koord.answers.reading import (
+    VOLUME_KINDS,
+    Extent,
+    Gap,
+    Reading,
+    ReportedPreemption,
+    TargetDetails,
+)
 from koord.answers.reports import Reported, SeenCondition, make_report
 from koord.answers.similar_names import suggest
 from koord.answers.target import Target, TargetKind
@@ -138,7 +145,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     is_partial = Gap(QUOTAS, Extent.NOTHING) in reader.gaps
     return Reading(
         state,
-        reader.sighting,
+        reader.details,
         tuple(reader.gaps),
         reader.rejected,
         _find_reclaim(leader_report, statuses),
@@ -187,11 +194,11 @@ def _find_quota_options(
     return QuotaOptions(guarantees_usage=any(status.get("guaranteed") for status in statuses))
 
 
-def _find_preemption_settings(report: LeaderReport | None) -> PreemptionSettings | None:
+def _find_preemption_settings(report: LeaderReport | None) -> ReportedPreemption | None:
     settings = None if report is None else report.preemption
     if settings is None:
         return None
-    return PreemptionSettings(
+    return ReportedPreemption(
         settings.enabled, settings.min_runtime, settings.max_per_day, settings.patience
     )
 
@@ -239,7 +246,7 @@ class _Reader:
     """Lists kinds in the widest extent that is allowed; records how the target looks."""
 
     def __init__(self, client: Client, target: Target) -> None:
-        self.sighting: Sighting | None = None
+        self.details: TargetDetails | None = None
         self.gaps: list[Gap] = []
         self.rejected: dict[str, str] = {}
         self.reports: dict[str, Reported] = {}
@@ -304,7 +311,7 @@ class _Reader:
         meta = item.metadata
         is_named = meta.name == self._target.name
         if is_named and isinstance(item, self._wire) and meta.namespace in self._places:
-            self.sighting = _see(item)
+            self.details = _see(item)
         if meta.finalizers and meta.deletion_timestamp and isinstance(item, WirePod):
             self.finalizers[f"{meta.namespace}/{meta.name}"] = tuple(meta.finalizers)
         try:
@@ -336,7 +343,7 @@ _WIRE: Final[Mapping[TargetKind, type[_Seen]]] = {
 }
 
 
-def _see(wire: _Seen) -> Sighting:
+def _see(wire: _Seen) -> TargetDetails:
     owners = tuple(
         f"{owner_reference.kind}/{owner_reference.name}"
         for owner_reference in wire.metadata.owner_references or ()
@@ -346,12 +353,12 @@ def _see(wire: _Seen) -> Sighting:
         slips = tuple(
             find_misspelled_keys(wire.metadata.labels or (), wire.metadata.annotations or ())
         )
-        return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
+        return TargetDetails(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
     try:
         status = msgspec.json.decode(bytes(wire.status) or b"null", type=_Conditions | None)
     except MALFORMED:
         status = None
-    return Sighting(_by_type((status and status.conditions) or []), owners=owners)
+    return TargetDetails(_by_type((status and status.conditions) or []), owners=owners)
 
 
 class _Conditions(msgspec.Struct):
@@ -421,7 +428,7 @@ def read_place(status: bytes) -> QueuePlace | None:
     return QueuePlace(placed.queue_position, placed.gpus_ahead)
 
 
-class _Status(msgspec.Struct):
+class _QuotaStatus(msgspec.Struct):
     used: msgspec.Raw = msgspec.Raw()
     runtime: msgspec.Raw = msgspec.Raw()
     request: msgspec.Raw = msgspec.Raw()
@@ -441,9 +448,9 @@ async def read_reported(client: Client, namespace: str) -> tuple[ReportedQuota, 
 def make_reported(wire: WireElasticQuota) -> ReportedQuota:
     """Return what the operators last said of a quota."""
     try:
-        status = msgspec.json.decode(bytes(wire.status) or b"{}", type=_Status)
+        status = msgspec.json.decode(bytes(wire.status) or b"{}", type=_QuotaStatus)
     except MALFORMED:
-        status = _Status()
+        status = _QuotaStatus()
     written = QuotaTranslator().translate(wire)
     spec = written.last_valid or written
     recorded = read_recorded(wire.metadata.annotations or {})

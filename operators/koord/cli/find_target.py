@@ -98,7 +98,7 @@ async def find_target(client: Client, target: Target, now: float) -> TargetLooku
     return TargetLookup(target, _choose(target, alive or pods))
 
 
-def _choose(target: Target, pods: Iterable["_Pod"]) -> Target:
+def _choose(target: Target, pods: Iterable["_OwnedPod"]) -> Target:
     """Return the gang of the pods, or the first of them that has no node."""
     first = min(pods, key=lambda pod: (bool(pod.spec.node_name), pod.metadata.name)).metadata
     return _find_gang(target, first) or Target(TargetKind.POD, target.namespace, first.name)
@@ -110,7 +110,7 @@ def _find_gang(target: Target, meta: WireObjectMeta) -> Target | None:
 
 
 async def _find_by_job(
-    client: Client, target: Target, ended: Sequence["_Pod"], now: float
+    client: Client, target: Target, ended: Sequence["_OwnedPod"], now: float
 ) -> TargetLookup:
     """Find out what a Job without living pods stands for: its gang, if its template names one."""
     job = await read_job(client, target, now, has_pods=bool(ended))
@@ -121,7 +121,7 @@ async def _find_by_job(
     )
 
 
-async def _list_pods(client: Client, target: Target, workload: _Workload) -> Sequence["_Pod"]:
+async def _list_pods(client: Client, target: Target, workload: _Workload) -> Sequence["_OwnedPod"]:
     if not workload.is_name:
         pods = await _list_labelled(client, target, workload.label)
         return [pod for pod in pods if _name_of_owner(pod, workload) == target.name]
@@ -133,13 +133,13 @@ async def _list_pods(client: Client, target: Target, workload: _Workload) -> Seq
         return ()
 
 
-async def _list_labelled(client: Client, target: Target, labels: str) -> Sequence["_Pod"]:
+async def _list_labelled(client: Client, target: Target, labels: str) -> Sequence["_OwnedPod"]:
     params = {"labelSelector": labels, "limit": str(PAGE_SIZE)}
-    page = await client.get(path_in(PODS.path, target.namespace), ObjectList[_Pod], params)
+    page = await client.get(path_in(PODS.path, target.namespace), ObjectList[_OwnedPod], params)
     return page.items or ()
 
 
-def _name_of_owner(pod: "_Pod", workload: _Workload) -> str:
+def _name_of_owner(pod: "_OwnedPod", workload: _Workload) -> str:
     owners = pod.metadata.owner_references or ()
     name = next((o.name for o in owners if o.controller and o.kind == workload.owner), "")
     if not workload.is_above:
@@ -148,18 +148,18 @@ def _name_of_owner(pod: "_Pod", workload: _Workload) -> str:
     return name.removesuffix(f"-{value}") if name.endswith(f"-{value}") else ""
 
 
-class _PodSpec(msgspec.Struct, rename="camel"):
+class _OwnedPodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
 
-class _PodStatus(msgspec.Struct):
+class _OwnedPodStatus(msgspec.Struct):
     phase: str = ""
 
 
-class _Pod(msgspec.Struct):
+class _OwnedPod(msgspec.Struct):
     metadata: WireObjectMeta
-    spec: _PodSpec
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+    spec: _OwnedPodSpec
+    status: _OwnedPodStatus = msgspec.field(default_factory=_OwnedPodStatus)
 
     @property
     def is_alive(self) -> bool:
@@ -200,7 +200,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedObject:
     """What a name means: the kind of ``koord explain``, and where it is."""
 
     kind: str
@@ -212,7 +212,7 @@ class Named:
         return f"{self.kind}/{self.namespace}/{self.name}".replace("//", "/")
 
 
-def find_named(namespace: str, name: str, kubeconfig: str, context: str) -> Named:
+def find_named(namespace: str, name: str, kubeconfig: str, context: str) -> NamedObject:
     """Return what a name means; ends the command if that is nothing, or not one thing."""
     try:
         return asyncio.run(_find(namespace, name, kubeconfig, context))
@@ -220,7 +220,7 @@ def find_named(namespace: str, name: str, kubeconfig: str, context: str) -> Name
         fail(str(error), ExitCode.UNREADABLE)
 
 
-async def _find(namespace: str, name: str, kubeconfig: str, context: str) -> Named:
+async def _find(namespace: str, name: str, kubeconfig: str, context: str) -> NamedObject:
     async with open_client(kubeconfig, context) as (client, access):
         where = namespace or access.namespace
         kinds = list(_KINDS)
@@ -239,7 +239,7 @@ async def _find(namespace: str, name: str, kubeconfig: str, context: str) -> Nam
         return named[0]
 
 
-async def _find_one(client: Client, kind: str, namespace: str, name: str) -> Named | None:
+async def _find_one(client: Client, kind: str, namespace: str, name: str) -> NamedObject | None:
     row = _KINDS[kind]
     where = namespace if row.is_namespaced else ""
     path = path_in(row.path, where) if where else row.path
@@ -247,28 +247,28 @@ async def _find_one(client: Client, kind: str, namespace: str, name: str) -> Nam
         await client.get(f"{path}/{quote(name, safe='')}", Identified)
     except (NotFound, Forbidden, Garbled):  # not there, or not to be seen, or no name at all
         return None
-    return Named(kind, where, name)
+    return NamedObject(kind, where, name)
 
 
-async def _find_quota(client: Client, name: str) -> list[Named]:
+async def _find_quota(client: Client, name: str) -> list[NamedObject]:
     """Return the quota of this name, wherever it is: people know it by its name alone."""
     try:
         objects = await client.get(QUOTAS.path, ObjectList[Identified])
     except (NotFound, Forbidden):
         return []
     matching = (item.metadata for item in objects.items or () if item.metadata.name == name)
-    return [Named("quota", meta.namespace, name) for meta in matching]
+    return [NamedObject("quota", meta.namespace, name) for meta in matching]
 
 
-async def _join_those_of_one_gang(client: Client, named: list[Named]) -> list[Named]:
+async def _join_those_of_one_gang(client: Client, named: list[NamedObject]) -> list[NamedObject]:
     """Leave the first of those that stand for the same gang or pod."""
-    kept: dict[Target | Named, Named] = {}
+    kept: dict[Target | NamedObject, NamedObject] = {}
     for candidate in named:
         kept.setdefault(await _find_meant(client, candidate), candidate)
     return list(kept.values())
 
 
-async def _find_meant(client: Client, named: Named) -> Target | Named:
+async def _find_meant(client: Client, named: NamedObject) -> Target | NamedObject:
     stands_for = _KINDS[named.kind].stands_for
     if stands_for is None:
         return named

@@ -23,7 +23,7 @@ _EXPONENT: Final = re.compile(r"^[-+]?[\d.]+[eE][-+]?\d+$")
 """A number to kubectl, and not to PyYAML."""
 
 
-class Target(StrEnum):
+class ManifestDialect(StrEnum):
     """Whose manifests are written."""
 
     OURS = "koord-operators"
@@ -40,7 +40,9 @@ class Chunk(NamedTuple):
 
 def migrate(
     files: Annotated[list[str], typer.Argument(help="YAML files; - for standard input.")],
-    to: Annotated[Target, typer.Option(help="Whose manifests to write.")] = Target.OURS,
+    to: Annotated[
+        ManifestDialect, typer.Option(help="Whose manifests to write.")
+    ] = ManifestDialect.OURS,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Change the files, instead of printing them.")
     ] = False,
@@ -57,7 +59,7 @@ def migrate(
         fail("--in-place needs files, not -", ExitCode.USAGE)
     chunks = [chunk for file in files for chunk in _read(file)]
     read = [chunk.document for chunk in chunks if isinstance(chunk.document, dict)]
-    rewrite = to_koordinator if to is Target.KOORDINATOR else to_ours
+    rewrite = to_koordinator if to is ManifestDialect.KOORDINATOR else to_ours
     made = iter(rewrite(read))
     results = [next(made) if isinstance(chunk.document, dict) else None for chunk in chunks]
     pairs = list(zip(chunks, results, strict=True))

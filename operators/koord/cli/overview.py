@@ -21,7 +21,7 @@ from koord.cli.common import (
 from koord.cli.watching import watchable
 
 
-class Tops(StrEnum):
+class TopSubject(StrEnum):
     """What ``koord top`` shows."""
 
     NODES = "nodes"
@@ -81,8 +81,8 @@ def queue(
 
 @watchable
 def top(
-    what: Annotated[Tops, typer.Argument(metavar="[nodes|quotas]", help="What to show.")] = (
-        Tops.NODES
+    what: Annotated[TopSubject, typer.Argument(metavar="[nodes|quotas]", help="What to show.")] = (
+        TopSubject.NODES
     ),
     namespace: Namespace = "",
     _all_namespaces: AllNamespaces = False,
@@ -103,7 +103,7 @@ def top(
     """
     from koord.cli.top_view import show_nodes, show_quotas
 
-    show = show_nodes if what is Tops.NODES else show_quotas
+    show = show_nodes if what is TopSubject.NODES else show_quotas
     show(namespace, kubeconfig, context, output=output)
 
 

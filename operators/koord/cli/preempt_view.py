@@ -14,7 +14,7 @@ from rich.text import Text
 from koord.answers.encoding import encode
 from koord.answers.missing_rights import describe_missing
 from koord.answers.preemption import PreemptionAnswer, find_plan, find_unit, write_whether_on
-from koord.answers.reading import PreemptionSettings, Reading
+from koord.answers.reading import Reading, ReportedPreemption
 from koord.answers.target import Target, TargetKind, TargetNotFoundError
 from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
@@ -110,7 +110,7 @@ def _names_of(preemption: Preemption | Reason) -> Iterable[str]:
 
 
 def make_parts(
-    unit: Unit, reason: Preemption | Reason, settings: PreemptionSettings | None
+    unit: Unit, reason: Preemption | Reason, settings: ReportedPreemption | None
 ) -> Iterator[RenderableType]:
     name = name_of(unit)
     if not isinstance(reason, Preemption):

@@ -16,8 +16,8 @@ from rich.console import RenderableType
 from koord.answers.ages import format_age
 from koord.answers.encoding import encode
 from koord.answers.missing_rights import list_warnings
-from koord.answers.queue_view import Waiting, count_gpus
-from koord.answers.waiting import Suspended, find_waiting
+from koord.answers.queue_view import QueueEntry, count_gpus
+from koord.answers.waiting import JobSuspended, find_waiting
 from koord.api.keys import operators
 from koord.cli.cluster import read_without_target, refuse_unknown_namespace, refuse_without_pods
 from koord.cli.common import Output, warn
@@ -40,30 +40,30 @@ _JOBS_UNKNOWN = "you may not list jobs.batch: suspended Jobs are left out"
 _JOBS: Final = "/apis/batch/v1/jobs"
 
 
-class _Template(msgspec.Struct):
+class _SuspendedJobTemplate(msgspec.Struct):
     metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
-class _JobSpec(msgspec.Struct):
+class _SuspendedJobSpec(msgspec.Struct):
     suspend: bool | None = None
     parallelism: int | None = None
-    template: _Template = msgspec.field(default_factory=_Template)
+    template: _SuspendedJobTemplate = msgspec.field(default_factory=_SuspendedJobTemplate)
 
 
-class _JobStatus(msgspec.Struct):
+class _SuspendedJobStatus(msgspec.Struct):
     conditions: list[WireCondition] | None = None
 
 
-class HeldJob(msgspec.Struct):
-    """A Job, reduced to what says that it is held, and what its pods would be."""
+class SuspendedJob(msgspec.Struct):
+    """A Job, reduced to what says that it is suspended, and what its pods would be."""
 
     metadata: WireObjectMeta
-    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
-    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+    spec: _SuspendedJobSpec = msgspec.field(default_factory=_SuspendedJobSpec)
+    status: _SuspendedJobStatus = msgspec.field(default_factory=_SuspendedJobStatus)
 
     @property
-    def is_held(self) -> bool:
+    def is_suspended(self) -> bool:
         ended = {
             condition.type
             for condition in self.status.conditions or ()
@@ -84,11 +84,14 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     reading, target = read_without_target(kubeconfig, context, namespace)
     refuse_without_pods(reading, target)
     refuse_unknown_namespace(reading, namespace)
-    held = read_held(kubeconfig, context, target.namespace)
-    warnings = list_warnings(reading, target) + (() if held is not None else (_JOBS_UNKNOWN,))
+    suspended = read_suspended(kubeconfig, context, target.namespace)
+    warnings = list_warnings(reading, target) + (() if suspended is not None else (_JOBS_UNKNOWN,))
     for warning in warnings:
         warn(warning)
-    waiting_units = (*find_waiting(reading, target), *view_held(reading.state, held or []))
+    waiting_units = (
+        *find_waiting(reading, target),
+        *view_suspended(reading.state, suspended or []),
+    )
     shown = [
         waiting_unit
         for waiting_unit in waiting_units
@@ -108,12 +111,12 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     )
 
 
-def read_held(kubeconfig: str, context: str, namespace: str) -> list[HeldJob] | None:
+def read_suspended(kubeconfig: str, context: str, namespace: str) -> list[SuspendedJob] | None:
     """Return Jobs that ``suspend`` holds; None if they cannot be read."""
 
-    async def read() -> list[HeldJob] | None:
+    async def read() -> list[SuspendedJob] | None:
         async with open_client(kubeconfig, context) as (client, _):
-            return await list_held(client, namespace)
+            return await list_suspended(client, namespace)
 
     try:
         return asyncio.run(read())
@@ -121,7 +124,7 @@ def read_held(kubeconfig: str, context: str, namespace: str) -> list[HeldJob] | 
         return None
 
 
-def draw(shown: Sequence[Waiting], now: float, *, is_wide: bool) -> Iterator[RenderableType]:
+def draw(shown: Sequence[QueueEntry], now: float, *, is_wide: bool) -> Iterator[RenderableType]:
     if not shown:
         yield "Nothing waits."
         return
@@ -151,41 +154,37 @@ def draw(shown: Sequence[Waiting], now: float, *, is_wide: bool) -> Iterator[Ren
     yield table
 
 
-def _describe(waiting_unit: Waiting) -> str:
+def _describe(waiting_unit: QueueEntry) -> str:
     """Return the reason; a unit that fits is about to be placed."""
     return "Placeable" if waiting_unit.reason.is_placed else waiting_unit.reason.code
 
 
-async def list_held(client: Client, namespace: str) -> list[HeldJob] | None:
+async def list_suspended(client: Client, namespace: str) -> list[SuspendedJob] | None:
     """Return the suspended Jobs, where they may be listed; None if that is nowhere."""
     for path in (_JOBS, path_in(_JOBS, namespace)):
         try:
-            return [
-                held_job for held_job in await list_all(client, path, HeldJob) if held_job.is_held
-            ]
+            return [job for job in await list_all(client, path, SuspendedJob) if job.is_suspended]
         except Forbidden:
             continue
     return None
 
 
-def view_held(state: ClusterState, jobs: list[HeldJob]) -> Iterator[Waiting]:
+def view_suspended(state: ClusterState, jobs: list[SuspendedJob]) -> Iterator[QueueEntry]:
     """Yield those whose pods would opt in, by name."""
     translator = PodTranslator()
-    for job in sorted(
-        jobs, key=lambda held_job: (held_job.metadata.namespace, held_job.metadata.name)
-    ):
+    for job in sorted(jobs, key=lambda job: (job.metadata.namespace, job.metadata.name)):
         pod = _make_pod(job, translator)
         if pod is None or not _would_opt_in(pod, state):
             continue
         meta, count = job.metadata, 1 if job.spec.parallelism is None else job.spec.parallelism
         quota = state.quotas.quota_of(pod) if state.quotas.is_in_use else ""
-        yield Waiting(
+        yield QueueEntry(
             position=0,
             kind="job",
             names=(f"{meta.namespace}/{meta.name}",),
             pods=0,
             required=count,
-            reason=Suspended(meta.namespace, meta.name),
+            reason=JobSuspended(meta.namespace, meta.name),
             since=job.since,
             quotas=(quota,) if quota else (),
             gpus=count * count_gpus(dict(pod.shape.requests)),
@@ -193,7 +192,7 @@ def view_held(state: ClusterState, jobs: list[HeldJob]) -> Iterator[Waiting]:
         )
 
 
-def _make_pod(job: HeldJob, translator: PodTranslator) -> Pod | None:
+def _make_pod(job: SuspendedJob, translator: PodTranslator) -> Pod | None:
     """Return what a pod of the Job would be to the planner; None if it makes no sense."""
     template = job.spec.template
     meta = msgspec.structs.replace(

@@ -64,9 +64,9 @@ def release(  # noqa: PLR0917 - typer calls it, by name
     """
     if sum(map(bool, (name, selector, everything, finalizers))) != 1:
         raise typer.BadParameter("give a NAME, or -l SELECTOR, or --all, or --finalizers")
-    from koord.cli.releasing import Wanted, Way, release_pods  # noqa: PLC0415 - slow
+    from koord.cli.releasing import ReleaseOptions, ReleaseRequest, release_pods  # noqa: PLC0415 - slow
 
-    way = Way(yes, dry_run)
+    way = ReleaseOptions(yes, dry_run)
     if finalizers:
         from koord.cli.releasing import release_quotas  # noqa: PLC0415 - slow
 
@@ -78,5 +78,5 @@ def release(  # noqa: PLR0917 - typer calls it, by name
         kind, namespace, name = parse_target(name, namespace, "")
     if kind not in _KINDS:
         raise typer.BadParameter(f"give one of {', '.join(_KINDS[1:])}", param_hint="NAME")
-    wanted = Wanted(kind, name, selector, namespace, all_namespaces)
+    wanted = ReleaseRequest(kind, name, selector, namespace, all_namespaces)
     release_pods(wanted, kubeconfig, context, way)

@@ -46,20 +46,20 @@ class _Gate(msgspec.Struct):
     name: str
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _GatedPodSpec(msgspec.Struct, rename="camel"):
     scheduler_name: str = ""
     scheduling_gates: list[_Gate] | None = None
     node_name: str = ""
 
 
-class _Status(msgspec.Struct):
+class _GatedPodStatus(msgspec.Struct):
     phase: str = ""
 
 
-class _Pod(msgspec.Struct):
+class _GatedPod(msgspec.Struct):
     metadata: WireObjectMeta
-    spec: _Spec
-    status: _Status = msgspec.field(default_factory=_Status)
+    spec: _GatedPodSpec
+    status: _GatedPodStatus = msgspec.field(default_factory=_GatedPodStatus)
 
     @property
     def key(self) -> str:
@@ -108,7 +108,7 @@ class _Pod(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReleaseRequest:
     """Which pods: by name of a pod, gang or Job, by labels, or all.
 
     ``kind`` is ``pod``, ``podgroup``, ``job``, or empty for any of them.
@@ -123,26 +123,30 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ReleaseOptions:
     """How: without asking, or only saying what would become of the pods."""
 
     yes: bool = False
     dry_run: bool = False
 
 
-def release_pods(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> None:
+def release_pods(
+    wanted: ReleaseRequest, kubeconfig: str, context: str, way: ReleaseOptions
+) -> None:
     try:
         asyncio.run(_release(wanted, kubeconfig, context, way))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
 
 
-async def _release(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> None:
+async def _release(
+    wanted: ReleaseRequest, kubeconfig: str, context: str, way: ReleaseOptions
+) -> None:
     async with open_client(kubeconfig, context) as (client, access):
         path = PODS.path
         if not wanted.everywhere:
             path = path_in(path, wanted.namespace or access.namespace)
-        pods = await list_all(client, path, _Pod, wanted.selector)
+        pods = await list_all(client, path, _GatedPod, wanted.selector)
         waiting = [pod for pod in _choose(pods, wanted) if pod.waits_for_us]
         _describe(waiting, len(waiting) if way.dry_run else _MAX_SHOWN)
         pods = [pod for pod in waiting if pod.gate is not None]
@@ -157,12 +161,12 @@ async def _release(wanted: Wanted, kubeconfig: str, context: str, way: Way) -> N
         await _patch_all(client, pods)
 
 
-def _choose(pods: Sequence[_Pod], wanted: Wanted) -> Sequence[_Pod]:
+def _choose(pods: Sequence[_GatedPod], wanted: ReleaseRequest) -> Sequence[_GatedPod]:
     """Return the pods that are meant by name; ends the command if there are none."""
     if not wanted.name:
         return pods
 
-    def names_of(pod: _Pod) -> set[str]:
+    def names_of(pod: _GatedPod) -> set[str]:
         return {name for kind, name in pod.names.items() if wanted.kind in {"", kind}}
 
     named = [pod for pod in pods if wanted.name in names_of(pod)]
@@ -173,7 +177,7 @@ def _choose(pods: Sequence[_Pod], wanted: Wanted) -> Sequence[_Pod]:
     return named
 
 
-def _describe(waiting: Sequence[_Pod], shown: int) -> None:
+def _describe(waiting: Sequence[_GatedPod], shown: int) -> None:
     for pod in waiting[:shown]:
         say(f"pod {pod.key}: {pod.foresee()}")
     if len(waiting) > shown:
@@ -187,10 +191,10 @@ def _describe(waiting: Sequence[_Pod], shown: int) -> None:
         )
 
 
-async def _patch_all(client: Client, pods: Sequence[_Pod]) -> None:
+async def _patch_all(client: Client, pods: Sequence[_GatedPod]) -> None:
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def patch(pod: _Pod) -> str:
+    async def patch(pod: _GatedPod) -> str:
         async with slots:
             return await _patch(client, pod)
 
@@ -203,7 +207,7 @@ async def _patch_all(client: Client, pods: Sequence[_Pod]) -> None:
         fail(f"{count_of(len(problems), 'pod')} could not be released: {hint}", ExitCode.UNREADABLE)
 
 
-async def _patch(client: Client, pod: _Pod) -> str:
+async def _patch(client: Client, pod: _GatedPod) -> str:
     """Remove the gate; return what is wrong, or nothing."""
     at = f"/spec/schedulingGates/{pod.gate}"
     body: list[dict[str, Any]] = [
@@ -231,14 +235,14 @@ class _Quota(msgspec.Struct):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-def release_quotas(kubeconfig: str, context: str, way: Way) -> None:
+def release_quotas(kubeconfig: str, context: str, way: ReleaseOptions) -> None:
     try:
         asyncio.run(_release_finalizers(kubeconfig, context, way))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
 
 
-async def _release_finalizers(kubeconfig: str, context: str, way: Way) -> None:
+async def _release_finalizers(kubeconfig: str, context: str, way: ReleaseOptions) -> None:
     async with open_client(kubeconfig, context) as (client, _):
         held = await _list_held(client)
         for quota in held:

@@ -1,6 +1,6 @@
 """``koord watch``: the whole cluster on one screen, again and again. Not imported for ``--help``.
 
-:func:`draw` makes a picture of one reading, for any width and height; the loop reads and shows it.
+:func:`draw` draws one reading, for any width and height; the loop reads and shows it.
 Nothing is decided here: queue, quotas and nodes are those of ``koord queue`` and ``koord top``.
 """
 
@@ -19,10 +19,10 @@ from rich.text import Text
 
 from koord.answers.ages import format_age
 from koord.answers.missing_rights import list_warnings
-from koord.answers.queue_view import Waiting, count_gpus
+from koord.answers.queue_view import QueueEntry, count_gpus
 from koord.answers.quota_view import QuotaView, view_quotas
 from koord.answers.target import Target, TargetKind
-from koord.answers.usage_view import NodeUsage, Running, find_running, view_nodes
+from koord.answers.usage_view import NodeUsage, RunningGang, find_running, view_nodes
 from koord.answers.waiting import find_waiting
 from koord.cli.cluster import read_cluster, refuse_unknown_namespace, refuse_without_pods
 from koord.cli.common import ExitCode, fail
@@ -47,17 +47,17 @@ _REST: Final = 4
 own length, if that is longer than the interval."""
 
 
-class Picture(NamedTuple):
+class ScreenContent(NamedTuple):
     """What is shown."""
 
     at: float
-    waiting: Sequence[Waiting]
-    gangs: Sequence[Running]
+    waiting: Sequence[QueueEntry]
+    gangs: Sequence[RunningGang]
     quotas: Sequence[QuotaView]
     nodes: Sequence[NodeUsage]
     warnings: Sequence[str] = ()
 
-    def within(self, namespace: str) -> "Picture":
+    def within(self, namespace: str) -> "ScreenContent":
         """Return it without what is in other namespaces; empty for all. Nodes stay."""
         if not namespace:
             return self
@@ -90,53 +90,55 @@ async def _show(
     async with open_client(kubeconfig, context) as (client, access):
         target = Target(TargetKind.POD, namespace or access.namespace, "")
 
-        async def take() -> Picture:
+        async def take() -> ScreenContent:
             reading = await read_cluster(client, target)
             refuse_without_pods(reading, target)
             refuse_unknown_namespace(reading, namespace)
-            picture = make_picture(reading.state, find_waiting(reading, target), time.time())
+            content = make_screen_content(reading.state, find_waiting(reading, target), time.time())
             warnings = list_warnings(reading, target)
-            return picture._replace(warnings=warnings).within(namespace)
+            return content._replace(warnings=warnings).within(namespace)
 
-        picture = await take()
+        content = await take()
         if not console.is_terminal:
             console.width = 100
-            console.print(draw(picture, console.width, sys.maxsize))
+            console.print(draw(content, console.width, sys.maxsize))
             return
         problem = ""
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(draw(picture, console.width, console.height, problem), refresh=True)
+                live.update(draw(content, console.width, console.height, problem), refresh=True)
                 began = time.monotonic()
                 try:
-                    picture, problem = await take(), ""
+                    content, problem = await take(), ""
                 except KubeError as error:
                     problem = str(error)
                 await asyncio.sleep(max(interval, _REST * (time.monotonic() - began)))
 
 
-def make_picture(state: ClusterState, waiting: Sequence[Waiting], at: float) -> Picture:
+def make_screen_content(
+    state: ClusterState, waiting: Sequence[QueueEntry], at: float
+) -> ScreenContent:
     quotas = view_quotas(state).quotas if state.quotas.is_in_use else ()
-    return Picture(at, waiting, list(find_running(state)), quotas, view_nodes(state))
+    return ScreenContent(at, waiting, list(find_running(state)), quotas, view_nodes(state))
 
 
-def draw(picture: Picture, width: int, height: int, problem: str = "") -> RenderableType:
-    """Draw a picture; what does not fit is counted."""
-    tenants = _colour(picture.nodes)
-    room = max(height - _FRAME - len(picture.warnings), 8)
+def draw(content: ScreenContent, width: int, height: int, problem: str = "") -> RenderableType:
+    """Draw the content; what does not fit is counted."""
+    tenants = _colour(content.nodes)
+    room = max(height - _FRAME - len(content.warnings), 8)
     rows_each = max(room // 5, 2)
-    parts: list[RenderableType] = [_draw_head(picture, problem)]
-    if picture.waiting:
-        parts += _titled("WAITS", _draw_queue(picture, room // 3))
-    if picture.gangs:
-        parts += _titled("RUNS", _draw_gangs(picture.gangs, rows_each))
-    if picture.quotas:
-        parts += _titled("QUOTAS", Group(*draw_quotas(picture.quotas[:rows_each])))
-    taken = min(len(picture.waiting), room // 3)
-    taken += sum(min(len(rows), rows_each) for rows in (picture.gangs, picture.quotas))
-    if picture.nodes:
-        parts += _titled("NODES", _draw_nodes(picture.nodes, tenants, width, room - taken))
-        parts.append(_draw_legend(tenants, picture.nodes))
+    parts: list[RenderableType] = [_draw_head(content, problem)]
+    if content.waiting:
+        parts += _titled("WAITS", _draw_queue(content, room // 3))
+    if content.gangs:
+        parts += _titled("RUNS", _draw_gangs(content.gangs, rows_each))
+    if content.quotas:
+        parts += _titled("QUOTAS", Group(*draw_quotas(content.quotas[:rows_each])))
+    taken = min(len(content.waiting), room // 3)
+    taken += sum(min(len(rows), rows_each) for rows in (content.gangs, content.quotas))
+    if content.nodes:
+        parts += _titled("NODES", _draw_nodes(content.nodes, tenants, width, room - taken))
+        parts.append(_draw_legend(tenants, content.nodes))
     return Group(*parts)
 
 
@@ -154,35 +156,35 @@ def _titled(title: str, part: RenderableType) -> list[RenderableType]:
     return [Text(f"\n{title}", "bold"), part]
 
 
-def _draw_head(picture: Picture, problem: str) -> Text:
-    most = sum(_cards(node_usage.node.allocatable) for node_usage in picture.nodes)
-    used = sum(_cards(node.used) for node in picture.nodes)
-    nodes = f"{count_of(len(picture.nodes), 'node')}, {used} of {most} GPUs used, "
+def _draw_head(content: ScreenContent, problem: str) -> Text:
+    most = sum(_cards(node_usage.node.allocatable) for node_usage in content.nodes)
+    used = sum(_cards(node.used) for node in content.nodes)
+    nodes = f"{count_of(len(content.nodes), 'node')}, {used} of {most} GPUs used, "
     head = Text.assemble(
         ("koord watch ", "bold"),
-        time.strftime("%H:%M:%S  ", time.localtime(picture.at)),
-        nodes if picture.nodes else "",
-        f"{count_of(len(picture.gangs), 'gang')} running, {len(picture.waiting)} waiting",
+        time.strftime("%H:%M:%S  ", time.localtime(content.at)),
+        nodes if content.nodes else "",
+        f"{count_of(len(content.gangs), 'gang')} running, {len(content.waiting)} waiting",
     )
     if problem:
         head.append(f"\nnot read again: {problem}", "red")
-    for warning in picture.warnings:
+    for warning in content.warnings:
         head.append(f"\n{warning}", "yellow")
     return head
 
 
-def _draw_queue(picture: Picture, most: int) -> RenderableType:
+def _draw_queue(content: ScreenContent, most: int) -> RenderableType:
     right = ("#", "GPUS", "AGE")
     table = make_table("#", "UNIT", "GPUS", "AGE", "REASON", right=right, padding=2)
-    for waiting_unit in picture.waiting[:most]:
+    for waiting_unit in content.waiting[:most]:
         name = f"{waiting_unit.names[0]}{' …' if len(waiting_unit.names) > 1 else ''}"
         reason = "Placeable" if waiting_unit.reason.is_placed else waiting_unit.reason.code
-        age = format_age(picture.at - waiting_unit.since)
+        age = format_age(content.at - waiting_unit.since)
         table.add_row(str(waiting_unit.position or ""), name, str(waiting_unit.gpus), age, reason)
-    return _with_rest(table, len(picture.waiting) - most)
+    return _with_rest(table, len(content.waiting) - most)
 
 
-def _draw_gangs(gangs: Sequence[Running], most: int) -> RenderableType:
+def _draw_gangs(gangs: Sequence[RunningGang], most: int) -> RenderableType:
     table = make_table("GANG", "BOUND", "MIN", "GPUS", right=("BOUND", "MIN", "GPUS"), padding=2)
     for gang in gangs[:most]:
         style = "yellow" if gang.bound < gang.minimum else ""

@@ -24,9 +24,9 @@ Watch: TypeAlias = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again when it changes, until Ctrl-C.")
 ]
 INTERVAL: Final = 2.0
-"""Seconds between two looks, at least."""
+"""Seconds between two outputs, at least."""
 _REST: Final = 4
-"""A look is followed by a pause of this many times its own length: it costs the API server."""
+"""Each is followed by a pause of this many times its own length: it costs the API server."""
 _AGE_FIELDS: Final = ("renewedSecondsAgo", "secondsLeft")
 """Numbers in documents that change by themselves."""
 _CLEAR: Final = "\x1b[H\x1b[2J"
@@ -63,55 +63,55 @@ def show_again(
     try:
         while True:
             began = clock()
-            look = _take(show, last)
-            _write(look, last)
-            last = look
+            output = _take(show, last)
+            _write(output, last)
+            last = output
             pause(max(INTERVAL, _REST * (clock() - began)))
     except KeyboardInterrupt:
         return
 
 
-class _Printed(NamedTuple):
+class _StreamOutput(NamedTuple):
     """What went to one stream, also without the ages in it."""
 
     text: str = ""
     ageless: str = ""
 
 
-class _Look(NamedTuple):
+class _CommandOutput(NamedTuple):
     """What a command printed."""
 
-    page: _Printed
-    remarks: _Printed
+    page: _StreamOutput
+    remarks: _StreamOutput
     """Warnings and errors."""
 
 
-def _write(look: _Look, last: _Look | None) -> None:
+def _write(output: _CommandOutput, last: _CommandOutput | None) -> None:
     """Draw the screen; elsewhere write what has changed, and more than in its ages."""
     if sys.stdout.isatty():
-        if look != last:
-            sys.stdout.write(f"{_CLEAR}{look.remarks.text}{look.page.text}")
+        if output != last:
+            sys.stdout.write(f"{_CLEAR}{output.remarks.text}{output.page.text}")
     else:
         before = last or (None, None)
-        for stream, new, old in zip((sys.stdout, sys.stderr), look, before, strict=True):
+        for stream, new, old in zip((sys.stdout, sys.stderr), output, before, strict=True):
             if old is None or new.ageless != old.ageless:
                 stream.write(new.text)
     sys.stdout.flush()
     sys.stderr.flush()
 
 
-class _Page(io.StringIO):
+class _CapturedStdout(io.StringIO):
     """What a command prints; it looks like the output, so that colours and widths stay."""
 
     def isatty(self) -> bool:
         return sys.__stdout__ is not None and sys.__stdout__.isatty()
 
 
-def _take(show: Callable[[], None], last: _Look | None) -> _Look:
+def _take(show: Callable[[], None], last: _CommandOutput | None) -> _CommandOutput:
     """Return what a command prints: of a cluster that cannot be read the last page."""
     from koord.answers.ages import AGES  # noqa: PLC0415 - slow to import, and --help needs none
 
-    page, remarks = _Page(), _Page()
+    page, remarks = _CapturedStdout(), _CapturedStdout()
     AGES.clear()
     try:
         with redirect_stdout(page), redirect_stderr(remarks):
@@ -122,12 +122,12 @@ def _take(show: Callable[[], None], last: _Look | None) -> _Look:
         if end.exit_code != ExitCode.NOT_WELL:
             sys.stderr.write(remarks.getvalue())
             raise
-    return _Look(_print(page, AGES), _print(remarks, AGES))
+    return _CommandOutput(_print(page, AGES), _print(remarks, AGES))
 
 
-def _print(page: _Page, ages: Collection[str]) -> _Printed:
+def _print(page: _CapturedStdout, ages: Collection[str]) -> _StreamOutput:
     text = page.getvalue()
     written = "|".join(map(re.escape, ages)) or "(?!)"
     fields = "|".join(_AGE_FIELDS)
     ageless = re.sub(rf"\b(?:{written})\b|\b(?:{fields})\"?: [\d.]+", "", text)
-    return _Printed(text, re.sub(" +", " ", ageless))
+    return _StreamOutput(text, re.sub(" +", " ", ageless))
