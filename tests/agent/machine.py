@@ -18,36 +18,36 @@ def make_sys(machine: str, root: Path) -> Path:
     lines = (MACHINES / f"{machine}.txt").read_text("utf-8").splitlines()
     devices = [line.split() for line in lines if not line.startswith("#")]
     for path, *pairs in devices:
-        said = dict(pair.split("=") for pair in pairs)
+        fields = dict(pair.split("=") for pair in pairs)
         if path.startswith("node"):
-            _write_node(root, path, said)
+            _write_node(root, path, fields)
         else:
-            _write_device(root / "devices" / path, buses, said)
+            _write_device(root / "devices" / path, buses, fields)
     for path, *pairs in devices:
-        said = dict(pair.split("=") for pair in pairs)
-        if "physfn" in said:
-            _link_function(root / "devices" / path, said["physfn"])
+        fields = dict(pair.split("=") for pair in pairs)
+        if "physfn" in fields:
+            _link_function(root / "devices" / path, fields["physfn"])
     return root
 
 
-def _write_node(root: Path, name: str, said: dict[str, str]) -> None:
+def _write_node(root: Path, name: str, fields: dict[str, str]) -> None:
     node = root / f"devices/system/node/{name}"
     node.mkdir(parents=True)
-    (node / "cpulist").write_text(f"{said['cpus']}\n")
-    topology = root / f"devices/system/cpu/cpu{said['cpus'].partition('-')[0]}/topology"
+    (node / "cpulist").write_text(f"{fields['cpus']}\n")
+    topology = root / f"devices/system/cpu/cpu{fields['cpus'].partition('-')[0]}/topology"
     topology.mkdir(parents=True)
-    (topology / "physical_package_id").write_text(f"{said['socket']}\n")
+    (topology / "physical_package_id").write_text(f"{fields['socket']}\n")
 
 
-def _write_device(device: Path, buses: Path, said: dict[str, str]) -> None:
+def _write_device(device: Path, buses: Path, fields: dict[str, str]) -> None:
     device.mkdir(parents=True)
     (buses / device.name).symlink_to(device)
     for file, key in (("vendor", "vendor"), ("class", "class"), ("numa_node", "numa")):
-        (device / file).write_text(f"{said[key]}\n")
-    if "port" in said:
+        (device / file).write_text(f"{fields[key]}\n")
+    if "port" in fields:
         port = device / "infiniband/mlx5/ports/1"
         port.mkdir(parents=True)
-        (port / "state").write_text(f"{said['port'].replace(':', ': ')}\n")
+        (port / "state").write_text(f"{fields['port'].replace(':', ': ')}\n")
 
 
 def _link_function(device: Path, physical: str) -> None:

@@ -43,24 +43,24 @@ def read(folder: Path, *files: object) -> DeviceReading:
 
 
 def test_devices_of_a_vendor(tmp_path: Path) -> None:
-    found = read(tmp_path, [npu(minor) for minor in range(3)], npu(3))
-    assert found.fault is None
-    assert [one.id for one in found.devices] == [f"NPU-{minor}" for minor in range(4)]
-    assert found.devices[0].resources == {
+    reading = read(tmp_path, [npu(minor) for minor in range(3)], npu(3))
+    assert reading.fault is None
+    assert [device.id for device in reading.devices] == [f"NPU-{minor}" for minor in range(4)]
+    assert reading.devices[0].resources == {
         "huawei.com/npu-core": "20",
         "koordinator.sh/gpu-memory": "64Gi",
         "koordinator.sh/gpu-memory-ratio": "100",
     }
     # What the file does not say is read from /sys.
-    assert found.devices[0].place == PciPlace("0000:19:00.0", "0000:17:00.0", 1, -1 + 1)
-    assert found.labels == {
+    assert reading.devices[0].place == PciPlace("0000:19:00.0", "0000:17:00.0", 1, -1 + 1)
+    assert reading.labels == {
         "node.koordinator.sh/gpu-vendor": "huawei",
         "node.koordinator.sh/gpu-model": "Ascend-910B3",
         "node.koordinator.sh/gpu-partition-policy": "Honor",
     }
     entry = {"minors": [0, 1, 2, 3], "gpuLinkType": "HCCS", "allocationScore": 1}
-    assert found.table == {"4": [entry]}
-    made = make_device({"name": "n"}, found, {}, {}, "2026-01-01T00:00:00Z")
+    assert reading.table == {"4": [entry]}
+    made = make_device({"name": "n"}, reading, {}, {}, "2026-01-01T00:00:00Z")
     Device.model_validate(made)
     table = made["metadata"]["annotations"]["scheduling.koordinator.sh/gpu-partitions"]
     assert json.loads(table) == {"4": [entry]}
@@ -79,12 +79,12 @@ def test_devices_of_a_vendor(tmp_path: Path) -> None:
     ],
 )
 def test_health_is_as_the_file_says(tmp_path: Path, status: Any, fault: Fault | None) -> None:
-    (one,) = read(tmp_path, npu(0, status=status)).devices
-    assert one.fault == fault
+    (device,) = read(tmp_path, npu(0, status=status)).devices
+    assert device.fault == fault
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "text"),
     [
         ("{", "0.json[0]: Input data was truncated"),
         ("[1,", "0.json: Input data was truncated"),
@@ -97,20 +97,20 @@ def test_health_is_as_the_file_says(tmp_path: Path, status: Any, fault: Fault | 
     ],
 )
 def test_what_cannot_be_used_is_named_and_the_others_count(
-    tmp_path: Path, broken: object, said: str
+    tmp_path: Path, broken: object, text: str
 ) -> None:
-    found = read(tmp_path, broken, [npu(1), npu(2)])
-    assert [one.minor for one in found.devices] == [1, 2]
-    assert found.fault is not None
-    assert found.fault.reason == "InvalidDeviceFile"
-    assert said in found.fault.message
+    reading = read(tmp_path, broken, [npu(1), npu(2)])
+    assert [device.minor for device in reading.devices] == [1, 2]
+    assert reading.fault is not None
+    assert reading.fault.reason == "InvalidDeviceFile"
+    assert text in reading.fault.message
     # A set with a device that is not there is no partition.
-    assert found.table == {}
+    assert reading.table == {}
 
 
 def test_of_two_devices_with_one_minor_the_first_counts(tmp_path: Path) -> None:
-    found = join([read(tmp_path, npu(1), npu(1, uuid="other"))])
-    assert [one.id for one in found.devices] == ["NPU-1"]
+    joined = join([read(tmp_path, npu(1), npu(1, uuid="other"))])
+    assert [device.id for device in joined.devices] == ["NPU-1"]
 
 
 def test_a_folder_that_is_not_there_has_no_devices(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ def make_agent(nvidia, quiet: float = 60) -> DeviceAgent:
 
 def sick(device: dict[str, Any]) -> dict[str, str]:
     return {
-        one["id"]: one["conditions"][0]["reason"]
-        for one in device["spec"]["devices"]
-        if not one["health"]
+        entry["id"]: entry["conditions"][0]["reason"]
+        for entry in device["spec"]["devices"]
+        if not entry["health"]
     }
 
 

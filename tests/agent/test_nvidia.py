@@ -8,21 +8,23 @@ from koord.agent.reading import SWITCH, Fault
 
 
 def test_gpus_have_names_amounts_places_and_links(make_nvidia) -> None:
-    found = make_nvidia("two-switches", make_switched()).read()
-    first = found.devices[0]
+    reading = make_nvidia("two-switches", make_switched()).read()
+    first = reading.devices[0]
     assert (first.kind, first.id, first.minor, first.fault) == ("gpu", "GPU-0", 0, None)
     assert first.resources == {
         "koordinator.sh/gpu-core": "100",
         "koordinator.sh/gpu-memory": str(80 << 30),
         "koordinator.sh/gpu-memory-ratio": "100",
     }
-    assert [one.place.pcie for one in found.devices] == ["0000:17:00.0"] * 2 + ["0000:98:00.0"] * 2
-    assert found.labels == {
+    assert [device.place.pcie for device in reading.devices] == ["0000:17:00.0"] * 2 + [
+        "0000:98:00.0"
+    ] * 2
+    assert reading.labels == {
         "node.koordinator.sh/gpu-vendor": "nvidia",
         "node.koordinator.sh/gpu-model": "A100-SXM4-80GB",
         "node.koordinator.sh/gpu-driver-version": "570.86.15",
     }
-    assert set(found.links) == {(minor, SWITCH) for minor in range(4)}
+    assert set(reading.links) == {(minor, SWITCH) for minor in range(4)}
 
 
 def test_gpus_of_different_models_have_no_model(make_nvidia) -> None:
@@ -44,16 +46,17 @@ def test_names_of_models_become_valid_labels(make_nvidia) -> None:
 def test_a_lost_gpu_is_missing_and_the_others_are_read(make_nvidia) -> None:
     state = make_switched()
     state["gpus"][1]["lost"] = True
-    found = make_nvidia("two-switches", state).read()
-    assert [one.id for one in found.devices] == ["GPU-0", "GPU-2", "GPU-3"]
-    assert found.fault == Fault("NvmlError", "GPU 1 of 4: GPU is lost")
+    reading = make_nvidia("two-switches", state).read()
+    assert [device.id for device in reading.devices] == ["GPU-0", "GPU-2", "GPU-3"]
+    assert reading.fault == Fault("NvmlError", "GPU 1 of 4: GPU is lost")
 
 
 def test_a_gpu_divided_by_mig_is_unhealthy(make_nvidia) -> None:
     state = make_switched()
     state["gpus"][0]["mig"], state["gpus"][1]["mig"] = 1, 0
     faults = [
-        one.fault and one.fault.reason for one in make_nvidia("two-switches", state).read().devices
+        device.fault and device.fault.reason
+        for device in make_nvidia("two-switches", state).read().devices
     ]
     assert faults == ["MigEnabled", None, None, None]
 
@@ -71,7 +74,7 @@ def test_a_driver_that_is_loaded_later_is_found(make_nvidia, nvml) -> None:
     nvidia = make_nvidia("workstation", {})
     assert nvidia.read().devices == ()
     nvml.state.update(make_gpus("0000:01:00.0"))
-    assert [one.id for one in nvidia.read().devices] == ["GPU-0"]
+    assert [device.id for device in nvidia.read().devices] == ["GPU-0"]
 
 
 def test_xids_are_faults_unless_applications_cause_them(make_nvidia) -> None:

@@ -25,7 +25,7 @@ def linked(pairs: dict[tuple[int, int], int]) -> list[tuple[int, int]]:
 
 
 def minors(table: dict, size: int) -> list[list[int]]:
-    return [one["minors"] for one in table.get(str(size), [])]
+    return [entry["minors"] for entry in table.get(str(size), [])]
 
 
 def test_no_table_without_links() -> None:
@@ -68,7 +68,7 @@ def test_sets_with_more_links_have_a_higher_score() -> None:
     table = propose(make_gpus(8), linked(quad | other | {(n, n + 4): 1 for n in range(4)}))
     assert minors(table, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert minors(table, 8) == [[*range(8)]]
-    scores = {tuple(one["minors"]): one["allocationScore"] for one in table["2"]}
+    scores = {tuple(entry["minors"]): entry["allocationScore"] for entry in table["2"]}
     assert (scores[0, 3], scores[0, 1], scores[0, 4]) == (2, 1, 1)
     assert (0, 5) not in scores
 
@@ -85,7 +85,7 @@ def test_every_proposal_can_be_read(count: int, ends: dict[tuple[int, int], int]
     assert read.problems == ()
     assert bool(read.partitions) == bool(table)
     for sets in table.values():
-        listed = [tuple(one["minors"]) for one in sets]
+        listed = [tuple(zone_set["minors"]) for zone_set in sets]
         assert len(set(listed)) == len(listed)
     up = {frozenset(pair) for pair in pairs if SWITCH not in pair and pair[0] < pair[1]}
     at_switch = {a for a, b in pairs if b == SWITCH}

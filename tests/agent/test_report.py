@@ -24,16 +24,16 @@ def make(devices, faults=None, before=None, now=NOW, fault=None):
 
 
 def entries(device):
-    return {one["id"]: one for one in device["spec"]["devices"]}
+    return {entry["id"]: entry for entry in device["spec"]["devices"]}
 
 
 def test_the_object_is_valid_and_goes_with_its_node(make_nvidia) -> None:
-    found = make_nvidia("two-switches", make_switched()).read()
-    made = make_device(NODE, found, {"GPU-1": XID}, {}, NOW)
+    reading = make_nvidia("two-switches", make_switched()).read()
+    made = make_device(NODE, reading, {"GPU-1": XID}, {}, NOW)
     Device.model_validate(made)
     assert made["metadata"]["ownerReferences"][0]["uid"] == "u"
     assert made["metadata"]["annotations"].keys() == {"scheduling.koordinator.sh/gpu-partitions"}
-    assert [one["health"] for one in made["spec"]["devices"]] == [True, False, True, True]
+    assert [device["health"] for device in made["spec"]["devices"]] == [True, False, True, True]
     assert entries(made)["GPU-1"]["conditions"] == [
         {
             "type": "Healthy",
@@ -65,14 +65,14 @@ def test_partitions_are_made_anew_when_gpus_are_numbered_anew() -> None:
     ]
     before = make(gpus)
     before["metadata"]["annotations"] = {GPU_PARTITIONS: kept}
-    left = [replace(one, minor=at) for at, one in enumerate(gpus[1:3])]
+    left = [replace(gpu, minor=at) for at, gpu in enumerate(gpus[1:3])]
     assert "annotations" not in make(left, before=before)["metadata"]
     assert make(gpus[:3], before=before)["metadata"]["annotations"] == {GPU_PARTITIONS: kept}
 
 
 def test_nics_keep_their_numbers() -> None:
     before = make(NICS[1:])
-    assert [one["minor"] for one in before["spec"]["devices"]] == [0, 1]
+    assert [device["minor"] for device in before["spec"]["devices"]] == [0, 1]
     after = entries(make(NICS, before=before))
     assert [after[nic.id]["minor"] for nic in NICS] == [2, 0, 1]
 
@@ -98,7 +98,7 @@ def test_times_of_conditions_change_with_their_status_only() -> None:
         NICS, faults={NICS[0].id: replace(XID, reason="Xid95")}, before=second, now="later"
     )
     times = [
-        [one["conditions"][0]["lastTransitionTime"] for one in made["spec"]["devices"]]
+        [device["conditions"][0]["lastTransitionTime"] for device in made["spec"]["devices"]]
         for made in (first, second, third)
     ]
     assert times == [[NOW] * 3, [LATER, NOW, NOW], [LATER, NOW, NOW]]

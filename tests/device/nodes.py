@@ -125,13 +125,15 @@ def report(
     """Return what the Device object of a node with these devices says."""
     devices = (inventory or a100x8()).devices
     names = {
-        (kind, one.minor): DeviceName(
-            f"{kind.upper()}-{node}-{one.minor}",
+        (kind, device.minor): DeviceName(
+            f"{kind.upper()}-{node}-{device.minor}",
             tuple(
-                (n, f"0000:{one.minor:02x}:00.{n}") for group in one.groups for n in group.numbers
+                (n, f"0000:{device.minor:02x}:00.{n}")
+                for group in device.groups
+                for n in group.numbers
             ),
         )
         for kind, pool in devices
-        for one in pool
+        for device in pool
     }
     return DeviceReport(node, devices, names, labels=labels or {})

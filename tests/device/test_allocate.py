@@ -74,9 +74,9 @@ def on(*used: DeviceShare) -> DeviceLedger:
     return DeviceLedger(a100x8()).with_shares(used)
 
 
-def cause_of(found: object) -> object:
-    assert isinstance(found, DeviceCause), found
-    return found.cause
+def cause_of(answer: object) -> object:
+    assert isinstance(answer, DeviceCause), answer
+    return answer.cause
 
 
 @pytest.mark.parametrize(
@@ -171,17 +171,19 @@ def test_unequal_parts_get_a_gpu_each() -> None:
     # The switch of GPU 0 and 1 is used; the larger part does not fit on GPU 0 beside its half.
     shares = allocate(on(half(0)), request)
     assert not isinstance(shares, DeviceCause)
-    assert [(one.minor, dict(one.part)[GPU_CORE]) for one in shares] == [(0, 20), (1, 50)]
+    assert [(share.minor, dict(share.part)[GPU_CORE]) for share in shares] == [(0, 20), (1, 50)]
 
 
 def test_a_resource_that_a_device_does_not_have_is_none_of_it() -> None:
-    found = allocate(on(), wish({NPU_CORE: 20, GPU_MEMORY_RATIO: 100}))
-    assert cause_of(found) is INSUFFICIENT_GPUS
+    cause = allocate(on(), wish({NPU_CORE: 20, GPU_MEMORY_RATIO: 100}))
+    assert cause_of(cause) is INSUFFICIENT_GPUS
 
 
 def test_unhealthy_devices_give_nothing_and_their_use_stays() -> None:
     inventory = a100x8()
-    gpus = tuple(replace(one, total=()) if one.minor < 4 else one for one in inventory.of(GPU))
+    gpus = tuple(
+        replace(device, total=()) if device.minor < 4 else device for device in inventory.of(GPU)
+    )
     sick = DeviceLedger(make_node(gpus)).with_shares([whole(0)])
     assert give(sick, wish({NVIDIA_GPU: 1}))[1] == {GPU: [4]}
     assert sick.with_inventory(inventory).free[GPU, 0][GPU_CORE] == 0
@@ -226,8 +228,8 @@ class TestPartitions:
         assert cause_of(allocate(self.hopper(), request)) is PARTITION_SIZE
 
     def test_none_is_free(self) -> None:
-        found = allocate(self.hopper(0, 4), wish({NVIDIA_GPU: 4}))
-        assert cause_of(found) is INSUFFICIENT_PARTITION
+        cause = allocate(self.hopper(0, 4), wish({NVIDIA_GPU: 4}))
+        assert cause_of(cause) is INSUFFICIENT_PARTITION
 
     def test_a_wish_without_a_table(self) -> None:
         request = replace(wish({NVIDIA_GPU: 1}), partition=PartitionHint())
@@ -238,8 +240,8 @@ class TestPartitions:
         table = PartitionTable(((4, quads),), is_honored=True)
         ledger = DeviceLedger(replace(a100x8(), table=table)).with_shares([whole(5)])
         assert give(ledger, wish({NVIDIA_GPU: 1}))[1] == {GPU: [4]}
-        found = allocate(ledger, wish({NVIDIA_GPU: 1}), settings=COMPAT)
-        assert cause_of(found) is PARTITION_SIZE
+        cause = allocate(ledger, wish({NVIDIA_GPU: 1}), settings=COMPAT)
+        assert cause_of(cause) is PARTITION_SIZE
 
     def test_scores_and_bandwidth(self) -> None:
         pairs = (
@@ -329,7 +331,7 @@ class TestNics:
     def test_count_and_amount(self, amount: int, hint: Hint, count: int, each: int) -> None:
         shares = allocate(on(), wish({RDMA_SHARE: amount}, rdma=hint))
         assert not isinstance(shares, DeviceCause)
-        assert [dict(one.part)[RDMA_SHARE] for one in shares] == [each] * count
+        assert [dict(share.part)[RDMA_SHARE] for share in shares] == [each] * count
 
     def test_no_device_and_no_function(self) -> None:
         bare = DeviceLedger(make_node([gpu(0)]))
@@ -372,8 +374,8 @@ class TestTerms:
         terms = DeviceTerms(required={(GPU, 6): left})
         (share,) = allocate(on(), wish({GPU_CORE: 50, GPU_MEMORY_RATIO: 50}), terms)  # type: ignore[misc]
         assert share.minor == 6
-        found = allocate(on(), wish({GPU_CORE: 80, GPU_MEMORY_RATIO: 80}), terms)
-        assert isinstance(found, DeviceCause)
+        cause = allocate(on(), wish({GPU_CORE: 80, GPU_MEMORY_RATIO: 80}), terms)
+        assert isinstance(cause, DeviceCause)
 
     def test_preferred_devices_come_first(self) -> None:
         terms = DeviceTerms(preferred=frozenset({(RDMA, 3)}))

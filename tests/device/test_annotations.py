@@ -23,11 +23,13 @@ HINTS = "scheduling.koordinator.sh/device-allocate-hint"
 def allocation() -> AllocatedDevices:
     names = report("n0").names
     shares = (whole(2), half(3), DeviceShare(RDMA, 1, NIC_TOTAL, functions=(0, 3)))
-    return AllocatedDevices("uid", shares, tuple(names[one.kind, one.minor] for one in shares))
+    return AllocatedDevices(
+        "uid", shares, tuple(names[share.kind, share.minor] for share in shares)
+    )
 
 
 def test_an_allocation_is_written_in_the_form_of_koordinator() -> None:
-    written = {one.key: one.value for one in allocation().writes()}
+    written = {write.key: write.value for write in allocation().writes()}
     assert json.loads(written[ALLOCATED])["rdma"] == [
         {
             "minor": 1,
@@ -48,16 +50,16 @@ def test_an_allocation_is_written_in_the_form_of_koordinator() -> None:
 
 
 def test_what_is_written_is_read_back() -> None:
-    written = {one.key: one.value for one in allocation().writes()}
+    written = {write.key: write.value for write in allocation().writes()}
     read = read_allocated("uid", written[ALLOCATED])
     assert read.numbered(NamedDevices(report("n0").names)) == allocation().shares
-    assert {one.key: one.value for one in read.writes()} == written
+    assert {write.key: write.value for write in read.writes()} == written
 
 
 def test_unknown_gpus_are_not_named_in_part() -> None:
     gpus = (whole(0), whole(1))
-    one = AllocatedDevices("uid", gpus, (DeviceName("GPU-a"), DeviceName()))
-    assert {write.key for write in one.writes()} == {ALLOCATED, GPU_MINORS, BIND_TIMESTAMP}
+    allocated = AllocatedDevices("uid", gpus, (DeviceName("GPU-a"), DeviceName()))
+    assert {write.key for write in allocated.writes()} == {ALLOCATED, GPU_MINORS, BIND_TIMESTAMP}
 
 
 def test_old_names_are_read() -> None:
@@ -122,14 +124,14 @@ def test_entries_of_a_device_object_that_cannot_be_used_are_left_out() -> None:
         },
     }
     wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
-    found = DeviceTranslator().translate(wire)
-    ((kind, devices),) = found.devices
+    report = DeviceTranslator().translate(wire)
+    ((kind, devices),) = report.devices
     assert kind == GPU
-    assert [(one.minor, one.total) for one in devices] == [
+    assert [(device.minor, device.total) for device in devices] == [
         (0, make_part({GPU_MEMORY: 8 << 30, GPU_MEMORY_RATIO: 100})),
         (3, ()),
     ]
-    assert [path for path, _ in found.problems] == [
+    assert [path for path, _ in report.problems] == [
         "spec.devices[1].minor",
         "spec.devices[2].minor",
         "spec.devices[3].resources",
@@ -153,14 +155,14 @@ def test_what_has_the_name_of_another_device_is_left_out() -> None:
     ]
     manifest = {"metadata": {"name": "n0"}, "spec": {"devices": devices}}
     wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
-    found = DeviceTranslator().translate(wire)
-    assert [(kind, [one.minor for one in some]) for kind, some in found.devices] == [
+    report = DeviceTranslator().translate(wire)
+    assert [(kind, [device.minor for device in devices]) for kind, devices in report.devices] == [
         (GPU, [0, 2, 3]),
         (RDMA, [0, 2]),
     ]
-    assert len(found.names[RDMA, 0].functions) == 2
-    assert not found.names[RDMA, 2].functions
-    assert found.problems == (
+    assert len(report.names[RDMA, 0].functions) == 2
+    assert not report.names[RDMA, 2].functions
+    assert report.problems == (
         ("spec.devices[1].id", "gpu-a is there twice for type gpu"),
         ("spec.devices[5].id", "00000000:1F:00.0 is there twice for type rdma"),
         ("spec.devices[6].vfGroups", "0000:1f:00.2 is there twice for type rdma"),

@@ -67,14 +67,14 @@ def test_pods_that_share_without_isolation_wait_if_they_are_to() -> None:
     state.upsert_node(node.build())
     state.plugin(Devices).upsert_report(report("n0"))
     state.refresh()
-    found = {
+    reasons = {
         pod.uid: reason
         for pod in (part("p").build(), whole("q").build())
         for session in state.open_cycle().sessions
         if session.name == NAME
         for reason in session.blocking_reasons([pod]).values()
     }
-    assert [one.code for one in found.values()] == ["IsolationAbsent"]
+    assert [reason.code for reason in reasons.values()] == ["IsolationAbsent"]
 
 
 def unequal(*parts: dict[str, int]) -> DeviceAllocationHints:

@@ -81,8 +81,8 @@ def test_counts_are_never_too_low_and_exact_where_they_say_so(
     before: list[DeviceRequest], request: DeviceRequest
 ) -> None:
     ledger = DeviceLedger(a100x8())
-    for one in before:
-        shares = allocate(ledger, one)
+    for earlier in before:
+        shares = allocate(ledger, earlier)
         if not isinstance(shares, DeviceCause):
             ledger = ledger.with_shares(shares)
     fitting = give_all(ledger, request)
@@ -100,7 +100,7 @@ def test_counts_are_never_too_low_and_exact_where_they_say_so(
 def test_a_tiny_request_is_placed_at_the_cost_of_any_other(requests: dict[str, int]) -> None:
     """One pod that asks for 150 bytes must not have as many pods counted as bytes fit."""
     taken = []
-    for asked in ({GPU_MEMORY: 40 * GIB}, requests):
+    for amounts in ({GPU_MEMORY: 40 * GIB}, requests):
         cluster = make_cluster()
         for at in range(4):
             node = make_node(f"n{at}").resource(RDMA_SHARE, 400).resource(GPU_SHARED, 800)
@@ -108,7 +108,7 @@ def test_a_tiny_request_is_placed_at_the_cost_of_any_other(requests: dict[str, i
             cluster.state.plugin(Devices).upsert_report(report(f"n{at}"))
         pods = [make_pod(f"p{at}") for at in range(3)]
         for pod in pods:
-            for name, amount in asked.items():
+            for name, amount in amounts.items():
                 pod.resource(name, amount)
         cycle = cluster.open_cycle()
         outcome = plan_in(cycle, [make_unit("a", pods)])

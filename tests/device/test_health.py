@@ -14,7 +14,12 @@ from koord.core.model.device_names import GPU
 
 def used(recoveries: Recoveries, sick: set[int]) -> set[int]:
     masked = recoveries.mask(report("n0", a100x8(sick)))
-    return {one.minor for kind, pool in masked.devices for one in pool if kind == GPU and one.total}
+    return {
+        device.minor
+        for kind, pool in masked.devices
+        for device in pool
+        if kind == GPU and device.total
+    }
 
 
 def note(recoveries: Recoveries, sick: set[int]) -> None:
@@ -66,7 +71,7 @@ def test_a_device_that_recovers_keeps_its_time_when_its_minor_changes() -> None:
     assert recoveries.is_recovering(moved, (GPU, 4))
     assert not recoveries.is_recovering(moved, (GPU, 3))
     masked = recoveries.mask(moved)
-    assert [one.minor for one in dict(masked.devices)[GPU] if not one.total] == [4]
+    assert [device.minor for device in dict(masked.devices)[GPU] if not device.total] == [4]
 
 
 def test_without_a_pause_devices_are_used_at_once() -> None:

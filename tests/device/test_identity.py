@@ -44,10 +44,10 @@ def report(gpus: Sequence[str], nics: Sequence[str] = ()) -> DeviceReport:
     pools = ((GPU, gpus), (RDMA, nics))
     devices = tuple((kind, tuple(_devices(kind, ids))) for kind, ids in pools if ids)
     names = {
-        (kind, minor): DeviceName(one, _functions(one) if kind == RDMA else ())
+        (kind, minor): DeviceName(device_id, _functions(device_id) if kind == RDMA else ())
         for kind, ids in pools
-        for minor, one in enumerate(ids)
-        if one != "-"
+        for minor, device_id in enumerate(ids)
+        if device_id != "-"
     }
     return DeviceReport("n0", devices, names)
 
@@ -55,7 +55,9 @@ def report(gpus: Sequence[str], nics: Sequence[str] = ()) -> DeviceReport:
 def _devices(kind: str, ids: Sequence[str]) -> list[NodeDevice]:
     total = GPU_TOTAL if kind == GPU else NIC_TOTAL
     groups = (FunctionGroup((), (0, 1)),) if kind == RDMA else ()
-    return [NodeDevice(n, total, groups=groups) for n, one in enumerate(ids) if one != "-"]
+    return [
+        NodeDevice(n, total, groups=groups) for n, device_id in enumerate(ids) if device_id != "-"
+    ]
 
 
 def _functions(nic: str) -> tuple[tuple[int, str], ...]:
@@ -84,7 +86,7 @@ def test_a_pod_keeps_the_device_with_its_id_when_two_change_places() -> None:
     status = status_of(cluster)
     assert status.records is Records.MOVED
     assert status.describe_records() == "default/p has gpu 0 (A), now 1"
-    assert [(one.pod, one.minors) for one in status.pods] == [("default/p", (1,))]
+    assert [(pod.pod, pod.minors) for pod in status.pods] == [("default/p", (1,))]
     cluster.state.plugin(Devices).upsert_report(report("ABCD"))
     assert status_of(cluster).records is Records.MATCH
 
@@ -168,11 +170,11 @@ def ask(kind: str, name: str) -> Pod:
 
 def moved(gpus: Sequence[str], nics: Sequence[str], listed: int) -> DeviceReport:
     """Return a report with those of the devices that are in a bit set, by these minors."""
-    every = [*GPUS, *NICS]
-    there = {one for n, one in enumerate(every) if listed >> n & 1}
+    known_devices = [*GPUS, *NICS]
+    there = {device for n, device in enumerate(known_devices) if listed >> n & 1}
     return report(
-        [one if one in there else "-" for one in gpus],
-        [one if one in there else "-" for one in nics],
+        [gpu if gpu in there else "-" for gpu in gpus],
+        [nic if nic in there else "-" for nic in nics],
     )
 
 
@@ -180,9 +182,9 @@ def given_by_id(pods: Sequence[Pod]) -> Counter[tuple[str, str]]:
     """Return the percent of each device, and the uses of each function, that records say."""
     sums: Counter[tuple[str, str]] = Counter()
     for pod in pods:
-        for one in pod.allocations:
-            assert isinstance(one, AllocatedDevices)
-            for share, name in zip(one.shares, one.names, strict=True):
+        for allocation in pod.allocations:
+            assert isinstance(allocation, AllocatedDevices)
+            for share, name in zip(allocation.shares, allocation.names, strict=True):
                 sums[share.kind, name.id] += dict(share.part).get(GPU_CORE, 0)
                 sums.update((share.kind, address) for _, address in name.functions)
     return sums
@@ -195,8 +197,8 @@ def restarted(cluster: FakeCluster) -> FakeCluster:
     for pod in cluster.state.pods.values():
         texts = [
             write.value
-            for one in pod.allocations
-            for write in one.writes()
+            for allocation in pod.allocations
+            for write in allocation.writes()
             if write.key == ALLOCATED
         ]
         read = tuple(read_allocated(pod.uid, text) for text in texts)
@@ -213,8 +215,10 @@ def test_no_device_is_given_to_two_pods_whatever_becomes_of_minors(steps: list[t
         if step == "place":
             pod = ask(what[0], f"p{at:02}")
             plan = cluster.plan(make_unit(pod.name, [pod]))
-            for one in (one for made in plan.placements for one in made.assignments):
-                cluster.pods(replace(pod, node=one.node, allocations=one.allocations))
+            for assignment in (
+                assignment for made in plan.placements for assignment in made.assignments
+            ):
+                cluster.pods(replace(pod, node=assignment.node, allocations=assignment.allocations))
         elif step == "remove" and alive:
             cluster.state.remove_pod(alive[what[0] % len(alive)].uid)
         elif step == "report":

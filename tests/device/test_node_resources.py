@@ -30,40 +30,40 @@ NVIDIA = {VENDOR_LABEL: "nvidia", MODEL_LABEL: "A100", DRIVER_LABEL: "480", "oth
 
 
 def test_gpus() -> None:
-    found = publish({GPU: CARDS}, NVIDIA)
-    assert found.amounts == {
+    published = publish({GPU: CARDS}, NVIDIA)
+    assert published.amounts == {
         KOORD_GPU: 200, GPU_CORE: 200, GPU_MEMORY: 18000, GPU_MEMORY_RATIO: 200, GPU_SHARED: 200,
     }  # fmt: skip
-    assert found.labels == {VENDOR_LABEL: "nvidia", MODEL_LABEL: "A100", DRIVER_LABEL: "480"}
-    assert found.removed_labels == frozenset()
-    assert {NPU_CORE, NPU_CPU, NPU_DVPP, RDMA_SHARE, FPGA_SHARE} <= found.removed
+    assert published.labels == {VENDOR_LABEL: "nvidia", MODEL_LABEL: "A100", DRIVER_LABEL: "480"}
+    assert published.removed_labels == frozenset()
+    assert {NPU_CORE, NPU_CPU, NPU_DVPP, RDMA_SHARE, FPGA_SHARE} <= published.removed
 
 
 def test_npus_are_no_koordinator_gpus() -> None:
-    found = publish({GPU: NPUS}, {VENDOR_LABEL: "huawei"})
-    assert found.amounts == {
+    published = publish({GPU: NPUS}, {VENDOR_LABEL: "huawei"})
+    assert published.amounts == {
         NPU_CORE: 40, NPU_CPU: 40, NPU_DVPP: 200,
         GPU_MEMORY: 18000, GPU_MEMORY_RATIO: 200, GPU_SHARED: 200,
     }  # fmt: skip
-    assert KOORD_GPU in found.removed
+    assert KOORD_GPU in published.removed
 
 
 def test_device_without_labels_is_nvidia() -> None:
-    found = publish({GPU: CARDS}, {})
-    assert found.amounts[KOORD_GPU] == 200
-    assert found.labels == {}
-    assert found.removed_labels == set(LABELS)
+    published = publish({GPU: CARDS}, {})
+    assert published.amounts[KOORD_GPU] == 200
+    assert published.labels == {}
+    assert published.removed_labels == set(LABELS)
 
 
 def test_shared_can_be_left_out() -> None:
-    found = publish({GPU: CARDS}, NVIDIA, Publishing(shared=False))
-    assert GPU_SHARED in found.removed
+    published = publish({GPU: CARDS}, NVIDIA, Publishing(shared=False))
+    assert GPU_SHARED in published.removed
 
 
 def test_without_healthy_gpus_their_names_go() -> None:
-    found = publish({GPU: [], RDMA: [{}, {RDMA_SHARE: 7}]}, NVIDIA)
-    assert found.amounts == {RDMA_SHARE: 200}
-    assert set(PUBLISHED[GPU]) <= found.removed
+    published = publish({GPU: [], RDMA: [{}, {RDMA_SHARE: 7}]}, NVIDIA)
+    assert published.amounts == {RDMA_SHARE: 200}
+    assert set(PUBLISHED[GPU]) <= published.removed
 
 
 def test_fpgas_are_summed() -> None:
@@ -72,16 +72,18 @@ def test_fpgas_are_summed() -> None:
 
 def test_old_names_of_devices_count_and_are_published_on_request() -> None:
     cards = [{"kubernetes.io/gpu-core": 100, "kubernetes.io/gpu-memory": 5}] * 2
-    found = publish({GPU: cards}, {}, Publishing(old_names=["kubernetes.io/gpu-core"]))
-    assert found.amounts[GPU_CORE] == found.amounts["kubernetes.io/gpu-core"] == 200
-    assert "kubernetes.io/gpu-memory" in found.removed
-    assert found.amounts[GPU_MEMORY] == 10
+    published = publish({GPU: cards}, {}, Publishing(old_names=["kubernetes.io/gpu-core"]))
+    assert published.amounts[GPU_CORE] == published.amounts["kubernetes.io/gpu-core"] == 200
+    assert "kubernetes.io/gpu-memory" in published.removed
+    assert published.amounts[GPU_MEMORY] == 10
 
 
 def test_names_that_device_plugins_report_are_left_alone() -> None:
-    found = publish({GPU: NPUS}, {VENDOR_LABEL: "huawei"}, Publishing(foreign=[NPU_CORE, NPU_DVPP]))
-    assert {NPU_CORE, NPU_DVPP}.isdisjoint(found.amounts)
-    assert {NPU_CORE, NPU_DVPP}.isdisjoint(found.removed)
+    published = publish(
+        {GPU: NPUS}, {VENDOR_LABEL: "huawei"}, Publishing(foreign=[NPU_CORE, NPU_DVPP])
+    )
+    assert {NPU_CORE, NPU_DVPP}.isdisjoint(published.amounts)
+    assert {NPU_CORE, NPU_DVPP}.isdisjoint(published.removed)
 
 
 def test_devices_cannot_publish_other_resources() -> None:
@@ -104,9 +106,9 @@ def test_devices_cannot_publish_other_resources() -> None:
 def test_every_name_is_either_published_or_removed(
     healthy: dict[str, list[dict[str, int]]], labels: dict[str, str]
 ) -> None:
-    found = publish(healthy, labels)
+    published = publish(healthy, labels)
     ours = {name for names in PUBLISHED.values() for name in names}
-    assert found.amounts.keys() <= ours
-    assert ours <= found.removed | found.amounts.keys()
-    assert found.removed.isdisjoint(found.amounts)
-    assert all(amount > 0 for amount in found.amounts.values())
+    assert published.amounts.keys() <= ours
+    assert ours <= published.removed | published.amounts.keys()
+    assert published.removed.isdisjoint(published.amounts)
+    assert all(amount > 0 for amount in published.amounts.values())

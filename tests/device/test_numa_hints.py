@@ -38,9 +38,9 @@ def test_sets_with_too_few_devices_are_left_out():
 
 def test_node_without_enough_devices_says_what_is_lacking():
     ledger = DeviceLedger(a100x8()).with_shares([whole(n) for n in range(8)])
-    found = find_hints(ledger, ONE_GPU)
-    assert isinstance(found, DeviceCause)
-    assert found.cause == INSUFFICIENT_GPUS
+    hints = find_hints(ledger, ONE_GPU)
+    assert isinstance(hints, DeviceCause)
+    assert hints.cause == INSUFFICIENT_GPUS
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 31])
@@ -57,24 +57,24 @@ def test_hints_are_those_of_trying_every_set(
     """Sets that contain a feasible one are not tried; there may be hundreds."""
     places = [DeviceLocation(0, at // 2, f"pcie{at}") for at in range(8)]
     ledger = DeviceLedger(make_node([gpu(at, place) for at, place in enumerate(places)]))
-    for one in before:
-        shares = allocate(ledger, one)
+    for earlier in before:
+        shares = allocate(ledger, earlier)
         if not isinstance(shares, DeviceCause):
             ledger = ledger.with_shares(shares)
-    found = find_hints(ledger, request)
-    if isinstance(found, DeviceCause):
+    hints = find_hints(ledger, request)
+    if isinstance(hints, DeviceCause):
         return
-    every = DeviceTerms(numa=frozenset(range(4)))
-    best = gpus_of(allocate(ledger, request, every))
+    all_nodes = DeviceTerms(numa=frozenset(range(4)))
+    best = gpus_of(allocate(ledger, request, all_nodes))
     feasible = []
     for nodes in list_sets(0b1111):
         numbers = frozenset(at for at in range(4) if nodes >> at & 1)
         shares = allocate(ledger, request, DeviceTerms(numa=numbers))
         if not isinstance(shares, DeviceCause):
             feasible.append((nodes, 500 if gpus_of(shares) == best else 0))
-    assert found["gpu"] == make_hints(feasible)
+    assert hints["gpu"] == make_hints(feasible)
 
 
 def gpus_of(shares: tuple[DeviceShare, ...] | DeviceCause) -> list[int]:
     assert not isinstance(shares, DeviceCause)
-    return [one.minor for one in shares if one.kind == "gpu"]
+    return [share.minor for share in shares if share.kind == "gpu"]

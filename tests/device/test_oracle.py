@@ -61,7 +61,7 @@ each_part = pytest.mark.parametrize(
 def states() -> list[Free]:
     switches = list(product(range(3), range(3)))
     numa = list(combinations_with_replacement(switches, 2))
-    return [one + other for one, other in combinations_with_replacement(numa, 2)]
+    return [left + right for left, right in combinations_with_replacement(numa, 2)]
 
 
 def make_ledger(free: Free) -> DeviceLedger:
@@ -76,9 +76,9 @@ def make_ledger(free: Free) -> DeviceLedger:
 
 def choices(most: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
     """Yield every way to take ``count`` from switches with these numbers."""
-    for one in product(*(range(n + 1) for n in most)):
-        if sum(one) == count:
-            yield one
+    for counts in product(*(range(n + 1) for n in most)):
+        if sum(counts) == count:
+            yield counts
 
 
 def scope_of(taken: Sequence[int]) -> Scope:
@@ -90,13 +90,13 @@ def scope_of(taken: Sequence[int]) -> Scope:
 
 
 def best_scope(free: Free, count: int) -> Scope | None:
-    gpus = [one for one, _ in free]
+    gpus = [zone for zone, _ in free]
     return max((scope_of(taken) for taken in choices(gpus, count)), default=None)
 
 
 def can_join(free: Free, count: int, nics: int, scope: Scope | None) -> bool:
     """Whether GPUs and NICs can be taken from exactly the same switches, a NIC per switch."""
-    for taken in choices([one for one, _ in free], count):
+    for taken in choices([zone for zone, _ in free], count):
         if scope is not None and scope_of(taken) < scope:
             continue
         switches = [i for i, n in enumerate(taken) if n]
@@ -119,14 +119,18 @@ def check_sound(
     ledger: DeviceLedger, request: DeviceRequest, shares: Sequence[DeviceShare]
 ) -> None:
     """Nothing is given twice or beyond what is free, and each type as often as asked."""
-    keys = [(one.kind, one.minor) for one in shares]
+    keys = [(share.kind, share.minor) for share in shares]
     assert len(keys) == len(set(keys))
-    for one in shares:
-        free = ledger.free[one.kind, one.minor]
-        assert all(free.get(key, 0) >= amount for key, amount in one.part)
-    for one in request.types:
-        given = sum(share.kind == one.kind for share in shares)
-        assert given == len(one.parts) if one.kind == GPU else given >= len(one.parts)
+    for share in shares:
+        free = ledger.free[share.kind, share.minor]
+        assert all(free.get(key, 0) >= amount for key, amount in share.part)
+    for type_request in request.types:
+        given = sum(share.kind == type_request.kind for share in shares)
+        assert (
+            given == len(type_request.parts)
+            if type_request.kind == GPU
+            else given >= len(type_request.parts)
+        )
 
 
 @each_part
@@ -175,7 +179,7 @@ def test_gpus_with_nics_anywhere(count: int, nics: int, first: int) -> None:
     for free in states()[first::PART]:
         ledger = make_ledger(free)
         shares = allocate(ledger, request)
-        gpus, left = sum(one for one, _ in free), sum(one for _, one in free)
+        gpus, left = sum(zone for zone, _ in free), sum(zone for _, zone in free)
         fits = gpus >= count and left >= max(1, nics // 100)
         assert (not isinstance(shares, DeviceCause)) == fits, (free, shares)
         if not isinstance(shares, DeviceCause):
@@ -190,12 +194,12 @@ def test_partitions(count: int) -> None:
     for used in range(256):
         ledger = DeviceLedger(node).with_shares(whole(n) for n in range(8) if used >> n & 1)
         shares = allocate(ledger, request)
-        listed = [one.minors for one in table.by_size[count]]
-        fits = any(not one & used for one in listed)
+        listed = [partition.minors for partition in table.by_size[count]]
+        fits = any(not partition & used for partition in listed)
         assert (not isinstance(shares, DeviceCause)) == fits, (used, shares)
         if not isinstance(shares, DeviceCause):
             check_sound(ledger, request, shares)
-            assert sum(1 << one.minor for one in shares) in listed
+            assert sum(1 << share.minor for share in shares) in listed
 
 
 @pytest.mark.parametrize(("count", "ratio"), [(1, 50), (1, 60), (2, 50), (4, 30)])

@@ -28,7 +28,7 @@ def read(text: str) -> PartitionTableResult:
 
 
 def problems_of(text: str) -> list[tuple[str, str]]:
-    return [(one.field.removeprefix(ROOT), one.message) for one in read(text).problems]
+    return [(problem.field.removeprefix(ROOT), problem.message) for problem in read(text).problems]
 
 
 def test_published_table_with_a_score_in_quotes() -> None:
@@ -38,17 +38,17 @@ def test_published_table_with_a_score_in_quotes() -> None:
 
 def test_numbers_given_twice_are_joined_in_order() -> None:
     text = '{"2": [{"minors": [2,3]}], "1": [{"minors": [0]}], "2": [{"minors": [0,1]}]}'
-    found = read(text).partitions
-    assert found is not None
-    assert [one.minors for one in found[2]] == [(2, 3), (0, 1)]
-    assert list(found) == [1, 2]
-    assert found[1][0] == PartitionEntry((0,))
+    partitions = read(text).partitions
+    assert partitions is not None
+    assert [share.minors for share in partitions[2]] == [(2, 3), (0, 1)]
+    assert list(partitions) == [1, 2]
+    assert partitions[1][0] == PartitionEntry((0,))
 
 
 def test_bandwidth_is_a_quantity() -> None:
-    found = read('{"2": [{"minors": [0,1], "ringBusBandwidth": "400G"}]}').partitions
-    assert found is not None
-    assert found[2][0].bandwidth == 400 * 10**9
+    partitions = read('{"2": [{"minors": [0,1], "ringBusBandwidth": "400G"}]}').partitions
+    assert partitions is not None
+    assert partitions[2][0].bandwidth == 400 * 10**9
 
 
 def test_without_annotation_there_is_no_table() -> None:
@@ -69,9 +69,9 @@ def test_without_annotation_there_is_no_table() -> None:
 )
 def test_table_that_cannot_be_read(text: str, where: str, message: str) -> None:
     assert read(text).partitions is None
-    ((field, said),) = problems_of(text)
+    ((field, message_text),) = problems_of(text)
     assert field == where
-    assert message in said
+    assert message in message_text
 
 
 @pytest.mark.parametrize(
@@ -91,22 +91,22 @@ def test_entry_that_cannot_be_used_is_left_out(
 ) -> None:
     text = json.dumps({"8": [{"minors": list(range(8))}], key: [{"minors": minors}]})
     assert read(text).partitions == {8: (PartitionEntry(tuple(range(8))),)}
-    ((field, said),) = problems_of(text)
+    ((field, message_text),) = problems_of(text)
     assert field == where
-    assert message in said
+    assert message in message_text
 
 
 def test_number_of_gpus_in_two_spellings_is_one() -> None:
-    found = read('{"2": [{"minors": [0, 1]}], "02": [{"minors": [2, 3]}]}').partitions
-    assert found is not None
-    assert [one.minors for one in found[2]] == [(0, 1), (2, 3)]
+    partitions = read('{"2": [{"minors": [0, 1]}], "02": [{"minors": [2, 3]}]}').partitions
+    assert partitions is not None
+    assert [share.minors for share in partitions[2]] == [(0, 1), (2, 3)]
 
 
 def test_table_is_bounded() -> None:
-    found = read(json.dumps({"1": [{"minors": [0]}] * (MAX_PARTITIONS + 1)}))
-    assert found.partitions is not None
-    assert len(found.partitions[1]) == MAX_PARTITIONS
-    assert found.problems[0].message.startswith(f"has more than {MAX_PARTITIONS} partitions")
+    reading = read(json.dumps({"1": [{"minors": [0]}] * (MAX_PARTITIONS + 1)}))
+    assert reading.partitions is not None
+    assert len(reading.partitions[1]) == MAX_PARTITIONS
+    assert reading.problems[0].message.startswith(f"has more than {MAX_PARTITIONS} partitions")
 
 
 json_drawn = st.recursive(
@@ -117,19 +117,19 @@ json_drawn = st.recursive(
 
 @given(st.text(max_size=60) | json_drawn)
 def test_any_text_is_a_table_or_a_problem(text: str) -> None:
-    found = read(text)
-    for size, partitions in (found.partitions or {}).items():
-        assert all(len(set(one.minors)) == size for one in partitions)
-    assert found.partitions is not None or found.problems or not text
+    reading = read(text)
+    for size, partitions in (reading.partitions or {}).items():
+        assert all(len(set(partition.minors)) == size for partition in partitions)
+    assert reading.partitions is not None or reading.problems or not text
 
 
 def test_built_in_table() -> None:
-    table = {size: [one.minors for one in listed] for size, listed in HOPPER_PARTITIONS}
-    assert table[1] == [1 << one for one in range(8)]
+    table = {size: [partition.minors for partition in listed] for size, listed in HOPPER_PARTITIONS}
+    assert table[1] == [1 << minor for minor in range(8)]
     assert table[2] == [0b11, 0b1100, 0b110000, 0b11000000]
     assert table[4] == [0b1111, 0b11110000]
     assert table[8] == [0b11111111]
-    assert {one.score for _, listed in HOPPER_PARTITIONS for one in listed} == {1}
+    assert {partition.score for _, listed in HOPPER_PARTITIONS for partition in listed} == {1}
 
 
 # Templates of NPUs
@@ -148,8 +148,8 @@ huawei-Ascend-310P:
 
 
 def test_templates_of_a_config_map() -> None:
-    found = parse_templates(TEMPLATES_TEXT)
-    assert found == {
+    templates = parse_templates(TEMPLATES_TEXT)
+    assert templates == {
         "huawei-Ascend-310P": {
             "vir01": {GPU_MEMORY: 3 * GI, NPU_CORE: 1, NPU_CPU: 1, NPU_DVPP: 12},
             "vir04_3c_ndvpp": {GPU_MEMORY: 12 * GI, NPU_CORE: 4, NPU_CPU: 3},
@@ -183,9 +183,9 @@ def test_empty_text_has_no_templates() -> None:
     ],
 )
 def test_templates_that_cannot_be_used(text: str, field: str, message: str) -> None:
-    found = parse_templates(text)
-    assert isinstance(found, InvalidObject)
-    problem = found.problems[0]
+    templates = parse_templates(text)
+    assert isinstance(templates, InvalidObject)
+    problem = templates.problems[0]
     assert problem.field.startswith(field or "data[data.yaml].a.b[huawei.com/npu-core]")
     assert message in problem.message
 

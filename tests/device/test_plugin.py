@@ -58,16 +58,16 @@ def part(name: str, percent: int = 50) -> PodBuilder:
 def minors(assignment: Assignment, kind: str = GPU) -> list[int]:
     return [
         share.minor
-        for one in assignment.allocations
-        if isinstance(one, AllocatedDevices)
-        for share in one.shares
+        for allocation in assignment.allocations
+        if isinstance(allocation, AllocatedDevices)
+        for share in allocation.shares
         if share.kind == kind
     ]
 
 
 def placed(plan: Plan) -> list[tuple[str, list[int]]]:
     (placement,) = plan.placements
-    return sorted((one.node, minors(one)) for one in placement.assignments)
+    return sorted((assignment.node, minors(assignment)) for assignment in placement.assignments)
 
 
 def settle(cluster: FakeCluster, *pods: PodBuilder) -> None:
@@ -86,7 +86,7 @@ def recover(cluster: FakeCluster, now: float = 1e9) -> None:
 def test_each_member_of_a_gang_gets_its_own_devices() -> None:
     plan = gpu_cluster().plan(make_unit("u", [whole(f"p{at}", 4) for at in range(4)]))
     half = [list(range(4)), list(range(4, 8))]
-    assert placed(plan) == [(node, one) for node in ("n0", "n1") for one in half]
+    assert placed(plan) == [(node, minors) for node in ("n0", "n1") for minors in half]
 
 
 def test_shares_fill_one_gpu_before_the_next() -> None:
@@ -136,7 +136,9 @@ def test_gpus_and_nics_on_the_same_switches() -> None:
         for at in range(4)
     ]
     (placement,) = gpu_cluster(1).plan(make_unit("u", pods)).placements
-    given = sorted((minors(one), minors(one, RDMA)) for one in placement.assignments)
+    given = sorted(
+        (minors(assignment), minors(assignment, RDMA)) for assignment in placement.assignments
+    )
     assert given == [([2 * at, 2 * at + 1], [at + 1]) for at in range(4)]
 
 
@@ -213,8 +215,8 @@ def test_states_that_no_node_is_in_are_forgotten(monkeypatch: pytest.MonkeyPatch
 def test_explanations_name_devices_and_numbers() -> None:
     cluster = gpu_cluster(1)
     settle(cluster, *(part(f"p{at}", 60) for at in range(8)))
-    (asked,) = explain_pod(cluster.pods(part("q")).state, cluster.pod("q"), SCORING).offers
-    (offer,) = asked.nodes
+    (shape_offer,) = explain_pod(cluster.pods(part("q")).state, cluster.pod("q"), SCORING).offers
+    (offer,) = shape_offer.nodes
     assert offer.pods == 0
     assert (
         "gpu 3: gpu-core 40 free, 50 asked and gpu-memory-ratio 40 free, 50 asked" in offer.detail
@@ -228,5 +230,5 @@ def test_explanations_of_gpus_that_are_free_but_not_together() -> None:
     scope = DeviceAllocationHints(hints=((GPU, Hint(scope=Scope.NUMA_NODE)),))
     pod = replace(whole("q", 5).build(), extensions=((NAME, scope),))
     cluster.state.upsert_pod(pod)
-    (asked,) = explain_pod(cluster.state, pod, SCORING).offers
-    assert asked.nodes[0].detail == "gpu 1, 2, 3, 4, 5, 6, 7 are free, at most 7 for one pod"
+    (shape_offer,) = explain_pod(cluster.state, pod, SCORING).offers
+    assert shape_offer.nodes[0].detail == "gpu 1, 2, 3, 4, 5, 6, 7 are free, at most 7 for one pod"

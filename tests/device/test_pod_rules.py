@@ -75,9 +75,9 @@ def test_normal_form_is_final_and_keeps_other_resources(
     *, requests: dict[str, int], is_strict: bool
 ) -> None:
     before = dict(requests)
-    found = normalise(requests, is_strict=is_strict)
-    assert normalise(found, is_strict=is_strict) == found
-    assert found.get("cpu") == requests.get("cpu")
+    normal = normalise(requests, is_strict=is_strict)
+    assert normalise(normal, is_strict=is_strict) == normal
+    assert normal.get("cpu") == requests.get("cpu")
     assert requests == before
 
 
@@ -115,14 +115,14 @@ def test_normal_form_is_final_and_keeps_other_resources(
     ],
 )
 def test_faults_in_words_of_the_webhook(requests: dict[str, int], reason: str) -> None:
-    found = describe_problems(find_problems(requests))
-    assert found.startswith(reason)
-    assert bool(found) == bool(reason)
+    text = describe_problems(find_problems(requests))
+    assert text.startswith(reason)
+    assert bool(text) == bool(reason)
 
 
 def test_several_faults_are_all_reported() -> None:
-    found = describe_problems(find_problems({GPU_SHARED: 0}))
-    assert found == (
+    text = describe_problems(find_problems({GPU_SHARED: 0}))
+    assert text == (
         f'[{FIELD}: Invalid value: "0": the requested GPU must be greater than zero, '
         f"{FIELD}: Forbidden: GPU memory and GPU memory ratio all is zero]"
     )

@@ -13,9 +13,9 @@ from koord.core.model.device_names import GPU_CORE, GPU_MEMORY_RATIO
 def test_answers_about_states_that_are_renumbered_are_forgotten() -> None:
     states = LedgerStates(PACKED)
     one_zone = DeviceLedger(make_node([gpu(0, DeviceLocation(0, 1, "pcie0"))]))
-    asked = DeviceDemand(wish({GPU_CORE: 100, GPU_MEMORY_RATIO: 100}))
+    demand = DeviceDemand(wish({GPU_CORE: 100, GPU_MEMORY_RATIO: 100}))
     first, second = states.number(DeviceLedger(a100x8())), states.number(one_zone)
-    before = states.hints(first, asked), states.hints(second, asked)
+    before = states.hints(first, demand), states.hints(second, demand)
     assert before[0] != before[1]
     states.compact([one_zone])
-    assert states.hints(first, asked) == before[1]
+    assert states.hints(first, demand) == before[1]

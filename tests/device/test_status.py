@@ -34,7 +34,7 @@ def test_who_holds_what_and_what_is_free() -> None:
     status = observe_devices(plugin, plugin.reports["n0"], cluster.state.pods)
     assert status.readiness is DeviceReadiness.SYNCED
     assert status.counts == {GPU: Counts(8, 8, 5, 1), RDMA: Counts(4, 4, 4, 0)}
-    assert [(one.pod, one.minors) for one in status.pods] == [
+    assert [(pod.pod, pod.minors) for pod in status.pods] == [
         ("default/a", (0, 1)),
         ("default/b", (2,)),
     ]
@@ -99,15 +99,15 @@ class Statuses:
     ) -> None:
         assert value.node == "n0"
         assert fields
-        self.said = {one.type: one for one in conditions}
+        self.conditions = {condition.type: condition for condition in conditions}
 
 
 class Events:
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
 
     def announce_unhealthy(self, user: Pod | ObservedPodGroup, text: str) -> None:
-        self.told.append((user.uid, text))
+        self.events.append((user.uid, text))
 
 
 async def test_who_uses_devices_that_fail_is_told_once_per_gang() -> None:
@@ -120,13 +120,13 @@ async def test_who_uses_devices_that_fail_is_told_once_per_gang() -> None:
     policy = DeviceStatusPolicy(cluster.state, statuses, events)
     plugin = cluster.state.plugin(Devices)
     await policy.update("n0")
-    assert statuses.said["Healthy"].status
+    assert statuses.conditions["Healthy"].status
     plugin.upsert_report(report("n0", a100x8(sick={0, 1, 2, 7})))
     for _ in range(2):
         await policy.update("n0")
     group = cluster.state.gangs.pod_group("default/g")
     assert group is not None
-    assert events.told == [
+    assert events.events == [
         (
             group.uid,
             "devices of node n0 are unhealthy: default/g-0 uses gpu 0, default/g-1 uses gpu 1",
@@ -136,15 +136,15 @@ async def test_who_uses_devices_that_fail_is_told_once_per_gang() -> None:
             "devices of node n0 are unhealthy: default/single uses gpu 2",
         ),
     ]
-    assert statuses.said["Healthy"].reason == "DevicesUnhealthy"
-    assert "gpu 0 is unhealthy, used by default/g-0" in statuses.said["Healthy"].message
-    assert "gpu 7 is unhealthy" in statuses.said["Healthy"].message
+    assert statuses.conditions["Healthy"].reason == "DevicesUnhealthy"
+    assert "gpu 0 is unhealthy, used by default/g-0" in statuses.conditions["Healthy"].message
+    assert "gpu 7 is unhealthy" in statuses.conditions["Healthy"].message
     plugin.upsert_report(report("n0"))
     await policy.update("n0")
-    assert "gpu 7 recovers" in statuses.said["Healthy"].message
+    assert "gpu 7 recovers" in statuses.conditions["Healthy"].message
     recover(cluster)
     await policy.update("n0")
-    assert statuses.said["Healthy"].status
+    assert statuses.conditions["Healthy"].status
 
 
 async def test_devices_that_are_elsewhere_than_records_say_are_a_condition() -> None:
@@ -153,7 +153,7 @@ async def test_devices_that_are_elsewhere_than_records_say_are_a_condition() -> 
     plugin, statuses = cluster.state.plugin(Devices), Statuses()
     policy = DeviceStatusPolicy(cluster.state, statuses, Events())
     await policy.update("n0")
-    match = statuses.said["RecordsMatch"]
+    match = statuses.conditions["RecordsMatch"]
     assert (match.status, match.reason) == (True, "AllMatch")
     first = report("n0")
     names = {
@@ -162,7 +162,7 @@ async def test_devices_that_are_elsewhere_than_records_say_are_a_condition() -> 
     }
     plugin.upsert_report(replace(first, names=names))
     await policy.update("n0")
-    moved = statuses.said["RecordsMatch"]
+    moved = statuses.conditions["RecordsMatch"]
     assert (moved.status, moved.reason) == (False, "DevicesMoved")
     assert "default/p0 has gpu 0 (GPU-n0-0), now 7" in moved.message
     assert moved.message.endswith("and 3 more")
@@ -178,8 +178,8 @@ async def test_who_uses_a_device_that_is_gone_is_told_once() -> None:
     for _ in range(2):
         await policy.update("n0")
     text = "default/a uses gpu 0 (GPU-n0-0), which is gone"
-    told = f"devices of node n0 are unhealthy: {text}"
-    assert events.told == [(cluster.pod("a").uid, told)]
+    message = f"devices of node n0 are unhealthy: {text}"
+    assert events.events == [(cluster.pod("a").uid, message)]
 
 
 def test_a_status_is_looked_at_once_per_change_of_its_node() -> None:

@@ -96,7 +96,7 @@ def test_brand_case_and_form_factor_do_not_matter(name: str, form: str) -> None:
 def test_pci_ids_are_unique() -> None:
     assert VENDORS["nvidia"].pci == "0x10de"
     assert VENDORS["huawei"].pci == "0x19e5"
-    assert len({one.pci for one in VENDORS.values()}) == len(VENDORS)
+    assert len({entry.pci for entry in VENDORS.values()}) == len(VENDORS)
 
 
 # Templates
@@ -112,13 +112,17 @@ def test_templates_of_a_model() -> None:
 
 def test_templates_of_a_model_differ() -> None:
     for templates in TEMPLATES.values():
-        assert len({tuple(sorted(one.items())) for one in templates.values()}) == len(templates)
+        assert len({tuple(sorted(template.items())) for template in templates.values()}) == len(
+            templates
+        )
 
 
 def test_templates_are_found_by_amounts_and_the_first_name_wins() -> None:
     amounts = {NPU_CORE: 1, GPU_MEMORY: GI}
-    found = index_templates({"huawei-x": {"b": amounts, "a": dict(amounts), "c": {NPU_CORE: 2}}})
-    assert found == {"huawei-x": {make_part(amounts): "a", make_part({NPU_CORE: 2}): "c"}}
+    templates = index_templates(
+        {"huawei-x": {"b": amounts, "a": dict(amounts), "c": {NPU_CORE: 2}}}
+    )
+    assert templates == {"huawei-x": {make_part(amounts): "a", make_part({NPU_CORE: 2}): "c"}}
     assert sum(map(len, index_templates().values())) == sum(map(len, TEMPLATES.values()))
 
 
@@ -136,8 +140,8 @@ def share(report: DeviceReport, provider: str = "", installed: str = "") -> str:
     request = read_request({GPU_MEMORY_RATIO: 50}, DeviceAllocationHints(isolation=provider), OURS)
     assert isinstance(request, DeviceRequest)
     inventory = make_inventory(report, {ISOLATION_LABEL: installed})
-    found = allocate(DeviceLedger(inventory), request)
-    return f"{found.cause}: {found.describe()}" if isinstance(found, DeviceCause) else ""
+    cause = allocate(DeviceLedger(inventory), request)
+    return f"{cause.cause}: {cause.describe()}" if isinstance(cause, DeviceCause) else ""
 
 
 def test_isolation_provider_must_be_on_the_node() -> None:
@@ -233,10 +237,10 @@ def test_metax() -> None:
 def test_what_a_device_plugin_cannot_serve(
     vendor: str, gpus: list[AllocatedGpu], fault: str
 ) -> None:
-    found = DEVICE_PLUGINS[vendor].adapt(gpus, "")
-    assert isinstance(found, AdapterRejected)
-    assert fault in found.describe()
-    assert f'"{vendor}"' in found.describe()
+    adapted = DEVICE_PLUGINS[vendor].adapt(gpus, "")
+    assert isinstance(adapted, AdapterRejected)
+    assert fault in adapted.describe()
+    assert f'"{vendor}"' in adapted.describe()
     assert hand_off(gpus, vendor, "", "", "n0").annotations == {}
 
 
@@ -248,15 +252,15 @@ def test_pods_need_the_plugin_of_the_vendor_whose_resources_they_request() -> No
 
 @pytest.mark.parametrize(("plugin", "fits"), [("cambricon.com/mlu.smlu.vcore", False), ("", True)])
 def test_pods_go_where_the_plugin_that_they_need_can_serve_them(plugin: str, *, fits: bool) -> None:
-    asked = {GPU_MEMORY_RATIO: 50} | ({plugin: 50} if plugin else {})
-    request = read_request(asked, DeviceAllocationHints(), OURS)
+    requests = {GPU_MEMORY_RATIO: 50} | ({plugin: 50} if plugin else {})
+    request = read_request(requests, DeviceAllocationHints(), OURS)
     assert isinstance(request, DeviceRequest)
     ledger = DeviceLedger(make_inventory(make_report(vendor="cambricon"), {}))
-    found = allocate(ledger, request)
-    assert isinstance(found, DeviceCause) != fits
-    if isinstance(found, DeviceCause):
-        assert "gpu core resource is required" in found.describe()
-        assert not found.is_resolvable
+    cause = allocate(ledger, request)
+    assert isinstance(cause, DeviceCause) != fits
+    if isinstance(cause, DeviceCause):
+        assert "gpu core resource is required" in cause.describe()
+        assert not cause.is_resolvable
     other = DeviceLedger(make_inventory(make_report(vendor="nvidia"), {}))
     assert not isinstance(allocate(other, request), DeviceCause)
 
@@ -306,8 +310,8 @@ def test_lock_is_taken_over(held: str, pods: tuple[str, ...]) -> None:
 
 @given(st.text(max_size=40))
 def test_any_text_of_a_lock_is_locked_or_taken_over(held: str) -> None:
-    found = try_lock(held)
-    assert isinstance(found, Locked) or found == try_lock(None)
+    taken = try_lock(held)
+    assert isinstance(taken, Locked) or taken == try_lock(None)
 
 
 def test_lock_that_was_taken_is_held() -> None:

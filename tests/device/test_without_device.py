@@ -40,9 +40,9 @@ ABSENT = "had no Device: unknown which devices are free"
 
 def refusal(plan: Plan) -> str:
     assert not plan.placements
-    (one,) = plan.refusals
-    assert isinstance(one.reason, InsufficientNodes)
-    return one.reason.text()
+    (refused,) = plan.refusals
+    assert isinstance(refused.reason, InsufficientNodes)
+    return refused.reason.text()
 
 
 def bare_cluster(*published: str, **options: Any) -> FakeCluster:
@@ -63,7 +63,7 @@ def published_cluster() -> FakeCluster:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requests",
     [
         {GPU_CORE: 50, GPU_MEMORY_RATIO: 50},
         {GPU_CORE: 100, GPU_MEMORY_RATIO: 100},
@@ -74,9 +74,9 @@ def published_cluster() -> FakeCluster:
         {"kubernetes.io/gpu-core": 50, "kubernetes.io/gpu-memory": 50},
     ],
 )
-def test_what_only_a_device_object_offers_is_refused_without_it(asked: dict[str, int]) -> None:
+def test_what_only_a_device_object_offers_is_refused_without_it(requests: dict[str, int]) -> None:
     pod = make_pod("p")
-    for name, amount in asked.items():
+    for name, amount in requests.items():
         pod.resource(name, amount)
     assert ABSENT in refusal(bare_cluster(GPU_CORE).plan(make_unit("u", [pod])))
     assert bare_cluster().plan(make_unit("u", [pod])).placements  # there has never been one
@@ -115,8 +115,8 @@ def test_a_deleted_device_object_gives_nothing_and_comes_back_as_it_was() -> Non
 
 def test_the_explanation_names_the_device_object() -> None:
     cluster = bare_cluster(GPU_CORE)
-    (asked,) = explain_pod(cluster.pods(part("q")).state, cluster.pod("q"), SCORING).offers
-    assert asked.nodes[0].detail == "there is no Device n0"
+    (shape_offer,) = explain_pod(cluster.pods(part("q")).state, cluster.pod("q"), SCORING).offers
+    assert shape_offer.nodes[0].detail == "there is no Device n0"
 
 
 def test_nothing_is_said_where_devices_could_not_be_read() -> None:
@@ -153,13 +153,17 @@ def test_who_asks_for_parts_gets_certain_devices_or_waits(steps: list[tuple]) ->
             pod: PodBuilder = makers[what](f"p{at:02}")
             built = pod.build()
             plan = cluster.plan(make_unit(built.name, [built]))
-            made = [one for placement in plan.placements for one in placement.assignments]
-            for one in made:
+            made = [
+                assignment for placement in plan.placements for assignment in placement.assignments
+            ]
+            for placed_pod in made:
                 is_known, holds = "n0" in plugin.reports, what != "whole"
-                assert one.allocations or not holds
-                assert bool(one.allocations) == is_known
+                assert placed_pod.allocations or not holds
+                assert bool(placed_pod.allocations) == is_known
                 assert is_known or not any(GPU_CORE in dict(pod.shape.requests) for pod in alive)
-                cluster.pods(replace(built, node=one.node, allocations=one.allocations))
+                cluster.pods(
+                    replace(built, node=placed_pod.node, allocations=placed_pod.allocations)
+                )
         assert anew(cluster) == states(cluster)
 
 

@@ -107,8 +107,8 @@ def test_wishes_of_pods() -> None:
         CPUS: '{"requiredCPUBindPolicy":"SpreadByPCPUs",'
         '"preferredCPUExclusivePolicy":"NUMANodeLevel"}',
     }
-    found = read_numa_wishes(annotations, {"koordinator.sh/qosClass": "LSE"}, 9500)
-    assert found == NumaAllocationHints(
+    hints = read_numa_wishes(annotations, {"koordinator.sh/qosClass": "LSE"}, 9500)
+    assert hints == NumaAllocationHints(
         NumaPolicy.RESTRICTED,
         NumaExclusive.PREFERRED,
         is_pinned=True,
@@ -143,8 +143,8 @@ def test_whose_cpus_are_pinned(labels: dict[str, str], priority: int, is_pinned:
     ],
 )
 def test_annotations_that_cannot_be_read(key: str, text: str, field: str) -> None:
-    ((found, _),) = read_numa_wishes({key: text}, {}, 0).problems
-    assert found.startswith(field)
+    ((path, _),) = read_numa_wishes({key: text}, {}, 0).problems
+    assert path.startswith(field)
 
 
 @pytest.mark.parametrize("wishes", [PINNED, SINGLE, replace(SINGLE, is_pinned=True)])
@@ -153,7 +153,11 @@ def test_what_is_written_is_read_back(wishes: NumaAllocationHints) -> None:
     plan = numa_cluster().plan(make_unit("u", [pod("p", wishes, cpu=3000, memory=1 << 33)]))
     (assignment,) = plan.placements[0].assignments
     assert given(assignment) != ([], "", [])
-    (mine,) = (one for one in assignment.allocations if isinstance(one, NumaAllocation))
+    (mine,) = (
+        allocation
+        for allocation in assignment.allocations
+        if isinstance(allocation, NumaAllocation)
+    )
     (write,) = mine.writes()
     assert (write.key, write.is_record) == (device.RESOURCE_STATUS, True)
     assert read_status(assignment.pod.uid, write.value, wishes) == mine

@@ -58,9 +58,9 @@ def machine(sockets: int, numa: int, cores: int, threads: int) -> CpuTopology:
 
 
 def cpus(text: str) -> int:
-    found = parse_cpuset(text)
-    assert isinstance(found, int)
-    return found
+    parsed = parse_cpuset(text)
+    assert isinstance(parsed, int)
+    return parsed
 
 
 def take(pool: CpuPool, in_use: CpusInUse, request: CpuRequest) -> str:
@@ -75,13 +75,16 @@ def test_topology_groups_cpus():
     topology = machine(2, 2, 2, 2)
     assert topology.cpus == 0xFFFF
     assert [format_cpuset(core) for core in topology.cores[:2]] == ["0-1", "2-3"]
-    assert [format_cpuset(one.cpus) for one in topology.numa_nodes] == [
+    assert [format_cpuset(numa_node.cpus) for numa_node in topology.numa_nodes] == [
         "0-3",
         "4-7",
         "8-11",
         "12-15",
     ]
-    assert [format_cpuset(one.around) for one in topology.numa_nodes[1:3]] == ["0-7", "8-15"]
+    assert [format_cpuset(numa_node.around) for numa_node in topology.numa_nodes[1:3]] == [
+        "0-7",
+        "8-15",
+    ]
     assert topology.cpus_in(0b0110) == cpus("4-11")
     assert topology.numa_of(cpus("3-4")) == 0b0011
     sizes = topology.cpus_per_core, topology.cpus_per_numa, topology.cpus_per_socket
@@ -136,39 +139,39 @@ def test_overlapping_ranges_are_merged():
     ],
 )
 def test_wrong_cpusets_are_rejected_with_the_wrong_part(text, part):
-    found = parse_cpuset(text)
-    assert found == InvalidCpuset(part)
-    assert len(found.describe()) < 400
+    parsed = parse_cpuset(text)
+    assert parsed == InvalidCpuset(part)
+    assert len(parsed.describe()) < 400
 
 
 CPUSETS = st.integers(0, (1 << 40) - 1)
 
 
 @given(CPUSETS)
-def test_cpusets_survive_writing(some):
-    assert cpus(format_cpuset(some)) == some
+def test_cpusets_survive_writing(cpu_set):
+    assert cpus(format_cpuset(cpu_set)) == cpu_set
 
 
 @given(CPUSETS, st.integers(0, 41))
-def test_lowest_cpus_are_a_prefix(some, count):
-    lowest = lowest_cpus(some, count)
-    assert lowest & some == lowest
-    assert lowest.bit_count() == min(count, some.bit_count())
-    assert lowest < some & -(some & ~lowest) if some & ~lowest else lowest == some
+def test_lowest_cpus_are_a_prefix(cpu_set, count):
+    lowest = lowest_cpus(cpu_set, count)
+    assert lowest & cpu_set == lowest
+    assert lowest.bit_count() == min(count, cpu_set.bit_count())
+    assert lowest < cpu_set & -(cpu_set & ~lowest) if cpu_set & ~lowest else lowest == cpu_set
 
 
 @given(st.lists(st.tuples(CPUSETS, st.sampled_from([None, *CpuExclusive])), max_size=5), st.data())
 def test_cpus_are_given_back_exactly(held, data):
     in_use = CpusInUse()
-    for some, exclusive in held:
-        in_use = in_use.hold(some, exclusive)
+    for cpu_set, exclusive in held:
+        in_use = in_use.hold(cpu_set, exclusive)
     for count in range(1, 6):
         expected = sum(
-            1 << cpu for cpu in range(40) if sum(some >> cpu & 1 for some, _ in held) >= count
+            1 << cpu for cpu in range(40) if sum(cpu_set >> cpu & 1 for cpu_set, _ in held) >= count
         )
         assert in_use.counts.at_least(count) == expected
-    for some, exclusive in data.draw(st.permutations(held)):
-        in_use = in_use.give_back(some, exclusive)
+    for cpu_set, exclusive in data.draw(st.permutations(held)):
+        in_use = in_use.give_back(cpu_set, exclusive)
     assert in_use == CpusInUse()
 
 
@@ -325,18 +328,18 @@ BINDS = st.sampled_from([FULL, SPREAD, CpuBind.CONSTRAINED_BURST])
 @st.composite
 def pools(draw):
     topology = machine(*draw(SHAPES))
-    some = st.integers(0, topology.cpus)
+    cpu_sets = st.integers(0, topology.cpus)
     pool = CpuPool(
         topology,
-        draw(st.one_of(st.just(topology.cpus), some)),
+        draw(st.one_of(st.just(topology.cpus), cpu_sets)),
         draw(st.sampled_from([MOST, LEAST])),
         draw(st.integers(1, 3)),
     )
     in_use = CpusInUse()
     for taken, exclusive in draw(
-        st.lists(st.tuples(some, st.sampled_from([None, *CpuExclusive])), max_size=4)
+        st.lists(st.tuples(cpu_sets, st.sampled_from([None, *CpuExclusive])), max_size=4)
     ):
-        in_use = in_use.hold(taken & draw(some), exclusive)
+        in_use = in_use.hold(taken & draw(cpu_sets), exclusive)
     return pool, in_use
 
 
@@ -410,9 +413,9 @@ def test_cpus_are_as_close_together_as_possible(node, request_):
     if request_.bind is FULL:
         free = sum(whole(pool, free))
     for groups in pool.topology.numa_nodes, pool.topology.sockets:
-        enough = [one for one in groups if (free & one.cpus).bit_count() >= request_.count]
+        enough = [group for group in groups if (free & group.cpus).bit_count() >= request_.count]
         if enough:
-            assert any(taken & one.cpus == taken for one in enough)
+            assert any(taken & group.cpus == taken for group in enough)
             return
 
 
@@ -424,13 +427,15 @@ def test_the_fullest_or_the_emptiest_numa_node_is_taken(node, request_):
     if isinstance(taken, CpuCause) or not request_.count:
         return
     rooms = {
-        one.cpus: (sum(whole(pool, free_cpus(pool, in_use, request_))) & one.cpus).bit_count()
-        for one in pool.topology.numa_nodes
+        numa_node.cpus: (
+            sum(whole(pool, free_cpus(pool, in_use, request_))) & numa_node.cpus
+        ).bit_count()
+        for numa_node in pool.topology.numa_nodes
     }
     enough = [room for room in rooms.values() if room >= request_.count]
     if enough:
-        [found] = [room for group, room in rooms.items() if group & taken]
-        assert found == (min if pool.strategy is MOST else max)(enough)
+        [taken_room] = [room for group, room in rooms.items() if group & taken]
+        assert taken_room == (min if pool.strategy is MOST else max)(enough)
 
 
 @given(pools(), requests())
@@ -445,9 +450,11 @@ def test_others_with_the_same_policy_are_avoided_if_a_numa_node_without_them_has
         return
     held = in_use.by_numa.at_least(1)
     free = free_cpus(pool, in_use, request_)
-    alone = [one.cpus & free for one in pool.topology.numa_nodes if not one.cpus & held]
+    alone = [
+        numa_node.cpus & free for numa_node in pool.topology.numa_nodes if not numa_node.cpus & held
+    ]
     if request_.bind is FULL and any(
-        sum(whole(pool, one)).bit_count() >= request_.count for one in alone
+        sum(whole(pool, cpus)).bit_count() >= request_.count for cpus in alone
     ):
         assert not pool.topology.numa_of(taken) & pool.topology.numa_of(held)
 
@@ -462,14 +469,14 @@ def test_spreading_uses_as_many_cores_as_one_place_allows(node, count):
         return
     free = free_cpus(pool, in_use, request_)
 
-    def cores_of(some: int) -> int:
-        return sum(1 for core in pool.topology.cores if core & some)
+    def cores_of(cpu_sets: int) -> int:
+        return sum(1 for core in pool.topology.cores if core & cpu_sets)
 
-    rooms = [one.cpus & free for one in pool.topology.numa_nodes]
+    rooms = [numa_node.cpus & free for numa_node in pool.topology.numa_nodes]
     if pool.topology.cpus_per_core > 1 and any(cores_of(room) >= count for room in rooms):
         [inside] = [room for room in rooms if room & taken]
         single = [1 << cpu for cpu in range(inside.bit_length()) if inside >> cpu & 1]
-        best = max(cores_of(sum(some)) for some in combinations(single, count))
+        best = max(cores_of(sum(cpu_sets)) for cpu_sets in combinations(single, count))
         assert cores_of(taken) == best == count
 
 

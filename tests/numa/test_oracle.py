@@ -34,17 +34,17 @@ MEMORIES = st.sampled_from([1, 20, 40, 60, 100])
 
 def start(cluster: FakeCluster, pods: list[Pod]) -> list[tuple[int, list[int]]]:
     """Place what fits, one after the other; return the NUMA node and GPUs of each, cpu in milli."""
-    found = []
-    for one in pods:
-        cluster.pods(one)
-        plan = cluster.place(make_unit(one.name, [one]))
+    places = []
+    for subject in pods:
+        cluster.pods(subject)
+        plan = cluster.place(make_unit(subject.name, [subject]))
         for unit in plan.placements:
             for assignment in unit.assignments:
                 numa, _, gpus = given(assignment)
                 assert len(numa) == 1, "one NUMA node has it all"
                 assert {minor // 4 for minor in gpus} <= set(numa)
-                found.append((numa[0], gpus))
-    return found
+                places.append((numa[0], gpus))
+    return places
 
 
 @for_all(
@@ -64,13 +64,13 @@ def test_one_numa_node_is_found_if_there_is_one(
     cluster = numa_cluster(gpus=True)
     free = [[8000, 64, 4], [8000, 64, 4]]
     for at, (cpu, memory, gpus) in enumerate([*before, last]):
-        asked = (cpu, memory, gpus)
-        fits = [one for one in free if all(a >= b for a, b in zip(one, asked, strict=True))]
+        wanted = (cpu, memory, gpus)
+        fits = [zone for zone in free if all(a >= b for a, b in zip(zone, wanted, strict=True))]
         placed = start(cluster, [pod(f"p{at}", wishes, cpu, memory * GIB, gpus)])
         assert bool(placed) == bool(fits)
         for numa, _ in placed:
             zone = free[numa]
-            for index, amount in enumerate(asked):
+            for index, amount in enumerate(wanted):
                 zone[index] -= amount
             assert min(zone) >= 0
 
@@ -84,8 +84,8 @@ def test_bounds_are_never_too_low_and_zero_only_where_nothing_fits(
     gpus: int,
 ) -> None:
     cluster = numa_cluster(gpus=True)
-    for at, one in enumerate(before):
-        cluster.pods(pod(f"b{at}", one[0], one[1], 4 * GIB, one[2]))
+    for at, earlier in enumerate(before):
+        cluster.pods(pod(f"b{at}", earlier[0], earlier[1], 4 * GIB, earlier[2]))
     cluster.step()
     cycle = cluster.open_cycle()
     like = pod("p", wishes, cpu, 4 * GIB, gpus)

@@ -78,20 +78,32 @@ def pod(
     return replace(built, extensions=((NAME, wishes),))
 
 
-def given(one: Assignment) -> tuple[list[int], str, list[int]]:
+def given(assignment: Assignment) -> tuple[list[int], str, list[int]]:
     """Return NUMA nodes, CPUs and GPUs."""
-    numa = [mine for mine in one.allocations if isinstance(mine, NumaAllocation)]
-    devices = [mine for mine in one.allocations if isinstance(mine, AllocatedDevices)]
+    numa = [
+        allocation
+        for allocation in assignment.allocations
+        if isinstance(allocation, NumaAllocation)
+    ]
+    devices = [
+        allocation
+        for allocation in assignment.allocations
+        if isinstance(allocation, AllocatedDevices)
+    ]
     return (
-        [share.number for mine in numa for share in mine.shares],
-        "".join(format_cpuset(mine.cpus) for mine in numa),
-        [share.minor for mine in devices for share in mine.shares if share.kind == GPU],
+        [share.number for allocation in numa for share in allocation.shares],
+        "".join(format_cpuset(allocation.cpus) for allocation in numa),
+        [share.minor for allocation in devices for share in allocation.shares if share.kind == GPU],
     )
 
 
 def placed(plan: Plan) -> dict[str, tuple[list[int], str, list[int]]]:
     assert not plan.refusals, plan.refusals[0].reason.text()
-    return {one.pod.name: given(one) for unit in plan.placements for one in unit.assignments}
+    return {
+        assignment.pod.name: given(assignment)
+        for unit in plan.placements
+        for assignment in unit.assignments
+    }
 
 
 def refused(plan: Plan) -> str:
@@ -102,8 +114,8 @@ def refused(plan: Plan) -> str:
 
 def test_cpus_memory_and_gpus_of_a_pod_are_on_one_numa_node() -> None:
     pods = [pod(f"p{at}", SINGLE, cpu=6000, gpus=2) for at in range(2)]
-    found = placed(numa_cluster(gpus=True).plan(make_unit("u", pods)))
-    assert found == {"p0": ([0], "", [0, 1]), "p1": ([1], "", [4, 5])}
+    placed_on = placed(numa_cluster(gpus=True).plan(make_unit("u", pods)))
+    assert placed_on == {"p0": ([0], "", [0, 1]), "p1": ([1], "", [4, 5])}
 
 
 def test_no_room_on_one_numa_node_is_no_room() -> None:
@@ -116,8 +128,8 @@ def test_no_room_on_one_numa_node_is_no_room() -> None:
 def test_pinned_cpus_are_given_once() -> None:
     cluster = numa_cluster()
     pods = [pod(f"p{at}", PINNED, cpu=4000) for at in range(4)]
-    found = placed(cluster.plan(make_unit("u", pods)))
-    assert sorted(cpus for _, cpus, _ in found.values()) == ["0-3", "12-15", "4-7", "8-11"]
+    placed_on = placed(cluster.plan(make_unit("u", pods)))
+    assert sorted(cpus for _, cpus, _ in placed_on.values()) == ["0-3", "12-15", "4-7", "8-11"]
     cluster.pods(*pods)
     cluster.assume(cluster.plan(make_unit("u", pods)))
     assert "lacks 2 free cpu" in refused(cluster.plan(make_unit("v", [pod("q", PINNED)])))
@@ -243,7 +255,7 @@ def test_explain_says_what_each_numa_node_has_left() -> None:
     settle(cluster, pod("b", SINGLE, cpu=5000))
     cluster.pods(pod("c", SINGLE, cpu=4000))
     ((offer,),) = (
-        one.nodes for one in explain_pod(cluster.state, cluster.pod("c"), SCORING).offers
+        offer.nodes for offer in explain_pod(cluster.state, cluster.pod("c"), SCORING).offers
     )
     assert "NUMA node 0: 2 of 8 CPUs free; NUMA node 1: 3 of 8 CPUs free" in offer.detail
 
@@ -281,24 +293,24 @@ def check(cycle: Cycle, held: dict[str, tuple[int, tuple[Allocation, ...]]]) -> 
     assert topology is not None
     for row in (0, 1):
         mine = [
-            one
+            allocation
             for at, allocations in held.values()
-            for one in allocations
-            if at == row and isinstance(one, NumaAllocation)
+            for allocation in allocations
+            if at == row and isinstance(allocation, NumaAllocation)
         ]
         assert (
-            sum(one.cpus.bit_count() for one in mine)
-            == reduce(or_, (one.cpus for one in mine), 0).bit_count()
+            sum(allocation.cpus.bit_count() for allocation in mine)
+            == reduce(or_, (allocation.cpus for allocation in mine), 0).bit_count()
         )
         for group in topology.numa_nodes:
             shared = pinned = memory = 0
-            for one in mine:
+            for allocation in mine:
                 amounts = dict(
-                    *(share.amounts for share in one.shares if share.number == group.number)
+                    *(share.amounts for share in allocation.shares if share.number == group.number)
                 )
                 memory += amounts.get(MEMORY, 0)
-                if one.cpus:
-                    pinned += (one.cpus & group.cpus).bit_count() * 1000
+                if allocation.cpus:
+                    pinned += (allocation.cpus & group.cpus).bit_count() * 1000
                 else:
                     shared += amounts.get(CPU, 0)
             assert shared + pinned <= 8000
@@ -308,16 +320,16 @@ def check(cycle: Cycle, held: dict[str, tuple[int, tuple[Allocation, ...]]]) -> 
 @for_all(PODS, STEPS)
 @settings(deadline=None)
 def test_nothing_is_given_twice_and_undo_is_exact(
-    asked: list[tuple[NumaAllocationHints, int, int]], steps: list[tuple[str, int]]
+    requests: list[tuple[NumaAllocationHints, int, int]], steps: list[tuple[str, int]]
 ) -> None:
     cluster = numa_cluster(2, gpus=True)
-    pods = [pod(f"p{at}", *one[:2], 4 * GIB, one[2]) for at, one in enumerate(asked)]
-    settled = [one for one in pods[:3] if cluster.pods(one) and cluster.step()]
+    pods = [pod(f"p{at}", *request[:2], 4 * GIB, request[2]) for at, request in enumerate(requests)]
+    settled = [pod for pod in pods[:3] if cluster.pods(pod) and cluster.step()]
     cycle = cluster.open_cycle()
     session = cycle.session(NumaSession)
     held: dict[str, tuple[int, tuple[Allocation, ...]]] = {
-        one.uid: (cluster.row(cluster.pod(one.name).node), cluster.pod(one.name).allocations)
-        for one in settled
+        pod.uid: (cluster.row(cluster.pod(pod.name).node), cluster.pod(pod.name).allocations)
+        for pod in settled
     }
     check(cycle, held)
 
@@ -326,18 +338,18 @@ def test_nothing_is_given_twice_and_undo_is_exact(
 
     taken, marks = [], []
     for step, at in steps:
-        one = pods[at % len(pods)]
+        chosen = pods[at % len(pods)]
         marks.append((cycle.checkpoint(), look(), dict(held)))
         match step:
-            case "place" if cycle.place_of(one) is None:
-                place = cycle.reserve(one, cycle.shape_of(one), at % 2)
+            case "place" if cycle.place_of(chosen) is None:
+                place = cycle.reserve(chosen, cycle.shape_of(chosen), at % 2)
                 if isinstance(place, Place):
-                    held[one.uid] = (place.row, place.allocations)
+                    held[chosen.uid] = (place.row, place.allocations)
                 else:
                     assert look() == marks[-1][1]
-            case "remove" if one.uid in held:
-                before, earlier = look(), held.pop(one.uid)
-                taken.append((cycle.remove([one]), before, one.uid, earlier, cycle.version))
+            case "remove" if chosen.uid in held:
+                before, earlier = look(), held.pop(chosen.uid)
+                taken.append((cycle.remove([chosen]), before, chosen.uid, earlier, cycle.version))
             case "restore" if taken and taken[-1][-1] == cycle.version:
                 removed, before, uid, earlier, _ = taken.pop()
                 assert cycle.restore(removed)
@@ -375,7 +387,7 @@ def test_explain_names_what_cannot_be_read_of_a_node() -> None:
     cluster.state.plugin(Numa).upsert_report(make_report("n0", cpus=None, problems=problems))
     cluster.pods(pod("p", PINNED))
     (shape,) = explain_pod(cluster.state, cluster.pod("p"), SCORING).offers
-    assert [(one.cause, one.detail) for one in shape.nodes] == [
+    assert [(node.cause, node.detail) for node in shape.nodes] == [
         ("CPUTopologyMissing", "metadata.annotations[x] is not JSON")
     ]
 
@@ -385,8 +397,8 @@ def test_gpus_that_the_numa_nodes_report_need_no_device_object() -> None:
     part = ((CPU, 8000), (MEMORY, 64 * GIB), ("nvidia.com/gpu", 4))
     cluster.state.plugin(Numa).upsert_report(make_report("n0", zones=((0, part), (1, part))))
     pods = [pod(f"p{at}", SINGLE, gpus=3) for at in range(2)]
-    found = placed(cluster.plan(make_unit("u", pods)))
-    assert sorted(numa for numa, _, _ in found.values()) == [[0], [1]]
+    placed_on = placed(cluster.plan(make_unit("u", pods)))
+    assert sorted(numa for numa, _, _ in placed_on.values()) == [[0], [1]]
     assert "Unaligned" in refused(cluster.plan(make_unit("v", [pod("q", SINGLE, gpus=5)])))
 
 

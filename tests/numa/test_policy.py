@@ -96,8 +96,8 @@ def test_numa_nodes_are_single_shared_or_idle():
 )
 def test_exclusive_pods_avoid_pods_of_the_other_kind(nodes, single, shared, conflict):
     occupancy = NumaOccupancy(single, shared)
-    found = occupancy.conflict(REQUIRED, nodes)
-    assert (found.nodes if found else 0) == conflict
+    conflicting = occupancy.conflict(REQUIRED, nodes)
+    assert (conflicting.nodes if conflicting else 0) == conflict
     assert occupancy.conflict(PREFERRED, nodes) is None
 
 
@@ -129,9 +129,9 @@ def test_single_numa_node_without_preference_names_no_node():
 
 def test_best_effort_uses_every_node_if_a_resource_needs_more():
     hints = [("cpu", [prefer(1)]), ("gpu", [prefer(3)])]
-    found = align(BEST_EFFORT, 15, hints)
-    assert found.hint == offer(15)
-    assert found.cause is None
+    alignment = align(BEST_EFFORT, 15, hints)
+    assert alignment.hint == offer(15)
+    assert alignment.cause is None
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_refusal_names_what_each_resource_would_need(policy, hints, messages):
 
 
 def test_refusal_names_the_nodes_of_pods_that_keep_apart():
-    found = align(RESTRICTED, 3, [("gpu", [prefer(3)])], REQUIRED, NumaOccupancy(single=0b10))
-    assert found.cause is not None
-    assert found.cause.describe() == (
+    alignment = align(RESTRICTED, 3, [("gpu", [prefer(3)])], REQUIRED, NumaOccupancy(single=0b10))
+    assert alignment.cause is not None
+    assert alignment.cause.describe() == (
         "Unaligned NUMA Hint cause gpu prefer [11] among [11]; "
         "NUMA node 1 is single (singleNUMANodeExclusive: Required)"
     )
@@ -190,22 +190,24 @@ CHOICES = st.lists(
 
 
 def merge_all(
-    every: int, choices: Sequence[Sequence[NumaHint]], is_allowed: Callable[[int], bool]
+    all_nodes: int, choices: Sequence[Sequence[NumaHint]], is_allowed: Callable[[int], bool]
 ) -> NumaHint:
     """Try every combination of hints."""
-    best = offer(every)
-    for some in product(*choices):
-        sets = [one.nodes for one in some if one.nodes is not None]
-        common = every
+    best = offer(all_nodes)
+    for combination in product(*choices):
+        sets = [hint.nodes for hint in combination if hint.nodes is not None]
+        common = all_nodes
         for nodes in sets:
             common &= nodes
         if not common:
             continue
         merged = NumaHint(
             common,
-            all(one.is_preferred for one in some) and len(set(sets)) <= 1 and is_allowed(common),
-            sum(one.score for one in some if one.nodes == common),
-            any(one.is_unsatisfied for one in some)
+            all(hint.is_preferred for hint in combination)
+            and len(set(sets)) <= 1
+            and is_allowed(common),
+            sum(hint.score for hint in combination if hint.nodes == common),
+            any(hint.is_unsatisfied for hint in combination)
             or any(nodes.bit_count() > common.bit_count() for nodes in sets),
         )
         best = min(best, merged, key=rank)
@@ -227,22 +229,22 @@ def test_merging_finds_the_best_combination(choices, barred):
 
 @given(CHOICES)
 def test_preferred_result_is_preferred_by_every_resource(choices):
-    found = merge_hints(15, choices)
-    if found.is_preferred:
+    merged = merge_hints(15, choices)
+    if merged.is_preferred:
         for hints in choices:
-            assert any(one.nodes in {None, found.nodes} and one.is_preferred for one in hints)
+            assert any(hint.nodes in {None, merged.nodes} and hint.is_preferred for hint in hints)
 
 
 @given(CHOICES, st.sampled_from(NumaPolicy))
 def test_strict_policies_admit_preferred_sets_only(choices, policy):
-    found = align(policy, 15, [(str(index), one) for index, one in enumerate(choices)])
+    alignment = align(policy, 15, [(str(index), hints) for index, hints in enumerate(choices)])
     if policy is BEST_EFFORT:
-        assert found.cause is None
-        assert not found.hint.is_unsatisfied
+        assert alignment.cause is None
+        assert not alignment.hint.is_unsatisfied
     else:
-        assert (found.cause is None) == found.hint.is_preferred
-    if policy is SINGLE and found.cause is None:
-        assert found.hint.nodes is None or found.hint.nodes.bit_count() == 1
+        assert (alignment.cause is None) == alignment.hint.is_preferred
+    if policy is SINGLE and alignment.cause is None:
+        assert alignment.hint.nodes is None or alignment.hint.nodes.bit_count() == 1
 
 
 # Sets of NUMA nodes
@@ -258,4 +260,7 @@ def test_large_machines_are_tried_with_small_sets_and_all_nodes():
     sets = list_sets((1 << 34) - 1)
     assert len(sets) == 35
     assert sets[-1] == (1 << 34) - 1
-    assert make_hints([(one, 0) for one in sets])[33:] == (prefer(1 << 33), offer(sets[-1]))
+    assert make_hints([(zone_set, 0) for zone_set in sets])[33:] == (
+        prefer(1 << 33),
+        offer(sets[-1]),
+    )

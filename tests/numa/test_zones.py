@@ -59,14 +59,14 @@ def test_smallest_feasible_sets_are_preferred():
 def test_restricted_prefers_every_feasible_set():
     zones = [zone(0, 8000, 256), zone(1, 64000, 256)]
     hints = hints_of({"cpu": 16000}, zones, RESTRICTED)
-    assert [(one.nodes, one.is_preferred) for one in hints["cpu"]] == [(2, True), (3, True)]
+    assert [(hint.nodes, hint.is_preferred) for hint in hints["cpu"]] == [(2, True), (3, True)]
 
 
 def test_sets_with_a_node_that_lacks_a_resource_are_no_hints_for_it():
     zones = [zone(0, 0, 256), zone(1, 64000, 256)]
     hints = hints_of({"cpu": 1000, "memory": GIB}, zones)
-    assert [one.nodes for one in hints["cpu"]] == [2]
-    assert [one.nodes for one in hints["memory"]] == [2, 3]
+    assert [hint.nodes for hint in hints["cpu"]] == [2]
+    assert [hint.nodes for hint in hints["memory"]] == [2, 3]
 
 
 def test_resource_that_fits_nowhere_has_no_hints():
@@ -92,19 +92,19 @@ def test_requests_are_divided_evenly_starting_with_the_fullest_node():
 @pytest.mark.parametrize(("step", "shares"), [(1000, (3000, 4000)), (2000, None)])
 def test_pinned_cpus_are_divided_whole(step, shares):
     zones = [zone(0, 3999, 1), zone(1, 64000, 1)]
-    found = distribute({"cpu": 7000}, zones, 3, step)
+    divided = distribute({"cpu": 7000}, zones, 3, step)
     if shares is None:
-        assert found == InsufficientNuma((("cpu", 1000),))
+        assert divided == InsufficientNuma((("cpu", 1000),))
     else:
-        assert [dict(one.amounts)["cpu"] for one in found] == list(shares)
+        assert [dict(share.amounts)["cpu"] for share in divided] == list(shares)
 
 
 def test_what_does_not_fit_is_named():
-    found = distribute({"cpu": 9000, "memory": 3 * GIB}, [zone(0, 4000, 1), zone(1, 3000, 9)], 3)
-    assert isinstance(found, InsufficientNuma)
-    assert found.missing == (("cpu", 2000),)
-    assert found.describe() == "Insufficient NUMA cpu"
-    assert found.is_resolvable
+    shares = distribute({"cpu": 9000, "memory": 3 * GIB}, [zone(0, 4000, 1), zone(1, 3000, 9)], 3)
+    assert isinstance(shares, InsufficientNuma)
+    assert shares.missing == (("cpu", 2000),)
+    assert shares.describe() == "Insufficient NUMA cpu"
+    assert shares.is_resolvable
 
 
 @given(
@@ -116,12 +116,12 @@ def test_what_does_not_fit_is_named():
 def test_division_succeeds_whenever_there_is_room(parts, rooms, nodes, step):
     zones = [NumaZone(number, {"cpu": 99}, {"cpu": room}) for number, room in enumerate(rooms)]
     usable = [max(room, 0) // step * step for i, room in enumerate(rooms) if nodes >> i & 1]
-    found = distribute({"cpu": parts * step}, zones, nodes, step)
+    shares = distribute({"cpu": parts * step}, zones, nodes, step)
     if parts * step > sum(usable):
-        assert found == InsufficientNuma((("cpu", parts * step - sum(usable)),))
+        assert shares == InsufficientNuma((("cpu", parts * step - sum(usable)),))
         return
-    assert not isinstance(found, InsufficientNuma)
-    given_to = {one.number: dict(one.amounts)["cpu"] for one in found}
+    assert not isinstance(shares, InsufficientNuma)
+    given_to = {share.number: dict(share.amounts)["cpu"] for share in shares}
     assert sum(given_to.values()) == parts * step
     most = max(given_to.values(), default=0)
     for number, room in enumerate(rooms):
