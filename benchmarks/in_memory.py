@@ -150,7 +150,7 @@ class World:
 
     def _plan(self, units: Mapping[str, Unit]) -> None:
         cluster, cycles = self.cluster, list[Cycle]()
-        cluster.state.refresh(self._now)
+        cluster.state.refresh()
 
         def open_cycle() -> Cycle:
             cycle = cluster.state.open_cycle(lambda: cluster.queue.pending(*units.values()))

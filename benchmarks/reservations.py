@@ -15,6 +15,7 @@ from itertools import count
 from typing import Final
 
 from tests.cluster import make_cluster, plan_once
+from tests.objects import upsert_reservation
 
 from koord.core.engine.state import ClusterState
 from koord.core.model.constraints import PodLabels
@@ -23,7 +24,6 @@ from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.reservation.model import Owner, ReservationInfo, ReservationPhase, ReservationState
-from koord.core.reservation.plugin import upsert_reservation
 
 GIB: Final = 1 << 30
 APPS: Final = 100

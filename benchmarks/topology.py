@@ -14,6 +14,7 @@ import time
 from functools import partial
 
 from tests.cluster import make_cluster, plan_once
+from tests.objects import upsert_pod_group, upsert_topology
 
 from benchmarks.plan import ask, measure
 from koord.core.engine.state import ClusterState
@@ -93,7 +94,7 @@ def measure_rate(nodes: int, gangs: int) -> float:
 def make_racks(nodes: int) -> ClusterState:
     state = make_cluster().state
     layers = (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Rack"))
-    state.upsert_topology(Topology("default", layers))
+    upsert_topology(state, Topology("default", layers))
     allocatable = {"cpu": 64_000, "memory": 512 * GIB, "pods": 110, GPU: 8}
     for at in range(nodes):
         labels = {"rack": f"rack-{at * RACKS // nodes:02}"}
@@ -110,7 +111,7 @@ def make_halls(nodes: int, kinds: int) -> ClusterState:
         Layer("Block", "Spine", ("block",)),
         Layer(NODE_LAYER, "Block"),
     )
-    state.upsert_topology(Topology("default", layers))
+    upsert_topology(state, Topology("default", layers))
     for at in range(nodes):
         block = at // BLOCK
         kind = at * 7919 % (kinds or nodes)
@@ -136,7 +137,7 @@ def make_gang(
     """Add a gang of equal pods, all of which must be placed, and return it as a unit."""
     key = f"default/{name}"
     spec = GangSpec(key, count, count, group=(key,), topology=constraint)
-    state.upsert_pod_group(ObservedPodGroup(key=key, uid=key, spec=spec))
+    upsert_pod_group(state, ObservedPodGroup(key=key, uid=key, spec=spec))
     requests = {"cpu": 4000, "memory": 16 * GIB, "pods": 1, GPU: gpus}
     shape = SHAPES.setdefault(gpus, PodShape(tuple(sorted(requests.items()))))
     claim = GangMembership(key, GangSource.POD_GROUP)

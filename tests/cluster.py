@@ -16,6 +16,7 @@ from tests.builders import (
     make_pod,
     make_pod_group,
 )
+from tests.objects import upsert_pod_group, upsert_quota, upsert_topology
 
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
@@ -83,7 +84,7 @@ class FakeCluster:
     def pod_groups(self, *groups: Any) -> Self:
         for group in groups:
             built = group.build() if isinstance(group, PodGroupBuilder) else group
-            self.state.upsert_pod_group(built)
+            upsert_pod_group(self.state, built)
         return self
 
     def gang(self, name: str, count: int, minimum: int | None = None, *, gpus: int = 8) -> Self:
@@ -96,11 +97,11 @@ class FakeCluster:
 
     def quotas(self, *specs: QuotaSpec) -> Self:
         for spec in specs:
-            self.state.upsert_quota(spec)
+            upsert_quota(self.state, spec)
         return self
 
     def topology(self, *layers: Layer, name: str = "default") -> Self:
-        self.state.upsert_topology(Topology(name, layers))
+        upsert_topology(self.state, Topology(name, layers))
         return self
 
     def delete_pods(self, *names: str) -> Self:

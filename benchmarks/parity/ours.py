@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from tests.cluster import make_cluster, open_cycle
+from tests.objects import upsert_claim, upsert_namespace, upsert_storage_class, upsert_volume
 
 from benchmarks.parity.cases import SCHEDULER, Object
 from koord.core.engine.state import ClusterState
@@ -78,15 +79,15 @@ def find_feasible(sight: Sight) -> Feasible:
 def _make_state(sight: Sight) -> ClusterState:
     state, translator = make_cluster().state, PodTranslator(SCHEDULER)
     for space in map(translate_namespace, sight.namespaces):
-        state.upsert_namespace(space.name, space.labels)
+        upsert_namespace(state, space.name, space.labels)
     for node in sight.nodes:
         state.upsert_node(translate_node(node))
     for volume in sight.volumes:
-        state.upsert_volume(translate_volume(volume))
+        upsert_volume(state, translate_volume(volume))
     for claim in sight.claims:
-        state.upsert_claim(translate_claim(claim))
+        upsert_claim(state, translate_claim(claim))
     for one in sight.classes:
-        state.upsert_storage_class(translate_storage_class(one))
+        upsert_storage_class(state, translate_storage_class(one))
     for pod in sight.pods:
         state.upsert_pod(translator.translate(pod))
     return state

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tests.cluster import make_cluster
+from tests.objects import upsert_pod_group
 
 from koord.answers.leaders import Leader
 from koord.answers.reading import Extent, Gap, Reading, TargetDetails
@@ -46,7 +47,7 @@ def make_reading(
             case Node():
                 state.upsert_node(one)
             case ObservedPodGroup():
-                state.upsert_pod_group(one)
+                upsert_pod_group(state, one)
             case Pod():
                 state.upsert_pod(one)
     return Reading(

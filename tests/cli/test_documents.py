@@ -22,6 +22,7 @@ from tests.cli.test_overview import make_lease
 from tests.cli.test_overview import make_state as make_overview_state
 from tests.cluster import make_cluster
 from tests.device.test_plugin import gpu_cluster, part, settle, whole
+from tests.objects import upsert_pod_group, upsert_quota, upsert_reservation
 from tests.reservation.make import make_reservation
 from tests.topology.test_gang_topology import ask, make_members, make_network, must
 from typer.testing import CliRunner
@@ -47,7 +48,6 @@ from koord.cli.leases import make_leader
 from koord.cli.main import app
 from koord.core.model.gang_history import Episode
 from koord.core.model.reasons import Reason
-from koord.core.reservation.plugin import upsert_reservation
 from koord.kube.kinds import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ SAID = (
 def overview() -> ClusterState:
     state = make_overview_state()
     state.upsert_node(make_node("n1").gpu(8).cpu(8000).taint("team", "b").build())
-    state.upsert_quota(make_quota("lender", namespace="q", min={GPU: 8}, max={GPU: 16}))
-    state.upsert_quota(make_quota("wrong", namespace="q", min={GPU: 8}, max={GPU: 4}))
+    upsert_quota(state, make_quota("lender", namespace="q", min={GPU: 8}, max={GPU: 16}))
+    upsert_quota(state, make_quota("wrong", namespace="q", min={GPU: 8}, max={GPU: 4}))
     history = (Episode(NOW - 300, "Preempted", "made room", "default/first"),)
     group = make_pod_group("default/told", min_member=2).build()
-    state.upsert_pod_group(replace(group, history=history))
+    upsert_pod_group(state, replace(group, history=history))
     placed = make_pod("told-0").gang("default/told").gpu(1).released("n0", "p1", "default/told", 2)
     state.upsert_pod(placed.running("n0").build())
     state.refresh()

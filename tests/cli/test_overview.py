@@ -9,6 +9,7 @@ import pytest
 import yaml
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.objects import upsert_namespace, upsert_pod_group, upsert_quota
 from typer.testing import CliRunner
 
 from koord.answers.queue_view import view_queue
@@ -33,18 +34,18 @@ def make_state() -> ClusterState:
     """Two nodes with 8 GPUs: one is used, ``first`` fits, ``big`` does not, ``half`` lacks one."""
     state = make_cluster().state
     for name in ("default", "other", "q"):
-        state.upsert_namespace(name, {})
+        upsert_namespace(state, name, {})
     for at in range(2):
         state.upsert_node(make_node(f"n{at}").gpu(8).cpu(8000).build())
     state.upsert_node(make_node("n2").gpu(8).unschedulable().build())
-    state.upsert_quota(make_quota("team", namespace="q", min={GPU: 8}, max={GPU: 64}))
+    upsert_quota(state, make_quota("team", namespace="q", min={GPU: 8}, max={GPU: 64}))
     state.upsert_pod(make_pod("run").gpu(8).quota("team").running("n0").build())
     state.upsert_pod(make_pod("first").gpu(4).quota("team").priority(10).created(NOW - 90).build())
-    state.upsert_pod_group(make_pod_group("default/big", min_member=2).build())
+    upsert_pod_group(state, make_pod_group("default/big", min_member=2).build())
     for at in range(2):
         pod = make_pod(f"big-{at}").gpu(8).quota("team").gang("default/big").created(NOW - 60)
         state.upsert_pod(pod.build())
-    state.upsert_pod_group(make_pod_group("default/half", min_member=2).build())
+    upsert_pod_group(state, make_pod_group("default/half", min_member=2).build())
     state.upsert_pod(make_pod("half-0").gpu(1).gang("default/half").created(NOW - 30).build())
     state.refresh()
     return state

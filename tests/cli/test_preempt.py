@@ -11,6 +11,7 @@ from rich.console import Console
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import ask_pod, make_condition
 from tests.cluster import FakeCluster, make_cluster
+from tests.objects import upsert_pod_group
 from typer.testing import CliRunner
 
 from koord.answers.encoding import encode
@@ -147,7 +148,7 @@ def test_gangs_preempted_often_are_spared() -> None:
         cluster.pods(make_pod(name).gang("default/low").gpu(8).released(node, "p").running(node))
     history = (Episode(1000, "Preempted", "no room"),)
     group = make_pod_group("default/low", 2).build()
-    cluster.state.upsert_pod_group(replace(group, history=history))
+    upsert_pod_group(cluster.state, replace(group, history=history))
     unit = find(cluster)
     for most, expected in ((2, Preemption), (1, VictimsProtected)):
         said = ReportedPreemption(max_per_day=most)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import ask_gang, make_reading
+from tests.objects import upsert_quota
 
 from koord.answers.hints import find_hints
 from koord.answers.why import Explanation
@@ -34,7 +35,7 @@ def ask(*quotas: QuotaSpec, wants: int, in_quota: str = "a", gpus: int = 64) -> 
         make_pod("w-0").gpu(wants).quota(in_quota).gang("default/a").build(),
     )
     for spec in quotas:
-        reading.state.upsert_quota(spec)
+        upsert_quota(reading.state, spec)
     return ask_gang(replace(reading, reclaim=OFF))
 
 
@@ -98,7 +99,7 @@ def test_over_use_of_others_is_reclaimed_for_what_a_share_allows() -> None:
         make_node("n0").gpu(8).build(), make_pod("t/x").gpu(6).quota("b").running("n0").build()
     ).state
     for spec in (quota("a", 4, 8), quota("b", 2, 8)):
-        state.upsert_quota(spec)
+        upsert_quota(state, spec)
     state.upsert_pod(make_pod("t/w").gpu(4).quota("a").build())
     # What was planned before it uses the share.
     short = (QuotaShortage(GPU, 4, 4, 4),)
@@ -113,8 +114,8 @@ def test_a_full_quota_above_names_the_users_below_it() -> None:
     state = make_reading(
         make_node("n0").gpu(8).build(), make_pod("t/x").gpu(6).quota("a").running("n0").build()
     ).state
-    state.upsert_quota(quota("org", 8, 8, is_parent=True))
-    state.upsert_quota(quota("a", 0, 8, parent="org"))
+    upsert_quota(state, quota("org", 8, 8, is_parent=True))
+    upsert_quota(state, quota("a", 0, 8, parent="org"))
     short = (QuotaShortage(GPU, 8, 6, 4),)
     reason = AncestorInsufficient(("org", "a"), short, ((GPU, 8),), ((GPU, 6),), ((GPU, 4),))
     assert find_hints(state, reason) == (f"Quota org uses 6 {GPU}: pod t/x (6).",)

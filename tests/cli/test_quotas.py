@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.objects import upsert_pod_group, upsert_quota
 from typer.testing import CliRunner
 
 from koord.answers.encoding import encode
@@ -63,10 +64,10 @@ def make_state(hooks: Hooks | None = None) -> ClusterState:
         team("b", "org", minimum=12),
         team("lost", "gone"),
     ):
-        state.upsert_quota(spec)
+        upsert_quota(state, spec)
     state.upsert_pod(make_pod("a-0").gpu(8).quota("a").running("n0").build())
     state.upsert_pod(make_pod("b-0").gpu(8).quota("b").build())
-    state.upsert_pod_group(make_pod_group("default/g", min_member=2).build())
+    upsert_pod_group(state, make_pod_group("default/g", min_member=2).build())
     state.upsert_pod(make_pod("g-0").gpu(4).quota("b").gang("default/g").build())
     return state
 
@@ -100,7 +101,8 @@ def test_tree(run: Callable[..., Result]) -> None:
 
 def test_generated_limits_are_unlimited_and_trees_have_names() -> None:
     state = make_cluster(1).state
-    state.upsert_quota(
+    upsert_quota(
+        state,
         make_quota(
             *("pool-a-root", "q"),
             min={GPU: 8},
@@ -109,7 +111,7 @@ def test_generated_limits_are_unlimited_and_trees_have_names() -> None:
             tree_id="1834044",
             is_tree_root=True,
             is_parent=True,
-        )
+        ),
     )
     shown = write_tree(view_quotas(state))
     assert "unlimited" in shown
@@ -133,7 +135,7 @@ def write_tree(overview: QuotaOverview) -> str:
 def test_no_number_is_cut_where_the_terminal_is_narrow(width: int) -> None:
     state = make_state()
     big = {GPU: 16, "memory": (512 << 30) - 4097, "koordinator.sh/gpu-memory-ratio": 1600}
-    state.upsert_quota(make_quota("team-with-a-long-name", namespace="q", min=big, max=big))
+    upsert_quota(state, make_quota("team-with-a-long-name", namespace="q", min=big, max=big))
     overview = view_quotas(state)
     view = view_quota(state, "team-with-a-long-name", Scoring())
     assert view is not None
@@ -308,8 +310,8 @@ def test_explain_of_a_parent_lists_what_uses_the_quotas_below(
 
 def test_explain_of_demand_below_min(monkeypatch: pytest.MonkeyPatch) -> None:
     state = make_state()
-    state.upsert_quota(team("above", most=8, minimum=8, is_parent=True))
-    state.upsert_quota(team("idle", "above", most=8, minimum=4))
+    upsert_quota(state, team("above", most=8, minimum=8, is_parent=True))
+    upsert_quota(state, team("idle", "above", most=8, minimum=4))
     monkeypatch.setattr(quota_view, "read", lambda *_: Reading(state))
     result = CliRunner().invoke(app, ["quota", "explain", "idle"])
     assert "scaled min 0 min 4, scaled to 0: its demand is lower" in lines(result)
@@ -368,11 +370,11 @@ def test_what_if_tells_what_waits_ahead(run: Callable[..., Result]) -> None:
 
 def test_what_if_names_a_waiting_gang_that_would_start(monkeypatch: pytest.MonkeyPatch) -> None:
     state = make_state()
-    state.upsert_quota(team("small", most=2))
-    state.upsert_pod_group(make_pod_group("t/y", min_member=2).build())
+    upsert_quota(state, team("small", most=2))
+    upsert_pod_group(state, make_pod_group("t/y", min_member=2).build())
     for at in range(2):
         state.upsert_pod(make_pod(f"t/y-{at}").gpu(2).quota("small").gang("t/y").build())
-    state.upsert_quota(team("org", most=16, is_parent=True))
+    upsert_quota(state, team("org", most=16, is_parent=True))
     state.remove_pod("uid-default-b-0")
     monkeypatch.setattr(quota_view, "read", lambda *_: Reading(state))
     asked = ["quota", "what-if", "small", "--max", f"{GPU}=4"]
@@ -407,8 +409,8 @@ def test_what_if_says_what_the_max_leaves_after_those_ahead(
 ) -> None:
     def read(*_: str) -> Reading:
         state = make_state()
-        state.upsert_quota(team("org", most=32, is_parent=True))
-        state.upsert_quota(team("b", "org", most=12))
+        upsert_quota(state, team("org", most=32, is_parent=True))
+        upsert_quota(state, team("b", "org", most=12))
         return Reading(state)
 
     monkeypatch.setattr(quota_view, "read", read)

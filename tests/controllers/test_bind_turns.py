@@ -34,7 +34,7 @@ def make_scene(vendor: str = "cambricon", nodes: int = 1) -> Scene:
             node.resource(name, amount)
         scene.state.upsert_node(node.build())
         found = report(f"n{at}", labels={VENDOR_LABEL: vendor})
-        scene.state.plugin(Devices).upsert_report(found)
+        scene.state.plugin(Devices).upsert(found)
     return scene
 
 

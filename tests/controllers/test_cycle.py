@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
+from tests.objects import upsert_pod_group
 
 from koord.controllers import placement
 from koord.core.model.pods import Handling, RecordedPlan
@@ -36,7 +37,7 @@ async def test_nothing_is_planned_on_a_stale_cache() -> None:
 
 async def test_surplus_pod_with_a_foreign_gate_reports_it() -> None:
     scene = make_scene()
-    scene.state.upsert_pod_group(make_pod_group("default/g", 1).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 1).build())
     async with scene.running():
         late = make_pod("g-1").gang("default/g").foreign_gates("example.com/hold")
         scene.add(make_pod("g-0").gang("default/g").build(), late.build())
@@ -58,7 +59,7 @@ async def test_released_pod_keeps_its_node_before_the_watch_shows_it() -> None:
     scene = make_scene(gpus=2)
     scene.writer.answers["g-1"] = PodGone()
     scene.writer.is_late = True
-    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 2).build())
     members = [make_pod(f"g-{i}").gang("default/g").gpu(1) for i in (0, 1)]
     pinned = [pod.handling(Handling.RELEASE_PINNED).build() for pod in members]
     async with scene.running():

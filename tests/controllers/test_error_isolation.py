@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import SCORING, make_cluster, open_cycle
+from tests.objects import upsert_quota
 
 from koord.controllers import error_isolation
 from koord.core.engine.cycle import Cycle
@@ -22,7 +23,7 @@ def test_unit_that_fails_to_plan_does_not_affect_others(
 ) -> None:
     state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(make_quota("team", max={GPU: 8}))
+    upsert_quota(state, make_quota("team", max={GPU: 8}))
     pods = [make_pod(name).gpu(4).quota("team").build() for name in ("a", "bad", "b")]
     for pod in pods:
         state.upsert_pod(pod)

@@ -3,6 +3,7 @@
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
+from tests.objects import upsert_pod_group
 
 from koord.controllers import commit, placement
 from koord.controllers.commit import CommitFailure
@@ -56,7 +57,7 @@ async def test_held_up_pods_do_not_count_as_in_flight() -> None:
 async def test_one_member_holds_up_a_gang_larger_than_the_limit() -> None:
     """The other members are not in flight either, and report the same write."""
     scene = make_scene("g-1")
-    scene.state.upsert_pod_group(make_pod_group(G, 5).build())
+    upsert_pod_group(scene.state, make_pod_group(G, 5).build())
     scene.add(*(make_pod(name).gang(G).gpu(1).build() for name in gang_of(5)))
     async with scene.running():
         assert await scene.eventually(lambda: scene.reason("g-0") == "BindFailed")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
+from tests.objects import upsert_pod_group, upsert_topology
 
 from koord.core.model.gangs import GangMode
 from koord.core.model.pods import Pod, PodPhase
@@ -22,8 +23,8 @@ def make_scene(wait: int = 600) -> Scene:
     scene = Scene()
     for index in range(2):
         scene.state.upsert_node(make_node(f"n{index}").gpu(8).build())
-    scene.state.upsert_pod_group(make_pod_group(A, 2).wait(wait).build())
-    scene.state.upsert_pod_group(make_pod_group(B, 1).build())
+    upsert_pod_group(scene.state, make_pod_group(A, 2).wait(wait).build())
+    upsert_pod_group(scene.state, make_pod_group(B, 1).build())
     return scene
 
 
@@ -59,7 +60,7 @@ async def test_who_waits_for_what_is_kept_has_it_when_the_time_is_over() -> None
 async def test_what_was_kept_for_a_gang_that_is_gone_is_free_at_once() -> None:
     scene = make_scene()
     non_strict = make_pod_group("default/c", 3).mode(GangMode.NON_STRICT).build()
-    scene.state.upsert_pod_group(non_strict)
+    upsert_pod_group(scene.state, non_strict)
     pods = [make_pod(f"c-{i}").gang("default/c").gpu(8).build() for i in range(3)]
     async with scene.running():
         scene.add(*pods)
@@ -73,13 +74,13 @@ async def test_what_was_kept_for_a_gang_that_is_gone_is_free_at_once() -> None:
 async def test_what_a_plan_no_longer_keeps_is_free_at_once() -> None:
     """A gang that must share a rack from now on keeps no room, as no rack has enough."""
     scene = Scene()
-    scene.state.upsert_topology(Topology("default", (Layer("Rack", "", ("rack",)),)))
+    upsert_topology(scene.state, Topology("default", (Layer("Rack", "", ("rack",)),)))
     for index in range(3):
         scene.state.upsert_node(make_node(f"n{index}").gpu(8).label("rack", f"r{index}").build())
     wide = make_pod_group("default/c", 3).mode(GangMode.NON_STRICT)
     in_pairs = TopologyConstraint((LayerConstraint("Rack", GatherStrategy.PREFER, 2),))
-    scene.state.upsert_pod_group(wide.build())
-    scene.state.upsert_pod_group(make_pod_group(B, 2).topology(in_pairs).build())
+    upsert_pod_group(scene.state, wide.build())
+    upsert_pod_group(scene.state, make_pod_group(B, 2).topology(in_pairs).build())
     pods = [make_pod(f"c-{i}").gang("default/c").gpu(8).build() for i in range(3)]
     first = [
         make_pod(name).gang(B).gpu(4).released("n2", "p", B, 2, 2).running("n2").build()
@@ -93,7 +94,7 @@ async def test_what_a_plan_no_longer_keeps_is_free_at_once() -> None:
         await scene.settle()
         assert not scene.writer.bound, "surplus does not get what is kept"
         together = TopologyConstraint((LayerConstraint("Rack", GatherStrategy.MUST),))
-        scene.state.upsert_pod_group(wide.topology(together).build())
+        upsert_pod_group(scene.state, wide.topology(together).build())
         scene.operator.wake()
         assert await scene.eventually(lambda: {"b-2", "b-3"} == scene.writer.bound.keys())
         assert scene.operator.holds.reserved_pods() == {}

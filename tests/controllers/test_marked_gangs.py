@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_pod, make_pod_group
 from tests.controllers.test_preemption import Stage
+from tests.objects import upsert_pod_group
 
 from koord.controllers.preemption_run import Outcome
 from koord.kube.evictor import Eviction
@@ -26,7 +27,7 @@ def _add_small(stage: Stage, name: str, gang: str, *, is_ours: bool = False) -> 
 @pytest.mark.parametrize("minimum", [2, 3])
 async def test_member_of_another_scheduler_keeps_no_gang_that_needs_it(minimum: int) -> None:
     async with Stage().open() as stage:
-        stage.state.upsert_pod_group(make_pod_group("default/low", minimum).build())
+        upsert_pod_group(stage.state, make_pod_group("default/low", minimum).build())
         stage.running("low-1", "n1", gang="low")
         stage.running("low-2", "n2", gang="low")
         _add_small(stage, "foreign", "low")
@@ -42,8 +43,8 @@ async def test_member_of_another_scheduler_keeps_no_gang_that_needs_it(minimum: 
 async def test_marks_count_whatever_becomes_of_the_gang_of_a_victim(lie: str) -> None:
     stage = Stage(soft_eviction_limit=0.6)
     async with stage.open():
-        stage.state.upsert_pod_group(make_pod_group("default/low", 1).build())
-        stage.state.upsert_pod_group(make_pod_group("default/vast", 50).build())
+        upsert_pod_group(stage.state, make_pod_group("default/low", 1).build())
+        upsert_pod_group(stage.state, make_pod_group("default/vast", 50).build())
         stage.running("low-1", "n1", gang="low", soft=3600.0)
         stage.running("low-2", "n2", gang="low", soft=3600.0)
         _add_small(stage, "low-0", "low", is_ours=True)
@@ -51,7 +52,7 @@ async def test_marks_count_whatever_becomes_of_the_gang_of_a_victim(lie: str) ->
         stage.gang("high", 2)
         await stage.expect(lambda: {"mark low-1", "mark low-2"} <= set(stage.server.writes))
         if lie in {"minimum", "foreign"}:
-            stage.state.upsert_pod_group(make_pod_group("default/low", 50).build())
+            upsert_pod_group(stage.state, make_pod_group("default/low", 50).build())
         if lie == "foreign":
             _add_small(stage, "foreign", "low")
         if lie == "gone":
@@ -70,7 +71,7 @@ async def test_marks_count_whatever_becomes_of_the_gang_of_a_victim(lie: str) ->
 
 async def test_who_joins_a_gang_before_all_is_marked_goes_with_it() -> None:
     async with Stage().open() as stage:
-        stage.state.upsert_pod_group(make_pod_group("default/low", 2).build())
+        upsert_pod_group(stage.state, make_pod_group("default/low", 2).build())
         stage.running("low-1", "n1", gang="low")
         stage.running("low-2", "n2", gang="low")
         mark = stage.server.mark_preempted
@@ -94,7 +95,7 @@ async def test_who_joins_a_gang_before_all_is_marked_goes_with_it() -> None:
 
 async def test_preemption_that_deletes_leaves_no_part_of_a_gang_that_needs_others() -> None:
     async with Stage(stuck_after=0.2).open() as stage:
-        stage.state.upsert_pod_group(make_pod_group("default/low", 3).build())
+        upsert_pod_group(stage.state, make_pod_group("default/low", 3).build())
         stage.running("low-1", "n1", gang="low")
         stage.running("low-2", "n2", gang="low", finalizers=("example.com/hold",))
         _add_small(stage, "foreign", "low")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.builders import make_node
 from tests.cluster import make_cluster
+from tests.objects import remove_topology, upsert_topology
 
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.status_controller import StatusController
@@ -65,7 +66,7 @@ class Scene:
 
 async def test_status_lists_domains_and_nodes_left_out() -> None:
     scene = Scene()
-    scene.state.upsert_topology(Topology("default", LAYERS, generation=3))
+    upsert_topology(scene.state, Topology("default", LAYERS, generation=3))
     scene.add_node("a", spine="s", block="b")
     scene.add_node("b", block="b")
     [(fields, ready)] = await scene.settle()
@@ -83,7 +84,7 @@ async def test_status_lists_domains_and_nodes_left_out() -> None:
 
 async def test_unchanged_status_is_not_written_again() -> None:
     scene = Scene()
-    scene.state.upsert_topology(Topology("default", LAYERS))
+    upsert_topology(scene.state, Topology("default", LAYERS))
     scene.add_node("a", spine="s", block="b")
     assert len(await scene.settle()) == 1
     scene.add_node("a", spine="s", block="b", other="label")
@@ -95,10 +96,10 @@ async def test_unchanged_status_is_not_written_again() -> None:
 
 async def test_invalid_layers_are_named_and_the_last_valid_ones_kept() -> None:
     scene = Scene()
-    scene.state.upsert_topology(Topology("default", LAYERS))
+    upsert_topology(scene.state, Topology("default", LAYERS))
     scene.add_node("a", spine="s", block="b")
     await scene.settle()
-    scene.state.upsert_topology(Topology("default", (*LAYERS, LAYERS[0]), generation=2))
+    upsert_topology(scene.state, Topology("default", (*LAYERS, LAYERS[0]), generation=2))
     [(fields, ready)] = await scene.settle()
     assert (ready.status, ready.reason) == (False, "InvalidLayers")
     assert '"Spine" is listed twice' in ready.message
@@ -109,8 +110,8 @@ async def test_invalid_layers_are_named_and_the_last_valid_ones_kept() -> None:
 
 async def test_topologies_without_nodes_or_valid_layers_are_not_ready() -> None:
     scene = Scene()
-    scene.state.upsert_topology(Topology("empty", LAYERS))
-    scene.state.upsert_topology(Topology("never", (LAYERS[0],)))
+    upsert_topology(scene.state, Topology("empty", LAYERS))
+    upsert_topology(scene.state, Topology("never", (LAYERS[0],)))
     said = [(ready.reason, fields.get("detailStatus")) for fields, ready in await scene.settle()]
     assert [reason for reason, _ in said] == ["NoNodes", "InvalidLayers"]
     assert said[1][1] is None
@@ -118,7 +119,7 @@ async def test_topologies_without_nodes_or_valid_layers_are_not_ready() -> None:
 
 async def test_status_stays_short_with_ten_thousand_unlabelled_nodes() -> None:
     scene = Scene()
-    scene.state.upsert_topology(Topology("default", LAYERS))
+    upsert_topology(scene.state, Topology("default", LAYERS))
     for at in range(10_000):
         scene.add_node(f"n{at}")
     [(fields, ready)] = await scene.settle()
@@ -129,7 +130,7 @@ async def test_status_stays_short_with_ten_thousand_unlabelled_nodes() -> None:
 
 async def test_domains_beyond_the_limit_are_only_counted() -> None:
     scene = Scene()
-    scene.state.upsert_topology(Topology("default", LAYERS))
+    upsert_topology(scene.state, Topology("default", LAYERS))
     for at in range(3000):
         scene.add_node(f"n{at}", spine="s")
     [(fields, ready)] = await scene.settle()
@@ -139,9 +140,9 @@ async def test_domains_beyond_the_limit_are_only_counted() -> None:
 
 async def test_deleted_topology_is_forgotten() -> None:
     scene = Scene()
-    scene.state.upsert_topology(Topology("default", LAYERS))
+    upsert_topology(scene.state, Topology("default", LAYERS))
     await scene.settle()
-    scene.state.remove_topology("default")
+    remove_topology(scene.state, "default")
     assert await scene.settle() == []
-    scene.state.upsert_topology(Topology("default", LAYERS))
+    upsert_topology(scene.state, Topology("default", LAYERS))
     assert len(await scene.settle()) == 1

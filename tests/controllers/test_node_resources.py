@@ -64,7 +64,7 @@ class Writer:
 async def test_devices_are_published_once_and_removed_with_their_device_object() -> None:
     writer = Writer()
     assert await writer.settle() == []
-    writer.devices.upsert_report(report("n0", labels=LABELS))
+    writer.devices.upsert(report("n0", labels=LABELS))
     await writer.settle()
     amounts = writer.node.allocatable
     assert amounts["koordinator.sh/gpu"] == 800
@@ -74,7 +74,7 @@ async def test_devices_are_published_once_and_removed_with_their_device_object()
     before = {"pool": "a", "kubernetes.io/hostname": "n0"}
     assert writer.node.labels == {**before, "node.koordinator.sh/gpu-vendor": "nvidia"}
     writes = len(writer.patches)
-    writer.devices.remove_report("n0")
+    writer.devices.remove(report("n0"))
     await writer.settle()
     assert len(writer.patches) == writes + 1
     assert not [key for key in writer.node.allocatable if "koordinator" in key]
@@ -93,7 +93,7 @@ async def test_what_others_wrote_is_left_without_a_device_object() -> None:
 async def test_a_write_that_fails_is_tried_again() -> None:
     writer = Writer()
     writer.fails = True
-    writer.devices.upsert_report(report("n0"))
+    writer.devices.upsert(report("n0"))
     assert await writer.settle() == [RETRY_SECONDS]
 
 
@@ -101,19 +101,19 @@ async def test_what_a_device_plugin_reports_itself_is_left_alone() -> None:
     writer = Writer()
     npu = NodeDevice(0, make_part({NPU_CORE: 20, NPU_CPU: 7, GPU_MEMORY_RATIO: 100}))
     writer.cluster.nodes(replace(writer.node, allocatable={NPU_CORE: 160}))
-    writer.devices.upsert_report(report("n0", Inventory(((GPU, (npu,)),))))
+    writer.devices.upsert(report("n0", Inventory(((GPU, (npu,)),))))
     await writer.settle()
     assert writer.node.allocatable[NPU_CORE] == 160
     assert writer.node.allocatable[NPU_CPU] == 7
     assert NPU_CORE not in writer.node.published
-    writer.devices.remove_report("n0")
+    writer.devices.remove(report("n0"))
     await writer.settle()
     assert writer.node.allocatable == {NPU_CORE: 160}
 
 
 async def test_old_names_are_published_while_pods_request_them() -> None:
     writer = Writer()
-    writer.devices.upsert_report(report("n0"))
+    writer.devices.upsert(report("n0"))
     pod = make_pod("p").resource("kubernetes.io/gpu-core", 50).build()
     writer.cluster.pods(pod)
     await writer.settle()

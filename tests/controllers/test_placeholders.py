@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster
+from tests.objects import remove_reservation, upsert_reservation
 from tests.reservation.make import make_reservation
 
 from koord.controllers.placeholders import AGAIN_SECONDS, Placeholders
@@ -22,7 +23,7 @@ from koord.core.reservation.model import (
     ReservationUse,
 )
 from koord.core.reservation.placeholders import HoldState, assess
-from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
+from koord.core.reservation.plugin import Reservations
 from koord.kube.binder import Done, Outcome, Refused
 from koord.kube.errors import Forbidden
 

@@ -9,6 +9,7 @@ import kopf
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
+from tests.objects import remove_pod_group, remove_topology, upsert_pod_group, upsert_topology
 
 from koord.api.parse import Problem
 from koord.api.podgroup import PodGroup as PodGroupResource
@@ -54,7 +55,7 @@ class Scene:
         self.policy = PodGroupStatusPolicy(self.state, self, clock, clock)
         self.controller = StatusController(self.policy, clock)
         for gang in (A, B):
-            self.state.upsert_pod_group(make_pod_group(gang, 5).group(A, B).build())
+            upsert_pod_group(self.state, make_pod_group(gang, 5).group(A, B).build())
         for gang in "ab":
             self.join(gang, 0)
 
@@ -107,7 +108,7 @@ async def test_timeouts_are_kept_once_per_gang_and_dropped_with_it() -> None:
         await scene.pass_time(PAUSE.longest)
     assert len(scene.controller._due) == 2
     for gang in (A, B):
-        scene.state.remove_pod_group(gang)
+        remove_pod_group(scene.state, gang)
     await scene.pass_time(PAUSE.longest)
     assert not scene.controller._due
     assert not scene.policy._written
@@ -129,7 +130,7 @@ async def test_members_on_failed_nodes_are_reported() -> None:
     state, now = make_cluster().state, [0.0]
     policy = PodGroupStatusPolicy(state, Sink(), lambda: now[0], lambda: now[0])
     controller = StatusController(policy, lambda: now[0])
-    state.upsert_pod_group(make_pod_group(A, 1).build())
+    upsert_pod_group(state, make_pod_group(A, 1).build())
     state.upsert_node(make_node("n").build())
     state.upsert_pod(make_pod("a-0").gang(A).running("n").build())
 
@@ -188,7 +189,7 @@ async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:
     for name in ("a-0", "a-1"):
         member = make_pod(name).gang(A).released("n", "p", A, 2)
         state.upsert_pod(member.running("n").build())
-    state.upsert_pod_group(make_pod_group(A, 2).phase(GangPhase.RUNNING).build())
+    upsert_pod_group(state, make_pod_group(A, 2).phase(GangPhase.RUNNING).build())
     await look()
     state.upsert_node(make_node("n").taint("node.kubernetes.io/unreachable").build())
     await look()
@@ -234,7 +235,7 @@ async def test_a_preempted_gang_says_by_whom_until_it_runs_as_a_whole_again() ->
                 state.upsert_pod(pod)
             members -= bool(members)
         history = tuple(Episode(at, "Preempted", "no room", "b/high") for at in evicted_at)
-        state.upsert_pod_group(replace(group, history=history))
+        upsert_pod_group(state, replace(group, history=history))
         await policy.update(A)
         said = (one for one in api["conditions"] if one["type"] == "Preempted")
         return next(((one["status"], one["message"]) for one in said), ("", ""))
@@ -260,19 +261,19 @@ async def test_status_of_an_emptied_gang_is_updated_without_the_long_pause(
     scene = Scene()
     await scene.pass_time(PAUSE.longest)
     group = make_pod_group(A, 5).group(A, B).phase(phase).build()
-    scene.state.upsert_pod_group(group)
+    upsert_pod_group(scene.state, group)
     await scene.pass_time(PAUSE.longest)
     scene.state.remove_pod("uid-default-a-0")
     assert A in await scene.pass_time(PAUSE.longest)
     odd = make_pod_group(A, 5)._set_spec(bad_values=(BadValue("k", "v", "default", "is odd"),))
-    scene.state.upsert_pod_group(odd.phase(phase).build())
+    upsert_pod_group(scene.state, odd.phase(phase).build())
     assert A in await scene.pass_time(PAUSE.longest)
 
 
 async def test_first_status_of_an_empty_group_waits_for_its_pods() -> None:
     scene = Scene()
     await scene.pass_time(PAUSE.longest)
-    scene.state.upsert_pod_group(make_pod_group("default/c", 5).build())
+    upsert_pod_group(scene.state, make_pod_group("default/c", 5).build())
     assert await scene.pass_time(PAUSE.longest) == []
     assert await scene.pass_time(2 * PAUSE.longest) == ["default/c"]
 
@@ -292,9 +293,9 @@ async def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> Condit
             said.extend(one for one in conditions if one.type == "SpecValid")
 
     state = make_cluster().state
-    state.upsert_topology(Topology("default", (Layer(NODE_LAYER, ""),)))
+    upsert_topology(state, Topology("default", (Layer(NODE_LAYER, ""),)))
     group = make_pod_group(A, 1).topology(TopologyConstraint(())).build()
-    state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
+    upsert_pod_group(state, replace(group, spec=replace(group.spec, sub_groups=nest)))
     state.upsert_pod(replace(make_pod("a-0").gang(A).build(), sub_group=sub_group))
     await PodGroupStatusPolicy(state, Sink(), lambda: 0.0, lambda: 0.0).update(A)
     (spec_valid,) = said
@@ -323,7 +324,7 @@ class Alone:
         self.policy = PodGroupStatusPolicy(self.state, self, clock, clock)
         self.controller = StatusController(self.policy, clock)
         group = make_pod_group(A, 1).topology(wish).build()
-        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
+        upsert_pod_group(self.state, replace(group, spec=replace(group.spec, sub_groups=nest)))
 
     def write_status(
         self, _: ObservedPodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
@@ -346,21 +347,21 @@ SPINES = Topology("default", (Layer("Spine", "", ("spine",)), Layer(NODE_LAYER, 
 async def test_unknown_layers_are_reported_until_the_topology_has_them() -> None:
     scene = Alone(TopologyConstraint((LayerConstraint("Rack", GatherStrategy.PREFER),)))
     assert await scene.spec_valid() == (False, "MissingTopology")
-    scene.state.upsert_topology(SPINES)
+    upsert_topology(scene.state, SPINES)
     assert await scene.spec_valid() == (False, "UnknownLayer")
     message = scene.said["SpecValid"].message
     assert '"Rack"' in message
     assert "ClusterNetworkTopology default" in message
     assert "Spine" in message
-    scene.state.upsert_topology(RACKS)
+    upsert_topology(scene.state, RACKS)
     assert await scene.spec_valid() == (True, "Valid")
-    scene.state.remove_topology("default")
+    remove_topology(scene.state, "default")
     assert await scene.spec_valid() == (False, "MissingTopology")
 
 
 async def test_unknown_layers_of_sub_groups_are_reported() -> None:
     scene = Alone(TopologyConstraint(()), SubGroupTree(SubGroup(ROOT), (SubGroup("g", 1, "Rack"),)))
-    scene.state.upsert_topology(SPINES)
+    upsert_topology(scene.state, SPINES)
     assert await scene.spec_valid() == (False, "UnknownLayer")
     nothing = Alone(TopologyConstraint(()), SubGroupTree(SubGroup(ROOT), (SubGroup("g", 1),)))
     assert await nothing.spec_valid() == (True, "Valid")
@@ -368,7 +369,7 @@ async def test_unknown_layers_of_sub_groups_are_reported() -> None:
 
 async def test_recorded_gap_is_in_the_status() -> None:
     scene = Alone(TopologyConstraint((LayerConstraint("Rack", GatherStrategy.PREFER),)))
-    scene.state.upsert_topology(RACKS)
+    upsert_topology(scene.state, RACKS)
     scene.state.upsert_node(make_node("n").label("rack", "r").build())
     pod = make_pod("a-0").gang(A).released("n", "p", A).running("n").build()
     assert pod.recorded is not None

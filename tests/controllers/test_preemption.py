@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
+from tests.objects import upsert_pod_group
 
 from koord.controllers.preemption import PreemptionController
 from koord.controllers.preemption_run import Outcome, PreemptionRules
@@ -151,7 +152,7 @@ class Stage:
         self.scene.add(replace(built, soft_eviction=soft, finalizers=finalizers))
 
     def gang(self, name: str, count: int, gpus: int = 8, priority: int = 10) -> None:
-        self.state.upsert_pod_group(make_pod_group(f"default/{name}", count).build())
+        upsert_pod_group(self.state, make_pod_group(f"default/{name}", count).build())
         for at in range(count):
             pod = make_pod(f"{name}-{at}").gpu(gpus).gang(f"default/{name}")
             self.scene.add(pod.priority(priority).build())
@@ -243,7 +244,7 @@ async def test_a_gang_that_was_preempted_often_is_spared_by_all_but_system_prior
     group = make_pod_group("default/low", 2).build()
     ago = int(time.time()) - age
     history = tuple(Episode(ago + at, "Preempted", "no room", "b/high") for at in range(2))
-    stage.state.upsert_pod_group(replace(group, history=history))
+    upsert_pod_group(stage.state, replace(group, history=history))
     stage.running("low-0", "n1", gang="low")
     stage.running("low-1", "n2", gang="low")
     async with stage.open():
@@ -492,7 +493,7 @@ def _restart(scene: Scene) -> Scene:
     again = Scene()
     for name in ("n1", "n2"):
         again.state.upsert_node(make_node(name).gpu(8).build())
-    again.state.upsert_pod_group(make_pod_group("default/high", 2).build())
+    upsert_pod_group(again.state, make_pod_group("default/high", 2).build())
     for uid in sorted(scene.state.pods):
         seen = scene.state.observed(uid)
         assert seen is not None

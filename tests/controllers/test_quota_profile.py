@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.builders import make_node
 from tests.cluster import make_cluster
+from tests.objects import upsert_quota
 
 from koord.controllers.quota_profile import ProfileStatusPolicy
 from koord.controllers.status_controller import StatusController
@@ -42,7 +43,7 @@ class Sink:
             raise self.error
         self.made.append(quota)
         spec = QuotaSpec(quota.name, quota.namespace, total=quota.total, profile=quota.profile)
-        self._state.upsert_quota(spec)
+        upsert_quota(self._state, spec)
 
     def forget(self, key: ProfileKey) -> None:
         self.forgotten.append(key)
@@ -111,12 +112,12 @@ async def test_quota_is_written_once_and_again_when_its_nodes_change() -> None:
 
 async def test_foreign_quota_is_not_written_until_its_label_names_the_profile() -> None:
     scene = Scene()
-    scene.state.upsert_quota(QuotaSpec("root", "ns"))
+    upsert_quota(scene.state, QuotaSpec("root", "ns"))
     scene.add("a", "a")
     await scene.settle()
     assert not scene.sink.made
     assert scene.said_last("a")[1]["Ready"].reason == "QuotaNotOurs"
-    scene.state.upsert_quota(QuotaSpec("root", "ns", profile="a"))
+    upsert_quota(scene.state, QuotaSpec("root", "ns", profile="a"))
     await scene.settle()
     assert scene.sink.made
     assert scene.said_last("a")[1]["Ready"].reason == "Made"

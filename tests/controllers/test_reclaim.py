@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.builders import GPU, make_pod, make_quota
 from tests.core.test_reclaim import Scene
+from tests.objects import upsert_quota
 
 from koord.controllers.reclaim import ReclaimController, ReclaimOptions
 from koord.core.eviction import reclaim
@@ -78,7 +79,6 @@ class FakeEvictor:
                     plugin.reservations[pod.uid], status=ReservationState(ReservationPhase.PENDING)
                 )
             )
-            plugin.show(self._state, pod.uid)
             return Eviction.EVICTED
         answer = self.answers.get(pod.name, Eviction.EVICTED)
         if answer is Eviction.EVICTED:
@@ -460,7 +460,7 @@ def test_whole_gang_is_unmarked_if_it_cannot_be_evicted() -> None:
 def test_the_quota_furthest_over_its_share_is_reclaimed_from_first() -> None:
     stage = Stage(a=0, b=4)
     scene = stage.scene
-    scene.state.upsert_quota(make_quota("z", max={GPU: 16}))
+    upsert_quota(scene.state, make_quota("z", max={GPU: 16}))
     for name, count in (("a", 4), ("z", 12)):
         for at in range(count):
             scene.put(scene.run(make_pod(f"{name}{at}").gpu(1).quota(name), 1))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
+from tests.objects import upsert_pod_group
 
 from koord.controllers import restart, restart_pace
 from koord.core.gang.group import make_group_id
@@ -33,7 +34,7 @@ def make_scene(on_bind: OnBindFailure = OnBindFailure.RETRY) -> Scene:
     scene = Scene()
     scene.state.upsert_node(make_node("n").gpu(8).build())
     group = make_pod_group(A, 2).on_member_failure(OnMemberFailure.RESTART_GANG)
-    scene.state.upsert_pod_group(group.on_bind_failure(on_bind).wait(1).build())
+    upsert_pod_group(scene.state, group.on_bind_failure(on_bind).wait(1).build())
     return scene
 
 
@@ -66,8 +67,8 @@ async def test_protected_gang_stays_whole_and_is_reported_once(
 ) -> None:
     monkeypatch.setattr(restart, "RETRY_SECONDS", 0.01)
     scene = make_scene()
-    scene.state.upsert_pod_group(
-        make_pod_group(A, 3).on_member_failure(OnMemberFailure.RESTART_GANG).build()
+    upsert_pod_group(
+        scene.state, make_pod_group(A, 3).on_member_failure(OnMemberFailure.RESTART_GANG).build()
     )
     scene.writer.protected = {"a-1"}
     scene.add(*(replace(member(f"a-{at}"), recorded=PLAN) for at in range(2)))
@@ -108,7 +109,7 @@ async def test_gang_that_left_its_group_during_a_restart_can_restart_again() -> 
 
     def show(gang: str, *group: str) -> None:
         pod_group = make_pod_group(gang, 2).on_member_failure(OnMemberFailure.RESTART_GANG)
-        scene.state.upsert_pod_group(pod_group.group(*group).build())
+        upsert_pod_group(scene.state, pod_group.group(*group).build())
 
     def lose_one(gang: str, name: str, group: str) -> list[Restart]:
         for number in range(2):
@@ -133,7 +134,7 @@ def _lose_members(scene: Scene, namespace: str, gangs: int) -> None:
     keys = [f"{namespace}/g{number}" for number in range(gangs)]
     for number, key in enumerate(keys):
         pod_group = make_pod_group(key, 2).on_member_failure(OnMemberFailure.RESTART_GANG)
-        scene.state.upsert_pod_group(pod_group.build())
+        upsert_pod_group(scene.state, pod_group.build())
         pod = make_pod(f"g{number}-0").gang(key).released("n", "p", key, 2, 2).running("n").build()
         scene.state.upsert_pod(replace(pod, uid=f"uid-{key}", namespace=namespace))
     scene.operator.restarts.note(keys)

@@ -8,6 +8,7 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 from tests.model.clock import virtual_time
+from tests.objects import upsert_pod_group
 
 from koord.answers.queue_view import QueuePlace
 from koord.controllers.attempts import Attempts
@@ -76,7 +77,7 @@ class Waiting:
         self.in_doubt: set[str] = set()
         self.state = make_cluster().state
         self.state.upsert_node(make_node("n0").build())
-        self.state.upsert_pod_group(make_pod_group(G, 2)._set(**told).build())
+        upsert_pod_group(self.state, make_pod_group(G, 2)._set(**told).build())
         for pod in pods or (make_pod("g-0").gang(G).build(), make_pod("g-1").gang(G).build()):
             self.state.upsert_pod(pod)
         self.said = Announcements()
@@ -381,7 +382,7 @@ def test_events_are_few_per_second() -> None:
     waiting = Waiting()
     for at in range(3 * MOST_PER_SECOND):
         gang = f"default/h{at}"
-        waiting.state.upsert_pod_group(make_pod_group(gang, 2).build())
+        upsert_pod_group(waiting.state, make_pod_group(gang, 2).build())
         waiting.state.upsert_pod(make_pod(f"h{at}-0").gang(gang).build())
         waiting.reports.note({gang}, set())
     waiting.said.announce_event = lambda *_: waiting.said.events.append("")  # type: ignore[method-assign]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group, make_pods
 from tests.cluster import SCORING, make_cluster, placed_on, plan_in
+from tests.objects import upsert_pod_group
 
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import unit_of
@@ -103,7 +104,7 @@ def test_hold_expires_after_the_wait_time_and_is_not_renewed() -> None:
     assert scene.holds.expire(59.0) == set()
     assert scene.holds.expire(60.0) == {"n1"}, "waiting units must be retried"
     scene.now = 61.0
-    scene.state.upsert_pod_group(make_pod_group(A, 2).wait(61).build())
+    upsert_pod_group(scene.state, make_pod_group(A, 2).wait(61).build())
     scene.follow()
     assert scene.holds.next_due() is None
     assert placed_on(scene.plan(thief)) == {"thief": "n1"}

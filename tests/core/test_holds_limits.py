@@ -6,6 +6,7 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, placed_on, plan_in
 from tests.core.test_holds import A, B, Scene, make_non_strict
+from tests.objects import upsert_pod_group
 from tests.placement.test_quotas import team
 
 from koord.core.engine.holds import Holds
@@ -167,13 +168,13 @@ def test_room_can_be_given_up() -> None:
     scene = make_scene(wait=600)
     lose(scene, 3)
     given_up = make_pod_group(A, 4).wait(600).keeps_room(is_kept=False).build()
-    scene.state.upsert_pod_group(given_up)
+    upsert_pod_group(scene.state, given_up)
     assert scene.follow() == {"n3"}
     assert len(scene.holds) == 0
     scene.put(rival := waiting("rival"))
     assert placed_on(scene.plan(unit_of(rival))).keys() == {"rival"}
     scene.now = 300.0
-    scene.state.upsert_pod_group(make_pod_group(A, 4).wait(600).build())
+    upsert_pod_group(scene.state, make_pod_group(A, 4).wait(600).build())
     scene.follow()
     assert scene.holds.next_due() == 900.0, "no time was used"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, placed_on, plan_in
 from tests.core.test_holds import A, B, Scene, started
+from tests.objects import upsert_namespace
 
 from koord.core.engine.holds import assume_holds
 from koord.core.engine.queue import unit_of
@@ -37,7 +38,7 @@ def make_scene(nodes: int = 4, priority: int = LOW, *, is_protected: bool = Fals
         for at in range(2)
     ]
     scene = Scene(nodes, members, [make_pod_group(A, 2).wait(600).build()])
-    scene.state.upsert_namespace("default", {ALLOWED_IN: "true"})
+    upsert_namespace(scene.state, "default", {ALLOWED_IN: "true"})
     scene.remove("uid-default-a-1")
     return scene
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_pod, make_pod_group
 from tests.cluster import placed_on
 from tests.core.test_holds import A, Scene
+from tests.objects import upsert_reservation
 from tests.reservation.make import labelled, make_reservation
 
 from koord.core.engine.queue import unit_of
 from koord.core.reservation.lifecycle import succeed
 from koord.core.reservation.model import NAME, ReservationHints, ReservationUse
-from koord.core.reservation.plugin import upsert_reservation
 
 if TYPE_CHECKING:
     from koord.core.model.plan import Unit

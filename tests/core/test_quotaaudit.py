@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.objects import upsert_quota
 
 from koord.answers.quota_audit import QuotaDrift, find_drift
 from koord.controllers.quota_status import QuotaAudit
@@ -43,7 +44,7 @@ def test_without_a_defect_there_is_no_drift() -> None:
     assert find_drift(state) == ()
     state.upsert_pod(make_pod("g-1").gpu(1).quota("team").gang("default/g").build())
     state.remove_pod("uid-default-b")
-    state.upsert_quota(make_quota("team", parent="org", min={GPU: 1}, max={GPU: 3}))
+    upsert_quota(state, make_quota("team", parent="org", min={GPU: 1}, max={GPU: 3}))
     assert find_drift(state) == ()
 
 
@@ -79,7 +80,7 @@ def test_a_sum_that_is_wrong_above_is_found() -> None:
 def test_a_capacity_that_is_lost_is_found() -> None:
     state = make_state()
     for spec in list(state.quotas.catalog.written.values()):
-        state.upsert_quota(replace(spec, min={}))
+        upsert_quota(state, replace(spec, min={}))
     assert find_drift(state) == ()
     state.quotas.supply.remove_node("n")
     audit = make_audit(state)

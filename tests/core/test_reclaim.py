@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster, make_unit
+from tests.objects import upsert_pod_group, upsert_quota
 
 from koord.core.engine.queue import Blocked, unit_of
 from koord.core.engine.reasons import InsufficientNodes
@@ -49,7 +50,7 @@ class Scene:
         return pod.released(node, "p").running(node).build()
 
     def gang(self, name: str, count: int, minimum: int, gpus: int = 4) -> None:
-        self.state.upsert_pod_group(make_pod_group(f"default/{name}", minimum).build())
+        upsert_pod_group(self.state, make_pod_group(f"default/{name}", minimum).build())
         for at in range(count):
             pod = make_pod(f"{name}-{at}").gpu(gpus).quota("a").gang(f"default/{name}")
             group = f"default/{name}"
@@ -95,7 +96,7 @@ def test_each_loss_of_its_place_doubles_how_long_a_gang_may_run(
     assert group is not None
     history = tuple(Episode(99_000 + at, "Reclaimed", "over-use", by) for at in range(losses))
     yesterday = Episode(1000, "Reclaimed", "over-use")
-    scene.state.upsert_pod_group(replace(group, history=(yesterday, *history)))
+    upsert_pod_group(scene.state, replace(group, history=(yesterday, *history)))
     scene.started = now - 1000
     scene.gang("h", 2, 2)
     scene.want(8)
@@ -124,7 +125,7 @@ def test_over_use_of_several_quotas_is_reclaimed_for_one_unit() -> None:
     scene = Scene(a=0, b=16)
     scene.state.remove_node("n2")
     scene.state.upsert_node(make_node("n1").gpu(16).build())
-    scene.state.upsert_quota(make_quota("c", max={GPU: 16}))
+    upsert_quota(scene.state, make_quota("c", max={GPU: 16}))
     for name in ("a", "c"):
         for at in range(2):
             pod = make_pod(f"{name}{at}").gpu(4).quota(name).released("n1", "p").running("n1")
@@ -152,10 +153,10 @@ def test_nothing_is_evicted_for_a_unit_that_fits_on_no_node() -> None:
 
 def test_entitlement_of_a_parent_is_reclaimed_by_its_children_only() -> None:
     scene = Scene(a=0, b=0)
-    scene.state.upsert_quota(make_quota("org", is_parent=True, min={GPU: 8}, max={GPU: 16}))
+    upsert_quota(scene.state, make_quota("org", is_parent=True, min={GPU: 8}, max={GPU: 16}))
     for name in ("a", "c"):
-        scene.state.upsert_quota(make_quota(name, parent="org", max={GPU: 16}))
-    scene.state.upsert_quota(make_quota("b", min={GPU: 8}, max={GPU: 16}))
+        upsert_quota(scene.state, make_quota(name, parent="org", max={GPU: 16}))
+    upsert_quota(scene.state, make_quota("b", min={GPU: 8}, max={GPU: 16}))
     for at in range(2):
         scene.single(f"p{at}")
     scene.want(8, quota="b")
@@ -188,7 +189,7 @@ def test_use_above_max_is_reclaimed_without_a_beneficiary() -> None:
     scene = Scene()
     scene.single("old", priority=1)
     scene.single("new")
-    scene.state.upsert_quota(make_quota("a", min={GPU: 0}, max={GPU: 4}))
+    upsert_quota(scene.state, make_quota("a", min={GPU: 0}, max={GPU: 4}))
     assert scene.chosen() == [["new"]]
 
 
@@ -235,7 +236,7 @@ class TestOnNodes:
                 # The last ones started are one or two of each node.
                 scene.put(pod.running(f"n{at}")._set(started=10.0 + slot).build())
         for name in ("a", "b"):
-            scene.state.upsert_quota(make_quota(name, min={GPU: 40}, max={GPU: 80}))
+            upsert_quota(scene.state, make_quota(name, min={GPU: 40}, max={GPU: 80}))
         scene.want(owner)
         return scene
 
@@ -248,7 +249,7 @@ class TestOnNodes:
         scene = self.make()
         scene.blocked.clear()
         pods = [make_pod(f"w{at}").gpu(8).quota("b").gang("default/w").build() for at in range(3)]
-        scene.state.upsert_pod_group(make_pod_group("default/w", 3).build())
+        upsert_pod_group(scene.state, make_pod_group("default/w", 3).build())
         for pod in pods:
             scene.put(pod)
         scene.blocked.append(Blocked(make_unit("default/w", pods), tuple(pods), WHY))
@@ -288,7 +289,7 @@ def test_gang_is_evicted_with_its_group() -> None:
     scene.gang("g", 2, minimum=2)
     scene.gang("h", 2, minimum=2)
     for key in group:
-        scene.state.upsert_pod_group(make_pod_group(key, 2).group(*group).build())
+        upsert_pod_group(scene.state, make_pod_group(key, 2).group(*group).build())
     scene.want(8)
     assert scene.chosen() == [["g-0", "g-1", "h-0", "h-1"]]
 
@@ -333,7 +334,7 @@ def test_a_member_in_another_quota_does_not_keep_a_gang(
     keys = ("default/g", f"{namespace}/h")
     for key in keys:
         count = 2 if key.endswith("g") else 1
-        scene.state.upsert_pod_group(make_pod_group(key, count).group(*keys).build())
+        upsert_pod_group(scene.state, make_pod_group(key, count).group(*keys).build())
     stray = make_pod(f"{namespace}/stray").gang(keys[1]).requests(cpu=1).quota("b")
     scene.put(stray.released("n1", "p").running("n1").build())
     scene.want(8)
@@ -362,7 +363,7 @@ def test_over_use_by_rounding_is_not_reclaimed() -> None:
     """Weights 6, 6 and 2 share 10 as 4, 4, 2, and 11 as 5, 5, 1."""
     state = make_cluster().state
     for name, weight in (("a", 6), ("b", 6), ("c", 2)):
-        state.upsert_quota(make_quota(name, max={GPU: 16}, weight={GPU: weight}))
+        upsert_quota(state, make_quota(name, max={GPU: 16}, weight={GPU: weight}))
     state.upsert_node(make_node("n").gpu(11).build())
     blocked = []
     for name, running in (("a", 4), ("b", 4), ("c", 2)):

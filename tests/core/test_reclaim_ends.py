@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.objects import upsert_pod_group, upsert_quota
 
 from koord.core.engine.planner import plan
 from koord.core.engine.scoring import Scoring
@@ -39,13 +40,14 @@ class World:
         self.minimum: dict[str, int] = {}
         self.lives = 0
         self.spareable: list[str] = []
-        self.state.upsert_quota(make_quota("org", is_parent=True, max={GPU: 24}, min={GPU: 24}))
+        upsert_quota(self.state, make_quota("org", is_parent=True, max={GPU: 24}, min={GPU: 24}))
         for name in NAMES:
             least = rng.choice((0, 4, 8))
             parent = {"parent": "org"} if name != "c" or rng.random() < 0.5 else {}
             weight = rng.choice((None, {GPU: rng.randint(1, 5)}))
-            self.state.upsert_quota(
-                make_quota(name, min={GPU: least}, max={GPU: 24}, weight=weight, **parent)
+            upsert_quota(
+                self.state,
+                make_quota(name, min={GPU: least}, max={GPU: 24}, weight=weight, **parent),
             )
 
     def submit(self, quota: str) -> None:
@@ -57,7 +59,7 @@ class World:
         if is_gang:
             self.minimum[name] = rng.randint(max(1, count - 1), count)
             group = make_pod_group(f"default/{name}", self.minimum[name])
-            self.state.upsert_pod_group(group.build())
+            upsert_pod_group(self.state, group.build())
         for at in range(count):
             pod = make_pod(f"{name}-{at}").gpu(gpus).quota(quota).priority(rng.randint(0, 2))
             pod = pod.created(len(self.state.pods))

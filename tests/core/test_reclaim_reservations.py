@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.core.test_reclaim import Scene
+from tests.objects import upsert_namespace, upsert_pod_group, upsert_quota
 from tests.reservation.make import make_reservation
 
 from koord.core.eviction.model import Exempt
@@ -25,7 +26,6 @@ class HeldScene(Scene):
         one = make_reservation(name, node, reserved={GPU: 8}, priority_class=priority_class)
         assert one.pod is not None
         self.reservations.upsert(replace(one, pod=replace(one.pod, quota="a", **fields)))
-        self.reservations.show(self.state, one.uid)
 
     def use(self, name: str, node: str, gpus: int = 4, gang: str = "", **more: bool) -> None:
         pod = make_pod(f"in-{name}").gpu(gpus).quota("a", **more)
@@ -61,7 +61,7 @@ def test_one_that_pods_use_goes_with_them_but_after_one_that_nobody_uses() -> No
 
 def test_a_gang_takes_the_reservations_that_its_members_use_with_it() -> None:
     scene = HeldScene(a=0, b=16)
-    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 2).build())
     for at in (1, 2):
         scene.hold(f"r{at}", f"n{at}")
         scene.use(f"r{at}", f"n{at}", 4, "default/g")
@@ -84,7 +84,7 @@ def test_what_is_evicted_already_counts_as_gone() -> None:
 @pytest.mark.parametrize(("is_allowed", "count"), [(True, 0), (False, 1)])
 def test_a_label_protects_where_the_namespace_allows_it(is_allowed: bool, count: int) -> None:  # noqa: FBT001
     scene = HeldScene()
-    scene.state.upsert_namespace("default", {ALLOWED_IN: str(is_allowed).lower()})
+    upsert_namespace(scene.state, "default", {ALLOWED_IN: str(is_allowed).lower()})
     scene.hold("r1", "n1", is_protected=True)
     scene.hold("r2", "n2", is_protected=True)
     scene.want(8)
@@ -145,7 +145,7 @@ def test_nobody_is_evicted_out_of_a_reservation_that_keeps_the_room() -> None:
     assert find_reach(scene.state, ledger, "a", GPU).text(GPU) == (
         "Nothing of it can be reclaimed: it uses 16 labelled as not preemptible."
     )
-    scene.state.upsert_quota(make_quota("a", min={GPU: 0}, max={GPU: 8}))
+    upsert_quota(scene.state, make_quota("a", min={GPU: 0}, max={GPU: 8}))
     assert scene.chosen() == [], "not even above its max: it would not use less"
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cluster import make_cluster, open_cycle
+from tests.objects import remove_pod_group, upsert_pod_group
 
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Pod, PodPhase, RecordedPlan
@@ -123,9 +124,9 @@ class StateMachine(RuleBasedStateMachine):
     @rule(present=st.booleans())
     def change_pod_group(self, *, present: bool) -> None:
         if present:
-            self.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+            upsert_pod_group(self.state, make_pod_group("default/g", 2).build())
         else:
-            self.state.remove_pod_group("default/g")
+            remove_pod_group(self.state, "default/g")
 
     @invariant()
     def used_is_the_sum_of_what_is_there(self) -> None:

@@ -42,7 +42,7 @@ def test_devices_are_advice_where_a_device_plugin_counts_cards(
     state = make_cluster().state
     state.upsert_node(make_node("n0").resource(resource, 8).build())
     devices = state.plugin(Devices)
-    devices.upsert_report(report("n0"))
+    devices.upsert(report("n0"))
     assert consumption_of(devices, "n0") is expected
 
 
@@ -65,7 +65,7 @@ def test_pods_that_share_without_isolation_wait_if_they_are_to() -> None:
     for name, amount in ROOMY.items():
         node.resource(name, amount)
     state.upsert_node(node.build())
-    state.plugin(Devices).upsert_report(report("n0"))
+    state.plugin(Devices).upsert(report("n0"))
     state.refresh()
     reasons = {
         pod.uid: reason
@@ -118,7 +118,7 @@ def test_old_names_are_known_while_live_pods_request_them() -> None:
     state = make_cluster().state
     state.upsert_node(make_node("n0").build())
     devices = state.plugin(Devices)
-    devices.upsert_report(report("n0"))
+    devices.upsert(report("n0"))
     names = devices.old_names
     pod = make_pod("p").resource("kubernetes.io/gpu-core", 50)
     seen = devices.changes_of_nodes.last

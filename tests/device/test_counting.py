@@ -105,7 +105,7 @@ def test_a_tiny_request_is_placed_at_the_cost_of_any_other(requests: dict[str, i
         for at in range(4):
             node = make_node(f"n{at}").resource(RDMA_SHARE, 400).resource(GPU_SHARED, 800)
             cluster.nodes(node.resource(GPU_MEMORY, 8 * MEMORY))
-            cluster.state.plugin(Devices).upsert_report(report(f"n{at}"))
+            cluster.state.plugin(Devices).upsert(report(f"n{at}"))
         pods = [make_pod(f"p{at}") for at in range(3)]
         for pod in pods:
             for name, amount in amounts.items():

@@ -69,7 +69,7 @@ def one_node(first: DeviceReport) -> FakeCluster:
     for name, amount in ROOMY.items():
         node.resource(name, amount)
     cluster = make_cluster().nodes(node)
-    cluster.state.plugin(Devices).upsert_report(first)
+    cluster.state.plugin(Devices).upsert(first)
     return cluster
 
 
@@ -81,26 +81,26 @@ def status_of(cluster: FakeCluster) -> NodeDeviceStatus:
 def test_a_pod_keeps_the_device_with_its_id_when_two_change_places() -> None:
     cluster = one_node(report("ABCD"))
     settle(cluster, whole("p"))
-    cluster.state.plugin(Devices).upsert_report(report("BACD"))
+    cluster.state.plugin(Devices).upsert(report("BACD"))
     assert placed(cluster.plan(make_unit("u", [whole("q", 3)]))) == [("n0", [0, 2, 3])]
     status = status_of(cluster)
     assert status.records is Records.MOVED
     assert status.describe_records() == "default/p has gpu 0 (A), now 1"
     assert [(pod.pod, pod.minors) for pod in status.pods] == [("default/p", (1,))]
-    cluster.state.plugin(Devices).upsert_report(report("ABCD"))
+    cluster.state.plugin(Devices).upsert(report("ABCD"))
     assert status_of(cluster).records is Records.MATCH
 
 
 def test_a_device_that_is_taken_out_leaves_its_pod_nothing_until_it_is_back() -> None:
     cluster = one_node(report("ABCD"))
     settle(cluster, whole("p"), whole("q"))
-    cluster.state.plugin(Devices).upsert_report(report("BCD"))
+    cluster.state.plugin(Devices).upsert(report("BCD"))
     assert placed(cluster.plan(make_unit("u", [whole("r", 2)]))) == [("n0", [1, 2])]
     status = status_of(cluster)
     assert status.records is Records.GONE
     text = "default/p has gpu 0 (A), which is gone, default/q has gpu 1 (B), now 0"
     assert status.describe_records() == text
-    cluster.state.plugin(Devices).upsert_report(report("DCBA"))
+    cluster.state.plugin(Devices).upsert(report("DCBA"))
     assert placed(cluster.plan(make_unit("u", [whole("r", 2)]))) == [("n0", [0, 1])]
 
 
@@ -222,7 +222,7 @@ def test_no_device_is_given_to_two_pods_whatever_becomes_of_minors(steps: list[t
         elif step == "remove" and alive:
             cluster.state.remove_pod(alive[what[0] % len(alive)].uid)
         elif step == "report":
-            plugin.upsert_report(moved(*what))
+            plugin.upsert(moved(*what))
         pods = list(cluster.state.pods.values())
         for (kind, name), n in given_by_id(pods).items():
             assert n <= (100 if kind == GPU else 1), (name, n)

@@ -43,7 +43,7 @@ def gpu_cluster(count: int = 2, inventory: Inventory | None = None) -> FakeClust
         for name, amount in ROOMY.items():
             node.resource(name, amount)
         cluster.nodes(node)
-        cluster.state.plugin(Devices).upsert_report(report(f"n{at}", inventory))
+        cluster.state.plugin(Devices).upsert(report(f"n{at}", inventory))
     return cluster
 
 
@@ -146,9 +146,9 @@ def test_devices_that_fail_are_not_given_and_their_pods_keep_them() -> None:
     cluster = gpu_cluster(1)
     settle(cluster, whole("p", 2))
     plugin = cluster.state.plugin(Devices)
-    plugin.upsert_report(report("n0", a100x8(sick={0, 2})))
+    plugin.upsert(report("n0", a100x8(sick={0, 2})))
     assert placed(cluster.plan(make_unit("v", [whole("q")]))) == [("n0", [3])]
-    plugin.upsert_report(report("n0"))
+    plugin.upsert(report("n0"))
     recover(cluster)
     assert placed(cluster.plan(make_unit("v", [whole("q", 6)]))) == [("n0", [2, 3, 4, 5, 6, 7])]
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.builders import make_pod_group
+from tests.cluster import make_cluster
 from tests.device.nodes import a100x8, report
 from tests.device.test_plugin import gpu_cluster, make_unit, part, recover, settle, whole
+from tests.objects import remove_devices, upsert_resource_claim
 
 from koord.answers.devices import make_fields
 from koord.controllers.device_status import DeviceStatusPolicy
@@ -58,25 +60,25 @@ def test_gpus_that_dra_gave_out_are_left_free() -> None:
         return status.foreign, status.foreign_pods, bool(plan.placements)
 
     for key, gpus in (("default/one", 1), ("default/two", 2)):
-        cluster.state.replace_device_claim(DeviceResourceClaim(key, "n0", gpus))
+        upsert_resource_claim(cluster.state, DeviceResourceClaim(key, "n0", gpus))
     assert given() == (3, ("ResourceClaim default/one", "ResourceClaim default/two"), False)
-    cluster.state.replace_device_claim(DeviceResourceClaim("default/two", "n1", 2))
+    upsert_resource_claim(cluster.state, DeviceResourceClaim("default/two", "n1", 2))
     assert given() == (1, ("ResourceClaim default/one",), True)
-    cluster.state.replace_device_claim(DeviceResourceClaim("default/one"))
+    upsert_resource_claim(cluster.state, DeviceResourceClaim("default/one"))
     assert given() == (0, (), True)
 
 
 def test_what_dra_gave_out_survives_that_devices_are_reported_again() -> None:
     cluster = gpu_cluster(1)
     plugin = cluster.state.plugin(Devices)
-    cluster.state.replace_device_claim(DeviceResourceClaim("default/one", "n0", 2))
-    plugin.upsert_report(report("n0", a100x8()))
+    upsert_resource_claim(cluster.state, DeviceResourceClaim("default/one", "n0", 2))
+    plugin.upsert(report("n0", a100x8()))
     assert observe_devices(plugin, plugin.reports["n0"], {}).foreign == 2
 
 
 def test_a_device_object_without_a_node() -> None:
-    plugin = Devices()
-    plugin.upsert_report(report("gone", a100x8()))
+    plugin = make_cluster().state.plugin(Devices)
+    plugin.upsert(report("gone", a100x8()))
     status = observe_devices(plugin, plugin.reports["gone"], {})
     assert status.readiness is DeviceReadiness.NO_NODE
     assert status.counts[GPU] == Counts(8, 8, 0, 0)
@@ -85,7 +87,7 @@ def test_a_device_object_without_a_node() -> None:
 def test_entries_that_cannot_be_used_are_named() -> None:
     cluster = gpu_cluster(1)
     plugin = cluster.state.plugin(Devices)
-    plugin.upsert_report(replace(report("n0"), problems=(("spec.devices[3].minor", "is twice"),)))
+    plugin.upsert(replace(report("n0"), problems=(("spec.devices[3].minor", "is twice"),)))
     status = observe_devices(plugin, plugin.reports["n0"], {})
     assert status.readiness is DeviceReadiness.INVALID_ENTRIES
     assert "spec.devices[3].minor is twice" in status.describe()
@@ -121,7 +123,7 @@ async def test_who_uses_devices_that_fail_is_told_once_per_gang() -> None:
     plugin = cluster.state.plugin(Devices)
     await policy.update("n0")
     assert statuses.conditions["Healthy"].status
-    plugin.upsert_report(report("n0", a100x8(sick={0, 1, 2, 7})))
+    plugin.upsert(report("n0", a100x8(sick={0, 1, 2, 7})))
     for _ in range(2):
         await policy.update("n0")
     group = cluster.state.gangs.pod_group("default/g")
@@ -139,7 +141,7 @@ async def test_who_uses_devices_that_fail_is_told_once_per_gang() -> None:
     assert statuses.conditions["Healthy"].reason == "DevicesUnhealthy"
     assert "gpu 0 is unhealthy, used by default/g-0" in statuses.conditions["Healthy"].message
     assert "gpu 7 is unhealthy" in statuses.conditions["Healthy"].message
-    plugin.upsert_report(report("n0"))
+    plugin.upsert(report("n0"))
     await policy.update("n0")
     assert "gpu 7 recovers" in statuses.conditions["Healthy"].message
     recover(cluster)
@@ -160,7 +162,7 @@ async def test_devices_that_are_elsewhere_than_records_say_are_a_condition() -> 
         key: first.names[key[0], (key[1] + 1) % 8 if key[0] == GPU else key[1]]
         for key in first.names
     }
-    plugin.upsert_report(replace(first, names=names))
+    plugin.upsert(replace(first, names=names))
     await policy.update("n0")
     moved = statuses.conditions["RecordsMatch"]
     assert (moved.status, moved.reason) == (False, "DevicesMoved")
@@ -174,7 +176,7 @@ async def test_who_uses_a_device_that_is_gone_is_told_once() -> None:
     plugin, events = cluster.state.plugin(Devices), Events()
     policy = DeviceStatusPolicy(cluster.state, Statuses(), events)
     first = report("n0")
-    plugin.upsert_report(replace(first, names={**first.names, (GPU, 0): DeviceName("new")}))
+    plugin.upsert(replace(first, names={**first.names, (GPU, 0): DeviceName("new")}))
     for _ in range(2):
         await policy.update("n0")
     text = "default/a uses gpu 0 (GPU-n0-0), which is gone"
@@ -187,7 +189,7 @@ def test_a_status_is_looked_at_once_per_change_of_its_node() -> None:
     policy = DeviceStatusPolicy(cluster.state, Statuses(), Events())
     assert sorted(policy.changed()) == ["n0", "n1", "n2"]
     assert policy.changed() == []
-    cluster.state.plugin(Devices).upsert_report(report("n1"))
+    cluster.state.plugin(Devices).upsert(report("n1"))
     assert policy.changed() == [], "only its status has changed"
     settle(cluster, whole("a", 2))
     [node] = policy.changed()
@@ -195,5 +197,5 @@ def test_a_status_is_looked_at_once_per_change_of_its_node() -> None:
     assert cluster.state.plugin(Devices).pods_on(node)
     cluster.state.remove_node(node)
     assert policy.changed() == [node]
-    cluster.state.plugin(Devices).remove_report(node)
+    remove_devices(cluster.state, node)
     assert policy.changed() == []

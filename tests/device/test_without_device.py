@@ -16,6 +16,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import report
 from tests.device.test_plugin import gpu_cluster, part, placed, settle, whole
+from tests.objects import remove_devices, upsert_devices
 
 from koord.answers.explain import explain_pod
 from koord.core.device.plugin import Devices
@@ -105,10 +106,10 @@ def test_a_deleted_device_object_gives_nothing_and_comes_back_as_it_was() -> Non
     settle(cluster, *(part(f"p{at}", 60) for at in range(8)))
     plugin = cluster.state.plugin(Devices)
     before = plugin.ledger_of("n0")
-    cluster.state.remove_devices("n0")
+    remove_devices(cluster.state, "n0")
     for pod in (part("q"), whole("q")):
         assert ABSENT in refusal(cluster.plan(make_unit("u", [pod])))
-    cluster.state.upsert_devices(report("n0"))
+    upsert_devices(cluster.state, report("n0"))
     assert plugin.ledger_of("n0") == before
     assert placed(cluster.plan(make_unit("u", [part("q", 40)]))) == [("n0", [0])]
 
@@ -144,9 +145,9 @@ def test_who_asks_for_parts_gets_certain_devices_or_waits(steps: list[tuple]) ->
         plugin, alive = cluster.state.plugin(Devices), list(cluster.state.pods.values())
         if step == "report":
             if what:
-                cluster.state.upsert_devices(report("n0"))
+                upsert_devices(cluster.state, report("n0"))
             else:
-                cluster.state.remove_devices("n0")
+                remove_devices(cluster.state, "n0")
         elif step == "remove" and alive:
             cluster.state.remove_pod(alive[what % len(alive)].uid)
         elif step == "place":
@@ -176,6 +177,6 @@ def states(cluster: FakeCluster) -> tuple[object, ...]:
 def anew(cluster: FakeCluster) -> tuple[object, ...]:
     again = published_cluster()
     if "n0" not in cluster.state.plugin(Devices).reports:
-        again.state.remove_devices("n0")
+        remove_devices(again.state, "n0")
     again.pods(*cluster.state.pods.values())
     return states(again)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_quota
+from tests.objects import upsert_quota
 
 from koord.core.engine.state import ClusterState
 from koord.core.quota.hooks import Hooks, QuotaHook
@@ -31,7 +32,7 @@ def test_opening_a_cycle_changes_nothing_and_calls_no_hook() -> None:
     recorder = Recorder()
     state = ClusterState(hooks=Hooks({"recorder": recorder}))
     state.upsert_node(make_node("n").cpu(4000).build())
-    state.upsert_quota(make_quota("q", namespace="ns", max={"cpu": 4000}))
+    upsert_quota(state, make_quota("q", namespace="ns", max={"cpu": 4000}))
     state.upsert_pod(make_pod("p").requests(cpu=1000).quota("q").build())
     before = state.quotas.version
     state.open_cycle()

@@ -13,6 +13,7 @@ import numpy as np
 from tests.builders import make_node, make_pod, make_quota, select_pods
 from tests.cluster import FakeCluster, make_cluster
 from tests.framework.toys import Booking, BookingSession, Lanes, LanesSession
+from tests.objects import upsert_claim, upsert_volume
 
 from koord.core.engine.cycle import Cycle, Place
 from koord.core.model.plan import Demand, Unit, Unplaced
@@ -55,8 +56,8 @@ def make_walk_cluster() -> FakeCluster:
     for at in range(NODES):
         cluster.nodes(make_node(f"n{at}").cpu(12_000).pods(12).label("zone", f"z{at % 3}"))
     cluster.quotas(*(make_quota(name, namespace="q", max={"cpu": 40_000}) for name in "ab"))
-    cluster.state.upsert_volume(Volume("v"))
-    cluster.state.upsert_claim(VolumeClaim("default/data", "v", is_bound=True, is_exclusive=True))
+    upsert_volume(cluster.state, Volume("v"))
+    upsert_claim(cluster.state, VolumeClaim("default/data", "v", is_bound=True, is_exclusive=True))
     for kind in range(KINDS):
         if kind != 7:
             cluster.pods(make_kind(f"before-{kind}", kind).running(f"n{kind % NODES}"))

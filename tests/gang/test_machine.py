@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, open_cycle, plan_in, plan_once
+from tests.objects import remove_pod_group, upsert_pod_group
 from tests.support.machines import check_100_000_steps
 
 from koord.core.engine.holds import Holds
@@ -74,7 +75,7 @@ class Gangs(RuleBasedStateMachine):
         for key, minimum in zip(GANGS, minima, strict=True):
             together = GANGS[:2] if grouped and key in GANGS[:2] else (key,)
             self.groups[key] = make_pod_group(key, minimum).group(*together).wait(3).build()
-            self.state.upsert_pod_group(self.groups[key])
+            upsert_pod_group(self.state, self.groups[key])
 
     # What other machines do otherwise
 
@@ -125,7 +126,7 @@ class Gangs(RuleBasedStateMachine):
         sub_groups = before.spec.sub_groups if before is not None else None
         group = made.group(*listed).topology(constraint).build()
         self.groups[key] = replace(group, spec=replace(group.spec, sub_groups=sub_groups))
-        self.state.upsert_pod_group(self.groups[key])
+        upsert_pod_group(self.state, self.groups[key])
 
     @rule(size=st.integers(1, 3), forgetful=st.integers(0, 8))
     def groups_are_formed(self, size: int, forgetful: int) -> None:
@@ -134,14 +135,14 @@ class Gangs(RuleBasedStateMachine):
             together = GANGS[:size] if at < size and at != forgetful else (key,)
             spec = replace(self.groups[key].spec, group=tuple(sorted({*together, key})))
             self.groups[key] = replace(self.groups[key], spec=spec)
-            self.state.upsert_pod_group(self.groups[key])
+            upsert_pod_group(self.state, self.groups[key])
 
     @rule(key=gangs, luck=st.integers(0, 3))
     def group_goes(self, key: str, luck: int) -> None:
         if luck:
             return
         self.groups.pop(key, None)
-        self.state.remove_pod_group(key)
+        remove_pod_group(self.state, key)
 
     @rule(
         key=st.sampled_from([None, *GANGS, *GANGS]),
@@ -300,7 +301,7 @@ class Gangs(RuleBasedStateMachine):
         for row in sorted(self.state.table.row_of.values(), reverse=True):
             rebuilt.upsert_node(self.state.table.node_at(row))
         for group in reversed(list(self.groups.values())):
-            rebuilt.upsert_pod_group(group)
+            upsert_pod_group(rebuilt, group)
         first = plan_once(self.state, units)
         assert first == plan_once(rebuilt, units)
         feed, queue = rebuilt.feed(), Queue()

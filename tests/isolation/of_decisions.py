@@ -235,8 +235,8 @@ def accounts(patch: Patch) -> list[str]:
     plugin = state.plugin(Reservations)
     plugin._dirty = dict.fromkeys(NAMES)
     fail_on_bad(patch, plugin, "_settle")
-    patch.setattr(plugin, "show", lambda _, uid: seen.append(uid))
-    plugin.settle(state)
+    patch.setattr(plugin, "_show", seen.append)
+    plugin.absorb()
     return seen
 
 

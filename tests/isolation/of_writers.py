@@ -66,7 +66,7 @@ def inputs(_: Patch) -> list[str]:
         return str(1 / 0) if is_bad(name) else name
 
     assert found.compare(NAMES, read) == list(NAMES), "its update says what is wrong"
-    return [name for name in NAMES if found._known[name] is not None]
+    return [name for name in NAMES if found._inputs[name] is not None]
 
 
 @play("changes")

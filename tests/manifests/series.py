@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
 
 from koord.controllers.quota_status import QuotaAudit
@@ -13,7 +14,6 @@ from koord.core.model.reasons import REASONS
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
-from koord.core.reservation.plugin import upsert_reservation
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats

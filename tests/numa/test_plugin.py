@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import a100x8, report
+from tests.objects import upsert_numa
 
 from koord.answers.explain import explain_pod
 from koord.core.device.allocation import AllocatedDevices
@@ -33,7 +34,7 @@ from koord.core.model.units import CPU, MEMORY
 from koord.core.numa.cpu_topology import CpuExclusive, CpuPlace, format_cpuset, make_topology
 from koord.core.numa.cpus import CpuBind
 from koord.core.numa.model import NAME, NumaAllocation, NumaAllocationHints, NumaReport
-from koord.core.numa.plugin import Numa, upsert_numa
+from koord.core.numa.plugin import Numa
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.core.numa.reasons import InvalidNumaAnnotation
 from koord.core.numa.session import NumaSession
@@ -64,9 +65,9 @@ def numa_cluster(count: int = 1, *, gpus: bool = False) -> FakeCluster:
     cluster = make_cluster()
     for at in range(count):
         cluster.nodes(make_node(f"n{at}").cpu(16000).memory(128 * GIB).gpu(8))
-        cluster.state.plugin(Numa).upsert_report(make_report(f"n{at}"))
+        cluster.state.plugin(Numa).upsert(make_report(f"n{at}"))
         if gpus:
-            cluster.state.plugin(Devices).upsert_report(report(f"n{at}", a100x8()))
+            cluster.state.plugin(Devices).upsert(report(f"n{at}", a100x8()))
     return cluster
 
 
@@ -206,7 +207,7 @@ def test_nodes_without_numa_nodes_take_no_pod_with_a_policy() -> None:
 
 def test_devices_alone_are_aligned_where_only_they_have_numa_nodes() -> None:
     cluster = make_cluster().nodes(make_node("n0").cpu(16000).gpu(8))
-    cluster.state.plugin(Devices).upsert_report(report("n0", a100x8()))
+    cluster.state.plugin(Devices).upsert(report("n0", a100x8()))
     pods = [pod("a", SINGLE, gpus=3), pod("b", SINGLE, gpus=3)]
     assert placed(cluster.plan(make_unit("u", pods))) == {
         "a": ([], "", [0, 1, 2]),
@@ -218,14 +219,14 @@ def test_devices_alone_are_aligned_where_only_they_have_numa_nodes() -> None:
 def test_pinned_pods_need_no_agent_where_there_is_none() -> None:
     cluster = make_cluster().nodes(make_node("n0").cpu(16000))
     assert placed(cluster.plan(make_unit("u", [pod("p", PINNED)]))) == {"p": ([], "", [])}
-    cluster.state.plugin(Numa).upsert_report(NumaReport("other"))
+    cluster.state.plugin(Numa).upsert(NumaReport("other"))
     assert "invalid CPU Topology" in refused(cluster.plan(make_unit("u", [pod("p", PINNED)])))
 
 
 def test_cpus_of_the_system_and_of_the_kubelet_are_not_given() -> None:
     cluster = numa_cluster()
     report = make_report("n0", reserved=0b11, pinned=(("other", 0b1100),))
-    cluster.state.plugin(Numa).upsert_report(report)
+    cluster.state.plugin(Numa).upsert(report)
     assert settle(cluster, pod("a", replace(SINGLE, is_pinned=True), cpu=4000)) == {
         "a": ([1], "8-11", [])
     }
@@ -384,7 +385,7 @@ def test_more_nodes_are_not_advised_where_an_empty_one_would_not_do() -> None:
 def test_explain_names_what_cannot_be_read_of_a_node() -> None:
     cluster = numa_cluster()
     problems = (("metadata.annotations[x]", "is not JSON"),)
-    cluster.state.plugin(Numa).upsert_report(make_report("n0", cpus=None, problems=problems))
+    cluster.state.plugin(Numa).upsert(make_report("n0", cpus=None, problems=problems))
     cluster.pods(pod("p", PINNED))
     (shape,) = explain_pod(cluster.state, cluster.pod("p"), SCORING).offers
     assert [(node.cause, node.detail) for node in shape.nodes] == [
@@ -395,7 +396,7 @@ def test_explain_names_what_cannot_be_read_of_a_node() -> None:
 def test_gpus_that_the_numa_nodes_report_need_no_device_object() -> None:
     cluster = numa_cluster()
     part = ((CPU, 8000), (MEMORY, 64 * GIB), ("nvidia.com/gpu", 4))
-    cluster.state.plugin(Numa).upsert_report(make_report("n0", zones=((0, part), (1, part))))
+    cluster.state.plugin(Numa).upsert(make_report("n0", zones=((0, part), (1, part))))
     pods = [pod(f"p{at}", SINGLE, gpus=3) for at in range(2)]
     placed_on = placed(cluster.plan(make_unit("u", pods)))
     assert sorted(numa for numa, _, _ in placed_on.values()) == [[0], [1]]

@@ -3,6 +3,7 @@
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
 from tests.cluster import FakeCluster, make_cluster, make_unit
+from tests.objects import remove_namespace, upsert_namespace
 
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.plan import Demand, Plan, Unit
@@ -23,7 +24,7 @@ def make_zones(*pods: Pod) -> FakeCluster:
         cluster.nodes(make_node(name).label("zone", zone).pods(8))
     cluster.nodes(make_node("out").pods(8))
     for namespace, team in (("default", "x"), ("other", "x"), ("far", "y")):
-        cluster.state.upsert_namespace(namespace, {"team": team})
+        upsert_namespace(cluster.state, namespace, {"team": team})
     for pod in pods:
         cluster.pods(pod)
     return cluster
@@ -125,9 +126,9 @@ def test_labels_of_pods_nodes_and_namespaces_may_change() -> None:
     cluster = make_zones(web("a1").build())
     by_team = make_pod("p").apart(select_pods(by_labels=select_labels(team="x"), app="web"))
     assert cluster.feasible(by_team) == "b1 b2 c1 out"
-    cluster.state.upsert_namespace("default", {"team": "z"})
+    upsert_namespace(cluster.state, "default", {"team": "z"})
     assert cluster.feasible(by_team) == "a1 a2 b1 b2 c1 out"
-    cluster.state.remove_namespace("default")
+    remove_namespace(cluster.state, "default")
     assert cluster.feasible(by_team) == "a1 a2 b1 b2 c1 out"
     pod = make_pod("p").apart(WEB)
     cluster.pods(make_pod("w").labels(app="db").running("a1"))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import intern_shape, make_node
 from tests.cluster import SCORING, FakeCluster, make_cluster
+from tests.objects import upsert_namespace
 
 from koord.core.engine.allocator import Allocator
 from koord.core.model.constraints import (
@@ -110,7 +111,7 @@ node_choices = st.none() | values.map(
 def make_state(nodes: list[dict[str, str]], pods: list[Resident]) -> FakeCluster:
     cluster = make_cluster()
     for namespace, found in NAMESPACES.items():
-        cluster.state.upsert_namespace(namespace, found)
+        upsert_namespace(cluster.state, namespace, found)
     for at, one in enumerate(pods):
         cluster.pods(make_resident(at, one))
     for at, found in enumerate(nodes):

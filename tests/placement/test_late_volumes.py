@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of
+from tests.objects import remove_volume, upsert_claim, upsert_storage_class, upsert_volume
 
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.pods import Handling
 from koord.core.model.reasons import LateClaim, PlacementUnknown
 from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeCause
-from koord.core.plugins.late_volumes import StorageClass, VolumeOffer, WantedVolume
+from koord.core.plugins.late_volumes import StorageClass, WantedVolume
 from koord.core.plugins.volumes import Volume, VolumeClaim
 
 if TYPE_CHECKING:
@@ -43,20 +44,20 @@ def on(*names: str) -> tuple[SelectorTerm, ...]:
 
 def add_class(cluster: FakeCluster, **fields: object) -> None:
     made = StorageClass("late", is_delayed=True, **fields)  # type: ignore[arg-type]
-    cluster.state.upsert_storage_class(made)
+    upsert_storage_class(cluster.state, made)
 
 
 def add_claim(cluster: FakeCluster, name: str = "c", size: int = 5, **fields: object) -> None:
     wanted = WantedVolume(size, (RWO,), **fields)  # type: ignore[arg-type]
     claim = VolumeClaim(f"default/{name}", storage_class="late", wanted=wanted)
-    cluster.state.upsert_claim(claim)
+    upsert_claim(cluster.state, claim)
 
 
 def add_volume(
     cluster: FakeCluster, name: str, *nodes: str, size: int = 10, claim: str = ""
 ) -> None:
     offer = VolumeOffer("late", size, (RWO,), claim=claim and f"default/{claim}")
-    cluster.state.upsert_volume(Volume(name, on(*nodes) if nodes else None, offer=offer))
+    upsert_volume(cluster.state, Volume(name, on(*nodes) if nodes else None, offer=offer))
 
 
 def theirs(name: str = "p", *claims: str) -> PodBuilder:
@@ -73,7 +74,7 @@ def test_a_claim_may_be_served_where_a_volume_is() -> None:
     add_volume(cluster, "small", "n1", size=1)
     add_volume(cluster, "v0", "n0")
     assert cluster.feasible(theirs()) == "n0 n3"
-    cluster.state.remove_volume("v3")
+    remove_volume(cluster.state, "v3")
     assert cluster.feasible(theirs()) == "n0"
     assert nodes_of(cluster.plan(make_unit("u", (theirs(),)))) == {"p": "n0"}
     add_volume(cluster, "net")
@@ -114,7 +115,7 @@ def test_a_volume_that_appears_is_a_change_of_the_claims_that_may_get_it() -> No
     feed.drain()
     add_volume(cluster, "v", "n0")
     assert feed.drain().claims == {"default/c"}
-    cluster.state.remove_volume("v")
+    remove_volume(cluster.state, "v")
     assert feed.drain().claims == {"default/c"}
 
 
@@ -130,8 +131,8 @@ def test_nothing_starts_together_with_a_claim_that_is_bound_late(*, has_volume: 
     assert not outcome.placements
     claim = LateClaim("default/c", "late")
     assert outcome.refusals[0].reason == PlacementUnknown("default/p0", (FIELD,), (claim,), 2)
-    cluster.state.upsert_claim(VolumeClaim("default/c", "v3", is_bound=True))
-    cluster.state.upsert_volume(Volume("v3", on("n3")))
+    upsert_claim(cluster.state, VolumeClaim("default/c", "v3", is_bound=True))
+    upsert_volume(cluster.state, Volume("v3", on("n3")))
     assert nodes_of(cluster.plan(make_unit("g", pods)))["p0"] == "n3"
 
 
@@ -174,20 +175,20 @@ def test_no_unit_is_released_that_may_start_in_part(
 ) -> None:
     cluster = make_nodes()
     add_class(cluster, is_static=True)
-    cluster.state.upsert_storage_class(StorageClass("made", is_delayed=True))
+    upsert_storage_class(cluster.state, StorageClass("made", is_delayed=True))
     proven = StorageClass("proven", is_delayed=True, provisioner="csi.example.com")
-    cluster.state.upsert_storage_class(proven)
-    cluster.state.upsert_volume(Volume("bound", on("n1"), provisioner="csi.example.com"))
+    upsert_storage_class(cluster.state, proven)
+    upsert_volume(cluster.state, Volume("bound", on("n1"), provisioner="csi.example.com"))
     pods = []
     for at, sort in enumerate(sorts):
         pod = make_pod(f"p{at}").handling(Handling.RELEASE_PINNED)
         key = f"default/c{at}"
         if sort == "bound":
-            cluster.state.upsert_claim(VolumeClaim(key, "bound", is_bound=True))
+            upsert_claim(cluster.state, VolumeClaim(key, "bound", is_bound=True))
         elif sort == "static":
             add_claim(cluster, f"c{at}")
         elif sort in {"made", "proven"}:
-            cluster.state.upsert_claim(VolumeClaim(key, storage_class=sort))
+            upsert_claim(cluster.state, VolumeClaim(key, storage_class=sort))
         is_plain = sort in {"plain", "resource"}
         pod = pod if is_plain else pod.claims(f"c{at}")
         pods.append(pod.needs_kube_scheduler("x") if sort == "resource" else pod)
@@ -227,7 +228,7 @@ class TestClaimsThatCanBeServed:
         assert cluster.step() == ["g-0", "g-1"]
         assert isinstance(cluster.reason(), PlacementUnknown)
         other = Volume("other", provisioner="csi.example.com")
-        cluster.state.upsert_volume(other)
+        upsert_volume(cluster.state, other)
         assert sorted(cluster.step()) == ["p", "q"]
         assert cluster.state.pod_by_key("default/p").planned_node in {"n1", "n3"}
 
@@ -235,10 +236,10 @@ class TestClaimsThatCanBeServed:
         cluster = make_nodes()
         add_class(cluster, provisioner="csi.example.com")
         add_claim(cluster)
-        cluster.state.upsert_volume(Volume("other", provisioner="csi.example.com"))
+        upsert_volume(cluster.state, Volume("other", provisioner="csi.example.com"))
         assert cluster.plan(make_unit("u", (theirs("p"), theirs("q")))).refusals
         assert cluster.plan(make_unit("u", (theirs("p"), make_pod("q")))).placements
-        cluster.state.remove_volume("other")
+        remove_volume(cluster.state, "other")
         assert cluster.plan(make_unit("u", (theirs("p"), make_pod("q")))).refusals
 
 

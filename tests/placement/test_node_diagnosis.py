@@ -3,6 +3,7 @@
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
 from tests.cluster import SCORING, FakeCluster, make_cluster
+from tests.objects import upsert_claim, upsert_volume
 
 from koord.answers.explain import explain_pod
 from koord.core.model.constraints import PodSelector
@@ -37,10 +38,10 @@ def make_zones() -> FakeCluster:
         ("taken", Volume("t"), True),
     ):
         key = f"default/{name}"
-        cluster.state.upsert_claim(
-            VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive)
+        upsert_claim(
+            cluster.state, VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive)
         )
-        cluster.state.upsert_volume(volume)
+        upsert_volume(cluster.state, volume)
     return cluster
 
 

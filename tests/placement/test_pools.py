@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster, placed_on
+from tests.objects import upsert_quota
 
 from koord.core.engine.queue import find_pending
 from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, SelectorTerm
@@ -46,7 +47,7 @@ class Scene:
             self.cluster.nodes(make_node(f"node-{pool}").gpu(8).label("pool", pool))
         self.set_root(A)
         team = make_quota("team", "q", parent="root", tree_id="t", max={GPU: 99})
-        self.state.upsert_quota(team)
+        upsert_quota(self.state, team)
 
     def set_root(self, selector: LabelSelector) -> None:
         root = make_quota(
@@ -59,7 +60,7 @@ class Scene:
             total={GPU: 16},
             selector=selector,
         )
-        self.state.upsert_quota(root)
+        upsert_quota(self.state, root)
 
     def add(self, name: str, quota: str, **selector: str) -> None:
         pod = make_pod(name).gpu(8).quota(quota).selector(**selector)

@@ -9,6 +9,14 @@ from tests.builders import (
     select_pods,
 )
 from tests.cluster import make_cluster
+from tests.objects import (
+    remove_pod_group,
+    upsert_claim,
+    upsert_namespace,
+    upsert_pod_group,
+    upsert_topology,
+    upsert_volume,
+)
 
 from koord.core.engine.queue import LONGEST_BACKOFF_SECONDS, News
 from koord.core.engine.reasons import InsufficientNodes
@@ -51,7 +59,7 @@ def gang_pod(name: str, gpus: int = 8) -> Pod:
 
 def test_order_is_repair_then_priority_then_age() -> None:
     scene = Scene()
-    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 2).build())
     scene.state.upsert_pod(
         make_pod("g-0").gang("default/g").released("n0", "p", "default/g").running("n0").build(),
     )
@@ -112,7 +120,7 @@ def test_own_status_and_unrelated_pods_do_not_requeue() -> None:
 
 def test_complete_gang_becomes_one_unit() -> None:
     scene = Scene(nodes=2)
-    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 2).build())
     scene.state.upsert_pod(gang_pod("g-0"))
     assert scene.take() == []
     reason = scene.queue.waiting["default/g"]
@@ -125,7 +133,7 @@ def test_complete_gang_becomes_one_unit() -> None:
 
 def test_group_being_committed_makes_no_units() -> None:
     scene = Scene(nodes=4)
-    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 2).build())
     scene.state.upsert_pod(gang_pod("g-0"))
     scene.state.upsert_pod(gang_pod("g-1"))
     scene.take()
@@ -214,7 +222,7 @@ def test_pod_that_joins_a_gang_is_not_planned_alone() -> None:
     scene.take()
     scene.decide()
     assert list(scene.queue.blocked) == [pod.uid]
-    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 2).build())
     scene.state.upsert_pod(make_pod("g-0").gang("default/g").build())
     scene.state.upsert_node(make_node("n0").gpu(8).build())
     assert scene.take() == []
@@ -225,20 +233,20 @@ def test_pod_that_joins_a_gang_is_not_planned_alone() -> None:
 def test_nothing_is_kept_of_a_gang_that_is_gone() -> None:
     scene = Scene(nodes=1)
     for name in ("default/g", "default/other"):
-        scene.state.upsert_pod_group(make_pod_group(name, 2).build())
+        upsert_pod_group(scene.state, make_pod_group(name, 2).build())
     scene.state.upsert_pod(gang_pod("g-0"))
     scene.take()
     assert set(scene.queue.waiting) == {"default/g", "default/other"}
     scene.state.remove_pod(gang_pod("g-0").uid)
     for name in ("default/g", "default/other"):
-        scene.state.remove_pod_group(name)
+        remove_pod_group(scene.state, name)
     scene.take()
     assert not scene.queue.waiting
 
 
 def test_a_gang_that_has_done_its_work_is_not_incomplete() -> None:
     scene = Scene(nodes=1)
-    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 2).build())
     for at in range(2):
         scene.state.upsert_pod(make_pod(f"g-{at}").gang("default/g").running("n0").build())
     scene.take()
@@ -256,13 +264,13 @@ def test_refusals_by_labels_or_layers_are_requeued_without_free_room() -> None:
     scene = Scene(nodes=1)
     scene.state.upsert_pod(make_pod("other").gpu(8).running("n0").build())
     wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.MUST),))
-    scene.state.upsert_pod_group(make_pod_group("default/g", 1).topology(wish).build())
+    upsert_pod_group(scene.state, make_pod_group("default/g", 1).topology(wish).build())
     scene.state.upsert_pod(gang_pod("g-0"))
     assert scene.take() == ["g-0"]
     scene.decide()
     assert scene.queue.blocked["default/g"].reason.code == MissingTopology.code
     assert scene.take() == []
-    scene.state.upsert_topology(Topology("default", (Layer(NODE_LAYER),)))
+    upsert_topology(scene.state, Topology("default", (Layer(NODE_LAYER),)))
     assert scene.take() == ["g-0"]
     scene.decide()
     assert scene.queue.blocked["default/g"].reason.code == NoDomainFits.code
@@ -340,18 +348,18 @@ def test_spread_is_requeued_when_pods_are_added_or_domains_removed() -> None:
 def test_bound_claim_requeues_its_pod_only() -> None:
     scene = sleeper(make_pod("p").claims("data"))
     refused(scene)
-    scene.state.upsert_claim(VolumeClaim("default/other", "v", is_bound=True))
+    upsert_claim(scene.state, VolumeClaim("default/other", "v", is_bound=True))
     assert scene.take() == []
-    scene.state.upsert_volume(Volume("v"))
-    scene.state.upsert_claim(VolumeClaim("default/data", "v", is_bound=True))
+    upsert_volume(scene.state, Volume("v"))
+    upsert_claim(scene.state, VolumeClaim("default/data", "v", is_bound=True))
     assert scene.take() == ["p"]
 
 
 def test_released_exclusive_claim_requeues_the_next_pod() -> None:
     scene = sleeper(make_pod("p").claims("data"))
-    scene.state.upsert_volume(Volume("v"))
+    upsert_volume(scene.state, Volume("v"))
     claim = VolumeClaim("default/data", "v", is_bound=True, is_exclusive=True)
-    scene.state.upsert_claim(claim)
+    upsert_claim(scene.state, claim)
     scene.state.upsert_pod(make_pod("user").claims("data").running("a1").build())
     refused(scene)
     scene.state.remove_pod("uid-default-user")
@@ -362,5 +370,5 @@ def test_namespace_labels_requeue_pods_that_select_them() -> None:
     scene = sleeper(make_pod("p").near(select_pods(by_labels=select_labels(team="x"))))
     scene.state.upsert_pod(make_pod("other/w").running("a1").build())
     refused(scene)
-    scene.state.upsert_namespace("other", {"team": "x"})
+    upsert_namespace(scene.state, "other", {"team": "x"})
     assert scene.take() == ["p"]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.objects import remove_quota, upsert_pod_group, upsert_quota
 
 from koord.core.model.pods import Handling, PodPhase
 
@@ -77,12 +78,12 @@ class World:
         for pod in self.pods.values():
             state.upsert_pod(pod)
         for key, minimum in self.groups.items():
-            state.upsert_pod_group(make_pod_group(key, min_member=minimum).build())
+            upsert_pod_group(state, make_pod_group(key, min_member=minimum).build())
         for spec in kept.quotas.catalog.registry.specs.values():
-            state.upsert_quota(spec)
+            upsert_quota(state, spec)
         state.quotas.catalog.settle()
         for spec in self.quotas.values():
-            state.upsert_quota(spec)
+            upsert_quota(state, spec)
         return state
 
 
@@ -126,15 +127,15 @@ def change(data: st.DataObject, state: ClusterState, world: World) -> None:
         case "group":
             key = data.draw(st.sampled_from(GANGS))
             world.groups[key] = data.draw(st.integers(1, 3))
-            state.upsert_pod_group(make_pod_group(key, min_member=world.groups[key]).build())
+            upsert_pod_group(state, make_pod_group(key, min_member=world.groups[key]).build())
         case "quota":
             spec = data.draw(specs())
             world.quotas[spec.name] = spec
-            state.upsert_quota(spec)
+            upsert_quota(state, spec)
         case "unquota" if world.quotas:
             name = data.draw(st.sampled_from(sorted(world.quotas)))
             del world.quotas[name]
-            state.remove_quota(f"q/{name}")
+            remove_quota(state, f"q/{name}")
         case "assume" if world.pods:
             uid = data.draw(st.sampled_from(sorted(world.pods)))
             if world.pods[uid].is_plannable:

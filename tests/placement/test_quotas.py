@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import SCORING, FakeCluster, make_cluster, plan_in
+from tests.objects import remove_quota
 
 from koord.answers.explain import PlacementState, explain_pod
 from koord.answers.quota_view import view_quotas
@@ -253,8 +254,8 @@ class TestWakeUp:
 
     def test_when_all_quotas_are_gone(self) -> None:
         cluster = self.full()
-        cluster.state.remove_quota("q/t")
-        cluster.state.remove_quota("q/u")
+        remove_quota(cluster.state, "q/t")
+        remove_quota(cluster.state, "q/u")
         assert cluster.step() == []
         assert cluster.reason() == QuotaGone("t")
         cluster.state.quotas.catalog.note_missing(is_missing=False, is_final=True)
@@ -262,8 +263,8 @@ class TestWakeUp:
 
     def test_when_all_quotas_are_gone_as_koordinator_has_it(self) -> None:
         cluster = self.full(compat=True)
-        cluster.state.remove_quota("q/t")
-        cluster.state.remove_quota("q/u")
+        remove_quota(cluster.state, "q/t")
+        remove_quota(cluster.state, "q/u")
         assert cluster.step() == ["b"]
 
     def test_when_a_sibling_wants_less_or_a_node_comes(self) -> None:

@@ -3,6 +3,14 @@
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit
+from tests.objects import (
+    remove_claim,
+    remove_storage_class,
+    remove_volume,
+    upsert_claim,
+    upsert_storage_class,
+    upsert_volume,
+)
 
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.plan import Plan
@@ -30,8 +38,10 @@ def make_zones() -> FakeCluster:
 
 def bind(cluster: FakeCluster, claim: str, volume: Volume, *, exclusive: bool = False) -> None:
     key = f"default/{claim}"
-    cluster.state.upsert_claim(VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive))
-    cluster.state.upsert_volume(volume)
+    upsert_claim(
+        cluster.state, VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive)
+    )
+    upsert_volume(cluster.state, volume)
 
 
 def run(cluster: FakeCluster, *pods: PodBuilder) -> Plan:
@@ -83,8 +93,8 @@ def test_zone_labels_do_not_count_for_ephemeral_volumes() -> None:
     cluster = make_zones()
     pod = make_pod("p").claims("p-data", own=True)
     claim = VolumeClaim("default/p-data", "v", is_bound=True, owner="uid-default-p")
-    cluster.state.upsert_claim(claim)
-    cluster.state.upsert_volume(Volume("v", zones=((ZONE, ("a",)),)))
+    upsert_claim(cluster.state, claim)
+    upsert_volume(cluster.state, Volume("v", zones=((ZONE, ("a",)),)))
     assert cluster.feasible(pod) == "a1 a2 b1 old out"
 
 
@@ -124,10 +134,10 @@ UNBOUND = VolumeClaim("default/data", storage_class="late")
 )
 def test_problems_of_claims(claim: VolumeClaim | None, problem: VolumeProblem) -> None:
     cluster = make_zones()
-    cluster.state.upsert_storage_class(StorageClass("late", is_delayed=True))
-    cluster.state.upsert_storage_class(StorageClass("now"))
+    upsert_storage_class(cluster.state, StorageClass("late", is_delayed=True))
+    upsert_storage_class(cluster.state, StorageClass("now"))
     if claim is not None:
-        cluster.state.upsert_claim(claim)
+        upsert_claim(cluster.state, claim)
     for pod in (make_pod("p"), make_pod("p").handling(Handling.RELEASE_PINNED)):
         reason = run(cluster, pod.claims("data")).refusals[0].reason
         volume = "" if claim is None else claim.volume
@@ -148,10 +158,10 @@ def test_ephemeral_volume_needs_its_own_claim() -> None:
 )
 def test_claims_that_need_kube_scheduler(claim: VolumeClaim, volume: Volume | None) -> None:
     cluster = make_zones()
-    cluster.state.upsert_storage_class(StorageClass("late", is_delayed=True))
-    cluster.state.upsert_claim(claim)
+    upsert_storage_class(cluster.state, StorageClass("late", is_delayed=True))
+    upsert_claim(cluster.state, claim)
     if volume is not None:
-        cluster.state.upsert_volume(volume)
+        upsert_volume(cluster.state, volume)
     late = () if claim.is_bound else (LateClaim("default/data", "late"),)
     expected = NeedsKubeScheduler("default/p", ("spec.volumes[0].persistentVolumeClaim",), late)
     assert run(cluster, make_pod("p").claims("data")).refusals[0].reason == expected
@@ -170,12 +180,12 @@ def test_claims_volumes_and_classes_can_be_removed() -> None:
     bind(cluster, "data", Volume("v", IN_A))
     feed = cluster.state.feed()
     feed.drain()
-    cluster.state.remove_volume("v")
+    remove_volume(cluster.state, "v")
     assert feed.drain().claims == {"default/data"}
-    cluster.state.upsert_storage_class(StorageClass("late", is_delayed=True))
-    cluster.state.upsert_claim(UNBOUND)
-    cluster.state.remove_storage_class("late")
-    cluster.state.remove_claim("default/data")
+    upsert_storage_class(cluster.state, StorageClass("late", is_delayed=True))
+    upsert_claim(cluster.state, UNBOUND)
+    remove_storage_class(cluster.state, "late")
+    remove_claim(cluster.state, "default/data")
     assert feed.drain().claims == {"default/data"}
-    cluster.state.remove_claim("default/data")
+    remove_claim(cluster.state, "default/data")
     assert run(cluster, make_pod("p").claims("data")).refusals

@@ -17,6 +17,7 @@ from tests.builders import (
     select_labels,
 )
 from tests.cluster import SCORING, FakeCluster, make_cluster, make_unit
+from tests.objects import upsert_namespace
 
 from koord.core.engine.planner import plan
 from koord.core.eviction.candidates import find_candidates
@@ -77,7 +78,7 @@ class _Maker:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.cluster = make_cluster()
-        self.cluster.state.upsert_namespace("default", {ALLOWED_IN: "true"})
+        upsert_namespace(self.cluster.state, "default", {ALLOWED_IN: "true"})
         self.free: dict[str, int] = {}
         self.gangs: dict[str, int] = {}
         self.guaranteed: dict[str, int] = {}

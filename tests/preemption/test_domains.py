@@ -8,6 +8,7 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit
 from tests.device.test_plugin import gpu_cluster, minors, part, settle, whole
+from tests.objects import upsert_namespace, upsert_priority_class, upsert_reservation
 from tests.preemption.test_search import places_of, running, search, victims_of, waiting
 from tests.reservation.make import make_reservation
 
@@ -24,7 +25,6 @@ from koord.core.eviction.search import PreemptionContext, PreemptionOptions, pla
 from koord.core.model.budgets import Budget
 from koord.core.model.pods import Handling, Pod
 from koord.core.reservation.model import ReservationUse
-from koord.core.reservation.plugin import upsert_priority_class, upsert_reservation
 from koord.core.reservation.priority import PriorityClass
 
 
@@ -218,7 +218,7 @@ def test_less_work_is_lost_since_the_last_checkpoint() -> None:
 )
 def test_who_is_protected(fields: dict[str, object], why: Protection) -> None:
     cluster = make_cluster(1).quotas(make_quota("q", min={GPU: 8}, max={GPU: 8}))
-    cluster.state.upsert_namespace("default", {ALLOWED_IN: "true"})
+    upsert_namespace(cluster.state, "default", {ALLOWED_IN: "true"})
     pod = make_pod("low").gpu(8).released("n0", "p").running("n0").build()
     cluster.pods(replace(pod, **{"started": 1.0, **fields}))  # type: ignore[arg-type]
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster, make_cluster, make_unit
+from tests.objects import upsert_namespace
 from tests.support.plan_keys import make_keys, sign_plan
 
 from koord.api.keys.preemption import ALLOW_DISABLE_PREEMPTIBLE
@@ -75,9 +76,9 @@ def test_the_label_of_a_namespace_gives_the_right() -> None:
     assert ALLOWED_IN == ALLOW_DISABLE_PREEMPTIBLE
     cluster = make_full()
     run(cluster, is_protected=True)
-    cluster.state.upsert_namespace("default", {ALLOWED_IN: "true"})
+    upsert_namespace(cluster.state, "default", {ALLOWED_IN: "true"})
     assert not is_preempted(cluster)
-    cluster.state.upsert_namespace("default", {ALLOWED_IN: "no"})
+    upsert_namespace(cluster.state, "default", {ALLOWED_IN: "no"})
     assert is_preempted(cluster)
 
 

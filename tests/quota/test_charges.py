@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.objects import remove_quota, upsert_quota
 
 from koord.answers.quota_audit import find_drift
 from koord.core.engine.state import ClusterState
@@ -35,7 +36,7 @@ def restart(state: ClusterState) -> ClusterState:
     """Return a state made of the same objects, as another process makes it."""
     fresh = ClusterState()
     for spec in state.quotas.catalog.written.values():
-        fresh.upsert_quota(spec)
+        upsert_quota(fresh, spec)
     for node in state.table.nodes:
         if node is not None:
             fresh.upsert_node(node)
@@ -110,10 +111,10 @@ def test_a_record_counts_again_when_its_quota_is_back() -> None:
     cluster = make_cluster(1).quotas(SPARE).pods(make_pod("a").gpu(8).quota("spare"))
     bind(cluster.state, cluster.pod("a"))
     fresh = restart(cluster.state)
-    fresh.remove_quota("q/spare")
-    fresh.upsert_quota(THEIRS)
+    remove_quota(fresh, "q/spare")
+    upsert_quota(fresh, THEIRS)
     assert used(fresh) == {DEFAULT: 8}
-    fresh.upsert_quota(SPARE)
+    upsert_quota(fresh, SPARE)
     assert used(fresh) == {"spare": 8}
 
 

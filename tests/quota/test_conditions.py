@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster
+from tests.objects import remove_quota, upsert_quota
 from tests.quota.scene import make_ledger, quota, wants
 
 from koord.controllers.quota_status import QuotaStatusPolicy
@@ -78,7 +79,7 @@ def test_the_over_use_condition_says_what_will_happen(delay: float | None, part:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink, revoke_delay=delay)
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 4}))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 4}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
     assert sink.said["t"][1]["OverEntitlement"]
@@ -123,8 +124,8 @@ def test_a_status_is_written_only_when_it_changes() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(make_quota("t", namespace="q", min={GPU: 4}, max={GPU: 8}))
-    state.upsert_quota(make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", min={GPU: 4}, max={GPU: 8}))
+    upsert_quota(state, make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
     fields, conditions = sink.said["t"]
@@ -148,9 +149,9 @@ def test_a_status_is_written_only_when_it_changes() -> None:
 def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
     policy.update_all()
-    state.upsert_quota(make_quota("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
     policy.update_all()
     fields, conditions = sink.said["t"]
     assert fields["lastValidSpec"]["max"] == {GPU: "8"}
@@ -161,20 +162,20 @@ def test_annotations_are_written_when_a_number_other_than_zero_changes() -> None
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
-    state.upsert_quota(make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
+    upsert_quota(state, make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
     policy.update_all()
     assert sink.recorded[-1] == ("lost", {})
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8, "cpu": 0}))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8, "cpu": 0}))
     policy.update_all()
     name, amounts = sink.recorded[-1]
     assert (name, amounts["runtime"][GPU], amounts["child-request"]) == ("t", 6, {GPU: 6})
     count = len(sink.recorded)
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
     policy.update_all()
     assert len(sink.recorded) == count, "a zero more or less is no change"
-    state.upsert_quota(make_quota("t", namespace="q", uid="another", max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", uid="another", max={GPU: 8}))
     policy.update_all()
     assert len(sink.recorded) == count + 1
 
@@ -183,7 +184,7 @@ def test_usage_by_pods_of_other_schedulers_is_a_condition() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(make_quota("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
     assert not sink.said["t"][1]["UnmanagedUsage"]
@@ -199,10 +200,10 @@ def test_a_satisfied_quota_is_not_reported_as_scaled() -> None:
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
     org = make_quota("org", namespace="q", min={GPU: 8}, max={GPU: 8}, is_parent=True)
-    state.upsert_quota(org)
+    upsert_quota(state, org)
     for name in ("a", "b"):
         spec = make_quota(name, namespace="q", parent="org", min={GPU: 4}, max={GPU: 8})
-        state.upsert_quota(spec)
+        upsert_quota(state, spec)
     state.upsert_pod(make_pod("p").gpu(2).quota("a").running("n").build())
     policy.update_all()
     for name in ("a", "b"):
@@ -212,10 +213,10 @@ def test_a_satisfied_quota_is_not_reported_as_scaled() -> None:
 
 def test_a_quota_that_gets_pods_in_the_same_batch_does_not_become_a_parent() -> None:
     state = make_cluster().state
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
     state.open_ledger()
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}, is_parent=True))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}, is_parent=True))
     state.open_ledger()
     assert state.quotas.catalog.problems["q/t"].rule is QuotaProblem.IS_PARENT_HAS_PODS
 
@@ -223,10 +224,10 @@ def test_a_quota_that_gets_pods_in_the_same_batch_does_not_become_a_parent() -> 
 def test_a_quota_is_used_as_long_as_it_has_pods_or_children() -> None:
     state, sink = make_cluster(1).state, Sink()
     policy = QuotaStatusPolicy(state, sink)
-    state.upsert_quota(make_quota("org", namespace="q", is_parent=True, max={GPU: 8}))
+    upsert_quota(state, make_quota("org", namespace="q", is_parent=True, max={GPU: 8}))
     team = make_quota("team", namespace="q", parent="org", max={GPU: 8})
-    state.upsert_quota(team)
-    state.upsert_quota(make_quota("broken", namespace="q", parent="gone", max={GPU: 8}))
+    upsert_quota(state, team)
+    upsert_quota(state, make_quota("broken", namespace="q", parent="gone", max={GPU: 8}))
     for name, label in (("a", "team"), ("b", "team"), ("c", "broken")):
         state.upsert_pod(make_pod(name).gpu(4).quota(label).build())
     state.upsert_pod(make_pod("a").gpu(4).quota("team").running("n0").build())
@@ -237,7 +238,7 @@ def test_a_quota_is_used_as_long_as_it_has_pods_or_children() -> None:
         return sorted(name for name, is_used in sink.used.items() if is_used)
 
     assert used() == ["broken", "org", "team"]
-    state.upsert_quota(replace(team, is_terminating=True))
+    upsert_quota(state, replace(team, is_terminating=True))
     used()
     assert sink.said["team"][1]["Ready"]
     assert sink.said["team"][1]["Terminating"]
@@ -249,5 +250,5 @@ def test_a_quota_is_used_as_long_as_it_has_pods_or_children() -> None:
     assert "stays active for its pods (1)" in (used(), sink.texts["team", "Terminating"])[1]
     state.remove_pod("uid-default-b")
     assert used() == ["broken", "org"]
-    state.remove_quota("q/team")
+    remove_quota(state, "q/team")
     assert used() == ["broken"]

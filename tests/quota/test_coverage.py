@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_quota
 from tests.cluster import make_cluster
+from tests.objects import upsert_quota
 
 from koord.controllers.enforcement import Enforcement
 from koord.core.engine.state import ClusterState
@@ -18,7 +19,7 @@ from koord.kube.quota_objects import MAX_BYTES, encode
 def make_state(*quotas) -> ClusterState:
     state = make_cluster().state
     for one in quotas:
-        state.upsert_quota(one)
+        upsert_quota(state, one)
     state.refresh()
     return state
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.objects import upsert_pod_group, upsert_quota
 
 from koord.answers.explain import explain_gang
 from koord.answers.quota_claims import QuotaClaims
@@ -28,13 +29,13 @@ def make_state(*, asks: bool = True) -> ClusterState:
     for at in range(8):
         state.upsert_node(make_node(f"n{at}").gpu(64).build())
     for name in "ab":
-        state.upsert_quota(make_quota(name, namespace="q", min={GPU: 256}, max={GPU: 512}))
-    state.upsert_pod_group(make_pod_group("t/hog", min_member=8).build())
+        upsert_quota(state, make_quota(name, namespace="q", min={GPU: 256}, max={GPU: 512}))
+    upsert_pod_group(state, make_pod_group("t/hog", min_member=8).build())
     for at in range(8):
         pod = make_pod(f"hog-{at}").gpu(64).quota("a").gang("t/hog").running(f"n{at}").build()
         state.upsert_pod(replace(pod, namespace="t"))
     if asks:
-        state.upsert_pod_group(make_pod_group("default/mine", min_member=2).build())
+        upsert_pod_group(state, make_pod_group("default/mine", min_member=2).build())
         for at in range(2):
             state.upsert_pod(make_pod(f"mine-{at}").gpu(32).quota("b").gang("default/mine").build())
     return state
@@ -106,7 +107,7 @@ def test_who_asks_for_more_than_its_entitlement_has_no_claim() -> None:
 
 def test_over_use_is_not_named_where_something_else_is_in_the_way() -> None:
     state = make_state(asks=False)
-    state.upsert_pod_group(make_pod_group("default/mine", min_member=1).build())
+    upsert_pod_group(state, make_pod_group("default/mine", min_member=1).build())
     pod = make_pod("mine-0").gpu(32).quota("b").gang("default/mine").select("zone", "nowhere")
     state.upsert_pod(pod.build())
     reason = explain(state)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster
+from tests.objects import upsert_quota
 from tests.quota.scene import charge, make_ledger, quota, wants
 
 from koord.core.engine.queue import find_pending
@@ -104,7 +105,7 @@ def test_hooks_see_quotas_and_pods_and_refuse_units_in_planning() -> None:
     cluster = make_cluster(hooks=Hooks({"diary": diary, "limit": Limit()}))
     state = cluster.state
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").build())
     state.open_ledger()
     assert diary.told == [("quota", None, {GPU: 8}), ("pod", None, False)]
@@ -112,7 +113,7 @@ def test_hooks_see_quotas_and_pods_and_refuse_units_in_planning() -> None:
     state.open_ledger()
     assert not diary.told, "nothing has changed"
     state.remove_pod("uid-default-a")
-    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8, "cpu": 9}))
+    upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8, "cpu": 9}))
     state.open_ledger()
     assert sorted(diary.told, key=str) == [
         ("pod", False, None),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.builders import GPU, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
+from tests.objects import remove_quota
 
 from koord.core.quota.model import DEFAULT
 from koord.core.quota.reasons import QuotaGone, QuotasNotServed
@@ -30,7 +31,7 @@ def used(cluster: FakeCluster) -> dict[str, int]:
 
 def test_pods_of_a_deleted_quota_wait_until_it_is_back() -> None:
     cluster = make_full()
-    cluster.state.remove_quota("q/team")
+    remove_quota(cluster.state, "q/team")
     assert cluster.step() == []
     assert cluster.reasons() == {"p1": QuotaGone("team"), "p2": QuotaGone("team")}
     assert used(cluster) == {"team": 8}
@@ -43,7 +44,7 @@ def test_pods_of_a_namespace_whose_quota_is_deleted_wait_too() -> None:
     cluster = make_cluster(8).quotas(replace(TEAM, namespaces=("default",)), OTHER)
     cluster.pods(*(make_pod(f"p{at}").gpu(8).created(at) for at in range(3)))
     assert cluster.step() == ["p0"]
-    cluster.state.remove_quota("q/team")
+    remove_quota(cluster.state, "q/team")
     cluster.pods(make_pod("new").gpu(8))
     assert cluster.step() == []
     assert {reason.code for reason in cluster.reasons().values()} == {"QuotaGone"}
@@ -53,7 +54,7 @@ def test_pods_of_a_namespace_whose_quota_is_deleted_wait_too() -> None:
 
 def test_a_deleted_quota_is_forgotten_with_its_last_pod() -> None:
     cluster = make_full()
-    cluster.state.remove_quota("q/team")
+    remove_quota(cluster.state, "q/team")
     cluster.step()
     cluster.delete_pods("p0", "p1", "p2")
     cluster.step()
@@ -66,7 +67,7 @@ def test_a_deleted_quota_is_forgotten_with_its_last_pod() -> None:
 def test_a_quota_without_pods_leaves_nothing_behind() -> None:
     cluster = make_cluster(1).quotas(TEAM)
     cluster.step()
-    cluster.state.remove_quota("q/team")
+    remove_quota(cluster.state, "q/team")
     cluster.state.refresh()
     assert not cluster.state.quotas.is_in_use
 
@@ -98,11 +99,11 @@ def test_a_pod_that_is_released_is_bound_all_the_same() -> None:
 def test_without_the_definition_for_long_there_are_no_quotas() -> None:
     cluster = make_full()
     catalog = cluster.state.quotas.catalog
-    cluster.state.remove_quota("q/other")
+    remove_quota(cluster.state, "q/other")
     catalog.note_missing(is_missing=True)
     assert cluster.step() == []
     catalog.note_missing(is_missing=False, is_final=True)
-    cluster.state.remove_quota("q/team")
+    remove_quota(cluster.state, "q/team")
     assert cluster.step() == ["p1", "p2"]
     catalog.note_missing(is_missing=False)
     cluster.quotas(TEAM)

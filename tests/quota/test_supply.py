@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
+from tests.objects import remove_quota
 
 from koord.answers.quota_audit import find_drift
 from koord.core.model.device_names import GPU_CORE
@@ -137,7 +138,7 @@ def apply(cluster: FakeCluster, step: tuple[str, object]) -> None:
         "pod": cluster.pods,
         "no pod": cluster.state.remove_pod,
         "quota": cluster.quotas,
-        "no quota": lambda name: cluster.state.remove_quota(f"default/{name}"),
+        "no quota": lambda name: remove_quota(cluster.state, f"default/{name}"),
     }
     act[kind](what)  # type: ignore[operator]
 

@@ -10,6 +10,8 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from tests import objects
+from tests.objects import remove_quota, upsert_namespace, upsert_pod_group, upsert_storage_class
 from tests.recorded.scenarios import Fate, Scenario
 
 from koord.core.engine.holds import Holds
@@ -120,18 +122,22 @@ class _Cluster:
         state, value = self.state, change.value
         match change.verb:
             case "namespace":
-                state.upsert_namespace(*value)
+                upsert_namespace(state, *value)
             case "fail pod" | "end pod" | "finish pod":
                 self._end(value, change.verb)
-            case "pod" | "node" | "quota" | "topology" | "volume" | "claim":
+            case "pod" | "node":
                 getattr(state, f"upsert_{change.verb}")(value)
+            case "quota" | "topology" | "volume" | "claim":
+                getattr(objects, f"upsert_{change.verb}")(state, value)
             case "group":
-                state.upsert_pod_group(value)
+                upsert_pod_group(state, value)
             case "storage class":
-                state.upsert_storage_class(value)
+                upsert_storage_class(state, value)
             case "remove quota":
-                state.remove_quota("/".join(value))
-            case "remove pod" | "remove node" | "remove claim":
+                remove_quota(state, "/".join(value))
+            case "remove claim":
+                objects.remove_claim(state, value)
+            case "remove pod" | "remove node":
                 getattr(state, change.verb.replace(" ", "_"))(value)
 
     def _end(self, uid: str, verb: str) -> None:

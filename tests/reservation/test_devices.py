@@ -11,6 +11,7 @@ from tests.builders import PodBuilder, make_node, make_pod
 from tests.cluster import SCORING, FakeCluster, make_unit
 from tests.device.nodes import a100x8, gpu, report, whole, wish
 from tests.device.nodes import make_node as make_inventory
+from tests.objects import remove_reservation, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
 from koord.answers.explain import explain_pod
@@ -35,7 +36,6 @@ from koord.core.model.pods import Handling
 from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available, succeed
 from koord.core.reservation.model import NAME, ReservationHints, ReservationState, ReservationUse
-from koord.core.reservation.plugin import remove_reservation, upsert_reservation
 
 if TYPE_CHECKING:
     from koord.core.model.plan import Assignment
@@ -56,7 +56,7 @@ class GpuCluster(FakeCluster):
             for name, amount in ROOMY.items():
                 node.resource(name, amount)
             self.nodes(node)
-            self.state.plugin(Devices).upsert_report(report(f"n{at}"))
+            self.state.plugin(Devices).upsert(report(f"n{at}"))
 
     def reserve(self, name: str = "r", reserved: Any = None, **fields: Any) -> ReservationInfo:
         """Place a reservation and write it, as the operators do."""

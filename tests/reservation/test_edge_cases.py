@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from tests.builders import make_node
+from tests.objects import remove_reservation, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 from tests.reservation.test_planning import (
     cluster,
@@ -25,11 +26,7 @@ from koord.core.model.pods import Handling, HostPort, OwnerReference, PodPhase
 from koord.core.reservation.lifecycle import deadline_of, expire, must_fail, succeed
 from koord.core.reservation.matching import MatchOutcome, is_owner, judge
 from koord.core.reservation.model import DAY, ReservationUse
-from koord.core.reservation.plugin import (
-    Reservations,
-    remove_reservation,
-    upsert_reservation,
-)
+from koord.core.reservation.plugin import Reservations
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_wishes import read_reservation_wishes
 from koord.kube.translate.reservations import ReservationTranslator

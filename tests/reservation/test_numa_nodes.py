@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_unit
 from tests.numa.test_plugin import GIB, PINNED, SINGLE, given, numa_cluster
+from tests.objects import remove_reservation, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
 from koord.core.device.plugin import Devices
@@ -23,7 +24,6 @@ from koord.core.numa.plugin import Numa
 from koord.core.numa.session import NumaSession
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import NAME, ReservationHints, ReservationState, ReservationUse
-from koord.core.reservation.plugin import remove_reservation, upsert_reservation
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster

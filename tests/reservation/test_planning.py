@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_unit
+from tests.objects import remove_reservation, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
 
 from koord.core.model.nodes import Taint
@@ -22,11 +23,7 @@ from koord.core.reservation.model import (
     ReservationHints,
     ReservationUse,
 )
-from koord.core.reservation.plugin import (
-    Reservations,
-    remove_reservation,
-    upsert_reservation,
-)
+from koord.core.reservation.plugin import Reservations
 
 if TYPE_CHECKING:
     from koord.core.model.plan import Plan

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.builders import make_pod
 from tests.cluster import make_unit
+from tests.objects import upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 from tests.reservation.test_devices import GpuCluster, describe
 
@@ -24,7 +25,7 @@ from koord.core.reservation.model import (
     ReservationInfo,
     ReservationUse,
 )
-from koord.core.reservation.plugin import Reservations, upsert_reservation
+from koord.core.reservation.plugin import Reservations
 
 PRIORITY = {"p70": 70, "p90": 90, "p50": 50}
 

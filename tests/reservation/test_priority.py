@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster
+from tests.objects import remove_priority_class, upsert_priority_class, upsert_reservation
 from tests.reservation.make import make_reservation
 
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.reasons import NobodyLower, PreemptionNever
 from koord.core.eviction.search import plan_preemption
 from koord.core.reservation.model import PreAllocation
-from koord.core.reservation.plugin import (
-    remove_priority_class,
-    upsert_priority_class,
-    upsert_reservation,
-)
 from koord.core.reservation.priority import (
     HIGHEST,
     PriorityClass,

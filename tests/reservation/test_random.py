@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster
+from tests.objects import remove_reservation, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 
 from koord.core.model.pods import Handling, PodPhase
@@ -26,12 +27,7 @@ from koord.core.reservation.model import (
     ReservationState,
     ReservationUse,
 )
-from koord.core.reservation.plugin import (
-    Reservations,
-    find_use,
-    remove_reservation,
-    upsert_reservation,
-)
+from koord.core.reservation.plugin import Reservations, find_use
 
 if TYPE_CHECKING:
     from koord.core.model.gangs import ObservedPodGroup

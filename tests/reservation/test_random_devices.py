@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.builders import make_pod
 from tests.cluster import make_unit
 from tests.device.nodes import GPU_TOTAL, report
+from tests.objects import remove_reservation, upsert_devices, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 from tests.reservation.test_devices import HALF, GpuCluster
 
@@ -29,7 +30,7 @@ from koord.core.model.pods import Handling, PodPhase
 from koord.core.reservation.lifecycle import expire
 from koord.core.reservation.metrics import find_drift
 from koord.core.reservation.model import AllocatePolicy
-from koord.core.reservation.plugin import Reservations, remove_reservation, upsert_reservation
+from koord.core.reservation.plugin import Reservations
 
 if TYPE_CHECKING:
     from koord.core.device.model import DeviceReport
@@ -71,7 +72,7 @@ class DeviceHistories(RuleBasedStateMachine):
     def start(self) -> GpuCluster:
         made = GpuCluster(NODES)
         for one in self.reports.values():
-            made.state.upsert_devices(one)
+            upsert_devices(made.state, one)
         for pod in self.pods.values():
             made.pods(pod)
         for one in self.reservations.values():
@@ -121,7 +122,7 @@ class DeviceHistories(RuleBasedStateMachine):
         was |= {(RDMA, now): (RDMA, then) for now, then in enumerate(nics, 1)}
         names = {key: first.names[was[key]] for key in first.names}
         self.reports[first.node] = replace(first, names=names)
-        self.cluster.state.upsert_devices(self.reports[first.node])
+        upsert_devices(self.cluster.state, self.reports[first.node])
 
     @precondition(lambda self: self.pods)
     @rule(pick=picks)

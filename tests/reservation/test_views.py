@@ -23,7 +23,6 @@ def make_used(pods: int) -> FakeCluster:
     assert one.pod is not None
     plugin = cluster.state.plugin(Reservations)
     plugin.upsert(replace(one, pod=replace(one.pod, quota="team")))
-    plugin.show(cluster.state, one.uid)
     for at in range(pods):
         pod = make_pod(f"w-{at}").gpu(4).quota("team").running("n1").build()
         cluster.pods(replace(pod, allocations=(ReservationUse(pod.uid, one.name, one.uid),)))

@@ -6,6 +6,13 @@ from dataclasses import replace
 
 from tests.builders import make_node, make_pod, make_pod_group, select_labels
 from tests.cluster import FakeCluster
+from tests.objects import (
+    remove_reservation,
+    upsert_claim,
+    upsert_reservation,
+    upsert_storage_class,
+    upsert_volume,
+)
 from tests.reservation.make import make_reservation
 from tests.reservation.test_planning import cluster, plan, plan_queue, reasons, web
 
@@ -17,7 +24,6 @@ from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.reservation.lifecycle import expire, set_available, succeed
 from koord.core.reservation.model import ReservationInfo, ReservationState
-from koord.core.reservation.plugin import remove_reservation, upsert_reservation
 
 NO_CLAIM = ClaimUse("default/none", 0)
 IN_B = (SelectorTerm(select_labels(zone="b")),)
@@ -33,8 +39,8 @@ def zones(*, exclusive: bool = False) -> FakeCluster:
     for zone in "ab":
         made.nodes(make_node(f"n-{zone}").cpu(10000).label("zone", zone))
     claim = VolumeClaim("default/data", "v", is_bound=True, is_exclusive=exclusive)
-    made.state.upsert_claim(claim)
-    made.state.upsert_volume(Volume("v", IN_B))
+    upsert_claim(made.state, claim)
+    upsert_volume(made.state, Volume("v", IN_B))
     return made
 
 
@@ -62,8 +68,8 @@ def test_a_volume_that_is_made_for_each_pod_does_not_keep_a_reservation_waiting(
 
 def test_a_volume_that_is_bound_with_its_first_pod_does_not_keep_a_reservation_waiting() -> None:
     made, use = zones(), ClaimUse("default/late", 0)
-    made.state.upsert_claim(VolumeClaim("default/late", storage_class="local"))
-    made.state.upsert_storage_class(StorageClass("local", is_delayed=True))
+    upsert_claim(made.state, VolumeClaim("default/late", storage_class="local"))
+    upsert_storage_class(made.state, StorageClass("local", is_delayed=True))
     upsert_reservation(made.state, with_claims(make_reservation(node=""), use))
     assert len(nodes_of(made)) == 1
     upsert_reservation(made.state, with_claims(make_reservation("no", node="", cpu=1), NO_CLAIM))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import make_cluster
+from tests.objects import remove_quota, upsert_quota
 from tests.runtime.test_metrics import families_of
 
 from koord.controllers.quota_status import QuotaStatusPolicy
@@ -73,7 +74,7 @@ TEAM = make_quota("team", uid="1", min={"cpu": 1500}, max={"cpu": 4000, "memory"
 
 def test_cpu_is_in_thousandths_and_memory_in_bytes() -> None:
     scene = Scene()
-    scene.state.upsert_quota(TEAM)
+    upsert_quota(scene.state, TEAM)
     pod = make_pod("p").requests(cpu=500, memory=1 << 20).quota("team").running("n")
     scene.state.upsert_pod(pod.build())
     assert scene.value("min", "cpu") == 1500
@@ -85,7 +86,7 @@ def test_cpu_is_in_thousandths_and_memory_in_bytes() -> None:
 
 def test_a_limit_that_is_none_is_infinite() -> None:
     scene = Scene()
-    scene.state.upsert_quota(make_quota("root", max={"cpu": GENERATED_MAX}))
+    upsert_quota(scene.state, make_quota("root", max={"cpu": GENERATED_MAX}))
     assert scene.value("max", "cpu") == scene.value("sharedWeight", "cpu") == math.inf
 
 
@@ -93,33 +94,33 @@ def test_series_end_with_their_quota_or_when_a_label_changes() -> None:
     scene = Scene()
     org = make_quota("org", uid="2", is_parent=True, min=TEAM.min, max=TEAM.max)
     for spec in (org, TEAM):
-        scene.state.upsert_quota(spec)
+        upsert_quota(scene.state, spec)
     root = "koordinator-root-quota"
     assert scene.labels("team") == {("", "false", root)}
-    scene.state.upsert_quota(replace(TEAM, parent="org"))
+    upsert_quota(scene.state, replace(TEAM, parent="org"))
     assert scene.labels("team") == {("", "false", "org")}
-    scene.state.upsert_quota(replace(TEAM, is_parent=True))
+    upsert_quota(scene.state, replace(TEAM, is_parent=True))
     assert scene.labels("team") == {("", "true", root)}
-    scene.state.remove_quota("/team")
+    remove_quota(scene.state, "/team")
     assert scene.labels("team") == set()
     other = replace(TEAM, uid="3", tree_id="gpu", is_tree_root=True, total=TEAM.max)
-    scene.state.upsert_quota(other)
+    upsert_quota(scene.state, other)
     assert scene.labels("team") == {("gpu", "false", root)}
 
 
 def test_root_of_a_tree_reports_unschedulable_resources() -> None:
     scene = Scene()
     root = replace(TEAM, tree_id="gpu", is_tree_root=True, total=TEAM.max, unschedulable=TEAM.min)
-    scene.state.upsert_quota(root)
+    upsert_quota(scene.state, root)
     assert scene.value("unschedulable-resource", "cpu") == 1500
-    scene.state.upsert_quota(replace(root, is_tree_root=False))
+    upsert_quota(scene.state, replace(root, is_tree_root=False))
     assert scene.value("unschedulable-resource", "cpu") is None
 
 
 def test_operations_on_quotas_are_timed() -> None:
     scene = Scene()
     scene.metrics.quotas.attach(scene.state.quotas)
-    scene.state.upsert_quota(TEAM)
+    upsert_quota(scene.state, TEAM)
     scene.policy.update_all()
     name = "scheduler_elastic_quota_process_latency"
     for operation in ("settle", "solve"):
@@ -130,7 +131,7 @@ def test_operations_on_quotas_are_timed() -> None:
 def test_hooks_are_timed() -> None:
     scene = Scene(Hooks({"budget": Budget()}))
     scene.metrics.quotas.attach(scene.state.quotas)
-    scene.state.upsert_quota(TEAM)
+    upsert_quota(scene.state, TEAM)
     scene.policy.update_all()
     name = "scheduler_elastic_quota_hook_plugin_latency_count"
     for operation in ("on_quota_change", "augment_status"):
@@ -149,7 +150,7 @@ def test_status_writes_are_timed() -> None:
 
 def test_debug_page_has_all_numbers_of_a_quota() -> None:
     scene = Scene()
-    scene.state.upsert_quota(TEAM)
+    upsert_quota(scene.state, TEAM)
     page = describe_quotas(scene.state)
     assert msgspec.json.encode(page)
     (quota,) = page["quotas"]

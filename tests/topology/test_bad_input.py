@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster
+from tests.objects import upsert_topology
 
 from koord.core.engine.queue import unit_of
 from koord.core.model.plan import Demand, Unit
@@ -65,8 +66,8 @@ def test_multiple_larger_than_the_gang_is_refused(cluster: FakeCluster) -> None:
     constraint = TopologyConstraint(
         (LayerConstraint("Spine", GatherStrategy.PREFER, 8),), "labelled"
     )
-    cluster.state.upsert_topology(
-        Topology("labelled", (Layer("Spine", "", ("none",)), ONE_ABOVE[1]))
+    upsert_topology(
+        cluster.state, Topology("labelled", (Layer("Spine", "", ("none",)), ONE_ABOVE[1]))
     )
     cluster.pod_groups(make_pod_group(A, 2).topology(constraint))
     pods = tuple(make_pod(f"a-{at}").gang(A).gpu(1).build() for at in range(2))

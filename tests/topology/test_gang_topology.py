@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cluster import SCORING, FakeCluster, make_cluster, nodes_of, placed_on, plan_in
+from tests.objects import remove_topology, upsert_topology
 
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import unit_of
@@ -278,7 +279,7 @@ def test_surplus_joins_used_domains_first() -> None:
 def test_gang_without_a_topology_tree_is_refused(*, exists: bool, text: str) -> None:
     cluster = make_network({"s0": {"a": [64]}})
     if exists:
-        cluster.state.upsert_topology(Topology("other", (Layer("Spine"),)))
+        upsert_topology(cluster.state, Topology("other", (Layer("Spine"),)))
     ask(cluster, must("Spine"), topology="other")
     reason = run(cluster, make_members(2)).refusals[0].reason
     assert reason == MissingTopology("other", exists=exists)
@@ -306,10 +307,10 @@ def test_unknown_required_layer_is_refused_unknown_preferred_one_ignored() -> No
 def test_invalid_edit_keeps_the_tree_a_deletion_drops_it() -> None:
     cluster = make_network({"s0": {"a": [64]}})
     ask(cluster, must("Spine"))
-    cluster.state.upsert_topology(Topology("default", (Layer("Spine"), Layer("Spine"))))
+    upsert_topology(cluster.state, Topology("default", (Layer("Spine"), Layer("Spine"))))
     assert cluster.state.topologies.problem("default") is not None
     assert run(cluster, make_members(2)).placements
-    cluster.state.remove_topology("default")
+    remove_topology(cluster.state, "default")
     assert isinstance(run(cluster, make_members(2)).refusals[0].reason, MissingTopology)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.builders import make_node, make_pod
 from tests.gang.test_machine import Gangs, gangs
+from tests.objects import upsert_pod_group, upsert_topology
 from tests.support.machines import check_100_000_steps
 
 from koord.core.model.gangs import ROOT, SubGroup, SubGroupTree
@@ -56,7 +57,7 @@ class GangsInANetwork(Gangs):
     """Racks and spines of few nodes, whose labels change."""
 
     def furnish(self, state: ClusterState) -> None:
-        state.upsert_topology(Topology("default", LAYERS))
+        upsert_topology(state, Topology("default", LAYERS))
 
     def build_node(self, name: str, gpus: int) -> Node:
         node = make_node(name).gpu(gpus)
@@ -68,7 +69,7 @@ class GangsInANetwork(Gangs):
         if key in self.groups:
             spec = replace(self.groups[key].spec, topology=constraint)
             self.groups[key] = replace(self.groups[key], spec=spec)
-            self.state.upsert_pod_group(self.groups[key])
+            upsert_pod_group(self.state, self.groups[key])
 
     @rule(constraint=constraints)
     def all_gangs_ask(self, constraint: TopologyConstraint) -> None:
@@ -89,7 +90,7 @@ class GangsInANetwork(Gangs):
             sub_groups = SubGroupTree(SubGroup(ROOT, min_sub_groups=least), tuple(parts))
             spec = replace(self.groups[key].spec, sub_groups=sub_groups)
             self.groups[key] = replace(self.groups[key], spec=spec)
-            self.state.upsert_pod_group(self.groups[key])
+            upsert_pod_group(self.state, self.groups[key])
 
     @rule(key=gangs, name=st.sampled_from(("g0", "g1", "g1", "")), count=st.integers(1, 3))
     def members_come(self, key: str, name: str, count: int) -> None:

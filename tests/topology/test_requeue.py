@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster
+from tests.objects import remove_topology
 
 from koord.core.model.pods import PodPhase
 from koord.core.model.topology_constraint import (
@@ -61,7 +62,7 @@ def test_gang_is_requeued_when_its_topology_is_deleted(
     cluster.pods(make_pod("a-0").gang(A).gpu(8))
     assert refuse(cluster) == NoDomainFits.code
     if layers is None:
-        cluster.state.remove_topology("default")
+        remove_topology(cluster.state, "default")
     else:
         cluster.topology(*layers)
     assert refuse(cluster) == code

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, placed_on, plan_in
+from tests.objects import remove_topology, upsert_pod_group
 
 from koord.core.engine.holds import Holds
 from koord.core.gang.quorum import Ready, demands
@@ -63,7 +64,9 @@ class Scene:
             for at in range(2):
                 self.add_node(f"{rack}-{at}", rack, spine)
         group = make_pod_group(A, minimum).topology(constraint).build()
-        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=sub_groups)))
+        upsert_pod_group(
+            self.state, replace(group, spec=replace(group.spec, sub_groups=sub_groups))
+        )
         for pod in pods:
             self.state.upsert_pod(pod)
 
@@ -212,7 +215,7 @@ def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
     for key in both:
         group = make_pod_group(key, 2).group(*both).build()
         spec = replace(group.spec, sub_groups=make_sub_groups(*groups, least=1))
-        scene.state.upsert_pod_group(replace(group, spec=spec))
+        upsert_pod_group(scene.state, replace(group, spec=spec))
         for at in range(2):
             pod = make_pod(f"{key[-1]}-{at}").gang(key).released("r0-0", "p", ",".join(both), 4, 2)
             bound = replace(pod.gpu(1).running("r0-0").build(), sub_group="g0")
@@ -247,8 +250,8 @@ def test_gang_with_sub_groups_shares_no_domain_with_its_group() -> None:
     for key in (A, B):
         group = make_pod_group(key, 2).group(A, B).topology(constraint).build()
         sub_groups = make_sub_groups(*groups) if key == A else None
-        scene.state.upsert_pod_group(
-            replace(group, spec=replace(group.spec, sub_groups=sub_groups))
+        upsert_pod_group(
+            scene.state, replace(group, spec=replace(group.spec, sub_groups=sub_groups))
         )
     network = scene.cluster.open_cycle().session(TopologySession).view
     scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
@@ -359,7 +362,7 @@ def test_untried_domains_are_counted() -> None:
 def test_without_a_topology_surplus_sub_groups_are_placed_whole() -> None:
     groups = replicas(3, layer="")
     scene = Scene(make_sub_groups(*groups, least=1), *members(*groups), minimum=2)
-    scene.state.remove_topology("default")
+    remove_topology(scene.state, "default")
     nodes = sorted(scene.state.table.row_of)
     scene.fill(*nodes[3:])
     assert scene.place().keys() == {"g0"}, "half a sub-group is of no use"
@@ -371,7 +374,7 @@ def test_without_a_topology_surplus_members_are_placed_one_by_one() -> None:
     groups = replicas(1, layer="")
     more = [member("g0", 2), member("g0", 3), member("", 0)]
     scene = Scene(make_sub_groups(*groups), *members(*groups), *more, minimum=2)
-    scene.state.remove_topology("default")
+    remove_topology(scene.state, "default")
     nodes = sorted(scene.state.table.row_of)
     scene.fill(*nodes[3:])
     placed = scene.decide().placements[0].assignments

@@ -25,6 +25,7 @@ from koord.core.model.units import PODS, Amounts, format_amount
 from koord.core.quota.catalog import key_of
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import QuotaName, QuotaSpec
+from koord.core.quota.plugin import Quotas
 from koord.core.quota.reclaim import Overuse, find_overuse
 from koord.core.quota.spec_errors import InvalidQuota
 
@@ -170,7 +171,7 @@ def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
         for waiting_unit in find_waits(state, Scoring())
         if waiting_unit.reason.is_placed
     }
-    state.upsert_quota(spec)
+    state.plugin(Quotas).upsert(spec)
     after = state.open_ledger()
     problem = state.quotas.catalog.problems.get(key_of(spec))
     if problem is not None:

@@ -52,6 +52,7 @@ def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Outp
     if tested_pod is None:
         meant = suggest(pod, (pod.key for pod in reading.state.pods.values()))
         fail(f"there is no pod {pod}{meant}; write NAMESPACE/NAME", ExitCode.USAGE)
+    reading.state.refresh()
     checks = explain(reading.state, reservation, tested_pod)
     table = make_table("RULE", "", "DETAIL")
     for check in checks:

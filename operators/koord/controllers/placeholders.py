@@ -240,7 +240,7 @@ class Placeholders:
             await self._unguard(site)
 
     def _wanted(self, uid: str, node: str) -> dict[str, int]:
-        self._plugin.settle(self.state)
+        self._plugin.absorb()
         account = account_of(self.state, uid, is_in=self._is_in)
         is_here = account is not None and account.reservation.status.node == node
         if account is None or not is_here or not _is_shown(account.reservation):

@@ -234,7 +234,7 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
-        self.state.refresh(began)
+        self.state.refresh()
         cycles: list[Cycle] = []
 
         def make_snapshot() -> Cycle:

@@ -90,7 +90,7 @@ class ReservationStatusPolicy:
         account = ReservationAccount(reservation, add_up(dict(pod.shape.requests) for pod in users))
         conditions = _conditions(status, reservation, ignored)
         if status.phase == ReservationPhase.AVAILABLE:
-            plugin.settle(self.state)
+            plugin.absorb()
             applied = _template_applied(reservation)
             conditions = (*conditions, _protected(self.state, account), applied)
         self.sink.write_status(reservation, _fields(status, account, users), conditions)

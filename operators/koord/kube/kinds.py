@@ -16,27 +16,26 @@ from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import operators
 from koord.api.keys.gang import NATIVE_VERSION
 from koord.core.device.model import DeviceReport, DeviceResourceClaim
+from koord.core.device.plugin import Devices
+from koord.core.engine.plugin import Plugin
 from koord.core.engine.state import ClusterState
+from koord.core.gang.cache import GangCache
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.nodes import Namespace, Node
 from koord.core.model.pods import Pod
 from koord.core.numa.model import NumaReport
-from koord.core.numa.plugin import remove_numa, upsert_numa
+from koord.core.numa.plugin import Numa
+from koord.core.plugins.inter_pod import InterPod
 from koord.core.plugins.late_volumes import StorageClass
-from koord.core.plugins.volumes import Volume, VolumeClaim
-from koord.core.quota.catalog import key_of
+from koord.core.plugins.volumes import Volume, VolumeClaim, Volumes
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile import QuotaProfile
 from koord.core.reservation.model import ReservationInfo
-from koord.core.reservation.plugin import (
-    Reservations,
-    remove_priority_class,
-    remove_reservation,
-    upsert_priority_class,
-    upsert_reservation,
-)
+from koord.core.reservation.plugin import Reservations
 from koord.core.reservation.priority import PriorityClass
 from koord.core.topology.cache import Topology
+from koord.core.topology.plugin import Topologies
 from koord.kube.errors import Forbidden, KubeError, NotFound
 from koord.kube.plan_keys import PlanVerifier
 from koord.kube.reflector import Absence, Source
@@ -78,6 +77,7 @@ from koord.kube.wire_volumes import WireVolumeClaim as WireClaim
 W = TypeVar("W", bound=HasMeta)
 W_contra = TypeVar("W_contra", bound=HasMeta, contravariant=True)
 T = TypeVar("T")
+P = TypeVar("P", bound=Plugin)
 
 PLACEMENT: Final = "placement"
 """The operator that plans. The command line plans too, so it reads what this operator reads."""
@@ -131,8 +131,10 @@ class Kind(Generic[W, T, R]):
     plural: str
     wire: type[W]
     make_translator: Callable[[TranslatorOptions], R]
-    upsert: Callable[[ClusterState, T], None]
-    remove: Callable[[ClusterState, T], None]
+    owner: Callable[[ClusterState], Any]
+    """Returns what keeps the objects of this kind: a plugin, mostly."""
+    upsert_in: Callable[[Any, T], None]
+    remove_from: Callable[[Any, T], None]
     read_by: frozenset[str]
     """The operators that reflect this kind. The others read their own resource by Kopf alone."""
     is_namespaced: bool = True
@@ -172,6 +174,14 @@ class Kind(Generic[W, T, R]):
     def __str__(self) -> str:
         return self.resource
 
+    def upsert(self, state: ClusterState, value: T) -> None:
+        """Apply an object as it is now."""
+        self.upsert_in(self.owner(state), value)
+
+    def remove(self, state: ClusterState, value: T) -> None:
+        """Apply that an object is gone."""
+        self.remove_from(self.owner(state), value)
+
     def source(
         self, translator: Translator[W, T], reject: Callable[[str, str], None]
     ) -> Source[W, T]:
@@ -187,6 +197,18 @@ class Kind(Generic[W, T, R]):
         )
 
 
+def _plugin(kind: type[P]) -> Callable[[ClusterState], P]:
+    return lambda state: state.plugin(kind)
+
+
+def _state(state: ClusterState) -> ClusterState:
+    return state
+
+
+def _gangs(state: ClusterState) -> GangCache:
+    return state.gangs
+
+
 _PLANNER_ONLY: Final = frozenset({PLACEMENT})
 
 QUOTAS_KEPT_SECONDS: Final = 600.0
@@ -197,8 +219,9 @@ TOPOLOGIES: Final = Kind[WireTopology, Topology, TopologyTranslator](
     "clusternetworktopologies",
     WireTopology,
     lambda _: TopologyTranslator(),
-    ClusterState.upsert_topology,
-    lambda state, topology: state.remove_topology(topology.name),
+    _plugin(Topologies),
+    Topologies.upsert,
+    Topologies.remove,
     read_by=frozenset({PLACEMENT, POD_GROUP, TOPOLOGY}),
     is_namespaced=False,
     absent_on=(NotFound,),
@@ -208,6 +231,7 @@ NODES: Final = Kind[WireNode, Node, Stateless[WireNode, Node]](
     "nodes",
     WireNode,
     lambda _: Stateless(translate_node),
+    _state,
     ClusterState.upsert_node,
     lambda state, node: state.remove_node(node.name),
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY, DEVICE, RESERVATION}),
@@ -218,8 +242,9 @@ POD_GROUPS: Final = Kind[WirePodGroup, ObservedPodGroup, PodGroupTranslator](
     "podgroups",
     WirePodGroup,
     lambda options: PodGroupTranslator(options.gang_defaults),
-    ClusterState.upsert_pod_group,
-    lambda state, group: state.remove_pod_group(group.key),
+    _gangs,
+    GangCache.upsert_pod_group,
+    lambda gangs, group: gangs.remove_pod_group(group.key),
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA}),
     is_required=True,
     is_useful_in_part=True,
@@ -232,8 +257,9 @@ NATIVE_POD_GROUPS: Final = Kind[
     "podgroups",
     WireNativePodGroup,
     lambda options: Stateless(lambda wire: translate_native(wire, options.gang_defaults)),
-    ClusterState.upsert_pod_group,
-    lambda state, group: state.remove_pod_group(group.key),
+    _gangs,
+    GangCache.upsert_pod_group,
+    lambda gangs, group: gangs.remove_pod_group(group.key),
     read_by=POD_GROUPS.read_by,
     shares_plural=True,
     absent_on=(NotFound, Forbidden),
@@ -243,8 +269,9 @@ NAMESPACES: Final = Kind[WireNamespace, Namespace, Stateless[WireNamespace, Name
     "namespaces",
     WireNamespace,
     lambda _: Stateless(translate_namespace),
-    lambda state, namespace: state.upsert_namespace(namespace.name, namespace.labels),
-    lambda state, namespace: state.remove_namespace(namespace.name),
+    _plugin(InterPod),
+    InterPod.upsert_namespace,
+    InterPod.remove_namespace,
     read_by=_PLANNER_ONLY,
     is_namespaced=False,
 )
@@ -253,8 +280,9 @@ CLAIMS: Final = Kind[WireClaim, VolumeClaim, Stateless[WireClaim, VolumeClaim]](
     "persistentvolumeclaims",
     WireClaim,
     lambda _: Stateless(translate_claim),
-    ClusterState.upsert_claim,
-    lambda state, claim: state.remove_claim(claim.key),
+    _plugin(Volumes),
+    Volumes.upsert_claim,
+    Volumes.remove_claim,
     read_by=_PLANNER_ONLY,
     is_useful_in_part=True,
 )
@@ -263,8 +291,9 @@ VOLUMES: Final = Kind[WireVolume, Volume, Stateless[WireVolume, Volume]](
     "persistentvolumes",
     WireVolume,
     lambda _: Stateless(translate_volume),
-    ClusterState.upsert_volume,
-    lambda state, volume: state.remove_volume(volume.name),
+    _plugin(Volumes),
+    Volumes.upsert_volume,
+    Volumes.remove_volume,
     read_by=_PLANNER_ONLY,
     is_namespaced=False,
 )
@@ -275,8 +304,9 @@ STORAGE_CLASSES: Final = Kind[
     "storageclasses",
     WireStorageClass,
     lambda _: Stateless(translate_storage_class),
-    ClusterState.upsert_storage_class,
-    lambda state, storage_class: state.remove_storage_class(storage_class.name),
+    _plugin(Volumes),
+    Volumes.upsert_storage_class,
+    Volumes.remove_storage_class,
     read_by=_PLANNER_ONLY,
     is_namespaced=False,
 )
@@ -287,8 +317,9 @@ PRIORITY_CLASSES: Final = Kind[
     "priorityclasses",
     WirePriorityClass,
     lambda _: Stateless(translate_priority_class),
-    upsert_priority_class,
-    remove_priority_class,
+    _plugin(Reservations),
+    Reservations.upsert_priority_class,
+    Reservations.remove_priority_class,
     read_by=frozenset({PLACEMENT, RESERVATION}),
     is_namespaced=False,
     # Without the right, which earlier roles lack, reservations take no part in preemption.
@@ -299,8 +330,9 @@ QUOTAS: Final = Kind[WireElasticQuota, QuotaSpec, QuotaTranslator](
     "elasticquotas",
     WireElasticQuota,
     lambda _: QuotaTranslator(),
-    ClusterState.upsert_quota,
-    lambda state, quota: state.remove_quota(key_of(quota)),
+    _plugin(Quotas),
+    Quotas.upsert,
+    Quotas.remove,
     read_by=frozenset({PLACEMENT, QUOTA, PROFILE}),
     is_required=True,
     absent_on=(NotFound,),
@@ -314,8 +346,9 @@ PROFILES: Final = Kind[WireQuotaProfile, QuotaProfile, ProfileTranslator](
     "elasticquotaprofiles",
     WireQuotaProfile,
     lambda _: ProfileTranslator(),
-    lambda state, profile: state.profiles.upsert(profile),
-    lambda state, profile: state.profiles.remove(profile.key),
+    _plugin(Quotas),
+    Quotas.upsert_profile,
+    Quotas.remove_profile,
     read_by=frozenset({PROFILE}),
     absent_on=(NotFound,),
 )
@@ -342,6 +375,7 @@ PODS: Final = Kind[WirePod, Pod, PodTranslator](
     "pods",
     WirePod,
     lambda options: PodTranslator(options.scheduler_name, options.gang_defaults, options.plans),
+    _state,
     _upsert_pod,
     _remove_pod,
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, DEVICE, RESERVATION}),
@@ -352,8 +386,9 @@ DEVICES: Final = Kind[WireDevice, DeviceReport, DeviceTranslator](
     "devices",
     WireDevice,
     lambda _: DeviceTranslator(),
-    ClusterState.upsert_devices,
-    lambda state, report: state.remove_devices(report.node),
+    _plugin(Devices),
+    Devices.upsert,
+    Devices.remove,
     read_by=frozenset({PLACEMENT, DEVICE}),
     is_namespaced=False,
     absent_on=(NotFound,),
@@ -365,8 +400,9 @@ NODE_TOPOLOGIES: Final = Kind[
     "noderesourcetopologies",
     WireNodeTopology,
     lambda _: Stateless(translate_node_topology),
-    upsert_numa,
-    remove_numa,
+    _plugin(Numa),
+    Numa.upsert,
+    Numa.remove,
     read_by=_PLANNER_ONLY,
     is_namespaced=False,
     absent_on=(NotFound,),
@@ -376,8 +412,9 @@ RESERVATIONS: Final = Kind[WireReservation, ReservationInfo, ReservationTranslat
     "reservations",
     WireReservation,
     lambda options: ReservationTranslator(PodTranslator(plans=options.plans)),
-    upsert_reservation,
-    remove_reservation,
+    _plugin(Reservations),
+    Reservations.upsert,
+    Reservations.remove,
     read_by=frozenset({PLACEMENT, RESERVATION}),
     is_namespaced=False,
     absent_on=(NotFound,),
@@ -389,8 +426,9 @@ RESOURCE_CLAIMS: Final = Kind[
     "resourceclaims",
     WireResourceClaim,
     lambda _: Stateless(translate_resource_claim),
-    ClusterState.replace_device_claim,
-    lambda state, claim: state.replace_device_claim(DeviceResourceClaim(claim.key)),
+    _plugin(Devices),
+    Devices.upsert_claim,
+    Devices.remove_claim,
     read_by=DEVICES.read_by,
     is_useful_in_part=True,
     absent_on=(NotFound,),

@@ -14,6 +14,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 from tests.conformance.cases import UnsupportedCaseError
 from tests.conformance.compare import IGNORED, Exact
+from tests.objects import upsert_quota
 from tests.quota.trees import Level, scale_level, share_level
 
 from koord.api.keys import quota as keys
@@ -411,7 +412,7 @@ def adapt_later_quota(case: Mapping[str, Any]) -> Fields:
         pod = make_pod(f"p-{at}").requests(**case["eachRequests"]).quota(case["podQuotaLabel"])
         state.upsert_pod(pod.build())
     before = count_by_quota(state)
-    state.upsert_quota(QuotaSpec(case["quotaCreatedLater"]))
+    upsert_quota(state, QuotaSpec(case["quotaCreatedLater"]))
     return {"before": before, "after": count_by_quota(state)}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.conformance.adapters.topology import amounts, decode, decode_gang, decode_topology
 from tests.conformance.cases import UnsupportedCaseError
 from tests.conformance.compare import IGNORED
+from tests.objects import upsert_pod_group, upsert_topology
 
 from koord.api.keys import gang as gang_keys
 from koord.api.keys import operators
@@ -70,7 +71,7 @@ def fill_state(case: Mapping[str, Any]) -> ClusterState:
     """Make the cluster of a case; nodes that preemption cannot help are cordoned."""
     state = ClusterState(compat=True)
     if "networkTopologySpec" in case:
-        state.upsert_topology(decode_topology(case))
+        upsert_topology(state, decode_topology(case))
     for node in case["nodes"]:
         status = {"allocatable": {"pods": "110", **amounts(node, "allocatable")}}
         meta = {"name": node["name"], "labels": node.get("labels") or {}}
@@ -117,7 +118,7 @@ def add_unit(state: ClusterState, case: Mapping[str, Any]) -> Unit:
     """Add the waiting members of a case as one gang; return their unit."""
     pods = [decode_pod(pod, gang="job") for pod in case["pendingPods"]]
     feed = state.feed()
-    state.upsert_pod_group(decode_gang(case, pods))
+    upsert_pod_group(state, decode_gang(case, pods))
     for pod in pods:
         state.upsert_pod(pod)
     queue = Queue()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from tests.cluster import make_cluster, open_cycle, plan_in
 from tests.conformance.compare import Exact
+from tests.objects import upsert_pod_group, upsert_topology
 
 from koord.api.annotations import NETWORK_TOPOLOGY_SPEC
 from koord.api.gang import NO_INDEX, BadSetting, parse_topology_index
@@ -77,7 +78,7 @@ def amounts(holder: Mapping[str, Any], field: str) -> Mapping[str, str]:
 def fill_state(case: Mapping[str, Any]) -> ClusterState:
     state = make_cluster().state
     if "networkTopologySpec" in case:
-        state.upsert_topology(decode_topology(case))
+        upsert_topology(state, decode_topology(case))
     for node in case["nodes"]:
         status = {"allocatable": amounts(node, "allocatable")}
         meta = {"name": node["name"], "labels": node.get("labels") or {}}
@@ -110,7 +111,7 @@ def decode_gang(case: Mapping[str, Any], pods: Iterable[Pod]) -> Any:
 def plan_case(case: Fields) -> Fields:
     state = fill_state(case)
     pods = tuple(decode_pod(pod, gang="job") for pod in case["pods"])
-    state.upsert_pod_group(decode_gang(case, pods))
+    upsert_pod_group(state, decode_gang(case, pods))
     for pod in pods:
         state.upsert_pod(pod)
     unit = Unit("default/job", (Demand("default/job", pods, len(pods)),), "default/job")

@@ -47,7 +47,7 @@ from koord.core.device.states import (
 from koord.core.device.vendors import index_templates
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
-from koord.core.model.changes import ChangeLog, Changes
+from koord.core.model.changes import ChangeLog
 from koord.core.model.device_names import (
     CARDS,
     GPU,
@@ -68,7 +68,6 @@ from koord.core.model.pods import Allocation, Pod, PodShape, hold_owner_of
 
 if TYPE_CHECKING:
     from koord.core.engine.arrays import Ints
-    from koord.core.engine.state import ClusterState
 
 PACKED: Final = AllocationSettings(
     OURS, index_templates(), DeviceScoring(DEFAULT_WEIGHTS, packs=True)
@@ -135,7 +134,24 @@ class Devices(Plugin):
 
     # --- what is observed ------------------------------------------------------------------------
 
-    def upsert_report(self, report: DeviceReport) -> None:
+    def upsert(self, report: DeviceReport) -> None:
+        """Apply what is reported of a node; what waits for room there is tried again."""
+        self._upsert_report(report)
+        self.view.note_freed((report.node,))
+
+    def remove(self, report: DeviceReport) -> None:
+        """Forget the devices of a node; what pods use of them is kept."""
+        self._remove_report(report.node)
+        self.view.note_freed((report.node,))
+
+    def upsert_claim(self, claim: DeviceResourceClaim) -> None:
+        """Apply what DRA gave to a ResourceClaim; without GPUs it is forgotten."""
+        self.view.note_freed(self._replace_claim(claim))
+
+    def remove_claim(self, claim: DeviceResourceClaim) -> None:
+        self.upsert_claim(DeviceResourceClaim(claim.key))
+
+    def _upsert_report(self, report: DeviceReport) -> None:
         if self._reported.get(report.node) == report:
             return  # only its status has changed
         self._reported[report.node] = report
@@ -148,8 +164,16 @@ class Devices(Plugin):
         self.changes_of_nodes.note(node)
         self._rebuild(node)
 
-    def note_names(self, uid: str, shape: PodShape | None) -> None:
-        """Note what a pod requests under old names, None when it is gone: nodes publish them."""
+    @override
+    def observe(self, before: Pod | None, pod: Pod) -> None:
+        """Note what a pod requests under old names: nodes publish them."""
+        self._note_names(pod.uid, pod.shape if pod.is_alive else None)
+
+    @override
+    def forget(self, uid: str) -> None:
+        self._note_names(uid, None)
+
+    def _note_names(self, uid: str, shape: PodShape | None) -> None:
         if self.old_names.note(uid, shape):
             for node in self.reports:
                 self.changes_of_nodes.note(node)
@@ -165,8 +189,7 @@ class Devices(Plugin):
     def next_due(self) -> float | None:
         return self.recoveries.next_due()
 
-    def remove_report(self, node: str) -> None:
-        """Forget the devices of a node; what pods use of them is kept."""
+    def _remove_report(self, node: str) -> None:
         self.reports.pop(node, None)
         self._reported.pop(node, None)
         self._named.pop(node, None)
@@ -175,7 +198,7 @@ class Devices(Plugin):
             self.changes_of_nodes.note(node)
         self._rebuild(node)
 
-    def replace_claim(self, claim: DeviceResourceClaim) -> set[str]:
+    def _replace_claim(self, claim: DeviceResourceClaim) -> set[str]:
         """Replace what DRA gave to a ResourceClaim; return the nodes that this changes."""
         before = self._claims.pop(claim.key, None)
         if before is not None:
@@ -379,7 +402,7 @@ class Devices(Plugin):
         return DeviceSession(self, cycle)
 
     @override
-    def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
+    def absorb(self) -> None:
         """Forget pods that are gone, and states that no node is in when there are too many."""
         # Only now, after all changes: a pod that left its node and came back keeps what it was
         # given. And only between cycles: a session keeps numbers of states.

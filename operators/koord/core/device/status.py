@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from koord.core.device.device_plugins import DEVICE_PLUGINS, DevicePlugin
 from koord.core.device.inventory import Strayed
@@ -26,13 +26,11 @@ from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
 from koord.core.device.states import DeviceDemand
 from koord.core.device.vendors import VENDORS
+from koord.core.engine.state_view import StateView
 from koord.core.model.device_names import GPU, DeviceType
 from koord.core.model.pod_charge import node_charged
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import MAX_TEXT, cut, listed, plural
-
-if TYPE_CHECKING:
-    from koord.core.engine.state import ClusterState
 
 
 class Consumption(StrEnum):
@@ -290,7 +288,7 @@ _DeviceResource: TypeAlias = tuple[DeviceType, int, str]
 # --- drift: what ledgers say must equal what pods were given -------------------------------------
 
 
-def find_drift(state: "ClusterState", nodes: Collection[str]) -> list[str]:
+def find_drift(state: StateView, nodes: Collection[str]) -> list[str]:
     """Return those of the nodes whose devices are not used as their pods say; none are expected."""
     plugin = state.plugin(Devices)
     ledgers = {node: ledger for node in nodes if (ledger := plugin.ledger_of(node)) is not None}

@@ -27,8 +27,7 @@ from koord.core.model.zone_hints import Hints
 
 if TYPE_CHECKING:
     from koord.core.engine.cycle import Cycle
-    from koord.core.engine.state import ClusterState
-    from koord.core.model.changes import Changes
+    from koord.core.engine.state_view import StateView
     from koord.core.model.nodes import Node
     from koord.core.model.pod_charge import PodCharge
 
@@ -300,10 +299,12 @@ class Plugin:
 
     name: ClassVar[str]
 
-    @property
-    def is_in_use(self) -> bool:
-        """Whether :meth:`absorb` has anything to do."""
-        return type(self).absorb is not Plugin.absorb
+    view: "StateView"
+    """The cluster state, from :meth:`attach` on."""
+
+    def attach(self, view: "StateView") -> None:
+        """Join a cluster state; called once, before everything else."""
+        self.view = view
 
     def charge(self, row: int, charge: "PodCharge", count: int) -> None:
         """Count a pod that is added to (1) or removed from (-1) a row.
@@ -317,6 +318,12 @@ class Plugin:
     def remove_node(self, row: int, name: str) -> None:
         """Remove a deleted node."""
 
+    def observe(self, before: Pod | None, pod: Pod) -> None:
+        """Apply an observed pod, on a node or not, without assumptions."""
+
+    def forget(self, uid: str) -> None:
+        """Apply that a pod is gone."""
+
     def advance(self, now: float) -> Collection[str]:  # noqa: ARG002 - for overriding
         """Set the time, in seconds since the epoch; return the nodes with more room by now."""
         return ()
@@ -325,7 +332,7 @@ class Plugin:
         """Return when :meth:`advance` is to be called, at the latest; None for never."""
         return None
 
-    def absorb(self, state: "ClusterState", changes: "Changes", now: float) -> None:
+    def absorb(self) -> None:
         """Update the cache; the only place for expensive computations and side effects."""
 
     def queueing_hint(

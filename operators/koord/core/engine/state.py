@@ -10,13 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from koord.core.device.model import (
-    DEFAULT_OPTIONS,
-    DeviceOptions,
-    DeviceReport,
-    DeviceResourceClaim,
-)
-from koord.core.device.plugin import COMPATIBLE, PACKED, Devices
+from koord.core.device.model import DEFAULT_OPTIONS, DeviceOptions
+from koord.core.device.plugin import COMPATIBLE, PACKED
 from koord.core.engine.cycle import Cycle, Place
 from koord.core.engine.node_table import NodeTable
 from koord.core.engine.plugin import Plugin
@@ -26,33 +21,29 @@ from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import find_quorum
 from koord.core.gang.reasons import Reached
 from koord.core.model.changes import Changes, Feed
-from koord.core.model.gangs import GangKey, ObservedPodGroup
+from koord.core.model.gangs import GangKey
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Plan, Unit
 from koord.core.model.pod_charge import PodCharge, charge_of
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape
 from koord.core.model.units import Amounts
-from koord.core.plugins.awaited_daemons import AwaitedDaemons
 from koord.core.plugins.inter_pod import InterPod
-from koord.core.plugins.late_volumes import StorageClass
 from koord.core.plugins.nominations import Nominations
 from koord.core.plugins.pod_index import NOWHERE
-from koord.core.plugins.rejections import Rejections
-from koord.core.plugins.volumes import Volume, VolumeCache, VolumeClaim, Volumes
+from koord.core.plugins.volumes import VolumeCache, Volumes
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.capacity import add_up
-from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.model import QUOTA_DEFAULTS, QuotaOptions, QuotaSpec
+from koord.core.quota.model import QUOTA_DEFAULTS, QuotaOptions
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile import ProfileCache
 from koord.core.reservation.model import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.plugin import Reservations
-from koord.core.topology.cache import Topology, TopologyCache
+from koord.core.topology.cache import TopologyCache
 from koord.core.topology.plugin import Topologies
 
-P = TypeVar("P", bound=Plugin)
+P = TypeVar("P")
 
 
 class ClusterState:
@@ -82,16 +73,18 @@ class ClusterState:
         """Priority -> how many pods of it run and may be evicted at some time."""
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
-        self.profiles = ProfileCache()
         rules = quota_options.choose_rules(compat=compat)
         devices = COMPATIBLE if compat else PACKED
         made = make_plugins(self.gangs, rules, hooks, devices, device_options)
         self.plugins = (*made, *more_plugins)
+        for plugin in self.plugins:
+            plugin.attach(self)
         self.plugin(Reservations).ignored = ignored
-        self._devices = self.plugin(Devices)
-        self._daemons = self.plugin(AwaitedDaemons)
         self._charging = [
             plugin for plugin in self.plugins if type(plugin).charge is not Plugin.charge
+        ]
+        self._observing = [
+            plugin for plugin in self.plugins if type(plugin).observe is not Plugin.observe
         ]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -105,7 +98,6 @@ class ClusterState:
         """Node -> uids of the pods that are charged to it."""
         self._changes = Changes()
         self._feeds: list[Feed] = []
-        self._plugin_feeds: dict[str, Feed] = {}
 
     def plugin(self, kind: type[P]) -> P:
         return next(plugin for plugin in self.plugins if isinstance(plugin, kind))
@@ -113,6 +105,10 @@ class ClusterState:
     @property
     def quotas(self) -> QuotaCache:
         return self.plugin(Quotas).cache
+
+    @property
+    def profiles(self) -> ProfileCache:
+        return self.plugin(Quotas).profiles
 
     @property
     def nominations(self) -> Nominations:
@@ -149,17 +145,10 @@ class ClusterState:
         dues = [plugin.next_due() for plugin in self.plugins]
         return min((due for due in dues if due is not None), default=None)
 
-    def refresh(self, now: float = 0.0) -> None:
+    def refresh(self) -> None:
         """Let every plugin absorb the changes; required before a cycle is opened."""
         for plugin in self.plugins:
-            if plugin.is_in_use:
-                self._refresh_plugin(plugin, now)
-
-    def _refresh_plugin(self, plugin: Plugin, now: float = 0.0) -> None:
-        feed = self._plugin_feeds.get(plugin.name)
-        if feed is None:
-            feed = self._plugin_feeds[plugin.name] = self.feed()
-        plugin.absorb(self, feed.drain(), now)
+            plugin.absorb()
 
     def open_cycle(
         self,
@@ -177,10 +166,10 @@ class ClusterState:
 
     def open_ledger(self) -> Ledger:
         """Return the limits and usage of every quota; what pods use of reservations counts once."""
-        self._refresh_plugin(self.plugin(Reservations))
-        plugin = self.plugin(Quotas)
-        self._refresh_plugin(plugin)
-        return plugin.open_ledger()
+        self.plugin(Reservations).absorb()
+        quotas = self.plugin(Quotas)
+        quotas.update()
+        return quotas.open_ledger()
 
     def note_plan(self, cycle: Cycle, plan: Plan) -> None:
         """Tell every plugin that a plan is carried out."""
@@ -254,16 +243,14 @@ class ClusterState:
             self._requeue_stale_condition(before, pod)
             return
         self._uid_of[pod.key] = pod.uid
-        if pod.rejection and (before is None or not before.rejection):
-            self.plugin(Rejections).note(pod)
+        for plugin in self._observing:
+            plugin.observe(before, pod)
         (self.eviction_pending.add if pod.is_eviction_pending else self.eviction_pending.discard)(
             pod.uid
         )
         (self.reclaimed.add if pod.is_reclaimed else self.reclaimed.discard)(pod.uid)
         (self.protected.add if pod.protected else self.protected.discard)(pod.uid)
         (self.preempted.add if pod.preempted_by else self.preempted.discard)(pod.uid)
-        self._changes.freed |= self._daemons.note(pod)
-        self._devices.note_names(pod.uid, pod.shape if pod.is_alive else None)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, terminated, or released for kube-scheduler to bind: the assumption is obsolete.
             self._drop_assumption(pod.uid)
@@ -285,8 +272,8 @@ class ClusterState:
             return
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
-        self._changes.freed |= self._daemons.forget(uid)
-        self._devices.note_names(uid, None)
+        for plugin in self._observing:
+            plugin.forget(uid)
         self.eviction_pending.discard(uid)
         self.reclaimed.discard(uid)
         self.protected.discard(uid)
@@ -304,7 +291,6 @@ class ClusterState:
         before = None if row is None else self.table.nodes[row]
         if before == node:
             return
-        self.profiles.upsert_node(node)
         epoch = self.table.epoch
         row = self.table.upsert(node, self._shapes_on)
         for plugin in self.plugins:
@@ -316,7 +302,6 @@ class ClusterState:
 
     def remove_node(self, name: str) -> None:
         """Remove a node; its pods stay known until they are removed themselves."""
-        self.profiles.remove_node(name)
         row = self.table.row_of.get(name)
         if row is None:
             return
@@ -328,92 +313,20 @@ class ClusterState:
         self._changes.removed.add(name)
         self._changes.is_relabelled = True
 
-    def upsert_pod_group(self, pod_group: ObservedPodGroup) -> None:
-        self.gangs.upsert_pod_group(pod_group)
-
-    def remove_pod_group(self, key: GangKey) -> None:
-        self.gangs.remove_pod_group(key)
-
-    def upsert_quota(self, quota: QuotaSpec) -> None:
-        before = self.quotas.catalog.written.get(key_of(quota))
-        self.quotas.catalog.upsert(quota)
-        if quota.selector != (before and before.selector):
-            self._changes.is_relabelled = True
-
-    def remove_quota(self, key: QuotaKey) -> None:
-        self.quotas.catalog.remove(key)
-
-    def upsert_topology(self, topology: Topology) -> None:
-        if self.topologies.upsert(topology):
-            self._note_domains()
-
-    def remove_topology(self, name: str) -> None:
-        if self.topologies.remove(name):
-            self._note_domains()
-
-    def upsert_devices(self, report: DeviceReport) -> None:
-        self.plugin(Devices).upsert_report(report)
-        self._changes.freed.add(report.node)
-
-    def remove_devices(self, node: str) -> None:
-        self.plugin(Devices).remove_report(node)
-        self._changes.freed.add(node)
-
-    def replace_device_claim(self, claim: DeviceResourceClaim) -> None:
-        """Apply what DRA gave to a ResourceClaim; without GPUs it is forgotten."""
-        self._changes.freed |= self.plugin(Devices).replace_claim(claim)
-
     def note_freed(self, nodes: Iterable[str]) -> None:
         """Have units that wait for room tried again on these nodes."""
         self._changes.freed.update(nodes)
 
-    def _note_domains(self) -> None:
-        """Requeue everything that waits for topology domains: all nodes changed domains."""
-        self._changes.freed.update(self.table.row_of)
-        self._changes.is_relabelled = True
+    def note_claims(self, claims: Iterable[str]) -> None:
+        """Have units that wait for volume claims (``namespace/name``) tried again."""
+        self._changes.claims.update(claims)
 
-    def upsert_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        namespaces = self.plugin(InterPod).namespaces
-        if namespaces.get(name) != labels:
-            namespaces[name] = labels
-            self._changes.is_relabelled = True
+    def note_relabelled(self) -> None:
+        """Have all units tried again whose rules are about labels of nodes or namespaces."""
+        self._changes.is_relabelled = True
 
     def labels_of_namespace(self, namespace: str) -> Mapping[str, str]:
         return self.plugin(InterPod).namespaces.get(namespace, {})
-
-    def remove_namespace(self, name: str) -> None:
-        if self.plugin(InterPod).namespaces.pop(name, None) is not None:
-            self._changes.is_relabelled = True
-
-    def upsert_claim(self, claim: VolumeClaim) -> None:
-        if self.volumes.claims.get(claim.key) != claim:
-            self.volumes.upsert_claim(claim)
-            self._changes.claims.add(claim.key)
-
-    def remove_claim(self, key: str) -> None:
-        self.volumes.remove_claim(key)
-        self._changes.claims.add(key)
-
-    def upsert_volume(self, volume: Volume) -> None:
-        if self.volumes.volumes.get(volume.name) != volume:
-            self._changes.claims |= self.volumes.claims_of(volume.name)
-            self.volumes.upsert_volume(volume)
-            self._changes.claims |= self.volumes.claims_of(volume.name)
-            self._changes.claims |= self.volumes.claims_proven_by(volume)
-
-    def remove_volume(self, name: str) -> None:
-        claims = self.volumes.claims_of(name)
-        if self.volumes.remove_volume(name):
-            self._changes.claims |= claims
-
-    def upsert_storage_class(self, storage_class: StorageClass) -> None:
-        if self.volumes.classes.get(storage_class.name) != storage_class:
-            self.volumes.classes[storage_class.name] = storage_class
-            self._changes.claims |= self.volumes.claims_in(storage_class.name)
-
-    def remove_storage_class(self, name: str) -> None:
-        if self.volumes.classes.pop(name, None) is not None:
-            self._changes.claims |= self.volumes.claims_in(name)
 
     def assume(self, uid: str, node: str, allocations: tuple[Allocation, ...] = ()) -> None:
         """Charge a waiting pod to ``node``, ahead of its binding."""

@@ -39,7 +39,7 @@ def fits(
     context: PreemptionContext = NO_CONTEXT,
 ) -> bool:
     """Whether a unit fits without some pods; units ``ahead`` of it take their room first."""
-    state.refresh(context.now)
+    state.refresh()
     with closing(state.open_cycle(context.pending)) as cycle:
         if context.prepare is not None:
             context.prepare(cycle)

@@ -203,7 +203,7 @@ def plan_preemption(
     reason = _find_blocking_reason(unit)
     if reason is not None:
         return reason
-    state.refresh(context.now)
+    state.refresh()
     moment = Moment(context.now, options.min_runtime, options.max_per_day)
     candidates = find_candidates(state, unit, replace(exempt, moment=moment))
     with closing(state.open_cycle(context.pending)) as cycle:

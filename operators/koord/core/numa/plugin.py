@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
-from koord.core.model.changes import Changes
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Pod, hold_owner_of
@@ -39,7 +38,6 @@ from koord.isolation import Isolation
 
 if TYPE_CHECKING:
     from koord.core.engine.arrays import Ints
-    from koord.core.engine.state import ClusterState
 
 _MOST_REQUESTS: Final = 1 << 14
 _Key: TypeAlias = tuple[tuple[tuple[str, int], ...], NumaAllocationHints]
@@ -80,13 +78,17 @@ class Numa(Plugin):
 
     # --- what is observed ------------------------------------------------------------------------
 
-    def upsert_report(self, report: NumaReport) -> None:
-        self.reports[report.node] = report
-        self._note(report.node)
+    def upsert(self, report: NumaReport) -> None:
+        """Apply what is reported of a node; what waits for room there is tried again."""
+        if self.reports.get(report.node) != report:
+            self.reports[report.node] = report
+            self._note(report.node)
+            self.view.note_freed((report.node,))
 
-    def remove_report(self, node: str) -> None:
-        self.reports.pop(node, None)
-        self._note(node)
+    def remove(self, report: NumaReport) -> None:
+        self.reports.pop(report.node, None)
+        self._note(report.node)
+        self.view.note_freed((report.node,))
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:
@@ -199,7 +201,7 @@ class Numa(Plugin):
         return demand
 
     @override
-    def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
+    def absorb(self) -> None:
         """Read what changed; forget pods that are gone, and states when there are too many."""
         # Only now, after all changes: a pod that left its node and came back keeps what it was
         # given. And only between cycles: a session keeps numbers of states.
@@ -225,16 +227,3 @@ def _differs(before: Node, node: Node) -> bool:
         node.reserved,
         node.amplification,
     )
-
-
-def upsert_numa(state: "ClusterState", report: NumaReport) -> None:
-    """Apply what is reported of a node; what waits for room there is tried again."""
-    plugin = state.plugin(Numa)
-    if plugin.reports.get(report.node) != report:
-        plugin.upsert_report(report)
-        state.note_freed((report.node,))
-
-
-def remove_numa(state: "ClusterState", report: NumaReport) -> None:
-    state.plugin(Numa).remove_report(report.node)
-    state.note_freed((report.node,))

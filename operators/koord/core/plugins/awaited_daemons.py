@@ -48,20 +48,22 @@ class AwaitedDaemons(Plugin):
         self._due: float | None = None
         """No later than the first of them ends; None: none is awaited."""
 
-    def note(self, pod: Pod) -> set[str]:
-        """Take in a pod; return the node that it leaves room on by now."""
+    @override
+    def observe(self, before: Pod | None, pod: Pod) -> None:
         if not pod.reserved_node or not pod.is_waiting:
-            before = self._awaited.pop(pod.uid, None)
-            return set() if before is None or pod.node == before.node else {before.node}
+            daemon = self._awaited.pop(pod.uid, None)
+            if daemon is not None and pod.node != daemon.node:
+                self.view.note_freed((daemon.node,))
+            return
         until = pod.created + KEPT_SECONDS
         self._awaited[pod.uid] = _Daemon(pod.reserved_node, pod.priority, pod.shape, until)
         self._due = until if self._due is None else min(self._due, until)
-        return set()
 
-    def forget(self, uid: str) -> set[str]:
-        """Forget a pod that is gone; return the node on which room was kept for it."""
-        before = self._awaited.pop(uid, None)
-        return set() if before is None else {before.node}
+    @override
+    def forget(self, uid: str) -> None:
+        daemon = self._awaited.pop(uid, None)
+        if daemon is not None:
+            self.view.note_freed((daemon.node,))
 
     @override
     def advance(self, now: float) -> set[str]:

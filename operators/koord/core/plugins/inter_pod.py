@@ -16,6 +16,7 @@ from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import FilterReach, Plugin, Score, Session
 from koord.core.model.constraints import AffinityTerm, PodConstraints, PodSelector
+from koord.core.model.nodes import Namespace
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Pod, PodShape
 from koord.core.plugins.affinity_terms import AffinityTerms
@@ -37,6 +38,15 @@ class InterPod(Plugin):
         self._pods = PodIndex(self.namespaces)
         self._terms = AffinityTerms()
         self._slots: dict[str, int] = {}
+
+    def upsert_namespace(self, namespace: Namespace) -> None:
+        if self.namespaces.get(namespace.name) != namespace.labels:
+            self.namespaces[namespace.name] = namespace.labels
+            self.view.note_relabelled()
+
+    def remove_namespace(self, namespace: Namespace) -> None:
+        if self.namespaces.pop(namespace.name, None) is not None:
+            self.view.note_relabelled()
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:

@@ -56,9 +56,11 @@ class Rejections(Plugin):
         """Namespace -> shape and node -> its back-off, over or not; the oldest first."""
         self._due: float | None = None
 
-    def note(self, pod: Pod) -> None:
-        """Note a rejected pod; counts if we had placed it."""
-        if pod.node and pod.recorded is not None:
+    @override
+    def observe(self, before: Pod | None, pod: Pod) -> None:
+        """Note a pod when it is rejected; counts if we had placed it."""
+        is_new = pod.rejection and (before is None or not before.rejection)
+        if is_new and pod.node and pod.recorded is not None:
             self._noted.append(pod)
 
     @override

@@ -320,6 +320,37 @@ class Volumes(Plugin):
     def __init__(self) -> None:
         self.cache = VolumeCache()
 
+    def upsert_claim(self, claim: VolumeClaim) -> None:
+        if self.cache.claims.get(claim.key) != claim:
+            self.cache.upsert_claim(claim)
+            self.view.note_claims((claim.key,))
+
+    def remove_claim(self, claim: VolumeClaim) -> None:
+        self.cache.remove_claim(claim.key)
+        self.view.note_claims((claim.key,))
+
+    def upsert_volume(self, volume: Volume) -> None:
+        """Apply a volume; claims that had it, have it now, or prove its room are tried again."""
+        if self.cache.volumes.get(volume.name) != volume:
+            self.view.note_claims(self.cache.claims_of(volume.name))
+            self.cache.upsert_volume(volume)
+            self.view.note_claims(self.cache.claims_of(volume.name))
+            self.view.note_claims(self.cache.claims_proven_by(volume))
+
+    def remove_volume(self, volume: Volume) -> None:
+        claims = self.cache.claims_of(volume.name)
+        if self.cache.remove_volume(volume.name):
+            self.view.note_claims(claims)
+
+    def upsert_storage_class(self, storage_class: StorageClass) -> None:
+        if self.cache.classes.get(storage_class.name) != storage_class:
+            self.cache.classes[storage_class.name] = storage_class
+            self.view.note_claims(self.cache.claims_in(storage_class.name))
+
+    def remove_storage_class(self, storage_class: StorageClass) -> None:
+        if self.cache.classes.pop(storage_class.name, None) is not None:
+            self.view.note_claims(self.cache.claims_in(storage_class.name))
+
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
         self.cache.use(charge.claims, count)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from koord.core.engine.state_view import GangView
 from koord.core.model.nodes import Node
 from koord.core.model.pod_requests import subtract_overhead
 from koord.core.model.pods import Handling, Pod
@@ -37,7 +38,6 @@ from koord.core.quota.validation import check_unused
 from koord.isolation import Isolation
 
 if TYPE_CHECKING:
-    from koord.core.gang.cache import GangCache
     from koord.core.model.plan import Unit, UnitKey
     from koord.core.quota.leftovers import PendingUnit
     from koord.core.quota.reasons import SubmissionExceeded
@@ -241,7 +241,7 @@ class QuotaCache:
         self.solutions = {}
 
     def count_gangs(
-        self, gangs: Iterable[str], book: "GangCache", is_complete: Callable[[str], bool]
+        self, gangs: Iterable[str], book: GangView, is_complete: Callable[[str], bool]
     ) -> None:
         """Recount the pods of gangs; only complete gangs have demand."""
         touched = sorted({name for gang in gangs for name in book.group(gang).gangs})

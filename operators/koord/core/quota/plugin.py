@@ -6,23 +6,22 @@ Everything that is computed for all quotas (settling edits, counting pods, fair 
 
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin, QueueingHint, Session
 from koord.core.engine.undo_log import UndoLog
-from koord.core.model.changes import Changes
+from koord.core.model.changes import Changes, Feed
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Plan, Unit
 from koord.core.model.reasons import Reason
 from koord.core.quota.cache import QuotaCache
+from koord.core.quota.catalog import key_of
 from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import ProfileCache, QuotaProfile
 from koord.core.quota.session import QuotaSession
-
-if TYPE_CHECKING:
-    from koord.core.engine.state import ClusterState
 
 
 class Quotas(Plugin):
@@ -32,18 +31,34 @@ class Quotas(Plugin):
 
     def __init__(self, cache: QuotaCache | None = None) -> None:
         self.cache = cache or QuotaCache()
+        self.profiles = ProfileCache()
+        self._feed: Feed | None = None
+        """Opened with the first quota: until then nothing is counted."""
 
-    @property
-    @override
-    def is_in_use(self) -> bool:
-        return self.cache.is_in_use
+    def upsert(self, quota: QuotaSpec) -> None:
+        """Apply an ElasticQuota; which pods it has may depend on labels of namespaces."""
+        before = self.cache.catalog.written.get(key_of(quota))
+        self.cache.catalog.upsert(quota)
+        if quota.selector != (before and before.selector):
+            self.view.note_relabelled()
+
+    def remove(self, quota: QuotaSpec) -> None:
+        self.cache.catalog.remove(key_of(quota))
+
+    def upsert_profile(self, profile: QuotaProfile) -> None:
+        self.profiles.upsert(profile)
+
+    def remove_profile(self, profile: QuotaProfile) -> None:
+        self.profiles.remove(profile.key)
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:
+        self.profiles.upsert_node(node)
         self.cache.upsert_node(node)
 
     @override
     def remove_node(self, row: int, name: str) -> None:
+        self.profiles.remove_node(name)
         self.cache.remove_node(name)
 
     @override
@@ -57,13 +72,21 @@ class Quotas(Plugin):
         return self.cache.terminating.next_due()
 
     @override
-    def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
+    def absorb(self) -> None:
+        """Do nothing until there is a quota; see :meth:`update`."""
+        if self._feed is not None or self.cache.is_in_use:
+            self.update()
+
+    def update(self) -> None:
         """Bring edits into force, count changed pods, and compute fair shares."""
         cache = self.cache
+        if self._feed is None:
+            self._feed = self.view.feed()
+        changes = self._feed.drain()
         cache.recount_terminating()
         if cache.catalog.registry.specs:
             # Whether a change of a quota is valid may depend on the pods that it has by now.
-            self._count(state, changes)
+            self._count(changes)
             changes = Changes()
         with cache.stopwatch("settle"):
             moved = cache.settle()
@@ -72,7 +95,7 @@ class Quotas(Plugin):
                 changes.singles.add(pod.uid)
             else:
                 changes.gangs.add(pod.gang.key)
-        self._count(state, changes)
+        self._count(changes)
         cache.forget_stale()
         cache.limit_submissions()
         with cache.stopwatch("solve"):
@@ -115,10 +138,10 @@ class Quotas(Plugin):
             placed = {placement.unit for placement in plan.placements}
             self.cache.leftovers_given |= session.leftovers_given(placed)
 
-    def _count(self, state: "ClusterState", changes: Changes) -> None:
-        self.cache.count_gangs(changes.gangs, state.gangs, state.is_complete)
+    def _count(self, changes: Changes) -> None:
+        self.cache.count_gangs(changes.gangs, self.view.gangs, self.view.is_complete)
         for uid in changes.singles:
-            pod = state.pods.get(uid)
+            pod = self.view.pods.get(uid)
             if pod is None:
                 self.cache.forget_pod(uid)
             elif pod.gang is None:

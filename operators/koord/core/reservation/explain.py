@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from koord.core.engine.labels import is_tolerated
+from koord.core.engine.state_view import StateView
 from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts, format_amount
 from koord.core.reservation.ledger import (
@@ -25,9 +25,6 @@ from koord.core.reservation.model import NAME, NO_HINTS, ReservationHints, Reser
 from koord.core.reservation.plugin import Reservations
 from koord.core.reservation.reasons import describe_insufficient
 
-if TYPE_CHECKING:
-    from koord.core.engine.state import ClusterState
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -38,9 +35,8 @@ class Check:
     detail: str = ""
 
 
-def explain(state: "ClusterState", reservation: ReservationInfo, pod: Pod) -> list[Check]:
+def explain(state: StateView, reservation: ReservationInfo, pod: Pod) -> list[Check]:
     """Return the rules in the order in which they count; refresh the state before."""
-    state.refresh()
     plugin = state.plugin(Reservations)
     account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
     extension = next((extension for name, extension in pod.extensions if name == NAME), NO_HINTS)
@@ -66,7 +62,7 @@ def _check_state(account: ReservationAccount) -> Iterator[Check]:
 
 
 def _check_match(
-    state: "ClusterState", reservation: ReservationInfo, pod: Pod, hints: ReservationHints
+    state: StateView, reservation: ReservationInfo, pod: Pod, hints: ReservationHints
 ) -> Iterator[Check]:
     every_namespace = state.plugin(Reservations).compat
     namespace = pod.namespace if every_namespace else reservation.namespace
@@ -89,7 +85,7 @@ def _check_match(
     yield Check("exact match", is_exact, ", ".join(hints.exact))
 
 
-def _check_amounts(state: "ClusterState", account: ReservationAccount, pod: Pod) -> Iterator[Check]:
+def _check_amounts(state: StateView, account: ReservationAccount, pod: Pod) -> Iterator[Check]:
     requests = requests_of(pod.shape)
     row = state.table.row_of.get(account.reservation.status.node)
     if row is not None:

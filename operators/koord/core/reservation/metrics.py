@@ -4,18 +4,15 @@ Their accounts are compared with what their pods say, too: any difference is a d
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from koord.core.engine.state_view import StateView
 from koord.core.model.pod_charge import node_charged
 from koord.core.model.pods import Allocation, Handling, Pod
 from koord.core.model.units import CPU, PODS, Amounts, is_in_bytes
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import ReservationPhase, ReservationState
 from koord.core.reservation.plugin import Reservations, find_use
-
-if TYPE_CHECKING:
-    from koord.core.engine.state import ClusterState
-
 
 PHASES: Final = (
     ReservationPhase.PENDING,
@@ -68,10 +65,10 @@ class ReservationDrift:
     counted: int
 
 
-def find_drift(state: "ClusterState") -> list[ReservationDrift]:
+def find_drift(state: StateView) -> list[ReservationDrift]:
     """Return the differences; none are expected."""
     plugin, drift = state.plugin(Reservations), list[ReservationDrift]()
-    plugin.settle(state)
+    plugin.absorb()
     users = _find_users(state) if plugin.reservations else {}
     for uid, reservation in plugin.reservations.items():
         if not reservation.status.is_active:
@@ -102,7 +99,7 @@ def _compare(name: str, kept: Amounts, counted: Amounts) -> list[ReservationDrif
     ]
 
 
-def _find_users(state: "ClusterState") -> dict[str, dict[str, _User]]:
+def _find_users(state: StateView) -> dict[str, dict[str, _User]]:
     """Return reservation -> the pods on its node that are given to it, by uid."""
     plugin, users = state.plugin(Reservations), dict[str, dict[str, _User]]()
     for pod in state.pods.values():

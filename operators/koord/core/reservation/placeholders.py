@@ -10,13 +10,13 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from koord.core.engine.state_view import StateView
 from koord.core.model.units import PODS, Amounts
 from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import HoldProtection, Placeholder
 from koord.core.reservation.plugin import Reservations
 
 if TYPE_CHECKING:
-    from koord.core.engine.state import ClusterState
     from koord.core.model.pod_charge import PodCharge
 
 
@@ -30,7 +30,7 @@ class HoldState(Enum):
 
 
 def account_of(
-    state: "ClusterState", uid: str, *, is_in: Callable[[str], bool]
+    state: StateView, uid: str, *, is_in: Callable[[str], bool]
 ) -> ReservationAccount | None:
     """Return the account of a reservation with those of its pods (uid) only that are in already."""
     plugin = state.plugin(Reservations)
@@ -42,14 +42,14 @@ def account_of(
     return replace(account, used=used, pods=len(users))
 
 
-def wanted(state: "ClusterState", account: ReservationAccount) -> dict[str, int]:
+def wanted(state: StateView, account: ReservationAccount) -> dict[str, int]:
     """Return what placeholders are to request: what is held, less what others have taken."""
     over = find_overfull(state, account)
     held = {name: n - over.get(name, 0) for name, n in account.held().items() if name != PODS}
     return {name: n for name, n in held.items() if n > 0}
 
 
-def find_overfull(state: "ClusterState", account: ReservationAccount) -> dict[str, int]:
+def find_overfull(state: StateView, account: ReservationAccount) -> dict[str, int]:
     """Return by how much the node of a reservation has more taken than it has, per resource."""
     table = state.table
     row = table.row_of.get(account.reservation.status.node)
@@ -72,7 +72,7 @@ def missing(amounts: Amounts, there: Iterable[Placeholder]) -> dict[str, int]:
     return {name: n for name, n in lacking.items() if n}
 
 
-def assess(state: "ClusterState", account: ReservationAccount) -> HoldState:
+def assess(state: StateView, account: ReservationAccount) -> HoldState:
     """Return how the room of a reservation is kept; ``account`` has its bound pods."""
     reservation = account.reservation
     if find_overfull(state, account):

@@ -9,13 +9,13 @@ uses a reservation changes, the amounts of all its pods are added up.
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
-from koord.core.model.changes import ChangeLog, Changes
+from koord.core.model.changes import ChangeLog
 from koord.core.model.constraints import PodLabels
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import PodCharge
@@ -44,10 +44,6 @@ from koord.core.reservation.model import (
 from koord.core.reservation.priority import PriorityClass, rank_held, rank_waiting
 from koord.core.reservation.session import PayingSession, ReservationSession
 from koord.isolation import Isolation
-
-if TYPE_CHECKING:
-    from koord.core.engine.state import ClusterState
-
 
 _MOST_MATCHES: Final = 1 << 14
 RememberedMatches: TypeAlias = tuple[
@@ -93,8 +89,6 @@ class Reservations(Plugin):
         """Reservation -> its placeholders."""
         self.homeless: set[str] = set()
         """Those whose node was deleted since they got it, even if there is another of its name."""
-        self.pods: Mapping[str, Pod] = {}
-        """All pods, as of the last refresh."""
         self._taking_in: set[str] = set()
         """Those without a node that take in running pods."""
         self._arrived_on: set[str] = set()
@@ -114,17 +108,41 @@ class Reservations(Plugin):
         return self._matches[1]
 
     def upsert(self, reservation: ReservationInfo) -> None:
+        """Apply an observed reservation; what waits for room on its node is tried again."""
+        before = self.reservations.get(reservation.uid)
+        if before == reservation and before.generation == reservation.generation:
+            return
         self._edits += 1
         self.reservations[reservation.uid] = reservation
         self._note_allocations(reservation)
         self._settle(reservation.uid)
+        self._show(reservation.uid)
+        self.view.note_freed({reservation.status.node} - {""})
 
-    def remove(self, uid: str) -> None:
+    def remove(self, reservation: ReservationInfo) -> None:
+        uid = reservation.uid
         self._edits += 1
         self.reservations.pop(uid, None)
         self.exact.pop(uid, None)
         self.homeless.discard(uid)
         self._settle(uid)
+        self._show(uid)
+
+    def upsert_priority_class(self, priority_class: PriorityClass) -> None:
+        if self.classes.get(priority_class.name) != priority_class:
+            self.classes[priority_class.name] = priority_class
+            self._show_all(priority_class.name)
+
+    def remove_priority_class(self, priority_class: PriorityClass) -> None:
+        self.classes.pop(priority_class.name, None)
+        self._show_all(priority_class.name)
+
+    def _show_all(self, priority_class: str) -> None:
+        """Have the reservations of a PriorityClass counted with its value."""
+        for uid, reservation in self.reservations.items():
+            if reservation.priority_class == priority_class:
+                self.changes.note(uid)
+                self._show(uid)
 
     def _note_allocations(self, reservation: ReservationInfo) -> None:
         """Note what it was given with its node; later annotations are not believed."""
@@ -182,22 +200,18 @@ class Reservations(Plugin):
         self._dirty[use.uid] = None
 
     @override
-    def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
-        self.settle(state)
-
-    def settle(self, state: "ClusterState") -> None:
+    def absorb(self) -> None:
         """Add up what changed; forget pods that are gone."""
-        self.pods = state.pods
         dirty, self._dirty = self._dirty, {}
         for uid in dirty:
             with self._isolated.of(uid):
                 self._settle(uid)
-                self.show(state, uid)
+                self._show(uid)
         for uid in self._discharged:
             del self.given[uid]
         self._discharged.clear()
 
-    def show(self, state: "ClusterState", uid: str) -> None:
+    def _show(self, uid: str) -> None:
         """Have a reservation counted by the cluster state as it is now.
 
         One that is over needs no room, but it stays a member of its gang until it is deleted, as
@@ -205,14 +219,14 @@ class Reservations(Plugin):
         """
         pod = self.pod_of(uid)
         if pod is not None:
-            state.upsert_pod(pod)
+            self.view.upsert_pod(pod)
             return
-        state.remove_pod(uid)
+        self.view.remove_pod(uid)
         ended = self._ended_member(uid)
         if ended is None:
-            state.gangs.remove_pod(uid)
+            self.view.gangs.remove_pod(uid)
         else:
-            state.gangs.upsert_pod(ended)
+            self.view.gangs.upsert_pod(ended)
 
     def exact_nodes(self) -> set[str]:
         """Return the nodes on which devices or CPUs are held."""
@@ -384,40 +398,3 @@ def _pods_of_placeholders(reservation: ReservationInfo) -> dict[str, int]:
 
 def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, n) for name, n in amounts.items() if n > 0))
-
-
-def upsert_reservation(state: "ClusterState", reservation: ReservationInfo) -> None:
-    plugin = state.plugin(Reservations)
-    before = plugin.reservations.get(reservation.uid)
-    if before == reservation and before.generation == reservation.generation:
-        return
-    plugin.upsert(reservation)
-    plugin.show(state, reservation.uid)
-    state.note_freed({reservation.status.node} - {""})
-
-
-def upsert_priority_class(state: "ClusterState", priority_class: PriorityClass) -> None:
-    plugin = state.plugin(Reservations)
-    if plugin.classes.get(priority_class.name) != priority_class:
-        plugin.classes[priority_class.name] = priority_class
-        _show_all(state, plugin, priority_class.name)
-
-
-def remove_priority_class(state: "ClusterState", priority_class: PriorityClass) -> None:
-    plugin = state.plugin(Reservations)
-    plugin.classes.pop(priority_class.name, None)
-    _show_all(state, plugin, priority_class.name)
-
-
-def _show_all(state: "ClusterState", plugin: Reservations, priority_class: str) -> None:
-    """Have the reservations of a PriorityClass counted with its value."""
-    for uid, reservation in plugin.reservations.items():
-        if reservation.priority_class == priority_class:
-            plugin.changes.note(uid)
-            plugin.show(state, uid)
-
-
-def remove_reservation(state: "ClusterState", reservation: ReservationInfo) -> None:
-    plugin = state.plugin(Reservations)
-    plugin.remove(reservation.uid)
-    plugin.show(state, reservation.uid)

@@ -190,7 +190,7 @@ class RunningPods:
         candidates = self._by_row.get(reservation.uid)
         if candidates is None:
             candidates = self._by_row[reservation.uid] = {}
-            for pod in self._plugin.pods.values():
+            for pod in self._plugin.view.pods.values():
                 row = self._cycle.table.row_of.get(pod.node, -1)
                 if row >= 0 and self._may_take(reservation, pre_allocation, pod, row):
                     rank = _hints_of(pod).rank

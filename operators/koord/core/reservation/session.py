@@ -429,7 +429,7 @@ class ReservationSession(Session):
         self._cycle.undo.push(there.pop)
         if not draft.holds:
             return Unschedulable(NO_NODE_WITH_CANDIDATES) if self._must_take_in(reserving) else None
-        users = [self._plugin.pods[holder.uid] for holder in draft.holds]
+        users = [self._plugin.view.pods[holder.uid] for holder in draft.holds]
         if any(uid in self._taken_in for uid in (user.uid for user in users)):
             return Unschedulable(NO_CANDIDATE, is_optional=True)
         requests, columns = requests_of(draft.shape), self._cycle.table.columns

@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import FilterReach, PlaceRecorded, Plugin, Session, UnitStrategy
+from koord.core.engine.state_view import GangView
 from koord.core.model.nodes import Node
-from koord.core.topology.cache import TopologyCache
+from koord.core.topology.cache import Topology, TopologyCache
 from koord.core.topology.strategy.gang_topology import TopologyStrategy
 from koord.core.topology.strategy.topology_view import PodAttraction, TopologyView
 
 if TYPE_CHECKING:
-    from koord.core.gang.cache import GangCache
     from koord.core.model.gangs import GangKey
     from koord.core.model.topology_constraint import PlacedMember
 
@@ -26,10 +26,23 @@ class Topologies(Plugin):
 
     name = "topology"
 
-    def __init__(self, gangs: "GangCache") -> None:
+    def __init__(self, gangs: GangView) -> None:
         self.cache = TopologyCache()
         self.attraction = PodAttraction()
         self._gangs = gangs
+
+    def upsert(self, topology: Topology) -> None:
+        """Apply a topology; what waits for its domains is tried again, as all nodes change them."""
+        if self.cache.upsert(topology):
+            self._note_domains()
+
+    def remove(self, topology: Topology) -> None:
+        if self.cache.remove(topology.name):
+            self._note_domains()
+
+    def _note_domains(self) -> None:
+        self.view.note_freed(self.view.table.row_of)
+        self.view.note_relabelled()
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:

@@ -7,12 +7,12 @@ here. Whether a better placement existed is known to the planner only, which rec
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from koord.core.engine.arrays import Ints, Mask
 from koord.core.engine.cycle import Cycle
+from koord.core.engine.state_view import GangView
 from koord.core.model.gangs import ROOT, GangKey, SubGroupTree
 from koord.core.model.plan import ObservedTopology
 from koord.core.model.pods import PodShape
@@ -23,12 +23,9 @@ from koord.core.topology.solve import count_used
 from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import TopologyTree, describe_domains
 
-if TYPE_CHECKING:
-    from koord.core.gang.cache import GangCache
-
 
 def observe_gang_topology(
-    gangs: "GangCache", topologies: TopologyCache, row_of: Mapping[str, int], gang: GangKey
+    gangs: GangView, topologies: TopologyCache, row_of: Mapping[str, int], gang: GangKey
 ) -> ObservedTopology | None:
     """Return where the members of a gang are, with those of gangs that are placed with it.
 

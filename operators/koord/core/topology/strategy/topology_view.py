@@ -5,14 +5,11 @@ A view of data that others keep; decides nothing.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from koord.core.engine.state_view import GangView
 from koord.core.model.gangs import GangKey, SubGroupTree
 from koord.core.model.topology_constraint import PlacedMember, TopologyConstraint
 from koord.core.topology.cache import TopologyCache
-
-if TYPE_CHECKING:
-    from koord.core.gang.cache import GangCache
 
 _NO_NODES: Mapping[str, int] = {}
 
@@ -53,7 +50,7 @@ class TopologyView:
     """Topologies, constraints of gangs and their members on nodes, at one moment."""
 
     def __init__(
-        self, topologies: TopologyCache, attraction: PodAttraction, gangs: "GangCache"
+        self, topologies: TopologyCache, attraction: PodAttraction, gangs: GangView
     ) -> None:
         self.topologies = topologies
         self._attraction = attraction

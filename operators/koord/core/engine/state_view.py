@@ -1,0 +1,85 @@
+"""What a plugin may see of the cluster state, and what it may tell it.
+
+Stands below the domains, so that a plugin knows neither the whole state nor another domain. The
+cluster state hands itself to every plugin by :meth:`~koord.core.engine.plugin.Plugin.attach`.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from koord.core.engine.node_table import NodeTable
+from koord.core.model.changes import Feed
+from koord.core.model.gangs import GangKey, GangSpec
+from koord.core.model.pods import Pod
+
+P = TypeVar("P")
+
+
+class GangGroup(Protocol):
+    """Gangs that start together."""
+
+    @property
+    def gangs(self) -> Collection[GangKey]:
+        """The keys of all of them."""
+
+
+class GangView(Protocol):
+    """Which gangs there are, and their members."""
+
+    def spec(self, key: GangKey) -> GangSpec | None:
+        """Return the settings of a gang; None for one without any."""
+
+    def members(self, key: GangKey) -> Mapping[str, Pod]:
+        """Return all members by uid, terminated and terminating ones included."""
+
+    def group(self, key: GangKey) -> GangGroup:
+        """Return the gangs that start together with this one, itself included."""
+
+    def upsert_pod(self, pod: Pod) -> None:
+        """Count a member."""
+
+    def remove_pod(self, uid: str) -> None:
+        """Count a member no longer."""
+
+
+class StateView(Protocol):
+    """The cluster state as plugins know it."""
+
+    @property
+    def pods(self) -> Mapping[str, Pod]:
+        """Uid -> pod as planning sees it: an assumed pod carries its assumed node."""
+
+    @property
+    def table(self) -> NodeTable:
+        """The nodes, and what is used of them."""
+
+    @property
+    def gangs(self) -> GangView:
+        """The gangs."""
+
+    def plugin(self, kind: type[P]) -> P:
+        """Return the plugin of a class; for what stands beside that plugin, not for others."""
+
+    def is_complete(self, gang: GangKey) -> bool:
+        """Whether a gang and all gangs of its group have their quorum."""
+
+    def pods_on_nodes(self) -> Iterator[tuple[Pod, int]]:
+        """Yield the pods on nodes that inter-pod rules see, with their rows, sorted by key."""
+
+    def feed(self) -> Feed:
+        """Return a new reader of changes; it starts with all known objects."""
+
+    def upsert_pod(self, pod: Pod) -> None:
+        """Apply a pod: an observed one, or one that stands for something that holds room."""
+
+    def remove_pod(self, uid: str) -> None:
+        """Remove a pod."""
+
+    def note_freed(self, nodes: Iterable[str]) -> None:
+        """Have units that wait for room tried again on these nodes."""
+
+    def note_claims(self, claims: Iterable[str]) -> None:
+        """Have units that wait for volume claims (``namespace/name``) tried again."""
+
+    def note_relabelled(self) -> None:
+        """Have all units tried again whose rules are about labels of nodes or namespaces."""
