@@ -20,7 +20,7 @@ from koord.core.model.pods import Handling
 from koord.core.model.reasons import LateClaim, PlacementUnknown
 from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeCause
-from koord.core.plugins.late_volumes import StorageClass, WantedVolume
+from koord.core.plugins.late_volumes import StorageClass, VolumeOffer, WantedVolume
 from koord.core.plugins.volumes import Volume, VolumeClaim
 
 if TYPE_CHECKING:
