@@ -130,7 +130,7 @@ def test_shortcut_for_full_domains_equals_the_search(
     problem = replace(problem, multiples={}, must=0, least=needed, most=needed)
     tree = make_tree(problem)
     at_once = split(tree, make_ask(problem, tree))
-    monkeypatch.setattr("koord.core.topology.solve._Search._is_all_needed", lambda *_: False)
+    monkeypatch.setattr("koord.core.topology.solve._SplitSearch._is_all_needed", lambda *_: False)
     assert at_once == split(tree, make_ask(problem, tree))
 
 
