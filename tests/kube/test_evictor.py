@@ -11,7 +11,7 @@ from koord.core.eviction.victim_text import write_victim_text
 from koord.core.model.object_size import MOST_ANNOTATIONS
 from koord.core.model.pods import Pod, PreemptedBy
 from koord.kube.client import Client, Media
-from koord.kube.evictor import Eviction, Evictor
+from koord.kube.evictor import BUDGETS_SECONDS, Eviction, Evictor
 
 NODE = "node-a"
 LABELS = {"job": "a"}
@@ -76,6 +76,53 @@ async def test_a_pod_without_room_for_annotations_is_marked_by_its_conditions(
     assert await evictor.unmark_preempted(pod, "not needed")
     assert await evictor.mark(pod, "too much", seconds=60)
     assert (await pods.translate(pod.name)).is_reclaimed
+
+
+async def test_budgets_that_allow_nothing_are_asked_once_for_all(
+    client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is tried for eviction meanwhile: a dry run is judged by all policies."""
+    made = await make_two(client, pods, "Running")
+    asked: list[str] = []
+    ask, post = client.list, client.post
+
+    async def count_list(path: str, *args: Any) -> bytes:
+        asked.append(path)
+        return await ask(path, *args)
+
+    async def count_post(path: str, body: Any) -> Any:
+        asked.append(path)
+        return await post(path, body)
+
+    monkeypatch.setattr(client, "list", count_list)
+    monkeypatch.setattr(client, "post", count_post)
+    now = 1000.0
+    evictor = Evictor(client, lambda: now)
+    for _ in range(20):
+        for some in (made, made[:1], made[1:]):
+            assert await evictor.check(some) is Eviction.PROTECTED
+    assert len(asked) == 1
+    now += BUDGETS_SECONDS
+    assert await evictor.check(made) is Eviction.PROTECTED
+    assert [path.rsplit("/")[-1] for path in asked] == ["poddisruptionbudgets"] * 2
+    # What allows something is read each time: others may have used it since.
+    await client.delete(f"{asked[0]}/budget")
+    now += BUDGETS_SECONDS
+    for _ in range(2):
+        assert await evictor.check(made[:1]) is Eviction.EVICTED
+    assert sum(path.endswith("budgets") for path in asked) == 4
+
+
+async def test_a_pod_that_is_gone_needs_no_mark(client: Client, pods: Pods) -> None:
+    spec: dict[str, Any] = {"schedulingGates": None, "nodeName": NODE}
+    made = await pods.create(**spec, terminationGracePeriodSeconds=0)
+    evictor, by = Evictor(client, time.time), PreemptedBy("plan", "default/high", "default/high")
+    assert await evictor.mark_preempted(replace(made, uid="other"), by, "text", seconds=0)
+    assert (await pods.translate(made.name)).preempted_by is None
+    await client.delete(f"{pods.path}/{made.name}")
+    assert await evictor.mark_preempted(made, by, "text", seconds=0)
+    assert await evictor.mark(made, "text", seconds=0)
+    assert await evictor.evict(made) is Eviction.GONE
 
 
 async def test_nobody_gets_more_time_to_stop_than_the_limit(client: Client, pods: Pods) -> None:

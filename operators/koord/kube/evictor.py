@@ -11,9 +11,9 @@ one write: it waits for another.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -31,6 +31,7 @@ from koord.kube.errors import (
     Conflict,
     Forbidden,
     Garbled,
+    Invalid,
     KubeError,
     NotFound,
     ObjectTooLarge,
@@ -69,12 +70,15 @@ class Eviction(StrEnum):
         return self in {Eviction.PROTECTED, Eviction.REFUSED}
 
 
-class _BudgetSpec(Struct):
+class _BudgetSpec(Struct, rename="camel"):
     selector: WireSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
 
 
 class _BudgetStatus(Struct, rename="camel"):
     disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
     disrupted_pods: dict[str, Any] | None = None
 
 
@@ -88,6 +92,10 @@ class _WireBudget(Struct):
 
 class _Budgets(Struct):
     items: list[_WireBudget] | None = None
+
+
+_ReadBudgets: TypeAlias = tuple[tuple[Budget, bool], ...]
+"""Budgets, and whether they may let a pod go that is not ready although they allow nothing."""
 
 
 class _BudgetedPod(Struct, frozen=True):
@@ -124,6 +132,11 @@ _ONLY_MARKED: Final = "koord-limit-evictions"
 """The policy that looks whether a pod is marked, in a copy that may be a moment old."""
 _MARK_PAUSES: Final = (0.1, 0.4, 1.5)
 _BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
+_OTHER_UID: Final = "metadata.uid: Invalid value"
+"""What the API server answers to a change of a pod that was recreated."""
+_ALWAYS: Final = "AlwaysAllow"
+BUDGETS_SECONDS: Final = 2.0
+"""How long budgets that allow too little are not read again."""
 
 
 class Evictor:
@@ -136,6 +149,8 @@ class Evictor:
         self._wall_clock = wall_clock
         self._grace_limit = grace_limit
         """No evicted pod gets more seconds to stop, whatever its owner wants; None: no limit."""
+        self._read_budgets: dict[str, tuple[float, _ReadBudgets]] = {}
+        """Namespace -> when its budgets were read, and what they were."""
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
         """Whether all pods could be evicted now, by dry run and by their budgets together."""
@@ -145,7 +160,7 @@ class Evictor:
         """Return what would come of evicting all pods now: the first outcome that prevents it."""
         pods = tuple(pod for pod in pods if pod.handling is not Handling.RESERVE)
         # The cheaper check first: it may be repeated often.
-        together = await self._check_budgets(pods) if len(pods) > 1 else Eviction.EVICTED
+        together = await self._check_budgets(pods)
         if not together.is_done:
             return together
         for pod in pods:
@@ -325,17 +340,36 @@ class Evictor:
             for pod in pods
             if pod.is_alive and pod.phase is not PodPhase.PENDING
         ]
-        budgets: list[Budget] = []
         try:
             for namespace in sorted({pod.namespace for pod in covered}):
-                path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-                body = await self._client.list(path)
-                listed = msgspec.json.decode(body, type=_Budgets).items or ()
-                budgets += [_make_budget(budget, namespace) for budget in listed]
+                inside = [pod for pod in covered if pod.namespace == namespace]
+                if await self._is_exceeded(namespace, inside):
+                    return Eviction.PROTECTED
         except (KubeError, msgspec.DecodeError, ValueError):
             return Eviction.UNKNOWN
-        is_exceeded = split_by_budgets(covered, budgets).violating
-        return Eviction.PROTECTED if is_exceeded else Eviction.EVICTED
+        return Eviction.EVICTED
+
+    async def _is_exceeded(self, namespace: str, pods: Collection[_BudgetedPod]) -> bool:
+        """Whether budgets of one namespace forbid it; what was read a moment ago may only forbid.
+
+        So many who ask in vain cost one request, and nobody goes by numbers that were used up.
+        """
+        now = self._wall_clock()
+        at, known = self._read_budgets.get(namespace, (0.0, ()))
+        if now < at + BUDGETS_SECONDS and _are_exceeded(known, pods):
+            return True
+        body = await self._client.list(
+            f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        )
+        listed = msgspec.json.decode(body, type=_Budgets).items or ()
+        fresh = tuple((_make_budget(wire, namespace), _is_lenient(wire)) for wire in listed)
+        recent = {
+            name: read
+            for name, read in self._read_budgets.items()
+            if now < read[0] + BUDGETS_SECONDS
+        }
+        self._read_budgets = recent | {namespace: (now, fresh)}
+        return _are_exceeded(fresh, pods)
 
     async def _set_conditions(
         self,
@@ -344,10 +378,15 @@ class Evictor:
         annotations: Mapping[str, str | None],
         since: float | None = None,
     ) -> bool:
+        """Write conditions; of a pod that is gone there is nothing to write."""
         status = render(StatusPatch(conditions), {}, since or self._wall_clock())
         try:
             await self._write_conditions(pod, status, annotations)
+        except NotFound:
+            return True
         except (KubeError, Garbled) as error:
+            if isinstance(error, Invalid) and _OTHER_UID in error.message:
+                return True
             log.warning("Cannot mark a pod", extra={"pod": pod.key, "problem": str(error)})
             return False
         return True
@@ -404,6 +443,24 @@ def _make_budget(wire: _WireBudget, namespace: str) -> Budget:
         wire.status.disruptions_allowed,
         frozenset(wire.status.disrupted_pods or ()),
     )
+
+
+def _is_lenient(wire: _WireBudget) -> bool:
+    """Whether the API server may evict a pod that is not ready although nothing is allowed."""
+    healthy, wanted = wire.status.current_healthy, wire.status.desired_healthy
+    return wire.spec.unhealthy_pod_eviction_policy == _ALWAYS or healthy >= wanted > 0
+
+
+def _are_exceeded(read: _ReadBudgets, pods: Collection[_BudgetedPod]) -> bool:
+    """Whether budgets forbid that all pods go; several that cover one pod always do.
+
+    Of a single pod the API server itself knows whether it is ready, and is asked if that decides.
+    """
+    budgets = [budget for budget, _ in read]
+    if any(sum(budget.covers(pod) for budget in budgets) > 1 for pod in pods):
+        return True
+    binding = [budget for budget, is_lenient in read if len(pods) > 1 or not is_lenient]
+    return bool(split_by_budgets(pods, binding).violating)
 
 
 def _path_of(pod: Pod) -> str:
