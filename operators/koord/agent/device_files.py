@@ -70,14 +70,14 @@ class DeviceFiles(VendorReader):
 
     @override
     def read(self) -> DeviceReading:
-        read: list[_Device] = []
+        devices: list[_Device] = []
         problems: list[str] = []
         for file in sorted(self._folder.glob("*.json")):
-            _read_file(file, read, problems)
+            _read_file(file, devices, problems)
         return DeviceReading(
-            tuple(self._make(device) for device in read),
-            _labels(read),
-            table=_table(read),
+            tuple(self._make(device) for device in devices),
+            _labels(devices),
+            table=_table(devices),
             fault=Fault(_INVALID, "; ".join(problems)) if problems else None,
         )
 

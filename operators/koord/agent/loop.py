@@ -86,9 +86,9 @@ class DeviceAgent:
         self._note(reading)
         faults = self.health.faults(time.monotonic())
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        made = make_device(node, reading, faults, before, moment)
-        self._reported = ids_of(made)
-        return made
+        body = make_device(node, reading, faults, before, moment)
+        self._reported = ids_of(body)
+        return body
 
     async def report(self, client: Client, reading: DeviceReading) -> str:
         """Write the object; return what was done. Raises KubeError."""

@@ -38,7 +38,7 @@ def make_device(
         for name, entry in previous.items()
         if name not in present and (entry["type"], entry["minor"]) not in taken
     ]
-    entries += [_lose(entry, faults.get(entry["id"], MISSING), now) for entry in lost]
+    entries += [_mark_missing(entry, faults.get(entry["id"], MISSING), now) for entry in lost]
     entries.sort(key=lambda entry: (entry["type"], entry["minor"]))
     metadata: dict[str, Any] = {"name": node["name"], "labels": dict(reading.labels)}
     if "uid" in node:
@@ -129,7 +129,7 @@ def _make_entry(
     return entry
 
 
-def _lose(entry: _Object, fault: Fault, now: str) -> dict[str, Any]:
+def _mark_missing(entry: _Object, fault: Fault, now: str) -> dict[str, Any]:
     return {**entry, "health": False, "conditions": [_make_condition(entry, fault, now)]}
 
 

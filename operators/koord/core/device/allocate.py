@@ -67,7 +67,7 @@ MOST_SWITCHES: Final = 16
 def rank_switches(
     candidates: Sequence[Candidate],
     request: TypeRequest,
-    near: Sequence[Sequence[Candidate]],
+    other_candidates: Sequence[Sequence[Candidate]],
     other_requests: Sequence[TypeRequest],
 ) -> Iterator[Picked]:
     """Yield choices of the first type, one per set of switches on which all types fit.
@@ -75,12 +75,12 @@ def rank_switches(
     Fewer switches come first, and among as many those of fewer NUMA nodes. Every switch of a set
     is used by every type.
     """
-    eligible = _eligible(candidates, request, near, other_requests)[:MOST_SWITCHES]
+    eligible = _eligible(candidates, request, other_candidates, other_requests)[:MOST_SWITCHES]
     for size in range(1, min(len(eligible), len(request.parts)) + 1):
         sets = combinations(eligible, size)
         for switches in sorted(sets, key=lambda switch_set: len({numa for numa, _ in switch_set})):
             names = [name for _, name in switches]
-            for other, devices in zip(other_requests, near, strict=True):
+            for other, devices in zip(other_requests, other_candidates, strict=True):
                 part = other.parts[0]
                 fitting = sum(
                     device.place.pcie in names and device.fits(part) for device in devices
@@ -96,7 +96,7 @@ def rank_switches(
 def _eligible(
     candidates: Sequence[Candidate],
     request: TypeRequest,
-    near: Sequence[Sequence[Candidate]],
+    other_candidates: Sequence[Sequence[Candidate]],
     other_requests: Sequence[TypeRequest],
 ) -> list[tuple[int, str]]:
     """Return the switches, by NUMA node and name, with a fitting device of every type."""
@@ -106,7 +106,7 @@ def _eligible(
         for candidate in candidates
         if candidate.fits(smallest)
     }
-    for other, devices in zip(other_requests, near, strict=True):
+    for other, devices in zip(other_requests, other_candidates, strict=True):
         usable = {device.place.pcie for device in devices if device.fits(other.parts[0])}
         switches = {switch for switch in switches if switch[1] in usable}
     return sorted(switches)
@@ -306,9 +306,9 @@ class _NodeAttempt:
         if isinstance(ways, DeviceCause):
             return DeviceCause(PRIMARY, primary.kind, len(primary.parts), ways.of, ways)
         cause = DeviceCause(JOINT, primary.kind, len(primary.parts))
-        near = [self._candidates(other) for other in secondary]
-        for way in self._alternatives(primary, secondary, near, ways):
-            chosen = self._choose_next_to(way, secondary, near)
+        other_candidates = [self._candidates(other) for other in secondary]
+        for way in self._alternatives(primary, secondary, other_candidates, ways):
+            chosen = self._choose_next_to(way, secondary, other_candidates)
             if not isinstance(chosen, DeviceCause):
                 return {primary.kind: way, **chosen}
             if way is ways[0]:
@@ -319,7 +319,7 @@ class _NodeAttempt:
         self,
         primary: TypeRequest,
         secondary: Sequence[TypeRequest],
-        near: Sequence[Sequence[Candidate]],
+        other_candidates: Sequence[Sequence[Candidate]],
         ways: Sequence[Picked],
     ) -> Iterator[Picked]:
         if not self.settings.rules.tries_alternatives:
@@ -336,16 +336,19 @@ class _NodeAttempt:
         parts = parts_within(self.ledger.inventory, primary.hint.scope, self.settings.rules)
         for part in parts if primary.kind == GPU else ():
             inside = [candidate for candidate in candidates if part >> candidate.device.minor & 1]
-            yield from rank_switches(inside, primary, near, secondary)
+            yield from rank_switches(inside, primary, other_candidates, secondary)
 
     def _choose_next_to(
-        self, way: Picked, secondary: Sequence[TypeRequest], near: Sequence[Sequence[Candidate]]
+        self,
+        way: Picked,
+        secondary: Sequence[TypeRequest],
+        other_candidates: Sequence[Sequence[Candidate]],
     ) -> dict[DeviceType, Picked] | DeviceCause:
         joint = self.request.joint
         is_strict = joint is not None and joint.scope is JointScope.SAME_PCIE
         switches = list(dict.fromkeys(candidate.place.pcie for candidate, _ in way))
         chosen: dict[DeviceType, Picked] = {}
-        for other, candidates in zip(secondary, near, strict=True):
+        for other, candidates in zip(secondary, other_candidates, strict=True):
             wanted = max(len(other.parts), len(switches))
             ordered = in_order(candidates, switches)
             fitting = [candidate for candidate in ordered if candidate.fits(other.parts[0])][

@@ -128,13 +128,13 @@ def record(
     pod: str, shares: Iterable[DeviceShare], names: Mapping[DeviceKey, DeviceName]
 ) -> AllocatedDevices:
     """Return the allocation of shares, by the names that devices have now."""
-    recorded, given = [], []
+    recorded, recorded_names = [], []
     for share in shares:
         name = names.get((share.kind, share.minor), DeviceName())
         functions = [name.functions[n] for n in share.functions if n < len(name.functions)]
         recorded.append(replace(share, functions=tuple(range(len(functions)))))
-        given.append(DeviceName(name.id, tuple(functions)))
-    return AllocatedDevices(pod, tuple(recorded), tuple(given))
+        recorded_names.append(DeviceName(name.id, tuple(functions)))
+    return AllocatedDevices(pod, tuple(recorded), tuple(recorded_names))
 
 
 def _encode_share(share: DeviceShare, name: DeviceName) -> Iterator[tuple[str, Any]]:
@@ -194,5 +194,5 @@ def count_possible(requests: Counted, allocation_hints: DeviceAllocationHints) -
 
 def _raise(requests: Counted, least: Mapping[str, int]) -> Counted:
     requested = dict(requests)
-    more = {key: amount for key, amount in least.items() if amount > requested.get(key, 0)}
-    return tuple(sorted({**requested, **more}.items())) if more else ()
+    raised = {key: amount for key, amount in least.items() if amount > requested.get(key, 0)}
+    return tuple(sorted({**requested, **raised}.items())) if raised else ()

@@ -64,8 +64,8 @@ class Recoveries:
         """Set the time; return the nodes with devices that are used again."""
         if self._due is None or now < self._due:
             return []
-        back: list[str] = []
-        left: list[float] = []
+        recovered: list[str] = []
+        pending: list[float] = []
         for node, until in self._until.items():
             for key, at in until.items():
                 if at == _UNTIMED:
@@ -74,10 +74,10 @@ class Recoveries:
             for key in due:
                 del until[key]
             if due:
-                back.append(node)
-            left.extend(at for at in until.values() if at != _FAILED)
-        self._due = min(left, default=None)
-        return back
+                recovered.append(node)
+            pending.extend(at for at in until.values() if at != _FAILED)
+        self._due = min(pending, default=None)
+        return recovered
 
     def next_due(self) -> float | None:
         """Return when :meth:`advance` is to be called; None for never."""

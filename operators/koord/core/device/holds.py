@@ -161,15 +161,15 @@ def _add(
     """Add whole devices to those that pods have."""
     types = []
     for type_ in request.types:
-        there = [share for share in inside if share.kind == type_.kind]
-        if there and (
-            type_.is_shared or not all(_is_enough(share, type_.parts[0]) for share in there)
+        of_type = [share for share in inside if share.kind == type_.kind]
+        if of_type and (
+            type_.is_shared or not all(_is_enough(share, type_.parts[0]) for share in of_type)
         ):
             return DeviceCause(INSUFFICIENT, type_.kind, len(type_.parts))
-        if len(there) < len(type_.parts):
-            types.append(replace(type_, parts=type_.parts[len(there) :]))
-    more = replace(request, types=tuple(types))
-    added = allocate(ledger, more, settings=settings) if types else ()
+        if len(of_type) < len(type_.parts):
+            types.append(replace(type_, parts=type_.parts[len(of_type) :]))
+    missing = replace(request, types=tuple(types))
+    added = allocate(ledger, missing, settings=settings) if types else ()
     if isinstance(added, DeviceCause):
         return added
     return tuple(sorted((*inside, *added), key=lambda share: (share.kind, share.minor)))

@@ -133,17 +133,21 @@ class NamedDevices:
             located = self._by_function.get((kind, compared(address)))
             if located is not None:
                 return located
-        there = self._names.get((kind, minor))
-        if there is None:
+        present = self._names.get((kind, minor))
+        if present is None:
             return None
-        is_other = recorded.id and there.id and _is_address(recorded.id) == _is_address(there.id)
+        is_other = (
+            recorded.id and present.id and _is_address(recorded.id) == _is_address(present.id)
+        )
         return None if is_other else minor
 
     def functions(self, kind: DeviceType, minor: int, recorded: DeviceName) -> tuple[int, ...]:
         """Return the numbers that recorded virtual functions of a device have now."""
-        taken = {compared(address) for _, address in recorded.functions}
-        there = self._names.get((kind, minor), DeviceName()).functions
-        return tuple(n for n, (_, address) in enumerate(there) if compared(address) in taken)
+        recorded_addresses = {compared(address) for _, address in recorded.functions}
+        present = self._names.get((kind, minor), DeviceName()).functions
+        return tuple(
+            n for n, (_, address) in enumerate(present) if compared(address) in recorded_addresses
+        )
 
     def strayed(
         self, shares: Iterable[DeviceShare], names: Iterable[DeviceName]

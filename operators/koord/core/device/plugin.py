@@ -124,9 +124,9 @@ class Devices(Plugin):
         self._nodes: dict[int, Node] = {}
         self._pods: dict[int, dict[str, PodCharge]] = {}
         """Row -> the pods there that use devices."""
-        self._claims: dict[str, DeviceResourceClaim] = {}
+        self._resource_claims: dict[str, DeviceResourceClaim] = {}
         """ResourceClaims by key, of those that have GPUs."""
-        self._claims_on: dict[str, set[str]] = {}
+        self._resource_claims_on: dict[str, set[str]] = {}
         """Node -> the keys of its ResourceClaims."""
         self._requests: BoundedCache[_Question, DeviceDemand | InvalidRequest | None] = (
             BoundedCache(16 * MIB)
@@ -144,12 +144,12 @@ class Devices(Plugin):
         self._remove_report(report.node)
         self.view.note_freed((report.node,))
 
-    def upsert_claim(self, claim: DeviceResourceClaim) -> None:
+    def upsert_claim(self, resource_claim: DeviceResourceClaim) -> None:
         """Apply what DRA gave to a ResourceClaim; without GPUs it is forgotten."""
-        self.view.note_freed(self._replace_claim(claim))
+        self.view.note_freed(self._replace_claim(resource_claim))
 
-    def remove_claim(self, claim: DeviceResourceClaim) -> None:
-        self.upsert_claim(DeviceResourceClaim(claim.key))
+    def remove_claim(self, resource_claim: DeviceResourceClaim) -> None:
+        self.upsert_claim(DeviceResourceClaim(resource_claim.key))
 
     def _upsert_report(self, report: DeviceReport) -> None:
         if self._reported.get(report.node) == report:
@@ -180,10 +180,10 @@ class Devices(Plugin):
 
     @override
     def advance(self, now: float) -> list[str]:
-        back = self.recoveries.advance(now)
-        for node in back:
+        recovered = self.recoveries.advance(now)
+        for node in recovered:
             self._use(node)
-        return back
+        return recovered
 
     @override
     def next_due(self) -> float | None:
@@ -198,17 +198,17 @@ class Devices(Plugin):
             self.changes_of_nodes.note(node)
         self._rebuild(node)
 
-    def _replace_claim(self, claim: DeviceResourceClaim) -> set[str]:
+    def _replace_claim(self, resource_claim: DeviceResourceClaim) -> set[str]:
         """Replace what DRA gave to a ResourceClaim; return the nodes that this changes."""
-        before = self._claims.pop(claim.key, None)
+        before = self._resource_claims.pop(resource_claim.key, None)
         if before is not None:
-            self._claims_on[before.node].discard(claim.key)
-        if claim.gpus and claim.node:
-            self._claims[claim.key] = claim
-            self._claims_on.setdefault(claim.node, set()).add(claim.key)
-        if before == self._claims.get(claim.key):
+            self._resource_claims_on[before.node].discard(resource_claim.key)
+        if resource_claim.gpus and resource_claim.node:
+            self._resource_claims[resource_claim.key] = resource_claim
+            self._resource_claims_on.setdefault(resource_claim.node, set()).add(resource_claim.key)
+        if before == self._resource_claims.get(resource_claim.key):
             return set()
-        nodes = {claim.node} | ({before.node} if before else set())
+        nodes = {resource_claim.node} | ({before.node} if before else set())
         for node in nodes:
             self._rebuild(node)
         return nodes
@@ -218,8 +218,8 @@ class Devices(Plugin):
         before = self._nodes.get(row)
         self._nodes[row], self._row_of[node.name] = node, row
         if row >= self.state_of.size:
-            more = np.full(max(64, 2 * row) - self.state_of.size, NO_DEVICES, dtype=np.int64)
-            self.state_of = np.concatenate([self.state_of, more])
+            added = np.full(max(64, 2 * row) - self.state_of.size, NO_DEVICES, dtype=np.int64)
+            self.state_of = np.concatenate([self.state_of, added])
         if node.published or node.name in self.reports:
             self.changes_of_nodes.note(node.name)
         if before is None or (before.labels, before.published) != (node.labels, node.published):
@@ -238,14 +238,14 @@ class Devices(Plugin):
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
-        mine = tuple(
+        recorded = tuple(
             allocation
             for allocation in charge.allocations
             if isinstance(allocation, AllocatedDevices)
         )
         # What a pod was given does not change: later annotations are not believed. What is held
         # changes with what pods use of it.
-        given = mine if charge.is_held else self._given.get(charge.uid) or mine
+        given = recorded if charge.is_held else self._given.get(charge.uid) or recorded
         if not given and not _count_gpus(charge.shape.requests):
             return
         if count > 0:
@@ -315,11 +315,11 @@ class Devices(Plugin):
 
     def make_hold(self, node: str, allocations: Sequence[Allocation]) -> DeviceHold:
         """Return devices that are held, and what pods use of them."""
-        mine = [
+        allocated = [
             allocation for allocation in allocations if isinstance(allocation, AllocatedDevices)
         ]
-        users = [other for device_allocation in mine for other in device_allocation.users]
-        return DeviceHold(self.numbered(node, mine), self.numbered(node, users))
+        users = [user for allocation in allocated for user in allocation.users]
+        return DeviceHold(self.numbered(node, allocated), self.numbered(node, users))
 
     def _rebuild(self, name: str) -> None:
         """Rebuild the ledger of a node after its devices or labels have changed."""
@@ -333,7 +333,9 @@ class Devices(Plugin):
         self.missing.discard(row)
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
         ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
-        ledger = ledger.with_foreign(sum(claim.gpus for claim in self.claims_on(name)))
+        ledger = ledger.with_foreign(
+            sum(resource_claim.gpus for resource_claim in self.resource_claims_on(name))
+        )
         for charge in self._pods.get(row, {}).values():
             self._number(charge)
             ledger = ledger.with_shares(self.shares_of[charge.uid])
@@ -374,9 +376,11 @@ class Devices(Plugin):
         shares_of = {uid: self.shares_of[uid] for uid in sorted(pods)}
         return {uid: shares for uid, shares in shares_of.items() if shares or not self._given[uid]}
 
-    def claims_on(self, node: str) -> list[DeviceResourceClaim]:
+    def resource_claims_on(self, node: str) -> list[DeviceResourceClaim]:
         """Return the ResourceClaims to which DRA gave GPUs of a node."""
-        return [self._claims[key] for key in sorted(self._claims_on.get(node, ()))]
+        return [
+            self._resource_claims[key] for key in sorted(self._resource_claims_on.get(node, ()))
+        ]
 
     # --- cycles ----------------------------------------------------------------------------------
 
@@ -385,10 +389,10 @@ class Devices(Plugin):
         allocation_hints = allocation_hints_of(pod)
         key = (pod.shape.requests, allocation_hints)
         if key not in self._requests:
-            read = read_request(
+            request = read_request(
                 dict(pod.shape.requests), allocation_hints, self.states.settings.rules
             )
-            demand = DeviceDemand(read) if isinstance(read, DeviceRequest) else read
+            demand = DeviceDemand(request) if isinstance(request, DeviceRequest) else request
             return self._requests.keep(key, demand, 2 * size_of(key))
         return self._requests[key]
 

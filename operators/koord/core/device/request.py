@@ -62,16 +62,16 @@ def normalise(amounts: Amounts, *, is_strict: bool = False) -> dict[str, int]:
     With ``is_strict`` exactly as Koordinator: also where the result is not valid (whole NPUs), or
     where it hides that the request contradicts itself (``gpu`` beside one of its parts).
     """
-    made = dict(rename(amounts))
-    if _GPU_NAMES.isdisjoint(made) or (NPU_CORE in made and not is_strict):
-        return made
-    if KOORD_GPU in made and (is_strict or made.keys().isdisjoint(_GPU_PARTS)):
-        made |= dict.fromkeys(_GPU_PARTS, made.pop(KOORD_GPU))
-    if GPU_SHARED not in made and KOORD_GPU not in made:
-        size = made.get(GPU_MEMORY_RATIO, made.get(GPU_CORE, 0))
+    normal = dict(rename(amounts))
+    if _GPU_NAMES.isdisjoint(normal) or (NPU_CORE in normal and not is_strict):
+        return normal
+    if KOORD_GPU in normal and (is_strict or normal.keys().isdisjoint(_GPU_PARTS)):
+        normal |= dict.fromkeys(_GPU_PARTS, normal.pop(KOORD_GPU))
+    if GPU_SHARED not in normal and KOORD_GPU not in normal:
+        size = normal.get(GPU_MEMORY_RATIO, normal.get(GPU_CORE, 0))
         is_whole = size > WHOLE and size % WHOLE == 0
-        made[GPU_SHARED] = size // WHOLE if is_whole else 1
-    return made
+        normal[GPU_SHARED] = size // WHOLE if is_whole else 1
+    return normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def describe_problems(problems: Iterable[RequestProblem]) -> str:
 
 def find_problems(amounts: Amounts) -> Iterator[RequestProblem]:
     """Yield what is wrong with the GPU requests of a container."""
-    given = rename(amounts)
-    if KOORD_GPU in given and GPU_SHARED in given:
+    requests = rename(amounts)
+    if KOORD_GPU in requests and GPU_SHARED in requests:
         yield RequestProblem("declare GPU and GPU share at same time")
-    elif KOORD_GPU in given:
-        yield from _check_gpu(given[KOORD_GPU])
-    elif GPU_SHARED in given:
-        yield from _check_shared(given)
+    elif KOORD_GPU in requests:
+        yield from _check_gpu(requests[KOORD_GPU])
+    elif GPU_SHARED in requests:
+        yield from _check_shared(requests)
 
 
 def _check_gpu(gpu: int) -> Iterator[RequestProblem]:
@@ -114,19 +114,19 @@ def _check_gpu(gpu: int) -> Iterator[RequestProblem]:
         yield RequestProblem("the requested GPU must be percentage of 100", gpu)
 
 
-def _check_shared(given: Amounts) -> Iterator[RequestProblem]:
-    shared = given[GPU_SHARED]
+def _check_shared(requests: Amounts) -> Iterator[RequestProblem]:
+    shared = requests[GPU_SHARED]
     if not shared:
         yield RequestProblem("the requested GPU must be greater than zero", shared)
-    if given.get(NPU_CORE):
+    if requests.get(NPU_CORE):
         return
-    memory, ratio = given.get(GPU_MEMORY, 0), given.get(GPU_MEMORY_RATIO, 0)
+    memory, ratio = requests.get(GPU_MEMORY, 0), requests.get(GPU_MEMORY_RATIO, 0)
     if not memory and not ratio:
         yield RequestProblem("GPU memory and GPU memory ratio all is zero")
     if memory and ratio:
         yield RequestProblem("declare GPU memory and GPU memory ratio at same time")
     for name, word in ((GPU_CORE, "gpuCore"), (GPU_MEMORY_RATIO, "gpuMemoryRatio")):
-        amount = given.get(name, 0)
+        amount = requests.get(name, 0)
         if shared and amount % shared:
             yield RequestProblem(f"the requested {word} must multiple of shared", amount)
 
@@ -296,13 +296,13 @@ def split_gpus(amounts: Amounts, rules: DeviceRules) -> tuple[int, Part, bool]:
 def split_others(kind: DeviceType, amount: int, hint: Hint) -> TypeRequest:
     """Return the request for ``amount`` of devices that are no GPUs."""
     name = {"rdma": RDMA_SHARE, "fpga": FPGA_SHARE}[kind]
-    count, each = 1, amount
+    count, per_device = 1, amount
     if amount > WHOLE and amount % WHOLE == 0:
-        count, each = amount // WHOLE, WHOLE
+        count, per_device = amount // WHOLE, WHOLE
     elif hint.strategy is AllocateStrategy.REQUESTS_AS_COUNT:
-        count, each = amount, WHOLE if hint.exclusive is Exclusive.DEVICE else 1
-    parts = (((name, each),),) * min(count, MOST_DEVICES + 1)
-    return TypeRequest(kind, parts, is_shared=each < WHOLE, hint=hint)
+        count, per_device = amount, WHOLE if hint.exclusive is Exclusive.DEVICE else 1
+    parts = (((name, per_device),),) * min(count, MOST_DEVICES + 1)
+    return TypeRequest(kind, parts, is_shared=per_device < WHOLE, hint=hint)
 
 
 def read_request(
@@ -315,11 +315,11 @@ def read_request(
         if isinstance(normal, InvalidRequest):
             return normal
         groups[kind] = normal
-    read = read_normal(groups, allocation_hints, rules) if groups else None
-    if not isinstance(read, DeviceRequest):
-        return read
+    request = read_normal(groups, allocation_hints, rules) if groups else None
+    if not isinstance(request, DeviceRequest):
+        return request
     needs = needs_device_object(requests)
-    return replace(read, plugins=find_plugins(requests), needs_device_object=needs)
+    return replace(request, plugins=find_plugins(requests), needs_device_object=needs)
 
 
 def read_normal(

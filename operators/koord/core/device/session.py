@@ -100,8 +100,8 @@ class DeviceSession(Session):
         counts = np.array([fit.count for fit in fits], dtype=np.int64)
         causes = [fit.device_cause.cause for fit in fits]
         for cause in dict.fromkeys(causes):
-            mine = np.array([fit_cause is cause for fit_cause in causes])
-            limits = np.where(mine, counts, NO_LIMIT)[at]
+            is_cause = np.array([fit_cause is cause for fit_cause in causes])
+            limits = np.where(is_cause, counts, NO_LIMIT)[at]
             if (limits < NO_LIMIT).any():
                 yield cause, limits
 

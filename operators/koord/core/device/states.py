@@ -33,7 +33,7 @@ FIXED_STATES: Final = (NO_DEVICES, DEVICE_MISSING, UNKNOWN_DEVICES)
 MOST_STATES: Final = 20_000
 MOST_ANSWERS: Final = 50_000
 """When there are more, those that no node is in, and all answers, are forgotten."""
-MOST_GIVEN: Final = 8
+MOST_PLACED: Final = 8
 """Pods that are given devices to see how many fit; beyond them an upper bound is enough."""
 PER_ALLOCATION: Final = 20
 PER_DEVICE: Final = 4
@@ -204,16 +204,16 @@ class LedgerStates:
         self, state: StateId, demand: DeviceDemand, hold_terms: DeviceHoldTerms | None
     ) -> Fit:
         most, is_exact = 0, False
-        for given in range(MOST_GIVEN):
+        for placed in range(MOST_PLACED):
             choice = self.choose(state, demand, hold_terms=hold_terms)
             if isinstance(choice, DeviceCause):
-                return Fit(given, choice)
-            if not given or given + 1 == MOST_GIVEN:
+                return Fit(placed, choice)
+            if not placed or placed + 1 == MOST_PLACED:
                 most, is_exact = self._count_most(state, demand, hold_terms)
             if is_exact:
                 break
             state, hold_terms = choice.after, choice.hold_terms or hold_terms
-        return Fit(min(given + most, NO_LIMIT), cause_after(demand.request))
+        return Fit(min(placed + most, NO_LIMIT), cause_after(demand.request))
 
     def _count_most(
         self, state: StateId, demand: DeviceDemand, hold_terms: DeviceHoldTerms | None

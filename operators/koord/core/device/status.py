@@ -165,8 +165,8 @@ class NodeDeviceStatus:
     def describe_health(self) -> str:
         """Return which devices are unhealthy, and who uses them."""
         shown = listed(_describe_health(device) for device in self.unhealthy[:_MAX_SHOWN])
-        more = len(self.unhealthy) - _MAX_SHOWN
-        return cut(f"{shown} and {more} more" if more > 0 else shown, MAX_TEXT)
+        hidden = len(self.unhealthy) - _MAX_SHOWN
+        return cut(f"{shown} and {hidden} more" if hidden > 0 else shown, MAX_TEXT)
 
     @property
     def records(self) -> Records:
@@ -181,8 +181,8 @@ class NodeDeviceStatus:
             return "devices are where the records of pods say"
         ordered = sorted(self.strayed, key=lambda item: item[1].now is not None)
         shown = listed(f"{pod} has {strayed.describe()}" for pod, strayed in ordered[:_MAX_SHOWN])
-        more = len(ordered) - _MAX_SHOWN
-        return cut(f"{shown} and {more} more" if more > 0 else shown, MAX_TEXT)
+        hidden = len(ordered) - _MAX_SHOWN
+        return cut(f"{shown} and {hidden} more" if hidden > 0 else shown, MAX_TEXT)
 
     def describe_foreign(self) -> str:
         pods = listed(self.foreign_pods[:_MAX_SHOWN])
@@ -224,7 +224,10 @@ def observe_devices(
         ledger.foreign,
         (
             *sorted(keys[uid] for uid, shares in shares_of.items() if not shares),
-            *(f"ResourceClaim {claim.key}" for claim in plugin.claims_on(report.node)),
+            *(
+                f"ResourceClaim {resource_claim.key}"
+                for resource_claim in plugin.resource_claims_on(report.node)
+            ),
         ),
         consumption_of(plugin, report.node),
         tuple(

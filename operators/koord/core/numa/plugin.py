@@ -149,8 +149,8 @@ class Numa(Plugin):
         if size > 0:
             self.state_of = np.concatenate([self.state_of, np.zeros(size, dtype=np.int64)])
         for row in self._stale:
-            read = self._isolated.call(row, self._read, row)
-            self.state_of[row] = UNKNOWN if read is None else read
+            state_id = self._isolated.call(row, self._read, row)
+            self.state_of[row] = UNKNOWN if state_id is None else state_id
         self._stale.clear()
         states = {number: self.states.state(number) for number in np.unique(self.state_of).tolist()}
         self.demands = any(state.layout.demands for state in states.values())
