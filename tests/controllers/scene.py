@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from tests.cluster import make_cluster
 
@@ -13,7 +14,7 @@ from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.controllers.writes_in_flight import BindTurns
-from koord.core.device.device_plugins import Locked
+from koord.core.device.device_plugins import Locked, NeedsLock, take_lock
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.gangs import GangKey, ObservedPodGroup
@@ -38,16 +39,20 @@ class Writer:
         self.protected: set[str] = set()
         self.writes: Counter[str] = Counter()
         self.locked: Locked | None = None
-        """The lock of every node."""
+        """The lock of every node …"""
+        self.held: str | None = None
+        """… or its text."""
         self.taken: list[tuple[str, str, str]] = []
         self._state = state
 
-    async def take(
-        self, node: str, key: str, pod: str, has_pod: Callable[[str], bool]
-    ) -> Locked | None:
-        assert has_pod(pod)
+    async def take(self, node: str, key: str, pod: str, needs_it: NeedsLock) -> Locked | None:
+        now = datetime.now(UTC)
+        assert needs_it(pod, now.timestamp())
         self.taken.append((node, key, pod))
-        return self.locked
+        if self.held is None:
+            return self.locked
+        taken = take_lock(self.held, pod, needs_it, now)
+        return taken if isinstance(taken, Locked) else None
 
     async def release(self, assignment: Assignment, placement: Placement, **_: float) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)

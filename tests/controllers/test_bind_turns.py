@@ -1,6 +1,9 @@
 """Pods whose device plugin looks for them are bound one after the other on each node."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod
@@ -13,7 +16,7 @@ from koord.core.device.device_plugins import Locked
 from koord.core.device.plugin import Devices
 from koord.core.device.vendors import VENDOR_LABEL
 from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from koord.core.model.pods import PodPhase
+from koord.core.model.pods import ExceededLimit, Handling, Pod, PodPhase
 
 SERVED_BY = {"cambricon": "cambricon.com/mlu.smlu.vcore", "metax": "metax-tech.com/sgpu"}
 ROOM = dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO, *SERVED_BY.values()), 800) | {
@@ -105,6 +108,64 @@ async def test_the_lock_of_the_vendor_is_taken_before_the_binding() -> None:
         scene.writer.locked = None
         assert await scene.eventually(lambda: set(scene.writer.bound) == {"a", "b"})
         assert set(scene.writer.taken) == {("n0", "hami.io/mutex.lock", "default/a")}
+
+
+NEEDED: dict[str, tuple[Callable[[Pod], Pod | None], bool]] = {
+    "starts there": (lambda pod: replace(pod, node="n0"), True),
+    "is bound by its own scheduler": (lambda pod: pod, True),
+    "failed": (lambda pod: replace(pod, node="n0", phase=PodPhase.FAILED), False),
+    "succeeded": (lambda pod: replace(pod, node="n0", phase=PodPhase.SUCCEEDED), False),
+    "runs": (lambda pod: replace(pod, node="n0", phase=PodPhase.RUNNING), False),
+    "is deleted and has a finalizer": (
+        lambda pod: replace(pod, node="n0", gone_by=1.0, is_terminating=True, finalizers=("x",)),
+        False,
+    ),
+    "is elsewhere": (lambda pod: replace(pod, node="n1"), False),
+    "is another one": (lambda pod: replace(pod, node="n0", created=time.time() + 60), False),
+    "was refused by the API server": (lambda pod: replace(pod, handling=Handling.BIND), False),
+    "is gone": (lambda _: None, False),
+}
+
+
+@pytest.mark.parametrize("case", NEEDED)
+async def test_a_lock_is_free_if_its_pod_cannot_be_served_any_more(case: str) -> None:
+    change, is_needed = NEEDED[case]
+    scene = make_scene("metax")
+    holder = change(make_pod("holder").handling(Handling.NOT_OURS).created(1).build())
+    if holder is not None:
+        # Too large to be planned.
+        limit = ExceededLimit("labels", 2, 1) if holder.handling is Handling.BIND else None
+        scene.state.upsert_pod(replace(holder, exceeded_limit=limit))
+    scene.writer.held = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ},default,holder"
+    async with scene.running():
+        scene.add(part("a", SERVED_BY["metax"]).build())
+        if is_needed:
+            assert await scene.eventually(lambda: scene.reason("a") == "NodeLocked")
+            scene.writer.held = None
+        assert await scene.eventually(lambda: set(scene.writer.bound) == {"a"})
+
+
+async def test_a_pod_deleted_before_it_started_has_no_turn() -> None:
+    scene = make_scene()
+    async with scene.running():
+        scene.add(part("a").created(1).build(), part("b").created(2).build())
+        assert await scene.eventually(lambda: set(scene.writer.bound) == {"a"})
+        first = scene.state.pod_by_key("default/a")
+        assert first is not None
+        scene.add(replace(first, gone_by=1.0, is_terminating=True, finalizers=("x",)))
+        assert await scene.eventually(lambda: set(scene.writer.bound) == {"a", "b"})
+
+
+async def test_a_pod_that_waits_too_long_gives_its_room_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writes_in_flight, "PATIENCE_SECONDS", 0.05)
+    scene = make_scene()
+    scene.writer.locked = Locked("?", "")
+    async with scene.running():
+        scene.add(part("a").build())
+        assert await scene.eventually(lambda: "uid-default-a" in scene.operator.failures)
+        assert scene.reason("a") == "NodeLocked"
 
 
 async def test_a_pod_that_is_deleted_waits_no_longer() -> None:

@@ -25,6 +25,7 @@ from koord.kube.binder import (
     Binder,
     BoundElsewhere,
     Done,
+    GivenUp,
     Outcome,
     Oversized,
     PodGone,
@@ -60,9 +61,13 @@ class CommitFailure:
     size: int = 0
     """The bytes of annotations that are too many, ``add`` of them new; 0: they are not."""
     add: int = 0
+    reason: Reason | None = None
+    """What it waited for in vain, before any write."""
 
     def reason_for(self, pod: str) -> Reason:
         """Return why a pod (``namespace/name``) waits because of it."""
+        if self.reason is not None:
+            return self.reason
         if self.size:
             return AnnotationsTooLarge(pod, self.size, self.add)
         if self.is_too_large:
@@ -213,6 +218,9 @@ def _record(member: Assignment, outcome: Outcome, result: Commit) -> None:
         case PodGone() | BoundElsewhere():
             result.not_bound.add(uid)
             result.outdated.add(uid)
+        case GivenUp(reason=reason):
+            result.not_bound.add(uid)
+            result.failures[uid] = CommitFailure(0, reason.text(), reason=reason)
         case Oversized(size=size, add=add):
             result.not_bound.add(uid)
             result.failures[uid] = CommitFailure(422, _TOO_MANY, size=size, add=add)

@@ -11,38 +11,42 @@ serves.
 
 Such a plugin chooses among the pending pods of its node, so two that arrive at once may get each
 other's devices. The next pod is bound when the one before has started, or after ``TURN_SECONDS``;
-where the plugin knows a lock of the node, it is taken first, and the plugin removes it. Which pods
-need a turn is decided by ``core.device``. After a restart pods that have not started count as bound
-just now.
+where the plugin knows a lock of the node, it is taken first, and the plugin removes it. A pod that
+has ended, or is deleted before it starts, is served no more, and neither has nor needs a lock: what
+counts is how a pod is, not that it exists. Which pods need a turn is decided by ``core.device``.
+After a restart pods that have not started count as bound just now.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from koord.controllers.commit import CommitFailure
-from koord.core.device.device_plugins import DevicePlugin, Locked
+from koord.core.device.device_plugins import LOCK_SECONDS, DevicePlugin, Locked, NeedsLock
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import NodeLocked
 from koord.core.device.status import plugin_for
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Assignment, Placement, Unit
-from koord.core.model.pods import PodPhase
+from koord.core.model.pods import Handling, Pod, PodPhase
 from koord.core.model.reasons import Reason
-from koord.kube.binder import Done, Outcome
+from koord.kube.binder import Done, GivenUp, Outcome
 
 TURN_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = LOCK_SECONDS + 60.0
+"""A pod that has waited longer for its turn gives its room back, and is planned again."""
 _POLL_SECONDS: Final = 0.5
+_CLOCKS_DIFFER_SECONDS: Final = 10.0
+"""A pod that was created so much later than a lock was taken is not the one that took it."""
 
 
 class NodeLocks(Protocol):
     """Locks nodes for pods."""
 
-    async def take(
-        self, node: str, key: str, pod: str, has_pod: Callable[[str], bool]
-    ) -> Locked | None:
+    async def take(self, node: str, key: str, pod: str, needs_it: NeedsLock) -> Locked | None:
         """Lock a node for a pod (``namespace/name``); return the lock of another pod."""
 
 
@@ -83,7 +87,10 @@ class BindTurns:
         if queue.locked():
             waits.note_waiting(member, NodeLocked(member.pod.key, member.node, ""))
         async with queue:
+            until = self.clock() + PATIENCE_SECONDS
             while (reason := await self._wait_for(member, plugin)) is not None:
+                if self.clock() >= until:
+                    return GivenUp(reason)
                 waits.note_waiting(member, reason)
                 await asyncio.sleep(_POLL_SECONDS)
             waits.note_known(member)
@@ -106,10 +113,17 @@ class BindTurns:
             return NodeLocked(pod.key, node, self.state.pods[served].key)
         if not plugin.lock:
             return None
-        locked = await self.locks.take(
-            node, plugin.lock, pod.key, lambda key: self.state.pod_by_key(key) is not None
-        )
+        needs_it = partial(self._needs_lock, node)
+        locked = await self.locks.take(node, plugin.lock, pod.key, needs_it)
         return NodeLocked(pod.key, node, locked.holder, locked.lock) if locked else None
+
+    def _needs_lock(self, node: str, key: str, since: float) -> bool:
+        """Whether a pod that took the lock of a node may still be served there, or soon."""
+        pod = self.state.pod_by_key(key)
+        if pod is None or not _may_start(pod) or pod.created > since + _CLOCKS_DIFFER_SECONDS:
+            return False
+        # Pods that we are binding have their node here. Others may be bound by their own scheduler.
+        return pod.node == node or (not pod.node and pod.handling is Handling.NOT_OURS)
 
     def _served_on(self, node: str) -> str | None:
         """Return a pod (uid) that the device plugin of a node may be serving now."""
@@ -120,9 +134,14 @@ class BindTurns:
                 served.setdefault(uid, now)
         for uid in list(served):
             pod = self.state.pods.get(uid)
-            if pod is None or pod.phase is not PodPhase.PENDING:
+            if pod is None or not _may_start(pod):
                 del served[uid]
         return next((uid for uid, at in served.items() if now - at < TURN_SECONDS), None)
+
+
+def _may_start(pod: Pod) -> bool:
+    """Whether the device plugin may yet be asked for a pod: before it runs, or is deleted."""
+    return pod.phase is PodPhase.PENDING and not pod.gone_by
 
 
 RETRY_SLOTS = 4

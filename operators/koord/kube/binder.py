@@ -2,8 +2,7 @@
 
 A write is repeated until its outcome is known, for a time. That is safe because it names the pod's
 uid and is idempotent: a release that already succeeded fails its own ``test``, a binding is refused
-because the pod has its node, and in both cases reading the pod gives the outcome. The order of
-steps for a gang, and what an outcome means for it, are the caller's.
+because the pod has its node, and in both cases reading the pod gives the outcome.
 """
 
 import asyncio
@@ -21,6 +20,7 @@ from koord.api.keys import operators
 from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
 from koord.core.model.plan import Assignment, Placement
 from koord.core.model.pods import AnnotationWrite, Handling
+from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time
 from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available
@@ -89,10 +89,9 @@ class StillGated:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The server rejects the write: RBAC, an admission policy, or a bug of ours.
+    """The server rejects the write: RBAC, an admission policy, a bug of ours, or its size.
 
-    Or it was without an outcome for long, and is found not to have taken effect. ``is_too_large``:
-    no object as large as the pod would be can be written.
+    Or it was without an outcome for long, and is found not to have taken effect.
     """
 
     status: int
@@ -102,14 +101,20 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """With what is to be written on it a pod has ``size`` bytes of annotations, which is too much.
+    """A pod would have ``size`` bytes of annotations, ``add`` of them new, which is too much.
 
-    ``add`` of them would be new. Of a binding the API server does not check that, and nobody could
-    change the pod afterwards: the kubelet cannot say that it runs, and nobody can mark it.
+    Of a binding the API server does not check that, and nobody could change the pod afterwards.
     """
 
     size: int
     add: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Nothing was written: the pod has waited for too long, for what the reason says."""
+
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,9 @@ class Unknown:
     message: str
 
 
-Outcome: TypeAlias = Done | PodGone | BoundElsewhere | StillGated | Refused | Oversized | Unknown
+Outcome: TypeAlias = (
+    Done | PodGone | BoundElsewhere | StillGated | Refused | Oversized | GivenUp | Unknown
+)
 
 
 class Binder:
@@ -483,8 +490,8 @@ def _compare(node: str, wanted: str) -> Outcome:
 
 
 def _patience_with(error: KubeError) -> float:
-    is_failure = isinstance(error, ServerUnavailable) and error.status != _UNAVAILABLE
-    return PATIENCE_WITH_FAILURES_SECONDS if is_failure else PATIENCE_SECONDS
+    fails = isinstance(error, ServerUnavailable) and error.status != _UNAVAILABLE
+    return PATIENCE_WITH_FAILURES_SECONDS if fails else PATIENCE_SECONDS
 
 
 def _describe(error: KubeError) -> tuple[int, str]:

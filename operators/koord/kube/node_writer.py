@@ -1,11 +1,11 @@
 """Writes nodes: their status and, with the same right, their labels and annotations."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from koord.core.device.device_plugins import Locked, take_lock
+from koord.core.device.device_plugins import Locked, NeedsLock, take_lock
 from koord.core.model.nodes import Node
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound
@@ -39,9 +39,7 @@ class NodeWriter:
             return True
         return False
 
-    async def take(
-        self, node: str, key: str, pod: str, has_pod: Callable[[str], bool]
-    ) -> Locked | None:
+    async def take(self, node: str, key: str, pod: str, needs_it: NeedsLock) -> Locked | None:
         """Lock a node for a pod with the annotation ``key``; return the lock of another pod.
 
         What keeps the lock from being written is returned like a lock.
@@ -50,7 +48,7 @@ class NodeWriter:
         try:
             object_meta = (await self._client.get(path, WireNode)).metadata
             held = (object_meta.annotations or {}).get(key)
-            lock = take_lock(held, pod, has_pod, datetime.now(UTC))
+            lock = take_lock(held, pod, needs_it, datetime.now(UTC))
             if isinstance(lock, Locked):
                 return lock
             metadata = {"resourceVersion": object_meta.resource_version, "annotations": {key: lock}}

@@ -174,7 +174,9 @@ def device_plugin_adapt_full(case: Fields) -> Fields:
     locks, plugin = {}, DEVICE_PLUGINS.get(vendor)
     if gpus and plugin is not None and plugin.lock:
         key = f"{pod['namespace']}/{pod['name']}"
-        locks[plugin.lock] = take_lock(held.get(plugin.lock), key, pods.__contains__, NOW)
+        locks[plugin.lock] = take_lock(
+            held.get(plugin.lock), key, lambda holder, _: holder in pods, NOW
+        )
     is_locked = any(isinstance(one, Locked) for one in locks.values())
     answer = {
         "pod": merge(pod, writes),

@@ -199,13 +199,15 @@ class Locked:
     holder: str
 
 
-def take_lock(
-    lock: str | None, pod: str, has_pod: Callable[[str], bool], now: datetime
-) -> str | Locked:
+NeedsLock: TypeAlias = Callable[[str, float], bool]
+"""Whether a pod (``namespace/name``) that took a lock at a time, in seconds, still needs it."""
+
+
+def take_lock(lock: str | None, pod: str, needs_it: NeedsLock, now: datetime) -> str | Locked:
     """Return the value with which a pod (``namespace/name``) locks a node, unless another holds it.
 
-    ``lock`` is what the node has. It is taken over when it is old, when its pod no longer exists,
-    and by its own pod. A lock that cannot be read belongs to somebody.
+    ``lock`` is what the node has. It is taken over when it is old, when its pod does not need it
+    any more, and by its own pod. A lock that cannot be read belongs to somebody.
     """
     if lock is not None:
         since, _, holder = lock.partition(",")
@@ -213,7 +215,8 @@ def take_lock(
         age = _seconds_between(since, now)
         if age is None:
             return Locked(lock, "")
-        if abs(age) <= LOCK_SECONDS and holder != pod and (not holder or has_pod(holder)):
+        is_recent = abs(age) <= LOCK_SECONDS and holder != pod
+        if is_recent and (not holder or needs_it(holder, now.timestamp() - age)):
             return Locked(lock, holder)
     return f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ},{pod.replace('/', ',')}"
 
