@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tests.cluster import SCORING, FakeCluster
 
-from koord.controllers.error_isolation import plan_keeping
+from koord.controllers.error_isolation import plan_with_holds
 from koord.controllers.placement import MOST_PODS_PER_CYCLE
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.holds import Holds
@@ -159,7 +159,7 @@ class World:
             cycles.append(cycle)
             return cycle
 
-        plan = plan_keeping(self._holds, open_cycle, tuple(units.values()), SCORING, self._now)
+        plan = plan_with_holds(self._holds, open_cycle, tuple(units.values()), SCORING, self._now)
         decided = {one.unit for one in (*plan.placements, *plan.refusals)}
         undecided = [unit for key, unit in units.items() if key not in decided]
         cluster.queue.put_back(undecided)

@@ -10,11 +10,11 @@ from tests.objects import upsert_claim, upsert_namespace, upsert_storage_class, 
 from benchmarks.parity.cases import SCHEDULER, Object
 from koord.core.engine.state import ClusterState
 from koord.kube.translate.cluster_objects import (
-    translate_claim,
     translate_namespace,
     translate_node,
     translate_storage_class,
     translate_volume,
+    translate_volume_claim,
 )
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import (
@@ -85,7 +85,7 @@ def _make_state(sight: Sight) -> ClusterState:
     for volume in sight.volumes:
         upsert_volume(state, translate_volume(volume))
     for claim in sight.claims:
-        upsert_claim(state, translate_claim(claim))
+        upsert_claim(state, translate_volume_claim(claim))
     for one in sight.classes:
         upsert_storage_class(state, translate_storage_class(one))
     for pod in sight.pods:

@@ -57,7 +57,7 @@ def test_failure_to_reserve_room_does_not_stop_planning() -> None:
     state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())
     units = [unit_of(make_pod("p").gpu(8).build())]
-    outcome = error_isolation.plan_keeping(
+    outcome = error_isolation.plan_with_holds(
         BrokenHolds(), partial(open_cycle, state), units, SCORING, 0.0
     )
     assert len(outcome.placements) == 1

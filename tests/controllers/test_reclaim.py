@@ -118,7 +118,7 @@ class Reporter:
     def announce_overuse(self, quota: Any, text: str) -> None:
         self.told.append(f"{quota.name}: {text}")
 
-    def announce_revoked(self, pod: Any, _: str) -> None:
+    def announce_reclaimed(self, pod: Any, _: str) -> None:
         self.told.append(pod.name)
 
     def announce_soft_eviction(self, pod: Any, text: str) -> None:

@@ -76,7 +76,7 @@ def test_conditions_of_a_pod_group_say_why_it_waits(observer):
     observer.take([Added(module._see_gang(wire))])
     gang = observer.look().gang("a")
     assert gang.min_member == 2
-    assert gang.obstacle() == WireCondition("Placed", "False", "R", "m")
+    assert gang.waiting_condition() == WireCondition("Placed", "False", "R", "m")
     observer.take([Deleted(module._see_gang(wire))])
     assert observer.look().gang("a") is None
 

@@ -13,7 +13,7 @@ from koord.core.device.device_plugins import BIND_TIMESTAMP
 from koord.core.device.inventory import NamedDevices
 from koord.core.device.model import DeviceName, DeviceShare, Exclusive, Hint, Scope, make_part
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
-from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes
+from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_device_hints
 from koord.kube.wire import WireDevice
 
 PARTS = "scheduling.koordinator.sh/gpu-request"
@@ -87,7 +87,7 @@ def test_an_allocation_that_cannot_be_read(text: str) -> None:
 def test_wishes() -> None:
     gpus = {"requiredTopologyScope": "NUMANode", "exclusivePolicy": "PCIeLevel"}
     text = json.dumps({"gpu": gpus, "rdma": {"vfSelector": {}}})
-    wishes = read_wishes({HINTS: text}, {})
+    wishes = read_device_hints({HINTS: text}, {})
     assert wishes.problems == ()
     assert dict(wishes.hints) == {
         GPU: Hint(scope=Scope.NUMA_NODE, exclusive=Exclusive.PCIE),
@@ -96,7 +96,7 @@ def test_wishes() -> None:
 
 
 def test_wishes_that_cannot_be_read_are_named() -> None:
-    wishes = read_wishes({HINTS: '{"gpu":{"requiredTopologyScope":"Rack"}}'}, {})
+    wishes = read_device_hints({HINTS: '{"gpu":{"requiredTopologyScope":"Rack"}}'}, {})
     assert wishes.hints == ()
     ((field, _),) = wishes.problems
     assert HINTS in field
@@ -171,7 +171,7 @@ def test_what_has_the_name_of_another_device_is_left_out() -> None:
 
 def test_unequal_parts_are_read_with_errors_by_path_and_value() -> None:
     parts = '[{"core":20,"memory":"10Gi"},{"memoryRatio":50}]'
-    wishes = read_wishes({PARTS: parts}, {})
+    wishes = read_device_hints({PARTS: parts}, {})
     assert wishes.gpu_parts == (
         make_part({GPU_CORE: 20, GPU_MEMORY: 10 << 30}),
         make_part({GPU_MEMORY_RATIO: 50}),
@@ -183,6 +183,6 @@ def test_unequal_parts_are_read_with_errors_by_path_and_value() -> None:
         ('{"core":1}', "", "list"),
         ("[", "", "JSON"),
     ):
-        ((field, problem),) = read_wishes({PARTS: wrong}, {}).problems
+        ((field, problem),) = read_device_hints({PARTS: wrong}, {}).problems
         assert path in field
         assert value in f"{field} {problem}"

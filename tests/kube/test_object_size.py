@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
-from koord.kube.errors import KubeError, ObjectTooLarge, error_of
+from koord.kube.errors import KubeError, RequestTooLarge, error_of
 from koord.kube.release import PodForm, Written
 from koord.kube.retry import is_transient
 from koord.kube.translate.node_affinity import AffinityForm
@@ -30,13 +30,13 @@ NEARLY = st.integers(MOST_ANNOTATIONS - 40, MOST_ANNOTATIONS)
 )
 def test_what_is_too_large_is_known_whatever_the_status(status: int, message: str) -> None:
     error: KubeError = error_of(WireStatus(code=status, message=message))
-    assert isinstance(error, ObjectTooLarge)
+    assert isinstance(error, RequestTooLarge)
     assert not is_transient(error)
 
 
 @pytest.mark.parametrize("status", [409, 422, 500, 503])
 def test_other_errors_are_not(status: int) -> None:
-    assert not isinstance(error_of(WireStatus(code=status, message="etcd")), ObjectTooLarge)
+    assert not isinstance(error_of(WireStatus(code=status, message="etcd")), RequestTooLarge)
 
 
 def test_bytes_are_counted_not_characters() -> None:

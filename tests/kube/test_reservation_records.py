@@ -14,7 +14,7 @@ from koord.api.keys import operators
 from koord.core.device.allocation import ALLOCATED, record
 from koord.core.model.plan import Assignment, Placement
 from koord.kube.plan_keys import PlanKeys
-from koord.kube.release import encode_held
+from koord.kube.release import encode_reservation
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import WireReservation
@@ -27,7 +27,7 @@ def annotations(node: str = "n1") -> dict[str, str]:
     pod = make_reservation(node="").pod
     assert pod is not None
     assigned = Assignment(pod, node, (HELD,))
-    return encode_held(assigned, Placement("u", "plan-1", "", (assigned,)), KEYS)
+    return encode_reservation(assigned, Placement("u", "plan-1", "", (assigned,)), KEYS)
 
 
 def read(written: dict[str, str], *, keys: PlanKeys = KEYS, **changes: Any) -> Any:
@@ -79,4 +79,4 @@ def test_plain_amounts_need_no_record() -> None:
     pod = make_reservation(node="").pod
     assert pod is not None
     assigned = Assignment(pod, "n1")
-    assert encode_held(assigned, Placement("u", "plan-1", "", (assigned,)), KEYS) == {}
+    assert encode_reservation(assigned, Placement("u", "plan-1", "", (assigned,)), KEYS) == {}

@@ -21,9 +21,9 @@ from koord.core.plugins.late_volumes import StorageClass, VolumeOffer, WantedVol
 from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.kube.plan_keys import AnySignature
 from koord.kube.translate.cluster_objects import (
-    translate_claim,
     translate_storage_class,
     translate_volume,
+    translate_volume_claim,
 )
 from koord.kube.translate.devices import translate_resource_claim
 from koord.kube.translate.pods import PodTranslator
@@ -173,13 +173,17 @@ def test_claims() -> None:
     }
     spec = {"volumeName": "v", "storageClassName": "s", "accessModes": ["ReadWriteOncePod"]}
     wire = read(WireVolumeClaim, {"metadata": meta, "spec": spec, "status": {"phase": "Lost"}})
-    assert translate_claim(wire) == VolumeClaim("ns/data", "v", True, True, True, True, "s", "u1")
+    assert translate_volume_claim(wire) == VolumeClaim(
+        "ns/data", "v", True, True, True, True, "s", "u1"
+    )
     plain = read(WireVolumeClaim, {"metadata": {"name": "data", "namespace": "ns"}, "spec": spec})
-    assert not translate_claim(plain).is_bound
+    assert not translate_volume_claim(plain).is_bound
     old = {"volume.beta.kubernetes.io/storage-class": "beta"}
     meta = {"name": "data", "namespace": "ns", "annotations": old}
     assert (
-        translate_claim(read(WireVolumeClaim, {"metadata": meta, "spec": spec})).storage_class
+        translate_volume_claim(
+            read(WireVolumeClaim, {"metadata": meta, "spec": spec})
+        ).storage_class
         == "beta"
     )
 
@@ -211,7 +215,7 @@ def test_what_claims_want_and_volumes_offer() -> None:
         "selector": {"matchLabels": {"app": "web"}},
     }
     meta = {"name": "data", "namespace": "ns"}
-    claim = translate_claim(read(WireVolumeClaim, {"metadata": meta, "spec": asked}))
+    claim = translate_volume_claim(read(WireVolumeClaim, {"metadata": meta, "spec": asked}))
     assert claim.wanted == WantedVolume(5 << 30, ("ReadWriteOnce",), "Block", WEB)
     modes = ["ReadWriteOnce", "ReadOnlyMany"]
     spec = {"storageClassName": "s", "accessModes": modes, "capacity": {"storage": "9Gi"}}

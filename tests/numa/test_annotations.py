@@ -20,7 +20,7 @@ from koord.core.numa.model import NumaAllocation, NumaAllocationHints, make_layo
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.kube.translate.numa import (
     read_amplification,
-    read_numa_wishes,
+    read_numa_hints,
     read_reserved,
     read_status,
 )
@@ -107,7 +107,7 @@ def test_wishes_of_pods() -> None:
         CPUS: '{"requiredCPUBindPolicy":"SpreadByPCPUs",'
         '"preferredCPUExclusivePolicy":"NUMANodeLevel"}',
     }
-    hints = read_numa_wishes(annotations, {"koordinator.sh/qosClass": "LSE"}, 9500)
+    hints = read_numa_hints(annotations, {"koordinator.sh/qosClass": "LSE"}, 9500)
     assert hints == NumaAllocationHints(
         NumaPolicy.RESTRICTED,
         NumaExclusive.PREFERRED,
@@ -131,7 +131,7 @@ def test_wishes_of_pods() -> None:
     ],
 )
 def test_whose_cpus_are_pinned(labels: dict[str, str], priority: int, is_pinned: bool) -> None:  # noqa: FBT001
-    assert read_numa_wishes({}, labels, priority).is_pinned is is_pinned
+    assert read_numa_hints({}, labels, priority).is_pinned is is_pinned
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_whose_cpus_are_pinned(labels: dict[str, str], priority: int, is_pinned:
     ],
 )
 def test_annotations_that_cannot_be_read(key: str, text: str, field: str) -> None:
-    ((path, _),) = read_numa_wishes({key: text}, {}, 0).problems
+    ((path, _),) = read_numa_hints({key: text}, {}, 0).problems
     assert path.startswith(field)
 
 

@@ -28,7 +28,7 @@ from koord.core.reservation.matching import MatchOutcome, is_owner, judge
 from koord.core.reservation.model import DAY, ReservationUse
 from koord.core.reservation.plugin import Reservations
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.reservation_wishes import read_reservation_wishes
+from koord.kube.translate.reservation_hints import read_reservation_hints
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import WirePod, WireReservation
 
@@ -255,12 +255,12 @@ def test_exact_match_compares_amounts_not_texts() -> None:
     status = {"phase": "Available", "nodeName": "n", "allocatable": {"cpu": "1"}}
     template = {"metadata": {"namespace": "default"}}
     found = translate(status=status, template=template)
-    wishes = read_reservation_wishes(exact, {})
+    wishes = read_reservation_hints(exact, {})
     assert judge(pod, wishes, found, {}) is MatchOutcome.MATCHED
 
 
 def test_exact_match_of_what_is_no_json_keeps_the_pod_waiting() -> None:
-    wishes = read_reservation_wishes(
+    wishes = read_reservation_hints(
         {f"{PREFIX}exact-match-reservation": '{"resourceNames":{"cpu","memory"}}'}, {}
     )
     ((field, problem),) = wishes.problems

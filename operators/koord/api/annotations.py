@@ -178,7 +178,7 @@ class RestrictedOptions(Model):
     resources: list[str] = Field(default_factory=list)
 
 
-class HeldResources(Model):
+class ResourceAmounts(Model):
     """An amount of resources; nodes may have more fields."""
 
     resources: ResourceList | None = None
@@ -211,8 +211,8 @@ RESERVATION_AFFINITY: Final = _define(
 )
 EXACT_MATCH: Final = _define(reservation.EXACT_MATCH, ResourceNames)
 RESTRICTED_OPTIONS: Final = _define(reservation.RESTRICTED_OPTIONS, RestrictedOptions)
-RESIZE_ALLOCATABLE: Final = _define(reservation.RESIZE_ALLOCATABLE, HeldResources)
-INNER_RESERVED: Final = _define(reservation.INNER_RESERVED, HeldResources)
+RESIZE_ALLOCATABLE: Final = _define(reservation.RESIZE_ALLOCATABLE, ResourceAmounts)
+INNER_RESERVED: Final = _define(reservation.INNER_RESERVED, ResourceAmounts)
 RESERVATION_OWNERS: Final = _define(reservation.OWNERS, list[ReservationOwner])
 
 SHARED_WEIGHT: Final = _define(quota.SHARED_WEIGHT, ResourceList)

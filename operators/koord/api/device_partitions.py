@@ -63,10 +63,10 @@ def parse_partitions(annotations: Mapping[str, str]) -> PartitionTableResult:
             problems.append(Problem(format_field(at), "", message))
             continue
         for index, partition in enumerate(partitions[:left]):
-            fault = _find_fault(size, partition)
-            if fault:
+            problem = _find_problem(size, partition)
+            if problem:
                 field = format_field((*at, index, "minors"))
-                problems.append(Problem(field, cut(str(partition.minors)), fault))
+                problems.append(Problem(field, cut(str(partition.minors)), problem))
             else:
                 table.setdefault(size, []).append(_make_entry(partition))
         left -= min(left, len(partitions))
@@ -84,7 +84,7 @@ def _parse_size(key: str) -> int:
     return size if size <= MAX_GPUS else 0
 
 
-def _find_fault(size: int, partition: GpuPartition) -> str:
+def _find_problem(size: int, partition: GpuPartition) -> str:
     minors = partition.minors
     if len(set(minors)) < len(minors):
         return "name a GPU twice"

@@ -363,10 +363,10 @@ class _AnnotationReader:
         if sub_groups is None:
             return None
         key, text = operators.SUB_GROUPS, self._annotations[operators.SUB_GROUPS]
-        if problem := _find_tree_fault(sub_groups):
+        if problem := _find_tree_problem(sub_groups):
             self._report(key, text, problem, "none")
             return None
-        if excess := _find_excess(sub_groups):
+        if excess := _find_missing_sub_groups(sub_groups):
             self._report(key, text, *excess)
         return sub_groups
 
@@ -384,7 +384,7 @@ class _AnnotationReader:
         self.bad.append(BadSetting(key, cut(value), problem, in_force))
 
 
-def _find_tree_fault(sub_groups: SubGroups) -> str:
+def _find_tree_problem(sub_groups: SubGroups) -> str:
     """Return why sub-groups are not a tree below their gang; empty if they are."""
     names = [group.name for group in sub_groups.groups]
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
@@ -402,7 +402,7 @@ def _find_tree_fault(sub_groups: SubGroups) -> str:
     return f'"{stray}" {problem}' if stray else ""
 
 
-def _find_excess(sub_groups: SubGroups) -> tuple[str, str] | None:
+def _find_missing_sub_groups(sub_groups: SubGroups) -> tuple[str, str] | None:
     """Return which sub-group needs more complete ones than it has, and how many it has."""
     below = Counter(group.parent for group in sub_groups.groups)
     minimums = {"": sub_groups.min_sub_groups} | {

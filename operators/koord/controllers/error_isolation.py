@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _isolated = Isolation("planning")
 
 
-def plan_keeping(
+def plan_with_holds(
     holds: Holds,
     make_snapshot: Callable[[], Cycle],
     units: Sequence[Unit],

@@ -14,7 +14,7 @@ from typing import Protocol
 from koord.answers.quota_claims import QuotaClaims
 from koord.controllers.attempts import AttemptCounter, Attempts, QueuePlaces
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
-from koord.controllers.error_isolation import FailureLog, plan_keeping
+from koord.controllers.error_isolation import FailureLog, plan_with_holds
 from koord.controllers.restart import GangRestarts
 from koord.controllers.writes_in_flight import Flight, Turns, WritesInFlight
 from koord.core.engine.cycle import Cycle
@@ -244,7 +244,7 @@ class PlacementController:
             cycles.append(cycle)
             return cycle
 
-        outcome = plan_keeping(
+        outcome = plan_with_holds(
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
         decided = {placement.unit for placement in outcome.placements} | {

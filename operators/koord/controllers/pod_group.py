@@ -420,7 +420,7 @@ def _conditions(
     if problems and not (is_said and all(map(_is_about_annotation, problems))):
         message = "; ".join(map(str, problems))
         conditions[kind] = ConditionPatch(kind, status=False, reason=INVALID, message=message)
-    obstacle = _obstacle(status)
+    obstacle = _quorum_reason(status)
     is_silent = ConditionType.PLACED not in conditions and not status.is_denied
     if is_silent and obstacle is not None:
         kind, text = ConditionType.PLACED, obstacle.text()
@@ -487,7 +487,7 @@ def _is_about_annotation(problem: Problem) -> bool:
     return problem.field.startswith("metadata.annotations")
 
 
-def _obstacle(status: GangStatus) -> Reason | None:
+def _quorum_reason(status: GangStatus) -> Reason | None:
     """Return the reason why the gang cannot be planned at all, if there is one."""
     for kind, is_true, reason in status.conditions:
         if is_true:

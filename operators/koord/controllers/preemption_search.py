@@ -47,7 +47,7 @@ FIRST_EXEMPTION_SECONDS: Final = 20.0
 
 
 @dataclass(slots=True)
-class _Pause:
+class _SearchPause:
     failures: int
     until: float
 
@@ -69,8 +69,8 @@ class PreemptionSearch:
     """Units for which nobody is preempted because of pods that leave."""
     _tried: dict[UnitKey, Blocked] = field(default_factory=dict)
     """Unit -> the refusal after which it was tried last."""
-    _pauses: dict[UnitKey, _Pause] = field(default_factory=dict)
-    _exempt: dict[str, _Pause] = field(default_factory=dict)
+    _pauses: dict[UnitKey, _SearchPause] = field(default_factory=dict)
+    _exempt: dict[str, _SearchPause] = field(default_factory=dict)
     """Victim unit -> until when it is exempt."""
     _budgets: tuple[Budget, ...] = ()
     _budgets_at: float = float("-inf")
@@ -163,12 +163,12 @@ class PreemptionSearch:
 
     def exempt(self, units: Iterable[str]) -> None:
         """Do not choose these victims for a while."""
-        self._exempt |= {key: _Pause(0, self.clock() + REFUSED_SECONDS) for key in units}
+        self._exempt |= {key: _SearchPause(0, self.clock() + REFUSED_SECONDS) for key in units}
 
     def exempt_for_now(self, units: Iterable[str]) -> None:
         """Do not choose victims that could not be marked: for longer each time."""
         for key in set(units):
-            pause = self._exempt.setdefault(key, _Pause(0, 0.0))
+            pause = self._exempt.setdefault(key, _SearchPause(0, 0.0))
             seconds = min(FIRST_EXEMPTION_SECONDS * 4.0**pause.failures, REFUSED_SECONDS)
             pause.failures = min(pause.failures + 1, 16)
             pause.until = self.clock() + seconds
@@ -179,7 +179,7 @@ class PreemptionSearch:
         if is_done:
             self._pauses.pop(unit, None)
             return
-        pause = self._pauses.setdefault(unit, _Pause(0, 0.0))
+        pause = self._pauses.setdefault(unit, _SearchPause(0, 0.0))
         delay = min(FIRST_PAUSE_SECONDS * 2.0**pause.failures, LONGEST_PAUSE_SECONDS)
         pause.failures = min(pause.failures + 1, 16)
         pause.until = self.clock() + delay

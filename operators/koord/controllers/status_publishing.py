@@ -318,7 +318,7 @@ class ReclaimAnnouncer:
         """Emit an event on the quota."""
         self._warn(ref_of_quota(quota), text)
 
-    def announce_revoked(self, pod: Pod, text: str) -> None:
+    def announce_reclaimed(self, pod: Pod, text: str) -> None:
         """Emit an event on a pod."""
         self._warn(ref_of_pod(pod), text)
 

@@ -64,9 +64,9 @@ class UnitEvictions:
         self, pods: Iterable[Pod], mark: Callable[[Pod], Awaitable[bool]]
     ) -> list[Pod]:
         """Mark pods; return those that could not be marked."""
-        every = list(pods)
-        marked = await write_each(mark, every)
-        return [pod for pod, is_marked in zip(every, marked, strict=True) if not is_marked]
+        pods = list(pods)
+        results = await write_each(mark, pods)
+        return [pod for pod, is_marked in zip(pods, results, strict=True) if not is_marked]
 
     async def evict_all(self, pods: Sequence[Pod], by: Evict | None = None) -> Eviction:
         """Evict marked pods of one unit, unless the first is denied; return its outcome.

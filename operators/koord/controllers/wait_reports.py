@@ -216,7 +216,7 @@ class WaitReports:
             if pod.uid not in outcome.bound:
                 continue
             was_reported = self._pod_reports.pop(pod.uid, None) is not None
-            if was_reported or self._remark(pod) is not None:
+            if was_reported or self._isolation_reason(pod) is not None:
                 self._announce_place(pod, speaks=was_reported and pod.gang is None)
         if not unit.is_whole or not outcome.bound:
             return
@@ -338,11 +338,13 @@ class WaitReports:
             self._announce_place(pod, speaks=speaks)
 
     def _announce_place(self, pod: Pod, *, speaks: bool) -> None:
-        self.announcer.announce_pod(pod, self._remark(pod) or Planned(1, 1), is_placed=True)
+        self.announcer.announce_pod(
+            pod, self._isolation_reason(pod) or Planned(1, 1), is_placed=True
+        )
         if speaks:
             self.announcer.announce_pod_event(pod, Planned(1, 1))
 
-    def _remark(self, pod: Pod) -> Reason | None:
+    def _isolation_reason(self, pod: Pod) -> Reason | None:
         return isolation_reason(self.state.plugin(Devices), pod)
 
     def _note_again(self, pod: Pod, at: float) -> None:

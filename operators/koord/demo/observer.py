@@ -59,7 +59,7 @@ class SeenGang(NamedTuple):
     min_member: int
     conditions: tuple[WireCondition, ...] = ()
 
-    def obstacle(self) -> WireCondition | None:
+    def waiting_condition(self) -> WireCondition | None:
         """Return the condition that says why the gang waits, if one does."""
         failing = {
             condition.type: condition for condition in self.conditions if condition.status != "True"

@@ -89,8 +89,12 @@ def _draw_progress(cluster: Cluster, gang: SeenGang) -> tuple[Text, ...]:
     bound = sum(pod.is_bound for pod in members)
     running = sum(pod.phase == "Running" for pod in members)
     # A gang with all its nodes, or without pods, does not wait, even if its status is not updated.
-    obstacle = gang.obstacle() if bound < gang.min_member and members else None
-    why = "" if obstacle is None else f"{obstacle.reason}: {obstacle.message}"
+    waiting_condition = gang.waiting_condition() if bound < gang.min_member and members else None
+    why = (
+        ""
+        if waiting_condition is None
+        else f"{waiting_condition.reason}: {waiting_condition.message}"
+    )
     counts = [Text(f"{count}/{gang.min_member}") for count in (len(members), bound, running)]
     return (*counts, Text(why, "yellow", no_wrap=True, overflow="ellipsis"))
 

@@ -117,9 +117,9 @@ class Stage:
     def quote(self, gang: str) -> None:
         """Show why a gang waits, in the words of its PodGroup."""
         seen = self.observer.look().gang(gang)
-        obstacle = None if seen is None else seen.obstacle()
-        if obstacle is not None:
-            self.screen.write(f"{obstacle.reason}: {obstacle.message}")
+        waiting_condition = None if seen is None else seen.waiting_condition()
+        if waiting_condition is not None:
+            self.screen.write(f"{waiting_condition.reason}: {waiting_condition.message}")
 
 
 def run_shell(plane: ControlPlane, screen: Screen, command: str) -> str:

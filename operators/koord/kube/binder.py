@@ -32,7 +32,7 @@ from koord.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
-    ObjectTooLarge,
+    RequestTooLarge,
     ServerUnavailable,
 )
 from koord.kube.objects import ref_of_pod
@@ -41,8 +41,8 @@ from koord.kube.release import (
     PodForm,
     Written,
     add_record,
-    encode_held,
     encode_metadata,
+    encode_reservation,
     make_release_patch,
 )
 from koord.kube.retry import Backoff, is_transient
@@ -190,16 +190,16 @@ class Binder:
 
     def _make_bind(self, assignment: Assignment, placement: Placement) -> "_Reserve | _Bind":
         if assignment.pod.handling is Handling.RESERVE:
-            held = encode_held(assignment, placement, self._keys)
+            held = encode_reservation(assignment, placement, self._keys)
             return _Reserve(assignment, held, self._keys)
         written = encode_metadata(assignment, placement, self._keys, time.time_ns())
         return _Bind(assignment, written, self._forms(assignment.pod.uid))
 
     async def _read_outcome(self, step: "_Step[Any]", of: Unknown) -> Outcome:
-        found = await self._read(step)
-        if isinstance(found, KubeError):
-            return Unknown(*_describe(found))
-        return found or Refused(of.status, of.message)
+        outcome = await self._read(step)
+        if isinstance(outcome, KubeError):
+            return Unknown(*_describe(outcome))
+        return outcome or Refused(of.status, of.message)
 
     async def _write_until_known(self, step: "_Step[Any]", patience: float) -> Outcome:
         began = time.monotonic()
@@ -238,7 +238,7 @@ class Binder:
                 return await self._attempt(step)
         if isinstance(error, Conflict) and not step.is_guarded:
             return error
-        return Refused(*_describe(error), is_too_large=isinstance(error, ObjectTooLarge))
+        return Refused(*_describe(error), is_too_large=isinstance(error, RequestTooLarge))
 
     async def _read(self, step: "_Step[Any]") -> Outcome | KubeError | None:
         """Read the pod; return the outcome that it shows, an error, or None for no effect yet."""
@@ -335,7 +335,7 @@ class _Reserve(_Step[WireReservation]):
         ]
         await client.patch(path, patch, Media.JSON_PATCH)
 
-    async def _write_held(self, client: Client) -> None:
+    async def _write_reservation(self, client: Client) -> None:
         metadata = {"resourceVersion": self._version, "annotations": self._held}
         answer = await client.patch(self.path, {"metadata": metadata}, Media.MERGE_PATCH)
         self._version = _answer_decoder.decode(answer).metadata.resource_version
@@ -346,7 +346,7 @@ class _Reserve(_Step[WireReservation]):
         for user in self._users:
             await self._write_user(client, user)
         if not self._has_held:
-            await self._write_held(client)
+            await self._write_reservation(client)
         ref = ref_of_pod(self.pod)
         requests = {name: n for name, n in self.pod.shape.requests if name != PODS}
         now = format_time(time.time())

@@ -94,7 +94,7 @@ class ServerUnavailable(ApiError):
     """Any 5xx."""
 
 
-class ObjectTooLarge(ApiError):
+class RequestTooLarge(ApiError):
     """The object would be larger than the API server or etcd takes: repeating that is of no use.
 
     Statuses do not tell: etcd's answer is passed on as 500, and as 409 where a binding failed.
@@ -133,7 +133,7 @@ def error_of(answer: WireStatus, retry_after: float = 0.0) -> ApiError:
     fallback = ServerUnavailable if answer.code >= 500 else ApiError
     kind = _BY_STATUS.get(answer.code, fallback)
     if answer.code == _TOO_LARGE or any(text in answer.message for text in _SAY_TOO_LARGE):
-        kind = ObjectTooLarge
+        kind = RequestTooLarge
     hinted = float(answer.details.retry_after_seconds) if answer.details else 0.0
     message = answer.message[:MAX_MESSAGE]
     return kind(answer.code, answer.reason, message, max(retry_after, hinted))

@@ -34,7 +34,7 @@ from koord.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
-    ObjectTooLarge,
+    RequestTooLarge,
     TooManyRequests,
 )
 from koord.kube.objects import ref_of_pod
@@ -98,7 +98,7 @@ _ReadBudgets: TypeAlias = tuple[tuple[Budget, bool], ...]
 """Budgets, and whether they may let a pod go that is not ready although they allow nothing."""
 
 
-class _BudgetedPod(Struct, frozen=True):
+class _CoveredPod(Struct, frozen=True):
     """The fields of a pod that budgets match."""
 
     namespace: str
@@ -182,13 +182,13 @@ class Evictor:
             return True
         reason, text = (_CANCELLED, cancelled) if cancelled else (_KEPT, _NOT_ALLOWED)
         condition = ConditionPatch(operators.OVER_ENTITLEMENT, False, reason, text)
-        return await self._set_conditions(pod, (condition,), _unasked(pod))
+        return await self._set_conditions(pod, (condition,), _clear_soft_eviction(pod))
 
     async def protect(self, pod: Pod, text: str, since: float) -> bool:
         """Write that PodDisruptionBudgets protect a pod, and since when."""
         reason = operators.PROTECTED_BY_BUDGET
         condition = ConditionPatch(operators.OVER_ENTITLEMENT, False, reason, text)
-        return await self._set_conditions(pod, (condition,), _unasked(pod), since)
+        return await self._set_conditions(pod, (condition,), _clear_soft_eviction(pod), since)
 
     def _ask(self, reason: str, seconds: float) -> dict[str, str]:
         return encode_soft_eviction(reason, self._wall_clock(), seconds) if seconds else {}
@@ -211,7 +211,7 @@ class Evictor:
             ConditionPatch(operators.PREEMPTED, False, _SPARED, text),
             ConditionPatch(_DISRUPTED, False, _SPARED, text),
         )
-        written = {operators.PREEMPTED_BY: None} | _unasked(pod)
+        written = {operators.PREEMPTED_BY: None} | _clear_soft_eviction(pod)
         return await self._set_conditions(pod, conditions, written)
 
     async def evict(self, pod: Pod) -> Eviction:
@@ -336,7 +336,7 @@ class Evictor:
         (``canIgnorePDB`` of pods/eviction).
         """
         covered = [
-            _BudgetedPod(pod.namespace, pod.name, dict(pod.profile.labels))
+            _CoveredPod(pod.namespace, pod.name, dict(pod.profile.labels))
             for pod in pods
             if pod.is_alive and pod.phase is not PodPhase.PENDING
         ]
@@ -349,7 +349,7 @@ class Evictor:
             return Eviction.UNKNOWN
         return Eviction.EVICTED
 
-    async def _is_exceeded(self, namespace: str, pods: Collection[_BudgetedPod]) -> bool:
+    async def _is_exceeded(self, namespace: str, pods: Collection[_CoveredPod]) -> bool:
         """Whether budgets of one namespace forbid it; what was read a moment ago may only forbid.
 
         So many who ask in vain cost one request, and nobody goes by numbers that were used up.
@@ -400,7 +400,7 @@ class Evictor:
         """
         try:
             await self._patch_status(pod, status, annotations)
-        except ObjectTooLarge:
+        except RequestTooLarge:
             less = {key: value for key, value in annotations.items() if value is None}
             await self._patch_status(pod, status, less)
 
@@ -430,7 +430,7 @@ async def list_budgets(client: Client) -> tuple[Budget, ...]:
     return tuple(_make_budget(budget, budget.metadata.namespace) for budget in listed)
 
 
-def _unasked(pod: Pod) -> dict[str, None]:
+def _clear_soft_eviction(pod: Pod) -> dict[str, None]:
     """Return what takes back that a pod was asked to end by itself."""
     return {SOFT_EVICTION: None} if pod.soft_eviction else {}
 
@@ -451,7 +451,7 @@ def _is_lenient(wire: _WireBudget) -> bool:
     return wire.spec.unhealthy_pod_eviction_policy == _ALWAYS or healthy >= wanted > 0
 
 
-def _are_exceeded(read: _ReadBudgets, pods: Collection[_BudgetedPod]) -> bool:
+def _are_exceeded(read: _ReadBudgets, pods: Collection[_CoveredPod]) -> bool:
     """Whether budgets forbid that all pods go; several that cover one pod always do.
 
     Of a single pod the API server itself knows whether it is ready, and is asked if that decides.

@@ -42,12 +42,14 @@ from koord.kube.reflector import Absence, Source
 from koord.kube.store import HasMeta
 from koord.kube.translate.cluster_objects import (
     TopologyTranslator,
-    translate_claim,
     translate_namespace,
     translate_node,
     translate_priority_class,
     translate_storage_class,
     translate_volume,
+)
+from koord.kube.translate.cluster_objects import (
+    translate_volume_claim as translate_claim,
 )
 from koord.kube.translate.devices import DeviceTranslator, translate_resource_claim
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native

@@ -181,7 +181,9 @@ def encode_metadata(
     return Written(annotations, {write.key: write.value for write in writes if write.is_label})
 
 
-def encode_held(assignment: Assignment, placement: Placement, keys: PlanKeys) -> dict[str, str]:
+def encode_reservation(
+    assignment: Assignment, placement: Placement, keys: PlanKeys
+) -> dict[str, str]:
     """Return the annotations of a reservation that holds more than amounts; none for others.
 
     They are its plan and what is read back from it, as of a pod.

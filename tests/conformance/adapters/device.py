@@ -41,7 +41,7 @@ from koord.core.device.states import NO_DEVICES, DeviceDemand, LedgerStates
 from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
-from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes
+from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_device_hints
 from koord.kube.wire import WireDevice
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Scene:
 def request_of(case: Fields) -> DeviceRequest | InvalidRequest | InvalidDeviceAnnotation | None:
     """Return what a pod asks for, or why that cannot be said."""
     pod = case.get("pod") or {}
-    wishes = read_wishes(
+    wishes = read_device_hints(
         pod.get("annotations") or case.get("annotations") or {}, pod.get("labels") or {}
     )
     if wishes.problems:

@@ -60,7 +60,7 @@ from koord.core.reservation.reasons import (
 )
 from koord.kube.translate.amounts import parse_amount, write_amounts
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
+from koord.kube.translate.reservation_hints import read_reservation_hints, read_use
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import WirePod, WireReservation
 from koord.runtime.settings import ReservationSettings
@@ -140,7 +140,7 @@ def affinity_manifest(pod: Mapping[str, Any]) -> Fields:
 
 def wishes_of(manifest: Mapping[str, Any]) -> ReservationHints:
     meta = manifest["metadata"]
-    return read_reservation_wishes(meta.get("annotations") or {}, meta.get("labels") or {})
+    return read_reservation_hints(meta.get("annotations") or {}, meta.get("labels") or {})
 
 
 def owner_match(case: Any) -> Fields:

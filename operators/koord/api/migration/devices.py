@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from koord.api.migration.documents import Document
-from koord.api.migration.wish import Say, Wish, containers_of
+from koord.api.migration.requested_settings import RequestedSettings, Say, containers_of
 
 _CORE: Final = "koordinator.sh/gpu-core"
 _RATIO: Final = "koordinator.sh/gpu-memory-ratio"
@@ -13,19 +13,19 @@ _WHOLE: Final = ("nvidia.com/gpu", "amd.com/gpu")
 _VGPU: Final = "volcano.sh/vgpu-"
 
 
-def share_gpus(template: Document, wish: Wish, say: Say) -> bool:
+def share_gpus(template: Document, settings: RequestedSettings, say: Say) -> bool:
     """Rewrite what the pod asks for; return whether anything changed."""
     changed = False
-    if wish.gpu_fraction is not None:
+    if settings.gpu_fraction is not None:
         container = next(containers_of(template), None)
-        if container is None or not 0 < wish.gpu_fraction <= 1:
+        if container is None or not 0 < settings.gpu_fraction <= 1:
             say(
                 "gpu-fraction",
-                f"{wish.gpu_fraction} is no part of a GPU: write a number between 0 and 1",
+                f"{settings.gpu_fraction} is no part of a GPU: write a number between 0 and 1",
             )
         else:
-            percent = round(wish.gpu_fraction * 100)
-            _limit(container, _parts(wish.gpu_count, {_CORE: percent, _RATIO: percent}))
+            percent = round(settings.gpu_fraction * 100)
+            _limit(container, _parts(settings.gpu_count, {_CORE: percent, _RATIO: percent}))
             changed = True
     for container in containers_of(template):
         changed |= _translate_vgpu(container, say)

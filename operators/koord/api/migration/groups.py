@@ -4,8 +4,16 @@ from copy import deepcopy
 from typing import Any, Final
 
 from koord.api.migration.documents import Document
+from koord.api.migration.requested_settings import (
+    UNKNOWN,
+    RequestedSettings,
+    Say,
+    advice_of,
+    layer_of,
+    read_keys,
+    take,
+)
 from koord.api.migration.table import Action, rows_of, rows_of_keys
-from koord.api.migration.wish import UNKNOWN, Say, Wish, advice_of, layer_of, read_keys, take
 
 POD_GROUPS: Final = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai")
 """Their API groups."""
@@ -22,24 +30,24 @@ _SUB_GROUP_FIELDS: Final = {
 _CONSTRAINT: Final = "topologyConstraint"
 
 
-def read_pod_group(document: Document, say: Say) -> Wish:
+def read_pod_group(document: Document, say: Say) -> RequestedSettings:
     """Return what a PodGroup asks for, with its labels and annotations."""
     group = str(document["apiVersion"]).partition("/")[0]
     rows = rows_of(f"PodGroup.{group}")
-    wish = read_keys(deepcopy(document["metadata"]), rows_of_keys(), say)
+    settings = read_keys(deepcopy(document["metadata"]), rows_of_keys(), say)
     for key, value in (document.get("spec") or {}).items():
         row = rows.get(key)
         if row is None:
             say(f"spec.{key}", UNKNOWN)
         elif row.action is Action.TASK_MINIMUMS:
-            wish.sub_groups = [{"name": k, "minMember": n} for k, n in value.items()]
+            settings.sub_groups = [{"name": k, "minMember": n} for k, n in value.items()]
         elif row.action is Action.SUB_GROUPS:
-            wish.sub_groups = [_read_sub_group(sub_group, say) for sub_group in value]
+            settings.sub_groups = [_read_sub_group(sub_group, say) for sub_group in value]
         elif row.action is Action.TOPOLOGY:
-            wish.gather = _read_levels(value)
+            settings.gather = _read_levels(value)
         else:
-            take(wish, row._replace(key=f"spec.{key}"), value, say)
-    return wish
+            take(settings, row._replace(key=f"spec.{key}"), value, say)
+    return settings
 
 
 def _read_sub_group(group: Document, say: Say) -> Document:
@@ -66,34 +74,38 @@ def _read_levels(constraint: Any) -> list[Document]:
     ]
 
 
-def read_volcano_job(document: Document, say: Say) -> Wish:
+def read_volcano_job(document: Document, say: Say) -> RequestedSettings:
     """Return what the job asks for as a whole."""
     rows = rows_of("Job.batch.volcano.sh")
-    wish = Wish()
+    settings = RequestedSettings()
     spec = document.get("spec") or {}
     for key, value in spec.items():
         row = rows.get(key)
         if row is None:
             say(f"spec.{key}", UNKNOWN)
         elif value not in ([], {}, None):
-            take(wish, row._replace(key=f"spec.{key}"), value, say)
+            take(settings, row._replace(key=f"spec.{key}"), value, say)
     tasks = spec.get("tasks") or ()
-    if wish.minimum is None:
-        wish.minimum = sum(task.get("minAvailable", task.get("replicas", 1)) for task in tasks)
-    wish.sub_groups = [
+    if settings.minimum is None:
+        settings.minimum = sum(task.get("minAvailable", task.get("replicas", 1)) for task in tasks)
+    settings.sub_groups = [
         {"name": task["name"], "minMember": task["minAvailable"]}
         for task in tasks
         if "minAvailable" in task
     ]
-    return wish
+    return settings
 
 
-def make_jobs(document: Document, wish: Wish, say: Say) -> list[Document]:
+def make_jobs(document: Document, settings: RequestedSettings, say: Say) -> list[Document]:
     """Return a Job for each task; their templates have not opted in yet."""
-    return [_make_job(document, task, wish, say) for task in (document.get("spec") or {})["tasks"]]
+    return [
+        _make_job(document, task, settings, say) for task in (document.get("spec") or {})["tasks"]
+    ]
 
 
-def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Document:
+def _make_job(
+    document: Document, task: Document, settings: RequestedSettings, say: Say
+) -> Document:
     translated = {"name", "replicas", "minAvailable", "template", "maxRetry"}
     rows = rows_of("tasks")
     for key in sorted(task.keys() - translated):
@@ -104,7 +116,7 @@ def _make_job(document: Document, task: Document, wish: Wish, say: Say) -> Docum
     template.setdefault("spec", {}).setdefault("restartPolicy", "Never")
     if template["spec"]["restartPolicy"] == "Always":
         template["spec"]["restartPolicy"] = "OnFailure"
-    if any(sub_group["name"] == task["name"] for sub_group in wish.sub_groups):
+    if any(sub_group["name"] == task["name"] for sub_group in settings.sub_groups):
         annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
         annotations["volcano.sh/task-spec"] = task["name"]  # read again with the other keys
     size = task.get("replicas", 1)

@@ -13,8 +13,8 @@ from koord.api.migration.documents import (
     name_of,
     unshared,
 )
+from koord.api.migration.requested_settings import Say, read_keys
 from koord.api.migration.table import KeyTranslation, Peer, rows_of_keys
-from koord.api.migration.wish import Say, read_keys
 from koord.api.migration.workloads import find_templates
 
 _WITH_ALL: Final = '["*"]'

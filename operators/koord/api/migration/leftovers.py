@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from koord.api.keys import operators
 from koord.api.migration.documents import Document
+from koord.api.migration.requested_settings import CHECK, advice_of
 from koord.api.migration.table import GROUPS, PREFIXES, SCHEDULERS, Action, rows_of, rows_of_keys
-from koord.api.migration.wish import CHECK, advice_of
 
 _STAYS: Final = "left as it is"
 _NAMES: Final = {*SCHEDULERS, "kai", "scheduler-plugins"}

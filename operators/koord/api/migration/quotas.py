@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from koord.api.keys import operators, quota
 from koord.api.migration.documents import Document
+from koord.api.migration.requested_settings import UNKNOWN, Say, advice_of
 from koord.api.migration.table import Action, rows_of
-from koord.api.migration.wish import UNKNOWN, Say, advice_of
 from koord.api.podgroup import SIGS_GROUP
 from koord.api.quantity import NANO_PER_UNIT, InvalidQuantityError, parse_quantity
 

@@ -21,17 +21,10 @@ from koord.api.migration.groups import POD_GROUPS, make_jobs, read_pod_group, re
 from koord.api.migration.koordinator import add_gates
 from koord.api.migration.leftovers import find_leftovers
 from koord.api.migration.quotas import QueueShare, add, make_quota, read_share
-from koord.api.migration.table import (
-    KAI_CLASSES,
-    Action,
-    Peer,
-    rows_of,
-    rows_of_keys,
-)
-from koord.api.migration.wish import (
+from koord.api.migration.requested_settings import (
     UNKNOWN,
+    RequestedSettings,
     Say,
-    Wish,
     add_to_template,
     advice_of,
     layer_of,
@@ -39,6 +32,13 @@ from koord.api.migration.wish import (
     read_keys,
     schedulers_of,
     take,
+)
+from koord.api.migration.table import (
+    KAI_CLASSES,
+    Action,
+    Peer,
+    rows_of,
+    rows_of_keys,
 )
 from koord.api.migration.workloads import find_templates, find_values, size_of
 from koord.api.networktopology import NODE_LAYER
@@ -76,7 +76,7 @@ class Migration:
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.lost: list[UntranslatedKey] = []
-        self._groups: dict[tuple[str, str], Wish] = {}
+        self._groups: dict[tuple[str, str], RequestedSettings] = {}
         """PodGroups, those of the files and those added."""
         self._queues: dict[tuple[str, str], str] = {}
         self._users: dict[str, list[str]] = {}
@@ -102,10 +102,10 @@ class Migration:
         elif owner in _QUEUES:
             self._shares[name] = read_share(document, lambda *_: None)
         elif owner.startswith("PodGroup."):
-            wish = Wish()
+            settings = RequestedSettings()
             if owner.partition(".")[2] in POD_GROUPS:
-                wish = read_pod_group(document, lambda *_: None)
-            self._groups[_place(document, name)] = wish
+                settings = read_pod_group(document, lambda *_: None)
+            self._groups[_place(document, name)] = settings
         elif owner in _TOPOLOGIES:
             self._topologies.append(name)
         for template in find_templates(document):
@@ -168,11 +168,11 @@ class Migration:
         return []
 
     def _rewrite_pod_group(self, document: Document, say: Say) -> list[Document]:
-        wish = read_pod_group(document, say)
+        settings = read_pod_group(document, say)
         namespace, name = _place(document, document["metadata"]["name"])
-        if wish.pod_part and (namespace, name) not in self._members:
-            say("pods", f"none of {name} are in the files: they have to say {wish.pod_part}")
-        return [_keep_metadata(document, make_pod_group(name, namespace, wish))]
+        if settings.pod_part and (namespace, name) not in self._members:
+            say("pods", f"none of {name} are in the files: they have to say {settings.pod_part}")
+        return [_keep_metadata(document, make_pod_group(name, namespace, settings))]
 
     def _rewrite_queue(self, document: Document, say: Say) -> list[Document]:
         share = read_share(document, say)
@@ -241,16 +241,16 @@ class Migration:
 
     def _rewrite_volcano_job(self, document: Document, say: Say) -> list[Document]:
         document = unshared(document)
-        wish = read_volcano_job(document, say)
-        wish.fill(read_keys(document["metadata"], rows_of_keys(), say))
-        wish.gang = document["metadata"]["name"]
-        made = self._add_pod_group(document, wish, wish.gang)
-        for job in make_jobs(document, wish, say):
+        settings = read_volcano_job(document, say)
+        settings.fill(read_keys(document["metadata"], rows_of_keys(), say))
+        settings.gang = document["metadata"]["name"]
+        made = self._add_pod_group(document, settings, settings.gang)
+        for job in make_jobs(document, settings, say):
             for template in find_templates(job):
                 keys = template.setdefault("metadata", {})
                 own = read_keys(keys, rows_of_keys(), say)
                 own.gang = ""
-                own.fill(wish)
+                own.fill(settings)
                 share_gpus(template, own, say)
                 add_to_template(template, own)
             made.append(job)
@@ -263,34 +263,34 @@ class Migration:
         is_outer = document not in templates and isinstance(metadata, dict)
         places: list[Document] = [metadata if is_outer and metadata else {}]
         places += (template.setdefault("metadata", {}) for template in templates)
-        outer, *wishes = (read_keys(place, rows_of_keys(), say) for place in places)
+        outer, *settings_of_pods = (read_keys(place, rows_of_keys(), say) for place in places)
         outer.fill(_take_policy(document, say))
         outer.peers |= schedulers_of(templates)
         shared = [
-            share_gpus(template, wish, say)
-            for template, wish in zip(templates, wishes, strict=True)
+            share_gpus(template, settings, say)
+            for template, settings in zip(templates, settings_of_pods, strict=True)
         ]
-        peers = outer.peers.union(*(wish.peers for wish in wishes))
+        peers = outer.peers.union(*(settings.peers for settings in settings_of_pods))
         if not (peers or any(shared)):
             return [add_gates(original)]
         if Peer.KAI in peers:
-            for place, wish in zip(places, (outer, *wishes), strict=True):
-                wish.fill(read_keys(place, rows_of_keys(are_common=True), say, prefixes={}))
+            for place, settings in zip(places, (outer, *settings_of_pods), strict=True):
+                settings.fill(read_keys(place, rows_of_keys(are_common=True), say, prefixes={}))
         if document.get("kind") in _TEMPLATES_MISSING:
             say(str(document["kind"]), "see docs/recipes: its gangs cannot be named in a template")
-        return self._opt_in(document, templates, wishes, outer, say)
+        return self._opt_in(document, templates, settings_of_pods, outer, say)
 
     def _opt_in(
         self,
         document: Document,
         templates: list[Document],
-        wishes: list[Wish],
-        outer: Wish,
+        settings_of_pods: list[RequestedSettings],
+        outer: RequestedSettings,
         say: Say,
     ) -> list[Document]:
-        whole = Wish()
-        for wish in (outer, *wishes):
-            whole.fill(wish)
+        whole = RequestedSettings()
+        for settings in (outer, *settings_of_pods):
+            whole.fill(settings)
         if not templates and whole.pod_part:
             say("pods", f"it has no pod template: its pods have to say {whole.pod_part}")
         if Peer.KAI in whole.peers:
@@ -306,24 +306,27 @@ class Migration:
         members = self._name_gang(document, templates, whole, say)
         made: list[Document] = []
         self._resolve_queue(document, whole, say)
-        for template, wish in zip(templates, wishes, strict=True):
+        for template, settings in zip(templates, settings_of_pods, strict=True):
             is_member = any(template is member for member in members)
-            wish.gang = (wish.gang or whole.gang) if is_member else ""
-            if wish.gang:
-                made += self._add_pod_group(document, whole, wish.gang)
-            group = self._groups.get(_place(document, wish.gang))
-            if wish.gang and group is None:
-                say(wish.gang, "no PodGroup of this name is in the files: migrate it, too")
-            group = group or Wish()
-            wish.quota, wish.priority = whole.quota or group.quota, whole.priority or group.priority
-            wish.preemptible = wish.preemptible or outer.preemptible or group.preemptible
-            add_to_template(template, wish)
+            settings.gang = (settings.gang or whole.gang) if is_member else ""
+            if settings.gang:
+                made += self._add_pod_group(document, whole, settings.gang)
+            group = self._groups.get(_place(document, settings.gang))
+            if settings.gang and group is None:
+                say(settings.gang, "no PodGroup of this name is in the files: migrate it, too")
+            group = group or RequestedSettings()
+            settings.quota, settings.priority = (
+                whole.quota or group.quota,
+                whole.priority or group.priority,
+            )
+            settings.preemptible = settings.preemptible or outer.preemptible or group.preemptible
+            add_to_template(template, settings)
             if not template["metadata"]:
                 del template["metadata"]
         return [*made, document]
 
     def _name_gang(
-        self, document: Document, templates: list[Document], whole: Wish, say: Say
+        self, document: Document, templates: list[Document], whole: RequestedSettings, say: Say
     ) -> list[Document]:
         """Find the gang of an object; return which of its templates are members."""
         if document.get("kind") == "CronJob":
@@ -358,21 +361,26 @@ class Migration:
         whole.minimum = whole.minimum or size.minimum
         return size.members
 
-    def _add_pod_group(self, document: Document, wish: Wish, name: str) -> list[Document]:
+    def _add_pod_group(
+        self, document: Document, settings: RequestedSettings, name: str
+    ) -> list[Document]:
         place = _place(document, name)
-        if place in self._groups or wish.minimum is None:
+        if place in self._groups or settings.minimum is None:
             return []
-        self._groups[place] = wish
-        return [make_pod_group(place[1], place[0], wish)]
+        self._groups[place] = settings
+        return [make_pod_group(place[1], place[0], settings)]
 
-    def _resolve_queue(self, document: Document, wish: Wish, say: Say) -> None:
-        if Peer.KUEUE not in wish.peers or not wish.quota:
+    def _resolve_queue(self, document: Document, settings: RequestedSettings, say: Say) -> None:
+        if Peer.KUEUE not in settings.peers or not settings.quota:
             return
-        place = _place(document, wish.quota)
+        place = _place(document, settings.quota)
         if place in self._queues:
-            wish.quota = self._queues[place]
-        elif wish.quota not in self._shares:
-            say(wish.quota, "its LocalQueue is in none of the files: the quota must have this name")
+            settings.quota = self._queues[place]
+        elif settings.quota not in self._shares:
+            say(
+                settings.quota,
+                "its LocalQueue is in none of the files: the quota must have this name",
+            )
 
 
 def _survive_evictions(document: Document, say: Say) -> Document:
@@ -395,18 +403,18 @@ def _keep_metadata(old: Document, new: Document, say: Say = lambda *_: None) -> 
     return new
 
 
-def _take_policy(document: Document, say: Say) -> Wish:
+def _take_policy(document: Document, say: Say) -> RequestedSettings:
     """Take the scheduling policy out of a training job."""
-    wish = Wish()
+    settings = RequestedSettings()
     for policy in find_values(document, "spec.runPolicy.schedulingPolicy"):
         rows = rows_of("schedulingPolicy")
         for key, value in policy.items():
             if key in rows:
-                take(wish, rows[key], value, say)
+                take(settings, rows[key], value, say)
             else:
                 say(f"schedulingPolicy.{key}", UNKNOWN)
         del document["spec"]["runPolicy"]["schedulingPolicy"]
-    return wish
+    return settings
 
 
 def _resume(document: Document) -> None:

@@ -105,7 +105,7 @@ def translate_namespace(wire: WireNamespace) -> Namespace:
     return Namespace(wire.metadata.name, wire.metadata.labels or {})
 
 
-def translate_claim(wire: WireVolumeClaim) -> VolumeClaim:
+def translate_volume_claim(wire: WireVolumeClaim) -> VolumeClaim:
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or {}
     return VolumeClaim(

@@ -279,14 +279,14 @@ _allocated_decoder = msgspec.json.Decoder(dict[str, list[_AllocatedDevice]])
 
 
 def read_allocated(
-    pod: str, text: str, wishes: DeviceAllocationHints = NO_ALLOCATION_HINTS
+    pod: str, text: str, hints: DeviceAllocationHints = NO_ALLOCATION_HINTS
 ) -> AllocatedDevices:
     """Return what the annotation device-allocated of a pod (uid) says.
 
-    Whether it keeps PCIe switches for itself is among its wishes. Raises ValueError if the text is
+    Whether it keeps PCIe switches for itself is among its hints. Raises ValueError if the text is
     invalid.
     """
-    alone = {kind for kind, hint in wishes.hints if hint.exclusive is Exclusive.PCIE}
+    alone = {kind for kind, hint in hints.hints if hint.exclusive is Exclusive.PCIE}
     entries = [
         (kind, entry)
         for kind, listed in sorted(_allocated_decoder.decode(text).items())
@@ -306,7 +306,9 @@ def read_allocated(
     return AllocatedDevices(pod, tuple(shares), tuple(names))
 
 
-def read_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> DeviceAllocationHints:
+def read_device_hints(
+    annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> DeviceAllocationHints:
     """Return what a pod says about its devices, and what of it cannot be read."""
     if not annotations and ISOLATION_LABEL not in labels:
         return NO_ALLOCATION_HINTS
@@ -318,7 +320,7 @@ def read_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> De
     return DeviceAllocationHints(
         tuple((kind, _make_hint(hint)) for kind, hint in sorted(hints.items())),
         _make_joint(joint) if joint is not None else None,
-        _make_partition_wish(partition) if partition is not None else None,
+        _make_partition_hint(partition) if partition is not None else None,
         labels.get(ISOLATION_LABEL, ""),
         tuple(map(_make_part, parts)),
         problems=tuple(problems),
@@ -339,7 +341,7 @@ def _make_joint(spec: DeviceJointAllocate) -> Joint:
     return Joint(tuple(spec.device_types), scope)
 
 
-def _make_partition_wish(spec: GpuPartitionSpec) -> PartitionHint:
+def _make_partition_hint(spec: GpuPartitionSpec) -> PartitionHint:
     bandwidth = spec.ring_bus_bandwidth
     return PartitionHint(
         spec.allocate_policy == "Restricted", bandwidth.whole if bandwidth is not None else None

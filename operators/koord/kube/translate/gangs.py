@@ -61,7 +61,7 @@ _NO_TEXTS: Final[dict[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in GangPhase}
 
 
-class GangClaims:
+class GangMemberships:
     """Translates the gang that a pod names; equal claims are one object."""
 
     def __init__(self, defaults: GangDefaults) -> None:
@@ -91,12 +91,12 @@ class GangClaims:
         claim = self._known.get(key)
         if claim is None:
             gang = parse_pod_gang(meta.namespace, labels, annotations, self._defaults, native)
-            claim = _make_claim(meta.namespace, gang)
+            claim = _make_membership(meta.namespace, gang)
             self._known.keep(key, claim, EXPANSION * size_of(key))
         return claim
 
 
-def _make_claim(namespace: str, gang: PodGang | None) -> GangMembership:
+def _make_membership(namespace: str, gang: PodGang | None) -> GangMembership:
     if gang is None:
         raise ValueError("a gang is named by nothing")
     key = make_gang_key(namespace, gang.name)

@@ -205,7 +205,7 @@ def read_amplification(annotations: Mapping[str, str]) -> int:
     return MILLI
 
 
-def read_numa_wishes(
+def read_numa_hints(
     annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
 ) -> NumaAllocationHints:
     """Return what a pod says about NUMA nodes and CPUs, and what of it cannot be read."""
@@ -223,24 +223,24 @@ def read_numa_wishes(
         )
         return NumaAllocationHints(problems=problems)
     is_prod = labels.get(PRIORITY_CLASS) not in _LOWER_BANDS and priority not in _LOWER_PRIORITIES
-    wishes: dict[str, Any] = {"is_pinned": wants_pinned(qos, is_prod=is_prod)}
+    hints: dict[str, Any] = {"is_pinned": wants_pinned(qos, is_prod=is_prod)}
     if numa is not None and not isinstance(numa, InvalidObject):
         policy, exclusive = numa.numa_topology_policy, numa.single_numa_node_exclusive
-        wishes["policy"] = NumaPolicy(policy) if policy else None
-        wishes["exclusive"] = NumaExclusive(exclusive) if exclusive else None
+        hints["policy"] = NumaPolicy(policy) if policy else None
+        hints["exclusive"] = NumaExclusive(exclusive) if exclusive else None
     if cpus is not None and not isinstance(cpus, InvalidObject):
         required = cpus.required_cpu_bind_policy
-        wishes["required"] = CpuBind(required) if required else None
-        wishes["preferred"] = CpuBind(cpus.preferred_cpu_bind_policy or CpuBind.DEFAULT)
-        wishes["cpu_exclusive"] = _read_exclusive(cpus.preferred_cpu_exclusive_policy)
-    return NumaAllocationHints(**wishes)
+        hints["required"] = CpuBind(required) if required else None
+        hints["preferred"] = CpuBind(cpus.preferred_cpu_bind_policy or CpuBind.DEFAULT)
+        hints["cpu_exclusive"] = _read_exclusive(cpus.preferred_cpu_exclusive_policy)
+    return NumaAllocationHints(**hints)
 
 
 def _read_exclusive(text: str | None) -> CpuExclusive | None:
     return CpuExclusive(text) if text and text != "None" else None
 
 
-def read_status(pod: str, text: str, wishes: NumaAllocationHints) -> NumaAllocation:
+def read_status(pod: str, text: str, hints: NumaAllocationHints) -> NumaAllocation:
     """Return what the annotation resource-status of a pod (uid) says. Raises ValueError."""
     status = _status_decoder.decode(text)
     shares = tuple(
@@ -251,4 +251,4 @@ def read_status(pod: str, text: str, wishes: NumaAllocationHints) -> NumaAllocat
         for share in sorted(status.shares, key=lambda share: share.node)
     )
     cpus = _read_cpuset(status.cpuset)
-    return NumaAllocation(pod, cpus, shares, wishes.cpu_exclusive if cpus else None)
+    return NumaAllocation(pod, cpus, shares, hints.cpu_exclusive if cpus else None)

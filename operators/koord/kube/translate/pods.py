@@ -52,12 +52,18 @@ from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
 from koord.kube.preemption_records import read_deadline, read_nomination, read_preempted_by
 from koord.kube.release import PodForm, decode_plan, is_recorded
-from koord.kube.translate.devices import read_allocated, read_wishes
-from koord.kube.translate.gangs import GangClaims
+from koord.kube.translate.devices import read_allocated
+from koord.kube.translate.devices import read_device_hints as read_wishes
+from koord.kube.translate.gangs import GangMemberships as GangClaims
 from koord.kube.translate.node_affinity import AffinityForm
-from koord.kube.translate.numa import read_numa_wishes, read_status
-from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
-from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, claims_of
+from koord.kube.translate.numa import read_numa_hints as read_numa_wishes
+from koord.kube.translate.numa import read_status
+from koord.kube.translate.reservation_hints import (
+    read_reservation_hints as read_reservation_wishes,
+)
+from koord.kube.translate.reservation_hints import read_use
+from koord.kube.translate.shapes import MAX_PARTS, ShapeCache
+from koord.kube.translate.shapes import volume_claims_of as claims_of
 from koord.kube.wire import PodSpec, PodStatus, WirePod
 from koord.kube.wire import WireCondition as Condition
 from koord.kube.wire import WireObjectMeta as ObjectMeta

@@ -16,7 +16,7 @@ from koord.api.annotations import (
     INNER_RESERVED,
     RESIZE_ALLOCATABLE,
     RESTRICTED_OPTIONS,
-    HeldResources,
+    ResourceAmounts,
 )
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.operators import PROTECTION
@@ -129,8 +129,8 @@ class ReservationTranslator(SeenStatuses):
             priority_class=template.spec.priority_class_name if template is not None else "",
             is_unschedulable=meta.deletion_timestamp is not None,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
-            inner=_read_held(INNER_RESERVED, annotations, problems),
-            resize=_read_held(RESIZE_ALLOCATABLE, annotations, problems),
+            inner=_read_amounts(INNER_RESERVED, annotations, problems),
+            resize=_read_amounts(RESIZE_ALLOCATABLE, annotations, problems),
             protection=_read_protection(annotations, problems),
             generation=meta.generation,
         )
@@ -275,8 +275,8 @@ def _read_protection(annotations: Mapping[str, str], problems: Problems) -> Hold
     return HoldProtection.LEDGER
 
 
-def _read_held(
-    key: JsonAnnotation[HeldResources], annotations: Mapping[str, str], problems: Problems
+def _read_amounts(
+    key: JsonAnnotation[ResourceAmounts], annotations: Mapping[str, str], problems: Problems
 ) -> Amounts:
     invalid = key.read(annotations)
     if isinstance(invalid, InvalidObject):

@@ -307,7 +307,7 @@ def _unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
     return (*claims, *_inline_disks(spec))
 
 
-def claims_of(pod: WirePod) -> tuple[ClaimUse, ...]:
+def volume_claims_of(pod: WirePod) -> tuple[ClaimUse, ...]:
     meta = pod.metadata
     uses = []
     for at, volume in enumerate(pod.spec.volumes or ()):

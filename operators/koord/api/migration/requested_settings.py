@@ -37,7 +37,7 @@ def layer_of(node_label: str) -> str:
 
 
 @dataclass
-class Wish:
+class RequestedSettings:
     """What one object, or one pod template, asks for."""
 
     gang: str = ""
@@ -78,12 +78,12 @@ class Wish:
         values = {"queue": self.quota, "priority": self.priority, "preemptible": self.preemptible}
         return ", ".join(f"{name} {value}" for name, value in values.items() if value)
 
-    def fill(self, other: "Wish") -> None:
-        """Take from another wish what this one leaves open."""
+    def fill(self, other: "RequestedSettings") -> None:
+        """Take from other settings what these leave open."""
         for name, value in vars(other).items():
             if name == "peers":
                 self.peers |= value
-            elif getattr(self, name) == getattr(Wish(), name):
+            elif getattr(self, name) == getattr(RequestedSettings(), name):
                 setattr(self, name, value)
 
 
@@ -91,43 +91,45 @@ def _number(value: Any) -> int:
     return int(str(value))
 
 
-def _gather(strategy: str) -> Callable[[Wish, Any], None]:
-    def add(wish: Wish, value: Any) -> None:
-        wish.gather.append({"layer": layer_of(str(value)), "strategy": strategy})
+def _gather(strategy: str) -> Callable[[RequestedSettings, Any], None]:
+    def add(settings: RequestedSettings, value: Any) -> None:
+        settings.gather.append({"layer": layer_of(str(value)), "strategy": strategy})
 
     return add
 
 
-def _set(name: str, convert: Callable[[Any], Any] = str) -> Callable[[Wish, Any], None]:
-    return lambda wish, value: setattr(wish, name, convert(value))
+def _set(
+    name: str, convert: Callable[[Any], Any] = str
+) -> Callable[[RequestedSettings, Any], None]:
+    return lambda settings, value: setattr(settings, name, convert(value))
 
 
 def _slice(layer: str, size: int) -> Document:
     return {"layer": layer, "strategy": "PreferGather", "podCountMultiple": size}
 
 
-def _add_slices(wish: Wish, value: Any) -> None:
+def _add_slices(settings: RequestedSettings, value: Any) -> None:
     try:
         levels = load_json(str(value))
-        wish.slices = [
+        settings.slices = [
             _slice(layer_of(level["topology"]), _number(level["size"])) for level in levels
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError from error
 
 
-def _set_preemptibility(wish: Wish, value: Any) -> None:
+def _set_preemptibility(settings: RequestedSettings, value: Any) -> None:
     values = {"non-preemptible": "false", "preemptible": "true"}
     if str(value) not in values:
         raise ValueError
-    wish.preemptible = values[str(value)]
+    settings.preemptible = values[str(value)]
 
 
-def _set_quota(wish: Wish, value: Any) -> None:
-    wish.quota = "" if str(value) in _NO_QUOTA else str(value)
+def _set_quota(settings: RequestedSettings, value: Any) -> None:
+    settings.quota = "" if str(value) in _NO_QUOTA else str(value)
 
 
-SETTERS: Final[Mapping[Action, Callable[[Wish, Any], None]]] = {
+SETTERS: Final[Mapping[Action, Callable[[RequestedSettings, Any], None]]] = {
     Action.GANG: _set("gang"),
     Action.MINIMUM: _set("minimum", _number),
     Action.QUOTA: _set_quota,
@@ -160,14 +162,14 @@ def advice_of(row: KeyTranslation) -> str:
     return f"use {row.becomes}" + (f": {row.note}" if row.note else "")
 
 
-def take(wish: Wish, row: KeyTranslation, value: Any, say: Say) -> None:
+def take(settings: RequestedSettings, row: KeyTranslation, value: Any, say: Say) -> None:
     """Note one value, or say why it is lost."""
-    wish.peers.add(row.peer)
+    settings.peers.add(row.peer)
     if row.action is Action.REPORT:
         say(row.key, advice_of(row))
     elif row.action in SETTERS:
         try:
-            SETTERS[row.action](wish, value)
+            SETTERS[row.action](settings, value)
         except ValueError:
             say(row.key, f"{value!r} cannot be read: correct it, and migrate again")
 
@@ -177,9 +179,9 @@ def read_keys(
     rows: Mapping[str, KeyTranslation],
     say: Say,
     prefixes: Mapping[str, Peer] = PREFIXES,
-) -> Wish:
+) -> RequestedSettings:
     """Return what keys with a row or a prefix ask for, and remove all that are not kept."""
-    wish = Wish()
+    settings = RequestedSettings()
     for name in ("labels", "annotations"):
         keys = metadata.get(name)
         if not isinstance(keys, dict):
@@ -191,13 +193,13 @@ def read_keys(
             if key in rows and rows[key].action is Action.KEEP:
                 continue
             if key in rows:
-                take(wish, rows[key], keys.pop(key), say)
+                take(settings, rows[key], keys.pop(key), say)
             elif peer is not None:
-                wish.peers.add(peer)
+                settings.peers.add(peer)
                 say(key, f"unknown, its value was {keys.pop(key)!r}: {CHECK}, or set it by hand")
         if not keys:
             del metadata[name]
-    return wish
+    return settings
 
 
 def schedulers_of(templates: list[Document]) -> set[Peer]:
@@ -206,8 +208,8 @@ def schedulers_of(templates: list[Document]) -> set[Peer]:
     return {SCHEDULERS[name] for name in names if name in SCHEDULERS}
 
 
-def add_to_template(template: Document, wish: Wish) -> None:
-    """Let pods opt in, and give them the labels and annotations of a wish."""
+def add_to_template(template: Document, settings: RequestedSettings) -> None:
+    """Let pods opt in, and give them the labels and annotations of the settings."""
     pod = template.setdefault("spec", {})
     gates = [gate for gate in pod.get("schedulingGates") or () if gate["name"] not in FOREIGN_GATES]
     if all(gate["name"] != operators.PLACEMENT_GATE for gate in gates):
@@ -217,16 +219,16 @@ def add_to_template(template: Document, wish: Wish) -> None:
         pod.pop("schedulerName", None)
     else:
         pod["schedulerName"] = operators.SCHEDULER_NAME
-    if wish.priority:
-        pod.setdefault("priorityClassName", wish.priority)
+    if settings.priority:
+        pod.setdefault("priorityClassName", settings.priority)
     labels = {
-        gang.POD_GROUP: wish.gang,
-        quota.NAME: wish.quota,
-        quota.PREEMPTIBLE: wish.preemptible if wish.preemptible == "false" else "",
+        gang.POD_GROUP: settings.gang,
+        quota.NAME: settings.quota,
+        quota.PREEMPTIBLE: settings.preemptible if settings.preemptible == "false" else "",
     }
     annotations = {
-        operators.SUB_GROUP: wish.sub_group,
-        gang.NETWORK_TOPOLOGY_INDEX: wish.index,
+        operators.SUB_GROUP: settings.sub_group,
+        gang.NETWORK_TOPOLOGY_INDEX: settings.index,
     }
     metadata = template.setdefault("metadata", {})
     for name, keys in (("labels", labels), ("annotations", annotations)):
@@ -242,21 +244,23 @@ def needs_kube_scheduler(pod: Document) -> bool:
     return bool(pod.get("resourceClaims")) or any(late & volume.keys() for volume in volumes)
 
 
-def make_pod_group(name: str, namespace: str, wish: Wish) -> Document:
+def make_pod_group(name: str, namespace: str, settings: RequestedSettings) -> Document:
     metadata: Document = {"name": name} | ({"namespace": namespace} if namespace else {})
     annotations = {}
-    if wish.constraint:
-        annotations[gang.NETWORK_TOPOLOGY_SPEC] = json.dumps({"gatherStrategy": wish.constraint})
-    if wish.sub_groups:
-        least = {"minSubGroups": wish.min_sub_groups} if wish.min_sub_groups else {}
-        annotations[operators.SUB_GROUPS] = json.dumps(least | {"groups": wish.sub_groups})
+    if settings.constraint:
+        annotations[gang.NETWORK_TOPOLOGY_SPEC] = json.dumps(
+            {"gatherStrategy": settings.constraint}
+        )
+    if settings.sub_groups:
+        least = {"minSubGroups": settings.min_sub_groups} if settings.min_sub_groups else {}
+        annotations[operators.SUB_GROUPS] = json.dumps(least | {"groups": settings.sub_groups})
     if annotations:
         metadata["annotations"] = annotations
-    spec: Document = {"minMember": max(wish.minimum or 1, 1)}
-    if wish.min_resources:
-        spec["minResources"] = wish.min_resources
-    if wish.timeout:
-        spec["scheduleTimeoutSeconds"] = wish.timeout
+    spec: Document = {"minMember": max(settings.minimum or 1, 1)}
+    if settings.min_resources:
+        spec["minResources"] = settings.min_resources
+    if settings.timeout:
+        spec["scheduleTimeoutSeconds"] = settings.timeout
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "PodGroup",

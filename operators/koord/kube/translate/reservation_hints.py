@@ -19,7 +19,7 @@ from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTe
 from koord.core.reservation.model import NO_HINTS, ReservationHints, ReservationUse
 
 MOST_DIGITS: Final = 12
-_WISHES: Final = frozenset({RESERVATION_AFFINITY.key, EXACT_MATCH.key})
+_HINT_KEYS: Final = frozenset({RESERVATION_AFFINITY.key, EXACT_MATCH.key})
 
 
 class _Allocated(Struct, gc=False):
@@ -30,13 +30,13 @@ class _Allocated(Struct, gc=False):
 _allocated_decoder = msgspec.json.Decoder(_Allocated)
 
 
-def read_reservation_wishes(
+def read_reservation_hints(
     annotations: Mapping[str, str], labels: Mapping[str, str]
 ) -> ReservationHints:
     """Return what a pod says about reservations, and what of it cannot be read."""
     is_ignoring = "true" in {labels.get(IGNORED), annotations.get(IGNORED)}
     rank = _read_rank(annotations)
-    if _WISHES.isdisjoint(annotations):
+    if _HINT_KEYS.isdisjoint(annotations):
         is_silent = not is_ignoring and not rank
         return NO_HINTS if is_silent else ReservationHints(is_ignoring=is_ignoring, rank=rank)
     affinity, exact = RESERVATION_AFFINITY.read(annotations), EXACT_MATCH.read(annotations)
