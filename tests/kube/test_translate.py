@@ -9,6 +9,7 @@ from tests.support.plan_keys import make_keys, sign_plan
 
 from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.keys import gang, operators
+from koord.core.eviction.protection import is_foreign
 from koord.core.gang.cache import GangCache
 from koord.core.model.gangs import Bond, BondRecord, GangMode, GangPhase, GangSource
 from koord.core.model.nodes import Taint
@@ -424,6 +425,44 @@ def test_recorded_plans(
     annotations = {} if text is None else sign_plan("u", text)
     pod = translator.translate(wire(spec, annotations=annotations))
     assert (pod.recorded, pod.pinned) == (recorded, pinned)
+
+
+@pytest.mark.parametrize("annotations", [{}, {operators.PLAN: NOTE}, {operators.PLAN: "{"}])
+def test_a_plan_that_is_removed_while_its_pod_runs_counts_on(
+    translator: PodTranslator, annotations: dict[str, str]
+) -> None:
+    running = {"nodeName": "n1"}
+    planned = translator.translate(wire(running, annotations=sign_plan("u", NOTE)))
+    assert planned.recorded is not None
+    edited = translator.translate(wire(running, annotations=annotations))
+    assert edited.recorded == planned.recorded
+    assert not is_foreign(edited)
+    # It is the plan of this pod on this node.
+    assert translator.translate(wire(running, uid="v")).recorded is None
+    assert translator.translate(wire({"nodeName": "n2"})).recorded is None
+    assert translator.translate(wire()).recorded is None
+    translator.forget(edited)
+    assert translator.translate(wire(running)).recorded is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "expected"),
+    [
+        ({"nodeName": "n1"}, "", True),
+        (OURS | {"nodeName": "n1"}, "", False),
+        (pin("n1") | {"nodeName": "n1"}, "", False),
+        (pin("n1") | {"nodeName": "n1"}, "ReplicaSet", False),
+        (pin("n1") | {"nodeName": "n1"}, "DaemonSet", True),
+        (pin("n2") | {"nodeName": "n1"}, "", True),
+        (pin("n1"), "", True),
+    ],
+)
+def test_without_a_plan_the_spec_says_who_has_placed_a_pod(
+    translator: PodTranslator, spec: dict[str, Any], kind: str, expected: object
+) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o", "controller": True}
+    pod = translator.translate(wire(spec, ownerReferences=[owner] if kind else []))
+    assert is_foreign(pod) is expected
 
 
 def test_equal_shapes_are_one_object(translator: PodTranslator) -> None:

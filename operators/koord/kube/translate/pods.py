@@ -49,6 +49,7 @@ from koord.core.reservation.model import ALLOCATED as RESERVED
 from koord.core.reservation.model import NAME as RESERVATION
 from koord.core.reservation.model import NO_HINTS as NO_RESERVATION_HINTS
 from koord.kube.decode import MALFORMED
+from koord.kube.known_plans import KnownPlans, is_daemon_set, is_pinned_by_us
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
 from koord.kube.preemption_records import read_deadline, read_nomination, read_preempted_by
 from koord.kube.release import PodForm, decode_plan, is_recorded
@@ -67,7 +68,6 @@ from koord.kube.translate.shapes import volume_claims_of as claims_of
 from koord.kube.wire import PodSpec, PodStatus, WirePod
 from koord.kube.wire import WireCondition as Condition
 from koord.kube.wire import WireObjectMeta as ObjectMeta
-from koord.kube.wire import WireOwnerReference as WireOwner
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -124,6 +124,7 @@ class PodTranslator:
         """Uid -> a pod with a plan annotation that is not a plan of ours, or a gated one with a key
         that is nearly one of ours; for whoever reports it."""
         self._plans = plans or PlanKeys()
+        self._known_plans = KnownPlans()
         self._scheduler_name = scheduler_name
         self._shapes = ShapeCache()
         self._claims = GangClaims(defaults)
@@ -144,6 +145,7 @@ class PodTranslator:
 
     def forget(self, pod: Pod) -> None:
         self._forms.pop(pod.uid, None)
+        self._known_plans.forget(pod.uid)
         self.outdated.pop(pod.uid, None)
         self.ignored.pop(pod.uid, None)
 
@@ -160,6 +162,8 @@ class PodTranslator:
         claims = () if exceeded_limit else claims_of(wire)
         is_delegated = bool(shaped.shape.needs_kube_scheduler or claims)
         handling = self._handling(spec, gates, needs_kube_scheduler=is_delegated, pinned=pinned)
+        if recorded is None and is_pinned_by_us(pinned_to, spec.node_name, meta.owner_references):
+            handling = Handling.BIND
         is_foreign = handling is Handling.NOT_OURS
         is_daemon = is_foreign and not spec.node_name and _is_awaited_daemon(wire)
         is_deleted = meta.deletion_timestamp is not None
@@ -230,7 +234,7 @@ class PodTranslator:
         """Return the plan of a pod, if the operators wrote it for this pod and it still holds."""
         text = _annotation(meta, operators.PLAN)
         if not text:
-            return None
+            return self._known_plans.recall(meta.uid, node)
         plan = decode_plan(text)
         trust = self._plans.judge(meta.uid, text, _annotation(meta, operators.PLAN_SIGNATURE))
         # A plan next to a gate was copied: the release writes the one and removes the other.
@@ -242,7 +246,9 @@ class PodTranslator:
             )
         else:
             self.outdated.pop(meta.uid, None)
-        return None if trust is Trust.NONE else plan
+        if plan is None or trust is Trust.NONE:
+            return self._known_plans.recall(meta.uid, node)
+        return self._known_plans.keep(meta.uid, plan)
 
     def _nominated(self, meta: ObjectMeta, node: str) -> Nominated | None:
         """Return the nomination of a pod that has no node yet, if the operators wrote it."""
@@ -446,17 +452,9 @@ def _is_awaited_daemon(wire: WirePod) -> bool:
     spec, owners = wire.spec, wire.metadata.owner_references or ()
     if spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
         return False
-    if not any(_is_daemon_set(owner) for owner in owners):
+    if not any(map(is_daemon_set, owners)):
         return False
     return (spec.priority or 0) >= SYSTEM_CRITICAL or _find_unschedulable(wire) is None
-
-
-def _is_daemon_set(owner: WireOwner) -> bool:
-    """Whether an owner may be a DaemonSet.
-
-    Pods whose owner does not exist are garbage-collected, if the cluster knows the kind.
-    """
-    return (owner.kind, owner.api_version, owner.controller) == ("DaemonSet", "apps/v1", True)
 
 
 def _is_non_preemptible(labels: Mapping[str, str], recorded: RecordedPlan | None) -> bool:
