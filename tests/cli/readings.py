@@ -42,17 +42,17 @@ def make_reading(
     reports: Mapping[str, Reported] | None = None,
 ) -> Reading:
     state = make_cluster().state
-    for one in objects:
-        match one:
+    for item in objects:
+        match item:
             case Node():
-                state.upsert_node(one)
+                state.upsert_node(item)
             case ObservedPodGroup():
-                upsert_pod_group(state, one)
+                upsert_pod_group(state, item)
             case Pod():
-                state.upsert_pod(one)
+                state.upsert_pod(item)
     return Reading(
         state,
-        TargetDetails({one.type: one for one in conditions}, scheduler, owners),
+        TargetDetails({condition.type: condition for condition in conditions}, scheduler, owners),
         tuple(Gap(kind, extent) for kind, extent in (gaps or {}).items()),
         rejected or {},
         leader=leader,

@@ -53,20 +53,20 @@ def test_a_member_names_the_gang_it_waits_for() -> None:
 
 
 def test_what_its_own_scheduler_says_of_a_released_pod_is_shown() -> None:
-    said = "0/2 nodes are available: 1 node(s) had volume node affinity conflict."
+    message = "0/2 nodes are available: 1 node(s) had volume node affinity conflict."
     left = make_pod("w-0").gang(A).released("n-0", "p1", A, 2).not_ours().pinned()
-    left = left._set(is_unschedulable=True, scheduler_message=said)
+    left = left._set(is_unschedulable=True, scheduler_message=message)
     runs = make_pod("w-1").gang(A).released("n-1", "p1", A, 2).running("n-1")
     reading = make_reading(make_pod_group(A, 2).build(), left.build(), runs.build())
-    reason = RefusedByScheduler("default/w-0", "n-0", said)
+    reason = RefusedByScheduler("default/w-0", "n-0", message)
     answer = ask_pod(reading)
     assert (answer.standing, answer.advice) == (WAITING, reason.advice())
     assert answer.reason is not None
-    assert answer.reason.message.endswith(f"does not bind it: {said}")
+    assert answer.reason.message.endswith(f"does not bind it: {message}")
     gang = ask_gang(reading)
     assert (gang.standing, gang.advice) == (PlacementState.DEGRADED, reason.advice())
     assert gang.reason is not None
-    assert said in gang.reason.message
+    assert message in gang.reason.message
     assert not gang.add
 
 
@@ -169,9 +169,9 @@ def test_a_gang_that_has_done_its_work_does_not_wait(
 ) -> None:
     pods = [
         replace(
-            make_pod(f"w-{at}").gang(A).released("n", "p1", A, 2).running("n").build(), phase=one
+            make_pod(f"w-{at}").gang(A).released("n", "p1", A, 2).running("n").build(), phase=phase
         )
-        for at, one in enumerate(phases)
+        for at, phase in enumerate(phases)
     ]
     node, group = make_node("n").build(), make_pod_group(A, 2).build()
     answer = ask_gang(make_reading(node, group, *pods))
@@ -369,7 +369,7 @@ def test_an_invalid_target_is_not_reported_missing() -> None:
 def test_free_gpus_are_listed_by_node() -> None:
     nodes = [make_node("big").gpu(8).build(), make_node("small").gpu(2).build()]
     (offers,) = ask_pod(make_reading(*nodes, make_pod("w-0").gpu(4).build())).offers
-    assert [(one.node, one.pods, one.short) for one in offers.nodes] == [
+    assert [(offer.node, offer.pods, offer.short) for offer in offers.nodes] == [
         ("big", 2, ()),
         ("small", 0, ((GPU, 4, 2),)),
     ]
@@ -390,12 +390,12 @@ def test_a_gang_below_its_minimum_is_degraded_and_says_what_its_members_wait_for
     assert answer.history.since == SINCE
 
 
-def make_below(*others: Pod):
+def make_below(*more_members: Pod):
     group = make_pod_group(A, min_member=2).phase(GangPhase.RUNNING).build()
     left = make_pod("a-0").gang(A).gpu(1).released("n0", "p1", A, 2, 2).running("n0")
     job = OwnerReference("train", "Job", is_controller=True)
     node = make_node("n0").gpu(1).build()
-    return make_reading(node, group, left._set(owners=(job,)).build(), *others)
+    return make_reading(node, group, left._set(owners=(job,)).build(), *more_members)
 
 
 def test_the_owner_is_expected_to_replace_lost_members() -> None:
@@ -411,4 +411,4 @@ def test_replacements_that_wait_need_no_owner() -> None:
     answer = ask_gang(make_below(make_pod("a-1").gang(A).gpu(1).build()))
     assert answer.waits is not None
     assert answer.waits.reason.code == "InsufficientNodes"
-    assert not any("expected to create" in one for one in answer.advice)
+    assert not any("expected to create" in sentence for sentence in answer.advice)

@@ -31,8 +31,8 @@ def list_commands() -> Iterator[tuple[str, Any]]:
     for name in COMMANDS:
         command = load(name)
         if getattr(command, "commands", None):
-            for word, one in command.commands.items():
-                yield f"{name} {word}", one
+            for word, subcommand in command.commands.items():
+                yield f"{name} {word}", subcommand
         else:
             yield name, command
 
@@ -42,7 +42,7 @@ ALL = dict(list_commands())
 
 @pytest.mark.parametrize("words", ALL)
 def test_help_has_an_example_and_a_short_name(words: str) -> None:
-    long, short = (CliRunner().invoke(app, [*words.split(), one]) for one in ("--help", "-h"))
+    long, short = (CliRunner().invoke(app, [*words.split(), option]) for option in ("--help", "-h"))
     assert long.exit_code == short.exit_code == 0
     assert short.stdout == long.stdout
     examples = long.stdout.partition("For example:")[2]
@@ -53,13 +53,13 @@ def test_help_has_an_example_and_a_short_name(words: str) -> None:
 def test_help_fits_into_80_columns(words: str) -> None:
     """Paragraphs break at the end of the line, and each example fits into one."""
     lines = (ALL[words].help or "").splitlines()
-    assert not [one for one in lines if one.startswith(" ") and len(one) > 78]
-    assert not [one for one, after in pairwise(lines) if one and after and one[0] != " "]
+    assert not [line for line in lines if line.startswith(" ") and len(line) > 78]
+    assert not [line for line, after in pairwise(lines) if line and after and line[0] != " "]
 
 
 @pytest.mark.parametrize("words", sorted(ALL.keys() - NO_OUTPUT))
 def test_what_shows_state_shows_it_as_json(words: str) -> None:
-    found = [one for one in ALL[words].params if "--output" in one.opts]
-    assert found, "has no --output"
-    assert "-o" in found[0].opts
-    assert "json" in set(type(found[0].default))
+    outputs = [param for param in ALL[words].params if "--output" in param.opts]
+    assert outputs, "has no --output"
+    assert "-o" in outputs[0].opts
+    assert "json" in set(type(outputs[0].default))

@@ -33,11 +33,15 @@ POD, GROUP = TargetKind.POD, TargetKind.POD_GROUP
     ],
 )
 def test_valid_arguments(typed: str, question: Question, monkeypatch) -> None:
-    asked = []
-    monkeypatch.setattr(koord.cli.explain_view, "ask", lambda one, *_, **__: asked.append(one))
+    questions = []
+    monkeypatch.setattr(
+        koord.cli.explain_view,
+        "ask",
+        lambda question_asked, *_, **__: questions.append(question_asked),
+    )
     done = CliRunner().invoke(app, ["explain", *typed.split()])
     assert done.exit_code == 0, done.stderr
-    assert asked == [question]
+    assert questions == [question]
 
 
 @pytest.mark.parametrize(

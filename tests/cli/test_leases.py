@@ -45,8 +45,8 @@ def test_the_one_that_leads_is_found_beside_a_lease_that_was_left() -> None:
     ],
 )
 def test_it_is_told_that_nobody_leads(leader: Leader, warning: str) -> None:
-    (said,) = describe_absence(leader)
-    assert said.startswith(warning)
+    (absence,) = describe_absence(leader)
+    assert absence.startswith(warning)
 
 
 def test_without_the_right_to_read_leases_nothing_is_told() -> None:

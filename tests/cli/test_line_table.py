@@ -20,10 +20,10 @@ def draw(table, width, render):
     console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
     drawn = []
     for line in Segment.split_lines(render(table, console, console.options)):
-        seen = [(one, str(part.style or "none")) for part in line for one in part.text]
+        seen = [(character, str(part.style or "none")) for part in line for character in part.text]
         while seen and seen[-1][0] == " ":
             seen.pop()
-        drawn.append([(one, style if one != " " else "") for one, style in seen])
+        drawn.append([(character, style if character != " " else "") for character, style in seen])
     return drawn
 
 

@@ -198,12 +198,12 @@ def test_what_the_cluster_has_is_not_missing() -> None:
         "quota.scheduling.koordinator.sh/name": "team",
     }
     pod = {"kind": "Pod", "metadata": {"name": "p", "labels": labels}}
-    known = ClusterFacts(frozenset({("ns", "there")}), frozenset({"team"}), default_namespace="ns")
-    assert list(find_relation_problems([pod], known)) == []
-    known = ClusterFacts(
+    facts = ClusterFacts(frozenset({("ns", "there")}), frozenset({"team"}), default_namespace="ns")
+    assert list(find_relation_problems([pod], facts)) == []
+    facts = ClusterFacts(
         frozenset({("other", "there")}), frozenset({"team"}), default_namespace="ns"
     )
-    ((_, problem),) = find_relation_problems([pod], known)
+    ((_, problem),) = find_relation_problems([pod], facts)
     assert "in the cluster" in problem.message
 
 
@@ -236,8 +236,8 @@ def test_a_parent_that_no_file_has_is_a_note_without_a_cluster() -> None:
 def test_a_parent_that_the_cluster_lacks_is_a_problem() -> None:
     labels = {"quota.scheduling.koordinator.sh/parent": "reserch"}
     document = {"kind": "ElasticQuota", "metadata": {"name": "vision", "labels": labels}}
-    known = ClusterFacts(quotas=frozenset({"research"}))
-    ((_, problem),) = find_parent_problems([document], known)
+    facts = ClusterFacts(quotas=frozenset({"research"}))
+    ((_, problem),) = find_parent_problems([document], facts)
     assert problem.message.endswith("or in the cluster. Did you mean research?")
     assert not list(find_parent_problems([document], ClusterFacts(quotas=frozenset({"reserch"}))))
 
@@ -362,8 +362,10 @@ GANG = "pod-group.scheduling.sigs.k8s.io: g"
 PLAIN = ClusterFacts(default_namespace="team", injects=frozenset({"injected"}))
 
 
-def look(text: str, known: ClusterFacts | None = None) -> list[str]:
-    return [one.message for _, one in find_capacity_problems(list(read_documents(text)), known)]
+def look(text: str, facts: ClusterFacts | None = None) -> list[str]:
+    return [
+        problem.message for _, problem in find_capacity_problems(list(read_documents(text)), facts)
+    ]
 
 
 def gpu_job(spec: str = "restartPolicy: Never", labels: str = "", namespace: str = "team") -> str:
@@ -372,7 +374,7 @@ def gpu_job(spec: str = "restartPolicy: Never", labels: str = "", namespace: str
 
 
 @pytest.mark.parametrize(
-    ("text", "known", "is_found"),
+    ("text", "facts", "is_found"),
     [
         (gpu_job(), None, True),
         (gpu_job(GATED), None, False),
@@ -387,10 +389,10 @@ def gpu_job(spec: str = "restartPolicy: Never", labels: str = "", namespace: str
 )
 def test_jobs_with_accelerators_opt_in(
     text: str,
-    known: ClusterFacts | None,
+    facts: ClusterFacts | None,
     is_found: bool,  # noqa: FBT001
 ) -> None:
-    assert ["do not opt in" in one for one in look(text, known)] == [True] * is_found
+    assert ["do not opt in" in message for message in look(text, facts)] == [True] * is_found
 
 
 def make_limit(gpus: int, name: str = "team", **more: object) -> Quota:
@@ -414,17 +416,17 @@ def test_what_can_never_fit_is_found(
     nodes: tuple[dict[str, int], ...], quota: int, says: str
 ) -> None:
     group = "kind: PodGroup\nmetadata: {name: g, namespace: team}\nspec: {minMember: 4}\n---"
-    known = ClusterFacts(nodes=nodes, limits=(make_limit(quota),))
-    found = look(group + gpu_job(GATED, GANG), known)
-    assert any(says in one for one in found) if says else found == []
+    facts = ClusterFacts(nodes=nodes, limits=(make_limit(quota),))
+    problems = look(group + gpu_job(GATED, GANG), facts)
+    assert any(says in problem for problem in problems) if says else problems == []
 
 
 def test_only_what_must_start_together_counts() -> None:
     """Of pods of several kinds the smallest ones may be those that start."""
     group = "kind: PodGroup\nmetadata: {name: g, namespace: team}\nspec: {minMember: 4}\n---"
     small = gpu_job(GATED, GANG).replace("name: j", "name: s").replace("gpu: 8", "gpu: 1")
-    known = ClusterFacts(nodes=({GPU: 8},), limits=(make_limit(4),))
-    assert look(f"{group}{gpu_job(GATED, GANG)}---{small}", known) == []
+    facts = ClusterFacts(nodes=({GPU: 8},), limits=(make_limit(4),))
+    assert look(f"{group}{gpu_job(GATED, GANG)}---{small}", facts) == []
 
 
 def claim(name: str, tree: str = "", namespaces: str = '["a", "b"]') -> str:
@@ -439,12 +441,12 @@ metadata:
 
 def test_a_namespace_bound_twice_is_found() -> None:
     both = claim("x") + claim("y", namespaces='["b"]')
-    assert ["belongs to quota y, too" in one for one in look(both)] == [True, False]
+    assert ["belongs to quota y, too" in problem for problem in look(both)] == [True, False]
     assert look(claim("x", "a100") + claim("y", "h100")) == []  # pools of their own
     of_parents = (
         claim(f"of-{root}").replace('tree-id: ""', f"parent: {root}") for root in ("a100", "h100")
     )
     assert look("".join(of_parents)) == []  # each of the tree of its parent
-    known = ClusterFacts(limits=(make_limit(8, "z", namespaces=("a",)),))
-    assert "belongs to quota z, too" in look(claim("x"), known)[0]
+    facts = ClusterFacts(limits=(make_limit(8, "z", namespaces=("a",)),))
+    assert "belongs to quota z, too" in look(claim("x"), facts)[0]
     assert look(claim("x", namespaces="[1, {")) == []

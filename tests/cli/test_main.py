@@ -62,9 +62,9 @@ def test_nothing_heavy_is_imported_for(arguments: list[str]) -> None:
     [["kubectl_complete-koord", ""], ["koord", "--help"], ["koord", "version"]],
 )
 def test_output_that_nobody_reads_ends_quietly(arguments: list[str]) -> None:
-    program, *rest = arguments
+    program, *options = arguments
     pipe = subprocess.PIPE
-    with subprocess.Popen([BIN / program, *rest], stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen([BIN / program, *options], stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

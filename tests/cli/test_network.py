@@ -65,7 +65,7 @@ def test_a_waiting_gang_gets_the_offer_of_every_domain() -> None:
     network = document["network"]
     assert isinstance(network, dict)
     assert network["where"] is None
-    assert [one["offer"] for one in network["domains"]] == [5, 3, 2, 1, 2, 2]
+    assert [domain["offer"] for domain in network["domains"]] == [5, 3, 2, 1, 2, 2]
 
 
 def test_a_placeable_gang_gets_its_domain() -> None:

@@ -63,7 +63,7 @@ def run(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_queue_has_what_waits_in_the_order_of_planning() -> None:
     shown = view_queue(make_state(), Scoring())
-    assert [(one.position, one.names, one.reason.code) for one in shown] == [
+    assert [(entry.position, entry.names, entry.reason.code) for entry in shown] == [
         (1, ("default/first",), "Planned"),
         (2, ("default/big",), "InsufficientEntitlement"),
         (0, ("default/half",), "MissingMembers"),
@@ -95,14 +95,14 @@ def test_the_queue_says_that_nobody_leads(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", ["top", "top quotas", "explain node/n0", "quota tree", "quota explain team"]
+    "command", ["top", "top quotas", "explain node/n0", "quota tree", "quota explain team"]
 )
-def test_quotas_and_usage_say_that_nobody_leads(monkeypatch, asked: str) -> None:
+def test_quotas_and_usage_say_that_nobody_leads(monkeypatch, command: str) -> None:
     target = Target(TargetKind.POD, "default", "")
     reading = Reading(make_state(), leader=make_leader(make_lease(holder=""), NOW))
     for module in (quota_view, top_view):
         monkeypatch.setattr(module, "read_without_target", lambda *_: (reading, target))
-    done = CliRunner().invoke(app, asked.split())
+    done = CliRunner().invoke(app, command.split())
     assert done.exit_code == 0
     assert "nobody leads, the operators stopped 2s ago: what follows is" in done.stderr
     assert "with default settings" in done.stderr
@@ -180,10 +180,10 @@ def show_status(
     refused: tuple[str, ...] = (),
     has_key: bool = True,
 ):
-    found = [] if lease is None else [make_leader(lease, NOW)]
+    leaders = [] if lease is None else [make_leader(lease, NOW)]
 
     async def read(*_):
-        return found, refused, has_key
+        return leaders, refused, has_key
 
     monkeypatch.setattr(status_view, "_read", read)
     monkeypatch.setattr(status_view.time, "time", lambda: NOW)

@@ -57,10 +57,12 @@ def find(cluster: FakeCluster) -> Unit:
     return unit
 
 
-def print_parts(unit: Unit, found: Preemption | Reason, said: ReportedPreemption | None) -> str:
+def print_parts(
+    unit: Unit, outcome: Preemption | Reason, settings: ReportedPreemption | None
+) -> str:
     console = Console(width=200)
     with console.capture() as capture:
-        for part in make_parts(unit, found, said):
+        for part in make_parts(unit, outcome, settings):
             console.print(part)
     return capture.get()
 
@@ -68,16 +70,16 @@ def print_parts(unit: Unit, found: Preemption | Reason, said: ReportedPreemption
 def test_plan_is_printed_in_full() -> None:
     cluster = make_full()
     unit = find(cluster)
-    found = find_plan(cluster.state, unit, None)
-    assert isinstance(found, Preemption)
-    text = print_parts(unit, found, None)
+    outcome = find_plan(cluster.state, unit, None)
+    assert isinstance(outcome, Preemption)
+    text = print_parts(unit, outcome, None)
     assert "default/high (priority 10) would preempt 2 pods and start on 2 nodes" in text
     assert "default/low-1" in text
     assert "No victim can be spared" in text
-    document = json.loads(to_json(encode(PreemptionAnswer(unit, found, None))))
+    document = json.loads(to_json(encode(PreemptionAnswer(unit, outcome, None))))
     assert document["preempts"] is True
     assert set(document["placements"].values()) == {"n1", "n2"}
-    assert {one["name"] for one in document["victims"]} == {"default/low-1", "default/low-2"}
+    assert {victim["name"] for victim in document["victims"]} == {"default/low-1", "default/low-2"}
 
 
 def test_reason_is_printed_when_nobody_is_preempted() -> None:
@@ -92,7 +94,7 @@ def test_reason_is_printed_when_nobody_is_preempted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "names", "ends"),
+    ("settings", "names", "ends"),
     [
         (None, "low-1 low-2", "unless preemption.enabled is off."),
         (ReportedPreemption(), "low-1 low-2", "; the operators do so."),
@@ -101,32 +103,34 @@ def test_reason_is_printed_when_nobody_is_preempted() -> None:
     ],
 )
 def test_settings_of_the_operators_count(
-    said: ReportedPreemption | None, names: str, ends: str
+    settings: ReportedPreemption | None, names: str, ends: str
 ) -> None:
     cluster = make_full()
     for name in ("low-1", "low-2"):
         cluster.pods(replace(cluster.pod(name), started=1000.0))
     unit = find(cluster)
-    found = find_plan(cluster.state, unit, said, now=1059.0)
-    document = encode(PreemptionAnswer(unit, found, said))
-    named = sorted(one["name"].removeprefix("default/") for one in document.get("victims", ()))
+    outcome = find_plan(cluster.state, unit, settings, now=1059.0)
+    document = encode(PreemptionAnswer(unit, outcome, settings))
+    named = sorted(
+        victim["name"].removeprefix("default/") for victim in document.get("victims", ())
+    )
     assert " ".join(named) == names
-    assert document["enabled"] == (None if said is None else said.enabled)
-    printed = print_parts(unit, found, said)
+    assert document["enabled"] == (None if settings is None else settings.enabled)
+    printed = print_parts(unit, outcome, settings)
     assert ends in printed.splitlines()[1 if not names else 0] + document.get("message", "")
 
 
 def test_while_victims_terminate_every_answer_says_so() -> None:
     cluster = make_full()
     unit = find(cluster)
-    found = find_plan(cluster.state, unit, None)
-    assert isinstance(found, Preemption)
-    cluster.state.nominations.begin(nominate(found))
+    outcome = find_plan(cluster.state, unit, None)
+    assert isinstance(outcome, Preemption)
+    cluster.state.nominations.begin(nominate(outcome))
     for name in ("low-1", "low-2"):
         cluster.pods(
             replace(cluster.pod(name), preempted_by=PreemptedBy("", "", ""), is_terminating=True)
         )
-    plan_id = found.placement.plan_id
+    plan_id = outcome.placement.plan_id
     text = (
         f"preempting default/low-1, default/low-2: 2 of 2 pods still terminating (plan {plan_id})"
     )
@@ -151,10 +155,10 @@ def test_gangs_preempted_often_are_spared() -> None:
     upsert_pod_group(cluster.state, replace(group, history=history))
     unit = find(cluster)
     for most, expected in ((2, Preemption), (1, VictimsProtected)):
-        said = ReportedPreemption(max_per_day=most)
-        found = find_plan(cluster.state, unit, said, now=2000.0)
-        assert isinstance(found, expected)
-    assert "preempted as often as allowed" in found.text()
+        settings = ReportedPreemption(max_per_day=most)
+        outcome = find_plan(cluster.state, unit, settings, now=2000.0)
+        assert isinstance(outcome, expected)
+    assert "preempted as often as allowed" in outcome.text()
 
 
 def test_explain_says_who_would_go_and_who_took_the_place() -> None:
@@ -180,9 +184,9 @@ def test_explain_names_the_victims_that_still_terminate(
     left: float, finalizers: tuple[str, ...], says: str
 ) -> None:
     cluster = make_full()
-    found = find_plan(cluster.state, find(cluster), None)
-    assert isinstance(found, Preemption)
-    cluster.state.nominations.begin(nominate(found))
+    outcome = find_plan(cluster.state, find(cluster), None)
+    assert isinstance(outcome, Preemption)
+    cluster.state.nominations.begin(nominate(outcome))
     cluster.delete_pods("low-2")
     by = PreemptedBy("p1", "default/high", "default/high-0")
     pod = replace(cluster.pod("low-1"), preempted_by=by, is_terminating=True, gone_by=left)
@@ -190,7 +194,7 @@ def test_explain_names_the_victims_that_still_terminate(
     reading = Reading(cluster.state, finalizers={pod.key: finalizers} if finalizers else {})
     why = find_preempting(cluster.state, find(cluster).key)
     room, leaving = hint_at_preemption(reading, GANG, why, 2000.0)
-    assert room == f"Room on n1, n2 is kept for it (plan {found.placement.plan_id})."
+    assert room == f"Room on n1, n2 is kept for it (plan {outcome.placement.plan_id})."
     assert leaving == f"Still there: default/low-1 ({says})."
     victim = Target(TargetKind.POD, "default", "low-1")
     assert hint_at_preemption(reading, victim, None, 2000.0)[1] == leaving
@@ -253,9 +257,9 @@ def test_a_gang_that_is_asked_to_end_is_told_until_when(*, is_reclaim: bool) -> 
 
 def test_a_preemptor_is_told_until_when_its_victims_may_end_by_themselves() -> None:
     cluster = make_full()
-    found = find_plan(cluster.state, find(cluster), None)
-    assert isinstance(found, Preemption)
-    cluster.state.nominations.begin(nominate(found))
+    outcome = find_plan(cluster.state, find(cluster), None)
+    assert isinstance(outcome, Preemption)
+    cluster.state.nominations.begin(nominate(outcome))
     by = PreemptedBy("p1", "default/high", "default/high-0")
     for name in ("low-1", "low-2"):
         pod = replace(cluster.pod(name), preempted_by=by, is_terminating=True, ends_until=90.0)

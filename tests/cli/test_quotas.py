@@ -198,8 +198,8 @@ def test_what_if_with_an_edit(run: Callable[..., Result]) -> None:
 
 
 def test_what_if_as_json(run: Callable[..., Result]) -> None:
-    asked = ("what-if", "a", "--max", f"{GPU}=6", "-r", f"{GPU}=1", "-o", "json")
-    document = json.loads(run(*asked).stdout)
+    arguments = ("what-if", "a", "--max", f"{GPU}=6", "-r", f"{GPU}=1", "-o", "json")
+    document = json.loads(run(*arguments).stdout)
     assert document["edit"]["over"] == {f"a/{GPU}": "2"}
     assert (document["starts"], document["reason"]) == (False, "InsufficientMax")
 
@@ -234,7 +234,7 @@ def test_bars(used: int, entitled: int, guaranteed: int, bar: str) -> None:
 
 def test_tree_as_json(run: Callable[..., Result]) -> None:
     document = json.loads(run("tree", "-o", "json").stdout)
-    assert [one["name"] for one in document["quotas"]] == ["org", "a", "b"]
+    assert [quota["name"] for quota in document["quotas"]] == ["org", "a", "b"]
     assert document["quotas"][1]["entitled"] == {GPU: "8"}
     assert document["invalid"][0]["reason"] == "ParentNotFound"
 
@@ -302,7 +302,7 @@ def test_explain_of_a_parent_lists_what_uses_the_quotas_below(
         "state": "Running",
         "since": "",
     }
-    assert [(one["name"], one["asks"][GPU], one["reason"]) for one in document["waits"]] == [
+    assert [(unit["name"], unit["asks"][GPU], unit["reason"]) for unit in document["waits"]] == [
         ("default/b-0", "8", "AncestorInsufficient"),
         ("default/g", "4", "MissingMembers"),
     ]
@@ -365,7 +365,7 @@ def test_what_if_tells_what_waits_ahead(run: Callable[..., Result]) -> None:
     assert text[2] == f"1 pod waits in b already, ahead of it: default/b-0 (8 {GPU})"
     document = json.loads(run("what-if", "b", "-r", f"{GPU}=1", "-o", "json").stdout)
     assert (document["starts"], document["startsAlone"]) == (False, True)
-    assert [one["name"] for one in document["ahead"]] == ["default/b-0"]
+    assert [unit["name"] for unit in document["ahead"]] == ["default/b-0"]
 
 
 def test_what_if_names_a_waiting_gang_that_would_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,8 +377,8 @@ def test_what_if_names_a_waiting_gang_that_would_start(monkeypatch: pytest.Monke
     upsert_quota(state, team("org", most=16, is_parent=True))
     state.remove_pod("uid-default-b-0")
     monkeypatch.setattr(quota_view, "read", lambda *_: Reading(state))
-    asked = ["quota", "what-if", "small", "--max", f"{GPU}=4"]
-    assert lines(CliRunner().invoke(app, asked))[-1] == (
+    arguments = ["quota", "what-if", "small", "--max", f"{GPU}=4"]
+    assert lines(CliRunner().invoke(app, arguments))[-1] == (
         f"With this, gang t/y (4 {GPU}), which waits now, would start"
     )
 
@@ -395,7 +395,7 @@ def test_what_if_names_what_would_still_wait(run: Callable[..., Result]) -> None
     ]
     assert lines(run("what-if", "b", *edit))[-2:] == of_b
     waiting = json.loads(run("what-if", "b", *edit, "-o", "json").stdout)["edit"]["waiting"]
-    assert [(one["name"], one["reason"]) for one in waiting] == [
+    assert [(unit["name"], unit["reason"]) for unit in waiting] == [
         ("default/b-0", "InsufficientMax"),
         ("default/g", "MissingMembers"),
     ]
@@ -414,11 +414,14 @@ def test_what_if_says_what_the_max_leaves_after_those_ahead(
         return Reading(state)
 
     monkeypatch.setattr(quota_view, "read", read)
-    asked = ["quota", "what-if", "b", "-r", f"{GPU}=4", "--pods"]
-    said = f"After those ahead of it, quota b could hold only 4 {GPU} more (its max)"
-    told = {pods: said in lines(CliRunner().invoke(app, [*asked, str(pods)])) for pods in (1, 2, 4)}
-    assert told == {1: False, 2: True, 4: False}, "4 pods are more than its max by themselves"
-    as_json = json.loads(CliRunner().invoke(app, [*asked, "2", "-o", "json"]).stdout)
+    arguments = ["quota", "what-if", "b", "-r", f"{GPU}=4", "--pods"]
+    sentence = f"After those ahead of it, quota b could hold only 4 {GPU} more (its max)"
+    is_said = {
+        pods: sentence in lines(CliRunner().invoke(app, [*arguments, str(pods)]))
+        for pods in (1, 2, 4)
+    }
+    assert is_said == {1: False, 2: True, 4: False}, "4 pods are more than its max by themselves"
+    as_json = json.loads(CliRunner().invoke(app, [*arguments, "2", "-o", "json"]).stdout)
     assert as_json["roomAfterAhead"] == {GPU: "4"}
 
 
@@ -497,8 +500,8 @@ def test_hooks_that_differ_from_the_operators_get_a_warning(
     *, hooks: Hooks, operators_have_hooks: bool | None, part: str
 ) -> None:
     reading = Reading(make_state(hooks), operators_have_hooks=operators_have_hooks)
-    found = [*warn_of_gaps(reading, Target(TargetKind.POD, "default", "p"))]
-    assert [part in one for one in found] == ([True] if part else [])
+    warnings = [*warn_of_gaps(reading, Target(TargetKind.POD, "default", "p"))]
+    assert [part in warning for warning in warnings] == ([True] if part else [])
 
 
 def test_a_hook_that_cannot_be_loaded_is_named() -> None:

@@ -20,7 +20,7 @@ PODS = (make("a-0", "bert", "train"), make("a-1", "bert", "train"), make("train"
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "found"),
+    ("kind", "name", "names"),
     [
         ("", "train", ["a-0", "a-1", "train"]),
         ("job", "train", ["a-0", "a-1"]),
@@ -29,9 +29,9 @@ PODS = (make("a-0", "bert", "train"), make("a-1", "bert", "train"), make("train"
         ("", "", ["a-0", "a-1", "train", "b"]),
     ],
 )
-def test_names(kind: str, name: str, found: list[str]) -> None:
+def test_names(kind: str, name: str, names: list[str]) -> None:
     chosen = _choose(PODS, ReleaseRequest(kind, name, "", "", everywhere=False))
-    assert [pod.metadata.name for pod in chosen] == found
+    assert [pod.metadata.name for pod in chosen] == names
 
 
 def test_an_unknown_job_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def test_a_report_on_a_member_counts_for_its_gang() -> None:
 @pytest.mark.parametrize("leader", [STOPPED, NOBODY])
 def test_what_operators_knew_that_have_stopped_does_not_count(leader: Leader) -> None:
     assert ask_pod(make_kept(leader)).standing is PlacementState.PLACEABLE
-    assert [one.reason.code for one in find_waiting(make_kept(leader), TARGET)] == ["Planned"]
+    assert [entry.reason.code for entry in find_waiting(make_kept(leader), TARGET)] == ["Planned"]
 
 
 def test_the_report_counts_if_it_is_not_known_who_leads() -> None:
@@ -130,8 +130,10 @@ def test_without_rights_the_report_is_the_reason() -> None:
     gang = ask_gang(replace(reading, details=None))
     assert gang.reason is not None
     assert (gang.standing, gang.reason.message) == (PlacementState.WAITING, "0/3 nodes")
-    found = [(one.position, one.names, one.reason.code) for one in find_waiting(reading, TARGET)]
-    assert found == [
+    queue = [
+        (entry.position, entry.names, entry.reason.code) for entry in find_waiting(reading, TARGET)
+    ]
+    assert queue == [
         (0, ("default/single",), "InsufficientNodes"),
         (0, (A,), "InsufficientNodes"),
     ]
@@ -139,7 +141,7 @@ def test_without_rights_the_report_is_the_reason() -> None:
 
 def test_without_rights_and_without_a_report_the_reason_is_not_known() -> None:
     reading = make_reading(make_pod("w-0").build(), gaps=WITHOUT_RIGHTS)
-    assert [one.reason.code for one in find_waiting(reading, TARGET)] == ["NotKnown"]
+    assert [entry.reason.code for entry in find_waiting(reading, TARGET)] == ["NotKnown"]
 
 
 def test_a_podgroup_that_may_not_be_read_is_not_reported_missing() -> None:
@@ -185,11 +187,11 @@ def make_team(**status: object) -> ReportedQuota:
 def test_a_reported_quota_has_the_numbers_of_its_status() -> None:
     over = {"type": "OverEntitlement", "status": "True", "message": "uses 4 more"}
     ready = {"type": "Ready", "status": "True", "message": "the quota is active"}
-    one = make_team(used={GPU: "12"}, runtime={GPU: 8}, conditions=[over, ready])
-    summary = one.view.summary
+    reported = make_team(used={GPU: "12"}, runtime={GPU: 8}, conditions=[over, ready])
+    summary = reported.view.summary
     assert (summary.used, summary.share, summary.child_request) == ({GPU: 12}, {GPU: 8}, {GPU: 24})
-    assert (one.view.state, one.view.over[0].over) == ("OverEntitlement", 4)
-    assert [*list_remarks(one)] == ["OverEntitlement: uses 4 more"]
+    assert (reported.view.state, reported.view.over[0].over) == ("OverEntitlement", 4)
+    assert [*list_remarks(reported)] == ["OverEntitlement: uses 4 more"]
 
 
 @pytest.mark.parametrize("status", [{"used": {GPU: "many"}}, {"used": 3}, {"conditions": 1}])

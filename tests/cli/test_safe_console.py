@@ -56,7 +56,7 @@ def test_a_cell_stays_in_its_row() -> None:
     assert stream.getvalue().splitlines()[1] == "x\\nforged   row   b"
 
 
-@pytest.mark.parametrize("form", [one for one in Output if one is not Output.WIDE])
+@pytest.mark.parametrize("form", [form for form in Output if form is not Output.WIDE])
 def test_every_form_of_an_answer_is_harmless(
     form: Output, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,7 +107,7 @@ WRITERS = {
 
 
 def test_commands_print_in_one_place() -> None:
-    found: dict[str, set[str]] = {}
+    writers: dict[str, set[str]] = {}
     for path in (Path(koord.__file__).parent / "cli").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             called = node.func if isinstance(node, ast.Call) else None
@@ -115,5 +115,5 @@ def test_commands_print_in_one_place() -> None:
             if name in {"echo", "secho", "write", "Console"} or (
                 name == "print" and isinstance(called, ast.Name)
             ):
-                found.setdefault(path.name, set()).add(name)
-    assert found == WRITERS
+                writers.setdefault(path.name, set()).add(name)
+    assert writers == WRITERS

@@ -290,8 +290,8 @@ def test_with_the_role_edit_of_one_namespace(create, sandbox, namespace, user) -
     def run(*words: str) -> Result:
         return CliRunner().invoke(app, [*words, f"--kubeconfig={kubeconfig}"])
 
-    asked = run("explain", "pod/w-0", "-n", namespace)
-    assert asked.stdout.splitlines()[1] == "  as they said"
+    answer = run("explain", "pod/w-0", "-n", namespace)
+    assert answer.stdout.splitlines()[1] == "  as they said"
     assert run("queue", "-n", namespace).stdout.splitlines()[1].split()[:2] == [
         f"pod/{namespace}/w-0",
         "X",

@@ -24,9 +24,9 @@ def elements(picture):
 def lines(picture):
     """Return what a program shows that knows nothing of spaces: each text at its position."""
     cells = {}
-    for one in elements(picture):
-        row, text = cells.setdefault(float(one.get("y")), {}), "".join(one.itertext())
-        row[round(float(one.get("x")) / CELL)] = text.replace("\xa0", " ").strip()
+    for element in elements(picture):
+        row, text = cells.setdefault(float(element.get("y")), {}), "".join(element.itertext())
+        row[round(float(element.get("x")) / CELL)] = text.replace("\xa0", " ").strip()
     return [join(row) for _, row in sorted(cells.items())]
 
 
@@ -51,7 +51,7 @@ def test_no_program_has_to_keep_spaces(capsys):
     parts = Text.assemble("  two ", *styled, "日本  x")
     picture = draw(capsys, parts)
     assert lines(picture) == ["  two styles   and gaps", "日本    x"]
-    assert not any(space in one.text for one in elements(picture) for space in " \xa0\n")
+    assert not any(space in element.text for element in elements(picture) for space in " \xa0\n")
 
 
 def test_picture_is_as_wide_as_its_text_and_not_wider_than_a_page(capsys):

@@ -95,7 +95,7 @@ def test_markup_in_names_is_printed_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "said"),
+    ("code", "message", "report"),
     [
         ("MissingMembers", None, None),
         ("MissingMembers", "1 of 3 members", " since {}: MissingMembers: 1 of 3 members"),
@@ -112,18 +112,18 @@ def test_markup_in_names_is_printed_as_it_is() -> None:
         ),
     ],
 )
-def test_a_reported_condition_is_shown_if_it_differs(code, message, said) -> None:
+def test_a_reported_condition_is_shown_if_it_differs(code, message, report) -> None:
     first = ask_pod(make_incomplete())
     assert first.reason is not None
     assert isinstance(first.reason.reason, MissingMembers)
     message = first.reason.reason.text_for("default/w-0") if message is None else message
     condition = make_condition(operators.PLACED, "False", code, message)
     text = show(ask_pod(make_incomplete(conditions=[condition])))
-    if said is None:
+    if report is None:
         assert "The operators" not in text
     else:
         since = "2026-03-01T11:58:00Z (2m ago)"
-        assert f"The operators report{said.format(since)}\n" in text
+        assert f"The operators report{report.format(since)}\n" in text
 
 
 def test_held_up_pods_show_the_rejection() -> None:
@@ -243,7 +243,7 @@ def test_a_pod_with_anti_affinity_is_named_per_node_and_summed_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "free", "shown"),
+    ("requested", "free", "shown"),
     [
         (4 << 30, 1 << 30, "4Gi asked, 1Gi free"),
         (64 << 30, (63 << 30) + (1 << 29) + 1, "64Gi asked, 63.5Gi free"),
@@ -253,9 +253,9 @@ def test_a_pod_with_anti_affinity_is_named_per_node_and_summed_up() -> None:
         (1000, 999, "1000 asked, 999 free"),
     ],
 )
-def test_requested_bytes_are_rounded_up_and_free_bytes_down(asked, free, shown) -> None:
+def test_requested_bytes_are_rounded_up_and_free_bytes_down(requested, free, shown) -> None:
     node = make_node("n").memory(free).build()
-    text = show(ask_pod(make_reading(node, make_pod("w-0").requests(memory=asked).build())))
+    text = show(ask_pod(make_reading(node, make_pod("w-0").requests(memory=requested).build())))
     assert f"n        0   memory {shown}" in text
 
 

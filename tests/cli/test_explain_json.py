@@ -21,9 +21,9 @@ def load(answer):
 
 def test_a_pod_that_waits() -> None:
     pod = make_pod("w-0").gpu(8).requests(cpu=500, memory=1 << 30).created(60.0).build()
-    said = make_condition(operators.PLACED, "False", "InsufficientNodes")
+    condition = make_condition(operators.PLACED, "False", "InsufficientNodes")
     nodes = [make_node("n").gpu(4).build(), make_node("o").gpu(8).taint("team", "b").build()]
-    document = load(ask_pod(make_reading(pod, *nodes, conditions=[said])))
+    document = load(ask_pod(make_reading(pod, *nodes, conditions=[condition])))
     offers = document.pop("offers")
     advice = document.pop("advice")
     reason = document.pop("reason")

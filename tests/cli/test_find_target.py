@@ -35,32 +35,34 @@ class Server:
     def __init__(self, *objects: dict[str, Any], forbids: str = "") -> None:
         self.objects = objects
         self.forbids = forbids
-        self.asked: list[str] = []
+        self.paths: list[str] = []
 
     async def get(self, path: str, of: Any, params: Mapping[str, str] | None = None) -> Any:
-        self.asked.append(path)
+        self.paths.append(path)
         path = path.replace("/namespaces/a", "")
         if self.forbids and path.startswith(self.forbids):
             raise Forbidden(403, "Forbidden", "no")
-        every = [one for one in self.objects if path.startswith(one["path"])]
+        listed = [item for item in self.objects if path.startswith(item["path"])]
         if path not in {PODS, JOBS, EVENTS}:
-            named = [one for one in every if path == f"{one['path']}/{one['metadata']['name']}"]
+            named = [
+                item for item in listed if path == f"{item['path']}/{item['metadata']['name']}"
+            ]
             if not named:
                 raise NotFound(404, "NotFound", path)
             return msgspec.convert(named[0], of)
-        kept = [one for one in every if _is_selected(one, params or {})]
+        kept = [item for item in listed if _is_selected(item, params or {})]
         return msgspec.convert({"items": kept}, of)
 
 
-def _is_selected(one: dict[str, Any], params: Mapping[str, str]) -> bool:
-    labels = one["metadata"].get("labels") or {}
+def _is_selected(item: dict[str, Any], params: Mapping[str, str]) -> bool:
+    labels = item["metadata"].get("labels") or {}
     key, equals, value = params.get("labelSelector", "").partition("=")
     fields = dict(part.split("=") for part in params.get("fieldSelector", "").split(",") if part)
     is_labelled = not key or (labels.get(key) == value if equals else key in labels)
-    name = one.get("involvedObject", {}).get("name")
+    name = item.get("involvedObject", {}).get("name")
     return (
         is_labelled
-        and fields.get("reason") in {None, one.get("reason")}
+        and fields.get("reason") in {None, item.get("reason")}
         and fields.get("involvedObject.name") in {None, name}
     )
 
@@ -109,11 +111,11 @@ def find(server: Server, kind: TargetKind, name: str) -> TargetLookup:
     return asyncio.run(find_target(server, Target(kind, "a", name), NOW))  # type: ignore[arg-type]
 
 
-def print_answer(found: TargetLookup, *groups: ObservedPodGroup) -> str:
+def print_answer(lookup: TargetLookup, *groups: ObservedPodGroup) -> str:
     reading = make_reading(*groups) if groups else None
     console = Console(width=300)
     with console.capture() as capture:
-        for part in make_parts(_answer(found, reading, NOW), NOW, None):
+        for part in make_parts(_answer(lookup, reading, NOW), NOW, None):
             console.print(part)
     return capture.get()
 
@@ -151,10 +153,10 @@ def test_workloads_stand_for_the_gang_or_the_first_of_their_pods(
     kind: TargetKind, pods: list[dict[str, Any]], target: str
 ) -> None:
     server = Server(*pods)
-    found = find(server, kind, "x")
-    assert f"{found.target.kind} {found.target.name}" == target
-    assert found.job is None
-    assert len(server.asked) == 1, "no further reading while pods live"
+    lookup = find(server, kind, "x")
+    assert f"{lookup.target.kind} {lookup.target.name}" == target
+    assert lookup.job is None
+    assert len(server.paths) == 1, "no further reading while pods live"
 
 
 @pytest.mark.parametrize(
@@ -214,22 +216,22 @@ What would help
     ],
 )
 def test_the_state_of_a_job_without_pods_is_the_answer(made: dict[str, Any], says: str) -> None:
-    found = find(Server(made, pod("other", "Job/other", **{JOB: "other"})), TargetKind.JOB, "x")
-    assert found.target.kind is TargetKind.JOB
-    text = print_answer(found)
+    lookup = find(Server(made, pod("other", "Job/other", **{JOB: "other"})), TargetKind.JOB, "x")
+    assert lookup.target.kind is TargetKind.JOB
+    text = print_answer(lookup)
     assert says in text
     assert "not known from here" not in text
 
 
 def test_a_failed_job_says_that_its_pods_were_evicted() -> None:
     made = job("x", age=300, conditions={"Failed": "BackoffLimitExceeded"})
-    found = find(Server(made, event("x-1"), event("y-1")), TargetKind.JOB, "x")
-    text = print_answer(found)
+    lookup = find(Server(made, event("x-1"), event("y-1")), TargetKind.JOB, "x")
+    text = print_answer(lookup)
     assert "Of its pod x-1: it was preempted 3m ago: preempted for b/high." in text
     assert "Evicted pods count against backoffLimit, unless a podFailurePolicy ignores" in text
     assert "docs/recipes/job.md" in text
-    found = find(Server(made, event("x-1"), forbids=EVENTS), TargetKind.JOB, "x")
-    assert "Evicted pods" not in print_answer(found)
+    lookup = find(Server(made, event("x-1"), forbids=EVENTS), TargetKind.JOB, "x")
+    assert "Evicted pods" not in print_answer(lookup)
 
 
 @pytest.mark.parametrize("more", [{"failed": 2}, {}])
@@ -246,32 +248,32 @@ def test_no_events_are_read_of_a_job_that_is_meant_to_have_no_pods() -> None:
     for made in (job("x", conditions={"Complete": ""}), job("x", suspend=True)):
         server = Server(made, event("x-1"))
         find(server, TargetKind.JOB, "x")
-        assert not any(path.startswith(EVENTS) for path in server.asked)
+        assert not any(path.startswith(EVENTS) for path in server.paths)
 
 
 def test_the_gang_that_the_template_names_is_the_answer() -> None:
-    found = find(Server(job("x", gang="g", suspend=True)), TargetKind.JOB, "x")
-    assert found.target == Target(TargetKind.POD_GROUP, "a", "g")
-    text = print_answer(found, make_pod_group("a/g", 2).build())
+    lookup = find(Server(job("x", gang="g", suspend=True)), TargetKind.JOB, "x")
+    assert lookup.target == Target(TargetKind.POD_GROUP, "a", "g")
+    text = print_answer(lookup, make_pod_group("a/g", 2).build())
     assert text.startswith("PodGroup a/g Waiting MissingMembers")
     assert "Job a/x is suspended, so it has no pods." in text
     assert "0 of 2 members of a/g present" in text
     assert "To resume it: kubectl patch" in text
     assert "Create 2 more" not in text
-    other = print_answer(found, make_pod_group("a/other", 2).build())
+    other = print_answer(lookup, make_pod_group("a/other", 2).build())
     assert other.startswith("Job a/x Waiting"), "there is no such PodGroup"
 
 
 def test_a_failed_job_of_an_evicted_gang() -> None:
     made = job("x", gang="g", conditions={"Failed": "BackoffLimitExceeded"})
-    found = find(Server(made), TargetKind.JOB, "x")
+    lookup = find(Server(made), TargetKind.JOB, "x")
     group = make_pod_group("a/g", 2).build()
-    text = print_answer(found, group)
+    text = print_answer(lookup, group)
     assert "has failed" in text
     assert text.rstrip().endswith("- It makes no more pods: delete it and create it again.")
     assert "Evicted pods count" not in text
     episode = Episode(int(NOW - 60), "Preempted", "no room", "b/high")
-    text = print_answer(found, replace(group, history=(episode,)))
+    text = print_answer(lookup, replace(group, history=(episode,)))
     assert "Evicted pods count against backoffLimit" in text
     assert "60s ago it was Preempted: no room. For b/high." in text
 
@@ -279,10 +281,10 @@ def test_a_failed_job_of_an_evicted_gang() -> None:
 def test_pods_that_have_ended_come_with_the_state_of_their_job() -> None:
     made = job("x", conditions={"Failed": "BackoffLimitExceeded"})
     ended = pod("x-1", "Job/x", phase="Failed", **{JOB: "x"})
-    found = find(Server(made, ended), TargetKind.JOB, "x")
-    assert found.target == Target(TargetKind.POD, "a", "x-1")
-    assert found.job is not None
-    assert found.job.standing is PlacementState.ENDED
+    lookup = find(Server(made, ended), TargetKind.JOB, "x")
+    assert lookup.target == Target(TargetKind.POD, "a", "x-1")
+    assert lookup.job is not None
+    assert lookup.job.standing is PlacementState.ENDED
     assert find(Server(ended), TargetKind.JOB, "x").job is None, "the Job may be deleted"
 
 
