@@ -62,7 +62,7 @@ class DeviceAgent:
     """The ids that it lists."""
 
     def read(self) -> DeviceReading:
-        """Read all devices, and note what is wrong with them."""
+        """Read all devices, and note their faults."""
         reading = join([*(vendor.read() for vendor in self.vendors), self.sysfs.find_nics()])
         self._note(reading)
         return reading
@@ -145,7 +145,7 @@ class DeviceAgent:
 
 
 def find_owner(device: Mapping[str, Any]) -> str:
-    """Return who else says whether the devices of an object are healthy; "" if nobody does.
+    """Return the other manager that reports the health of the devices; "" if there is none.
 
     Whoever only adds labels to them, or writes the status, is not meant.
     """

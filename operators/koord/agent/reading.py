@@ -1,4 +1,4 @@
-"""What is found on a node: devices, links between them, and what is wrong with them.
+"""A reading of the devices of a node: devices, links between them, and their faults.
 
 Plain values. The kernel (``sysfs``) and the library of a vendor (a ``VendorReader``) make them;
 ``report`` makes the Device object from them.

@@ -45,7 +45,7 @@ def make_device(
         owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
         metadata["ownerReferences"] = [{**owner, "controller": True}]
     # While GPUs are missing the fabric is not what it is: the previous table stays, unless it is
-    # about other GPUs by now, because they were numbered anew.
+    # about other GPUs by now, because they were renumbered.
     is_lost = any(entry["type"] == GPU for entry in lost)
     moved = any(previous.get(entry["id"], entry)["minor"] != entry["minor"] for entry in entries)
     table = _table_of(before) if is_lost and not moved else _make_table(reading)

@@ -1,7 +1,7 @@
 """Which devices a request may use on a node, how they score, and choosing some regardless of place.
 
 An attempt looks at candidates: devices that the hints of the pod and the terms of the attempt
-allow, with what is free of them. Who chooses by partition or place uses the same candidates.
+allow, with their free amounts. Choosing by partition or place uses the same candidates.
 Scores are from 0 to 100 per type. Source: Koordinator (deviceshare, scoringStrategy).
 """
 
@@ -91,7 +91,7 @@ def _add(total: dict[str, int], amounts: Amounts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A device that may be used: what is free of it, its free virtual functions, its points."""
+    """A device that may be used: its free amounts, free virtual functions, and points."""
 
     device: NodeDevice
     free: Mapping[str, int]
@@ -109,7 +109,7 @@ class Candidate:
 
 
 Picked: TypeAlias = list[tuple[Candidate, Part]]
-"""Devices, and what is taken of each."""
+"""Devices, with the part taken of each."""
 
 
 def count_preferred(picked: Picked) -> int:
@@ -196,7 +196,7 @@ def _barred_switches(ledger: DeviceLedger, request: TypeRequest, rules: DeviceRu
 def _spare_foreign(
     candidates: list[Candidate], request: TypeRequest, foreign: int
 ) -> list[Candidate]:
-    """Leave as many whole GPUs as pods use of which nobody knows which ones they are."""
+    """Leave as many whole GPUs as pods use without a record of which ones."""
     if request.is_shared:
         return [candidate for candidate in candidates if candidate.is_used]
     spare = sum(not candidate.is_used for candidate in candidates) - foreign

@@ -1,7 +1,7 @@
 """How many equal pods the devices of a node suffice for, by arithmetic.
 
-Pods that ask for little fit in any number, so they are not given out one by one to be counted: a
-request is whatever somebody has written.
+Any number of pods with tiny requests fits, and a request may be as tiny as its author likes: so
+devices are not given out one by one to be counted.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ def _count_on(
 def _count_by_ratio(
     ledger: DeviceLedger, request: TypeRequest, part: Part, candidate: Candidate
 ) -> int:
-    """Return how often the ratio fits: what is left of it, and by bytes, which are rounded down."""
+    """Return how often the ratio fits: by the remaining ratio, and by bytes (rounded down)."""
     total, ratio = dict(candidate.device.total), dict(part)[GPU_MEMORY_RATIO]
     use = ledger.use_of(request.kind, candidate.device.minor)
     whole = total.get(GPU_MEMORY_RATIO, 0)

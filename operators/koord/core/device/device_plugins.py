@@ -156,7 +156,7 @@ NOTHING: Final = HandOff()
 
 
 def hand_off(gpus: Gpus, vendor: str, model: str, provider: str, node: str) -> HandOff:
-    """Return what is to be written for a pod with these GPUs.
+    """Return the annotations and labels to write for a pod with these GPUs.
 
     ``provider`` is the isolation provider that the pod asks for. What a plugin cannot serve is left
     out: a pod that needs the plugin is not placed there.
@@ -207,7 +207,7 @@ def take_lock(lock: str | None, pod: str, needs_it: NeedsLock, now: datetime) ->
     """Return the value with which a pod (``namespace/name``) locks a node, unless another holds it.
 
     ``lock`` is what the node has. It is taken over when it is old, when its pod does not need it
-    any more, and by its own pod. A lock that cannot be read belongs to somebody.
+    any more, and by its own pod. A lock that cannot be read counts as held.
     """
     if lock is not None:
         since, _, holder = lock.partition(",")

@@ -1,7 +1,7 @@
-"""Devices that are held for pods: what is left of a hold, which of them a pod gets, what to hold.
+"""Holds of devices: the remainder of a hold, which of its devices a pod gets, what to hold.
 
-Devices are instances: what is left of two of them is never added up. A pod gets its devices out of
-what is held if that suffices; of the types in ``strict`` it gets no others. A hold around pods that
+Devices are instances: the remainders of two of them are never added up. A pod gets its devices out
+of holds if these suffice; of the types in ``strict`` it gets no others. A hold around pods that
 run includes all that these have; that does not limit which devices are added.
 """
 
@@ -56,7 +56,7 @@ NO_HOLD: Final = DeviceHold()
 
 
 def subtract(shares: Iterable[DeviceShare], used: Iterable[DeviceShare]) -> tuple[DeviceShare, ...]:
-    """Return what is left of shares, device by device."""
+    """Return the remainder of shares, device by device."""
     taken: dict[DeviceKey, dict[str, int]] = {}
     functions: dict[DeviceKey, set[int]] = {}
     for share in used:
@@ -96,11 +96,11 @@ class DeviceHoldTerms:
     strict: frozenset[DeviceType] = frozenset()
 
     def after(self, shares: tuple[DeviceShare, ...]) -> "DeviceHoldTerms":
-        """Return what is left after a pod has got its devices."""
+        """Return the terms that remain after a pod has got its devices."""
         return DeviceHoldTerms(subtract(self.left, shares), self.strict)
 
     def terms(self, lifted: DeviceLedger, request: DeviceRequest) -> Iterator[DeviceTerms]:
-        """Yield the terms to try: only what is held first; ``lifted`` has it free."""
+        """Yield the terms to try: held devices alone first; in ``lifted`` they are free."""
         requested_types = {type_.kind for type_ in request.types}
         held_types = {share.kind for share in self.left} & requested_types
         strict_types = self.strict & requested_types
@@ -112,7 +112,7 @@ class DeviceHoldTerms:
             yield replace(ANYWHERE, required=required, preferred=preferred)
 
     def _required(self, lifted: DeviceLedger, kinds: Iterable[DeviceType]) -> dict[DeviceKey, Part]:
-        """Return what may be used: of these types what is left, of the others what is free."""
+        """Return usable amounts: of these types the remainder of holds, of others all free."""
         kinds = set(kinds)
         usable = {
             key: tuple(free.items()) for key, free in lifted.free.items() if key[0] not in kinds

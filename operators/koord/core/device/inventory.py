@@ -1,6 +1,6 @@
 """The devices of a node, from its Device object and its labels; which of them a record means.
 
-Minors are given out anew when a machine starts, or when a card is taken out; ids stay. So a record
+Minors change when a machine starts, or when a card is taken out; ids stay. So a record
 is found by its id, else by the addresses of its virtual functions, and by its minor only where ids
 cannot be compared: one of them is missing, or they are of different kinds.
 """
@@ -123,7 +123,7 @@ class NamedDevices:
         }
 
     def locate(self, kind: DeviceType, minor: int, recorded: DeviceName) -> int | None:
-        """Return the minor that a recorded device has now; None if the node lists it no more."""
+        """Return the minor that a recorded device has now; None if the node no longer lists it."""
         if not self._is_known:
             return minor
         located = self._by_id.get((kind, compared(recorded.id))) if recorded.id else None

@@ -30,7 +30,7 @@ from koord.core.model.device_names import (
 class DeviceLedger:
     """Use per device: amounts, taken virtual functions, and who has its switch alone.
 
-    ``foreign`` counts whole GPUs that pods use of which nobody knows which ones they are.
+    ``foreign`` counts whole GPUs that pods use without a record of which ones.
     """
 
     def __init__(

@@ -323,7 +323,7 @@ class DeviceRules:
     allows_single_cards: bool = True
     """One GPU can be given out where a table without single GPUs is honoured."""
     waits_for_device_object: bool = True
-    """Nodes without a Device give out nothing of which it is not known what is free."""
+    """Nodes without a Device give out no devices: which ones are free there is unknown."""
     fills_in_shared: bool = True
     """Cores of several whole GPUs without ``gpu.shared`` are as many GPUs."""
 

@@ -39,7 +39,7 @@ def find_hints(
     feasible: list[tuple[NumaNodes, int]] = []
     for chosen in list_sets(nodes):
         if needed is not None and any(chosen & smaller == smaller for smaller, _ in feasible):
-            # What fits into a part fits into the whole, and what is best is best there, too.
+            # A request that fits into a subset fits into the set, and its best GPUs stay the best.
             feasible.append((chosen, BEST_GPUS if chosen & needed == needed else 0))
             continue
         if not _has_enough(ledger, request, chosen):
@@ -82,8 +82,8 @@ def _zones_of(ledger: DeviceLedger, shares: Sequence[DeviceShare]) -> NumaNodes:
 def count_looks(ledger: DeviceLedger, request: DeviceRequest) -> int:
     """Return about how often :func:`find_hints` looks for devices.
 
-    On machines with many NUMA nodes devices of several types take more; their pods pay no more, so
-    that they are not refused for what their nodes are.
+    On machines with many NUMA nodes devices of several types take more; their pods are not charged
+    for that, so that the shape of a node does not refuse them.
     """
     return 2 + min(_numa_nodes(ledger, request).bit_count(), MOST_LOOKS)
 

@@ -83,7 +83,7 @@ _Question: TypeAlias = tuple[Hashable, DeviceAllocationHints]
 
 
 class Devices(Plugin):
-    """The devices of a cluster, and what is used of them."""
+    """The devices of a cluster and their use."""
 
     name = NAME
 
@@ -108,9 +108,9 @@ class Devices(Plugin):
         self.changes_of_nodes = ChangeLog()
         """Nodes with devices or with something published, or whose devices changed."""
         self.changes_of_use = ChangeLog()
-        """Nodes with devices, by what is used of them."""
+        """Nodes with devices whose use changed."""
         self.shares_of: dict[str, tuple[DeviceShare, ...]] = {}
-        """Pod uid -> its devices; none if nobody knows which ones they are. Of held ones, those
+        """Pod uid -> its devices; none without a record of which ones. Of held ones, those
         that no pod uses."""
         self.holds: dict[str, DeviceHold] = {}
         """Pod uid -> the devices that are held under it for other pods."""
@@ -132,10 +132,10 @@ class Devices(Plugin):
             BoundedCache(16 * MIB)
         )
 
-    # --- what is observed ------------------------------------------------------------------------
+    # --- observations ----------------------------------------------------------------------------
 
     def upsert(self, report: DeviceReport) -> None:
-        """Apply what is reported of a node; what waits for room there is tried again."""
+        """Apply the report of a node; units that wait for room there are tried again."""
         self._upsert_report(report)
         self.view.note_freed((report.node,))
 
@@ -362,16 +362,16 @@ class Devices(Plugin):
         else:
             self.changes_of_use.drop(node)
 
-    # --- what is shown ---------------------------------------------------------------------------
+    # --- views -----------------------------------------------------------------------------------
 
     def ledger_of(self, node: str) -> DeviceLedger | None:
-        """Return what is used of the devices of a node; None if either is unknown."""
+        """Return the ledger of a node; None if the node, or its Device, is unknown."""
         row = self._row_of.get(node)
         state = NO_DEVICES if row is None else int(self.state_of[row])
         return self.states.ledger(state) if knows_devices(state) else None
 
     def pods_on(self, node: str) -> Mapping[str, tuple[DeviceShare, ...]]:
-        """Return the pods of a node that use devices; () if nobody knows which ones."""
+        """Return the pods of a node that use devices; () without a record of which ones."""
         pods = self._pods.get(self._row_of.get(node, -1), {})
         shares_of = {uid: self.shares_of[uid] for uid in sorted(pods)}
         return {uid: shares for uid, shares in shares_of.items() if shares or not self._given[uid]}
@@ -444,7 +444,7 @@ def _holds_parts(requested: tuple[tuple[str, int], ...]) -> bool:
 
 @cached_by_text()
 def _count_gpus(requested: tuple[tuple[str, int], ...]) -> int:
-    """Return how many GPUs a pod may use if nobody says which: parts count as whole ones."""
+    """Return how many GPUs a pod without a record may use: parts count as whole ones."""
     requests = dict(requested)
     cards = sum(requests.get(name, 0) for name in CARDS)
     shares = max(requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))

@@ -97,7 +97,7 @@ def describe_problems(problems: Iterable[RequestProblem]) -> str:
 
 
 def find_problems(amounts: Amounts) -> Iterator[RequestProblem]:
-    """Yield what is wrong with the GPU requests of a container."""
+    """Yield the problems of the GPU requests of a container."""
     requests = rename(amounts)
     if KOORD_GPU in requests and GPU_SHARED in requests:
         yield RequestProblem("declare GPU and GPU share at same time")

@@ -57,7 +57,7 @@ class DeviceSession(Session):
         self._given: dict[str, tuple[DeviceShare, ...]] = {}
         """Pod uid -> what this cycle has given it; () if it was taken back."""
         self._holds: dict[str, DeviceHold] = {}
-        """Pod uid -> what is held under it, as this cycle has changed it."""
+        """Pod uid -> the hold under it, as this cycle has changed it."""
         self._hold_used_by: dict[str, str] = {}
         """Pod uid -> the pod whose held devices it uses, by this cycle."""
         self._lifted: list[tuple[StateId, DeviceHoldTerms]] = []

@@ -25,7 +25,7 @@ StateId: TypeAlias = int
 NO_DEVICES: Final[StateId] = 0
 """The state of nodes that have never had a Device: all that they offer is counted there."""
 DEVICE_MISSING: Final[StateId] = 1
-"""The state of nodes whose Device is gone: whole cards are counted, parts are given to nobody."""
+"""The state of nodes whose Device is gone: whole cards are counted, parts are not given out."""
 UNKNOWN_DEVICES: Final[StateId] = 2
 """The same where pods hold parts of GPUs: what the count says to be free may be theirs."""
 FIXED_STATES: Final = (NO_DEVICES, DEVICE_MISSING, UNKNOWN_DEVICES)
@@ -51,7 +51,7 @@ class DeviceDemand:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """What a pod gets, and the state afterwards, with what is still held then."""
+    """The shares of a pod, the state afterwards, and what then remains of the hold."""
 
     shares: tuple[DeviceShare, ...]
     after: StateId
@@ -232,7 +232,7 @@ class LedgerStates:
         self.operations += times * ways * (PER_ALLOCATION + PER_DEVICE * devices)
 
     def refuses(self, state: StateId, request: DeviceRequest) -> bool:
-        """Whether a node without a Device refuses a request: what is free there is not known."""
+        """Whether a node without a Device refuses a request: free devices are unknown there."""
         if state == NO_DEVICES or not self.settings.rules.waits_for_device_object:
             return False
         return request.needs_device_object or state == UNKNOWN_DEVICES

@@ -1,4 +1,4 @@
-"""The status of the devices of one node: who holds what, what is free, how pods come to use them.
+"""The status of the devices of one node: their users, free amounts, how pods come to use them.
 
 Computed from the ledger and the pods of the node, never counted up and down. Either a container is
 given exactly the devices of its pod, or a device plugin chooses: one that reads what was decided
@@ -111,7 +111,7 @@ class PodDevices:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device: what is free of it, and the pods (keys) that hold it."""
+    """One device: its free amounts, and the pods (keys) that use it."""
 
     kind: DeviceType
     minor: int

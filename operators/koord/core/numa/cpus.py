@@ -171,7 +171,7 @@ def request_cpus(
 
 @dataclass(frozen=True, slots=True)
 class CpuPool:
-    """The CPUs of a node that may be pinned: those that nobody has reserved."""
+    """The CPUs of a node that may be pinned: all but reserved ones."""
 
     topology: CpuTopology
     usable: Cpus
@@ -179,7 +179,7 @@ class CpuPool:
     max_refs: int = 1
     """How many pods may have the same CPU."""
     preferred: Cpus = 0
-    """CPUs that come first, because they are held for who asks."""
+    """CPUs that come first, because they are held for the pod."""
 
     def counts(self, in_use: CpusInUse) -> RefCounts:
         """Return how often free CPUs are in use: never, unless several pods may have them."""
@@ -340,7 +340,7 @@ class _CpuSearch:
             if one_per_core and room.bit_count() >= self.count:
                 inside = _one_per_core(place.cores, inside, self.counts)
             if inside.bit_count() >= self.count:
-                # Sockets are compared by what they offer, NUMA nodes by what is free.
+                # Sockets are compared by their offer, NUMA nodes by their free CPUs.
                 size = (room if place.around else inside).bit_count()
                 around = (free & place.around).bit_count()
                 offers.append((self.sign * size, self.sign * around, place.number, place, inside))
@@ -357,7 +357,7 @@ class _CpuSearch:
             taken |= layer
 
     def _take_anywhere(self, taken: Cpus) -> Cpus:
-        """Take what is missing from anywhere, near to what has been taken."""
+        """Take the missing CPUs from anywhere, near to those already taken."""
         for free in self._rounds():
             cores = self._in_order(free & ~taken, taken)
             missing = self.count - taken.bit_count()

@@ -1,7 +1,7 @@
-"""NUMA nodes and CPUs that are held for pods: what is left of a hold, and what of it a pod gets.
+"""Holds of NUMA nodes and CPUs: the remainder of a hold, and what of it a pod gets.
 
-A pod gets all of what is held if that suffices; of the resources in ``strict`` it gets nothing
-else.
+A pod gets all of its amounts out of holds if these suffice; of the resources in ``strict`` it gets
+nothing else.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ from koord.core.numa.zones import NumaShare
 
 
 def left_of(allocation: NumaAllocation, layout: NumaLayout) -> NumaAllocation:
-    """Return what is held and that no pod uses; of others, all that they were given.
+    """Return what no pod uses of a hold; of the allocation of a plain pod, all of it.
 
     A pod that shares its CPUs with others leaves as many fewer to be pinned.
     """
@@ -60,7 +60,7 @@ def names_of(allocation: NumaAllocation) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class NumaHoldTerms:
-    """What a pod may use of what is held on a node; compared by value.
+    """What a pod may use of the holds on a node; compared by value.
 
     ``left`` is that of all holds that it may use together, ``resources`` are those of which they
     hold something, and ``strict`` those of which none of them lets it use more.
@@ -78,7 +78,7 @@ class NumaHoldTerms:
     def choose(
         self, state: NumaState, demand: NumaDemand, other_hints: OtherHints
     ) -> NumaChoice | NumaCause:
-        """Return what a pod gets: only of what is held if possible."""
+        """Return what a pod gets: out of holds alone if possible."""
         lifted = self.lift(state)
         names = self.resources & demand.requests.keys()
         inside = choose(self._limit(lifted, names), demand, other_hints)
@@ -97,7 +97,7 @@ class NumaHoldTerms:
         return cpus
 
     def _limit(self, lifted: NumaState, names: Iterable[str]) -> NumaState:
-        """Return the state in which only what is held is free of some resources.
+        """Return the state in which only holds are free of some resources.
 
         Of CPUs that are held the pod gets those first in any case.
         """

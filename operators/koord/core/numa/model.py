@@ -105,7 +105,7 @@ class NumaLayout:
 
 
 def make_layout(report: NumaReport | None, node: Node) -> NumaLayout:
-    """Return the layout of a node from what is reported and what it says itself."""
+    """Return the layout of a node from its report and its own labels."""
     labels = node.labels
     label = _POLICIES.get(labels.get(POLICY_LABEL, ""))
     bind = _BINDS.get(labels.get(BIND_LABEL, ""))
@@ -137,8 +137,8 @@ class NumaAllocation:
     """The NUMA nodes and CPUs of one pod (uid): shares by NUMA node, and pinned CPUs.
 
     ``exclusive`` is what the pod asks for; the annotation does not repeat it. ``lost`` are the
-    milli-CPU of a pod whose annotation somebody has changed: nobody knows which CPUs it has.
-    ``users``: of what is held, what other pods use.
+    milli-CPU of a pod whose annotation was changed: which CPUs it has is unknown.
+    ``users``: of a hold, what other pods use.
     """
 
     pod: str

@@ -44,7 +44,7 @@ _Key: TypeAlias = tuple[tuple[tuple[str, int], ...], NumaAllocationHints]
 
 
 class Numa(Plugin):
-    """The NUMA nodes and CPUs of a cluster, and what is used of them.
+    """The NUMA nodes and CPUs of a cluster and their use.
 
     Rows that changed are read again when a cycle is opened, not with every pod.
     """
@@ -67,7 +67,7 @@ class Numa(Plugin):
         self._allocations: dict[str, NumaAllocation] = {}
         """Pod uid -> what it was given when it was first seen on its node."""
         self.holds: dict[str, NumaAllocation] = {}
-        """Pod uid -> what is held under it for other pods."""
+        """Pod uid -> the hold under it for other pods."""
         self.hold_used_by: dict[str, str] = {}
         """Pod uid -> the pod whose held room it uses."""
         self._discharged: set[str] = set()
@@ -76,10 +76,10 @@ class Numa(Plugin):
         self._requests: dict[_Key, NumaDemand] = {}
         self._isolated = Isolation("numa")
 
-    # --- what is observed ------------------------------------------------------------------------
+    # --- observations ----------------------------------------------------------------------------
 
     def upsert(self, report: NumaReport) -> None:
-        """Apply what is reported of a node; what waits for room there is tried again."""
+        """Apply the report of a node; units that wait for room there are tried again."""
         if self.reports.get(report.node) != report:
             self.reports[report.node] = report
             self._note(report.node)
@@ -177,7 +177,7 @@ class Numa(Plugin):
     # --- cycles ----------------------------------------------------------------------------------
 
     def problems_of(self, node: str) -> tuple[tuple[str, str], ...]:
-        """Return what cannot be read of what is reported of a node."""
+        """Return the problems of the report of a node."""
         report = self.reports.get(node)
         return report.problems if report is not None else ()
 

@@ -42,7 +42,7 @@ def explain_zones(
     numa_cause: NumaCause,
     problems: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Return what is free of each NUMA node: ``NUMA node 0: 12 of 16 CPUs free``.
+    """Return the free amounts of each NUMA node: ``NUMA node 0: 12 of 16 CPUs free``.
 
     ``problems`` of the NodeResourceTopology, if no room that is freed would help.
     """

@@ -90,7 +90,7 @@ class NumaSession(Session):
         self._allocations: dict[str, NumaAllocation | None] = {}
         """Pod uid -> what this cycle has given it; None if it was taken back."""
         self._holds: dict[str, NumaAllocation] = {}
-        """Pod uid -> what is held under it, as this cycle has changed it."""
+        """Pod uid -> the hold under it, as this cycle has changed it."""
         self._hold_used_by: dict[str, str] = {}
         """Pod uid -> the pod whose held room it uses, by this cycle."""
         self._lifted: dict[tuple[StateId, NumaHoldTerms], int] = {}
@@ -267,7 +267,7 @@ class NumaSession(Session):
     # --- holds -----------------------------------------------------------------------------------
 
     def _hold_under(self, uid: str) -> NumaAllocation | None:
-        """Return what is held under a pod; None for nothing."""
+        """Return the hold under a pod; None for nothing."""
         allocation = self._holds.get(uid) or self._plugin.holds.get(uid)
         return allocation if allocation and (allocation.cpus or allocation.shares) else None
 

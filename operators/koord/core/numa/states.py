@@ -94,7 +94,7 @@ FREE_CHOICE: Final = NumaChoice()
 
 
 class NumaState:
-    """The layout of a node and what is used of it: an immutable value.
+    """The layout of a node and its use: an immutable value.
 
     ``pinned`` counts pods by the NUMA nodes that their CPUs belong to.
     """
@@ -391,7 +391,7 @@ class NumaStates:
         other_hints: OtherHints,
         chooser: "Chooser | None" = None,
     ) -> NumaChoice | NumaCause:
-        """Return what one more pod gets in a state; ``chooser`` chooses if it may use held room."""
+        """Return what one more pod gets in a state; ``chooser`` decides if it may use a hold."""
         key = (number, demand, other_hints, chooser)
         answer = self._answers.get(key)
         if answer is None:

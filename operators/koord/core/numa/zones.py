@@ -108,7 +108,7 @@ class InsufficientNuma:
 def distribute(
     requests: Amounts, zones: Sequence[NumaZone], nodes: NumaNodes, cpu_step: int = 1
 ) -> tuple[NumaShare, ...] | InsufficientNuma:
-    """Divide a request among a set of NUMA nodes, as evenly as what is available allows.
+    """Divide a request among a set of NUMA nodes, as evenly as the available amounts allow.
 
     CPU is divided in multiples of ``cpu_step`` milli-CPU. Resources that no NUMA node reports are
     left out.
