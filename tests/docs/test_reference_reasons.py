@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from koord.answers.reading import Extent
 from koord.controllers.preemption_run import Outcome
 from koord.core.device.status import DeviceReadiness
 from koord.core.quota.profile import ProfileOutcome
@@ -32,12 +33,13 @@ OF_OUTPUT = {
     "UnknownGang",
     "NotReady",
     "NotActive",
+    "NotKnown",
 }
 """States that commands print in words."""
 OF_FAULTS = {
     *("RootListed", "NoNodeLayer", "UnknownParent", "TwoRoots", "TwoChildren", "NoLabel"),
     *("NoVolume", "NotForPod"),
-    *map(str, (*Outcome, *ClosedBy)),
+    *map(str, (*Outcome, *ClosedBy, *Extent)),
 }
 """What a message says in words, and no field by its name."""
 OF_VALUES = {
@@ -53,7 +55,16 @@ OF_VALUES = {
 OF_KUBERNETES = {
     *("SelfSubjectAccessReview", "RuntimeDefault"),
     *("AntiAffinity", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
-    *("BearerToken", "DaemonSet", "DoesNotExist", "NotIn", "DoNotSchedule", "RuntimeDefault"),
+    *(
+        "BearerToken",
+        "DaemonSet",
+        "ReplicaSet",
+        "StatefulSet",
+        "DoesNotExist",
+        "NotIn",
+        "DoNotSchedule",
+        "RuntimeDefault",
+    ),
     *("InvalidNodeInfo", "OutOf", "TopologyAffinityError", "UnexpectedAdmissionError"),
     *("NoExecute", "NoSchedule", "PreferNoSchedule", "PodResizePending", "PodScheduled"),
     *("ReadWriteOncePod", "WaitForFirstConsumer", "SubjectAccessReview", "TokenReview"),

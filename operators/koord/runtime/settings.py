@@ -34,7 +34,7 @@ from koord.core.device.vendors import CLASS_OF
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 from koord.core.model.gang_history import MAX_EPISODES
-from koord.core.model.gangs import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
+from koord.core.model.gangs import DEFAULT_HOLD_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.core.model.patience import Patience
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES, QuotaOptions, TerminatingUse
@@ -355,7 +355,7 @@ class Settings(_Section):
     """For gangs that do not say how long they may wait for a place before it is reported."""
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     """For gangs that do not say which members count."""
-    keep_room_seconds: int = Field(default=DEFAULT_KEEP_SECONDS, ge=0, strict=True)
+    keep_room_seconds: int = Field(default=DEFAULT_HOLD_SECONDS, ge=0, strict=True)
     """How long room is kept for a gang at most, whatever it says; 0 keeps none."""
     elastic_quota: QuotaSettings = QuotaSettings()
     device: DeviceSettings = DeviceSettings()

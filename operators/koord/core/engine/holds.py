@@ -39,7 +39,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import find_to_replace
 from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.gang_history import Happened
-from koord.core.model.gangs import DEFAULT_KEEP_SECONDS, GangKey
+from koord.core.model.gangs import DEFAULT_HOLD_SECONDS, GangKey
 from koord.core.model.plan import Placement, Plan, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod
 from koord.core.plugins.rejections import RejectionsSession
@@ -57,7 +57,7 @@ MAX_DEPARTED = 1024
 class Holds:
     """All holds. Only the planning loop changes them; none lasts longer than ``most_seconds``."""
 
-    most_seconds: float = DEFAULT_KEEP_SECONDS
+    most_seconds: float = DEFAULT_HOLD_SECONDS
     _isolated: Isolation = field(default_factory=lambda: Isolation("holds"))
     _replacements: dict[GangKey, GangHold] = field(default_factory=dict)
     _departed: dict[GangKey, list[Pod]] = field(default_factory=dict)

@@ -130,15 +130,15 @@ class _Attempt:
             session.strategy(partial(_keep_recorded, cycle)) for session in cycle.sessions
         )
         self._strategies = [strategy for strategy in strategies if strategy is not None]
-        self._asked: tuple[Sequence[Pod], list[PodShape], list[PodShape]] = ((), [], [])
+        self._latest: tuple[Sequence[Pod], list[PodShape], list[PodShape]] = ((), [], [])
         self._result = StrategyResult([])
         """The result of a strategy for the current unit."""
 
     def decide(self, unit: Unit) -> Placement | Unplaced:
         pods = unit.pods
-        obstacle = _obstacle(unit, self._cycle)
-        if obstacle is not None:
-            return Unplaced(unit.key, pods, obstacle)
+        reason = _blocking_reason(unit, self._cycle)
+        if reason is not None:
+            return Unplaced(unit.key, pods, reason)
         share = None
         for strategy in self._strategies:
             share = share or strategy.divide(unit)
@@ -318,11 +318,11 @@ class _Attempt:
 
     def _shapes_of(self, pods: Sequence[Pod]) -> tuple[list[PodShape], list[PodShape]]:
         """Return the shapes of pods, and the distinct ones; cached for repeated calls."""
-        if self._asked[0] is not pods:
+        if self._latest[0] is not pods:
             shapes = self._cycle.shapes_of(pods)
             is_one = shapes.count(shapes[0]) == len(shapes) if shapes else False
-            self._asked = (pods, shapes, shapes[:1] if is_one else list(dict.fromkeys(shapes)))
-        return self._asked[1:]
+            self._latest = (pods, shapes, shapes[:1] if is_one else list(dict.fromkeys(shapes)))
+        return self._latest[1:]
 
     def _cache_key_of(self, pods: Sequence[Pod]) -> tuple[PodShape, int] | None:
         """Return the key under which a refusal of these pods is cached; None: not cached."""
@@ -354,7 +354,7 @@ def _keep_recorded(cycle: Cycle, pod: Pod) -> Assignment | None:
     return Assignment(pod, node)
 
 
-def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
+def _blocking_reason(unit: Unit, cycle: Cycle) -> Reason | None:
     """Return why the operators cannot place the pods of a unit on any node."""
     reasons = cycle.blocking_reasons(unit.pods)
     for pod in unit.pods:
@@ -372,7 +372,7 @@ def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
             )
         if pod.pinned and pod.recorded and not cycle.can_stay(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
-        reason = _own_obstacle(pod, reasons)
+        reason = _own_reason(pod, reasons)
         if isinstance(reason, PlacementUnknown):
             reason = _unless_alone(reason, unit)
         elif isinstance(reason, NeedsKubeScheduler):
@@ -382,7 +382,7 @@ def _obstacle(unit: Unit, cycle: Cycle) -> Reason | None:
     return None
 
 
-def _own_obstacle(pod: Pod, reasons: Mapping[str, Reason]) -> Reason | None:
+def _own_reason(pod: Pod, reasons: Mapping[str, Reason]) -> Reason | None:
     reason, unsupported = reasons.get(pod.uid) if reasons else None, pod.shape.needs_kube_scheduler
     if unsupported and (reason is None or isinstance(reason, PlacementUnknown)):
         return PlacementUnknown(pod.key, unsupported)
@@ -403,7 +403,7 @@ def _leave_open(cycle: Cycle, unit: Unit, placed: list[Assignment]) -> list[Assi
 
     def is_open(assignment: Assignment) -> bool:
         pod, shape = assignment.pod, cycle.shape_of(assignment.pod)
-        is_unknown = isinstance(_own_obstacle(pod, reasons), PlacementUnknown)
+        is_unknown = isinstance(_own_reason(pod, reasons), PlacementUnknown)
         is_narrowed = (shape.node_selector, shape.terms) != (
             pod.shape.node_selector,
             pod.shape.terms,

@@ -32,7 +32,7 @@ def explain_shortage(
     fit = len(placed) if fit is None else fit
     shape = cycle.shape_of(first)
     checks = cycle.checks(shape)
-    refused = _count_refusals(cycle, shape, checks)
+    refused = _count_causes(cycle, shape, checks)
     resource, request = _scarcest(shape, refused)
     return InsufficientNodes(
         want=want,
@@ -56,12 +56,12 @@ def _more_nodes(cycle: Cycle, shape: PodShape, missing: int) -> int | None:
     return -(-missing // largest) if largest else 0
 
 
-def count_refusals(cycle: Cycle, shape: PodShape) -> tuple[CauseCount, ...]:
+def count_causes(cycle: Cycle, shape: PodShape) -> tuple[CauseCount, ...]:
     """Count nodes by cause, most frequent first."""
-    return _count_refusals(cycle, shape, cycle.checks(shape))
+    return _count_causes(cycle, shape, cycle.checks(shape))
 
 
-def _count_refusals(
+def _count_causes(
     cycle: Cycle, shape: PodShape, checks: Iterable[_Check]
 ) -> tuple[CauseCount, ...]:
     left = cycle.table.is_live.copy()

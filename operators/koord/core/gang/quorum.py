@@ -5,7 +5,7 @@ Four steps:
 1. *Parts*: gangs of the group that have started, and those that have not, are decided separately. A
    gang that is added to a running group needs its own minimum, and delays no other gang.
 2. *Permit states*: minimum, policy, members that could start now, members that run.
-3. *Permit*: the rule of ``start`` over all gangs. If it refuses, the first obstacle is the answer.
+3. *Permit*: the rule of ``start`` over all gangs. If it refuses, the first reason is the answer.
 4. *Units*: members that must start together are one unit; a part whose minimum is reached (it has
    started, or needs no more) gives one unit per waiting pod.
 
@@ -40,8 +40,8 @@ from koord.core.gang.sub_group_members import (
     divide_start,
     divide_started,
     find_missing,
-    is_kept_by_gates,
     is_placed_whole,
+    waits_for_gates,
 )
 from koord.core.gang.tally import gangs_of, is_placed, is_planned, is_present
 from koord.core.model.gangs import ROOT, GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
@@ -155,7 +155,7 @@ def count_to_replace(cache: GangCache, key: GangKey) -> int:
 
 
 def count_quorum(cache: GangCache, key: GangKey) -> Reached | MissingMembers:
-    """Count members as ``find_quorum`` does, ignoring all other obstacles."""
+    """Count members as ``find_quorum`` does, ignoring all other reasons."""
     return _part_of(cache, key).count
 
 
@@ -170,7 +170,7 @@ def completed_at(cache: GangCache, key: GangKey) -> float:
 
 
 def demands(cache: GangCache, key: GangKey) -> Ready | Reason:
-    """Return the units of the group of a gang to plan now, or the first obstacle."""
+    """Return the units of the group of a gang to plan now, or the first reason."""
     return _part_of(cache, key).demands
 
 
@@ -219,15 +219,15 @@ class _Part:
         members = sum(len(self._cache.tally(gang).plannable) for gang in self._gangs)
         if members > MAX_MEMBERS:
             return TooLarge("gang", self._gangs[0], "waiting members", members, MAX_MEMBERS)
-        is_kept = any(is_kept_by_gates(self._cache, gang) for gang in self._gangs_to_start())
-        if is_kept or not self._is_permitted(self._plannable):
+        is_gated = any(waits_for_gates(self._cache, gang) for gang in self._gangs_to_start())
+        if is_gated or not self._is_permitted(self._plannable):
             tallies = map(self._cache.tally, self._gangs)
             return blame_gates(pod for tally in tallies for pod in tally.foreign.values())
         return self._make_units()
 
     @cached_property
     def quorum(self) -> Reached | NotReady:
-        return self._find_obstacle() or self.count
+        return self._find_blocking_reason() or self.count
 
     @cached_property
     def reported(self) -> Reached | NotReady:
@@ -319,8 +319,8 @@ class _Part:
         own = state_of(self._gangs[0])
         return permit_member(own, map(state_of, self._gangs), compat=self._compat) is Permit.GO
 
-    def _find_obstacle(self) -> NotReady | None:
-        """Return an obstacle that more members do not remove: settings missing, one-sided lists.
+    def _find_blocking_reason(self) -> NotReady | None:
+        """Return a reason that more members do not remove: settings missing, one-sided lists.
 
         Gangs that have started do not wait for missing gangs, which may be gone for good; under
         Koordinator's rules they do.
@@ -329,9 +329,9 @@ class _Part:
             return self._explain_no_settings(self._gangs[0])
         if self.is_satisfied and not self._compat:
             return None
-        return self._find_exceeded_limit() or self._find_fault_of_lists()
+        return self._find_exceeded_limit() or self._find_problem_of_lists()
 
-    def _find_fault_of_lists(self) -> NotReady | None:
+    def _find_problem_of_lists(self) -> NotReady | None:
         for lister, silent in self._group.unreturned:
             if lister in self._gangs:
                 return InconsistentGroup(lister, silent)

@@ -137,7 +137,7 @@ def find_started(cache: GangCache, key: GangKey) -> Callable[[Pod], bool]:
     return lambda pod: counts.count(tree.find(pod.sub_group)) > 0
 
 
-def is_kept_by_gates(cache: GangCache, key: GangKey) -> bool:
+def waits_for_gates(cache: GangCache, key: GangKey) -> bool:
     """Whether sub-groups that a gang needs are complete only with members behind foreign gates."""
     tree = _tree_of(cache, key)
     if tree is None or not cache.tally(key).foreign:

@@ -18,7 +18,7 @@ GangKey: TypeAlias = str
 """``namespace/name`` of a gang."""
 
 DEFAULT_WAIT_SECONDS = 600
-DEFAULT_KEEP_SECONDS = 600
+DEFAULT_HOLD_SECONDS = 600
 """How long room is kept for a gang at most."""
 
 

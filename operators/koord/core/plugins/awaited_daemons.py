@@ -96,7 +96,7 @@ class AwaitedDaemonsSession(Session):
         self._cycle = cycle
         self._awaited = tuple(awaited)
         self._priorities = sorted({daemon.priority for daemon in self._awaited})
-        self._kept: dict[int, Mapping[int, Ints]] = {}
+        self._held: dict[int, Mapping[int, Ints]] = {}
         """Lowest priority that counts -> column of a resource -> what is kept of it, per row."""
 
     @override
@@ -110,20 +110,20 @@ class AwaitedDaemonsSession(Session):
         if lowest is None:
             return
         table, used = self._cycle.table, self._cycle.used
-        kept_for = self._kept_for(lowest)
+        held_for = self._held_for(lowest)
         limits = np.full(used.shape[1], NO_LIMIT, dtype=np.int64)[rows]
         for _, column, amount in self._cycle.vector(shape).items():
-            if column in kept_for:
-                kept = kept_for[column][rows]
+            if column in held_for:
+                kept = held_for[column][rows]
                 free = table.allocatable[column, rows] - used[column, rows] - kept
                 room = np.where(kept > 0, np.maximum(free, 0) // amount, NO_LIMIT)
                 np.minimum(limits, room, out=limits)
         yield NodeCause.DAEMON, limits
 
-    def _kept_for(self, lowest: int) -> Mapping[int, Ints]:
-        held = self._kept.get(lowest)
+    def _held_for(self, lowest: int) -> Mapping[int, Ints]:
+        held = self._held.get(lowest)
         if held is None:
-            held = self._kept[lowest] = self._sum_up(lowest)
+            held = self._held[lowest] = self._sum_up(lowest)
         return held
 
     def _sum_up(self, lowest: int) -> Mapping[int, Ints]:

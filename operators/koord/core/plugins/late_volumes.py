@@ -78,14 +78,14 @@ class FreeVolumes:
         """Name of a volume -> what it offers, and where."""
         self._names: dict[tuple[str, str], set[str]] = {}
         """Class, and the claim that volumes are kept for -> their names."""
-        self._known: dict[str, dict[WantedVolume, Terms | None]] = {}
+        self._terms_by_class: dict[str, dict[WantedVolume, Terms | None]] = {}
 
     def upsert(self, name: str, offer: VolumeOffer | None, terms: Terms | None) -> None:
         self.remove(name)
         if offer is not None:
             self._offers[name] = offer, terms
             self._names.setdefault((offer.storage_class, offer.claim), set()).add(name)
-            self._known.pop(offer.storage_class, None)
+            self._terms_by_class.pop(offer.storage_class, None)
 
     def remove(self, name: str) -> None:
         offer, _ = self._offers.pop(name, (None, None))
@@ -95,14 +95,14 @@ class FreeVolumes:
         self._names[key].discard(name)
         if not self._names[key]:
             del self._names[key]
-        self._known.pop(offer.storage_class, None)
+        self._terms_by_class.pop(offer.storage_class, None)
 
     def class_of(self, name: str) -> str:
         """Return the class of a free volume; empty if it is not free."""
         offer, _ = self._offers.get(name, (None, None))
         return "" if offer is None else offer.storage_class
 
-    def is_kept_for(self, key: str, wanted: WantedVolume, storage_class: str) -> bool:
+    def is_held_for(self, key: str, wanted: WantedVolume, storage_class: str) -> bool:
         """Whether a volume of the class is kept for a claim, and serves it."""
         names = self._names.get((storage_class, key), ())
         return any(self._offers[name][0].serves(wanted) for name in names)
@@ -116,7 +116,7 @@ class FreeVolumes:
             return _joined(self._terms_of(kept, wanted))
         if not storage_class.is_static and storage_class.terms is None:
             return None
-        terms_by_wanted = self._known.setdefault(storage_class.name, {})
+        terms_by_wanted = self._terms_by_class.setdefault(storage_class.name, {})
         if wanted not in terms_by_wanted:
             terms_by_wanted[wanted] = _joined(
                 self._terms_of(self._names.get((storage_class.name, ""), ()), wanted)

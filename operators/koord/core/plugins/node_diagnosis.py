@@ -29,7 +29,7 @@ class NodeDiagnosis:
     subject: Pod
     other_pods: tuple[tuple[Pod, int], ...]
     shape: PodShape = field(init=False)
-    _found: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
+    _first_by_value: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
         init=False, default_factory=dict
     )
     _excluding: dict[str, dict[str, str]] | None = field(init=False)
@@ -158,10 +158,10 @@ class NodeDiagnosis:
 
     def _first_pods(self, terms: tuple[AffinityTerm, ...], key: str) -> Mapping[str, str]:
         """Return label value -> the first pod there that all terms select."""
-        first_by_value = self._found.get((terms, key))
+        first_by_value = self._first_by_value.get((terms, key))
         if first_by_value is None:
             selects = self._state.selects
-            first_by_value = self._found[terms, key] = {}
+            first_by_value = self._first_by_value[terms, key] = {}
             for pod, at in self.other_pods:
                 if all(selects(term.pods, pod.profile) for term in terms):
                     first_by_value.setdefault(self._value_at(key, at), pod.key)

@@ -148,7 +148,7 @@ class RejectionsSession(Session):
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        subject = _asked(shape)
+        subject = _subject_of(shape)
         if subject is None:
             return
         limits = np.full(len(self._table.nodes), NO_LIMIT, dtype=np.int64)
@@ -157,7 +157,7 @@ class RejectionsSession(Session):
 
     @override
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
-        subject = _asked(shape)
+        subject = _subject_of(shape)
         backoff = subject and self._plugin.find(subject, self._table.node_at(row).name)
         if not backoff:
             return ""
@@ -165,5 +165,5 @@ class RejectionsSession(Session):
         return f"{plural(backoff.count, 'time')}, tried again in {seconds} s"
 
 
-def _asked(shape: PodShape) -> Subject | None:
+def _subject_of(shape: PodShape) -> Subject | None:
     return cast("Subject | None", shape.ask_of(Rejections.name))

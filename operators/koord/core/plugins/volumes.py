@@ -236,7 +236,7 @@ class VolumeCache:
             tuple(sorted(terms, key=repr)), tuple(sorted(zones)), tuple(sorted(exclusive))
         )
 
-    def obstacle(
+    def blocking_reason(
         self, pod: Pod, shared: Collection[str] = ()
     ) -> VolumeNotReady | NeedsKubeScheduler | PlacementUnknown | None:
         """Return why the volumes of a pod prevent its placement on any node.
@@ -275,7 +275,7 @@ class VolumeCache:
         late = self._late(pod, claim)
         if late is None or pod.handling is not Handling.RELEASE_PINNED:
             return False
-        if self.free.is_kept_for(claim.key, claim.wanted, late.name):
+        if self.free.is_held_for(claim.key, claim.wanted, late.name):
             return True
         is_made = not late.is_static and self.made_by[late.provisioner] > 0
         return is_made and not is_shared and not self.in_use[claim.key]
@@ -390,7 +390,7 @@ class VolumesSession(Session):
         return {
             pod.uid: reason
             for pod in pods
-            if pod.claims and (reason := self.cache.obstacle(pod, shared)) is not None
+            if pod.claims and (reason := self.cache.blocking_reason(pod, shared)) is not None
         }
 
     @override

@@ -97,7 +97,7 @@ class Reservations(Plugin):
         self._edits = 0
         self._matches: tuple[tuple[int, int], RememberedMatches] = ((0, 0), ({}, {}))
 
-    def matches(self, epoch: int) -> "RememberedMatches":
+    def matches(self, epoch: int) -> RememberedMatches:
         """Return what is known of pods, as long as neither reservations nor nodes change.
 
         Those of pods that say nothing and are not named are there by their labels alone, too.

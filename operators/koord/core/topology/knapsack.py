@@ -81,13 +81,13 @@ class DomainCosts:
         self.capacities = capacities
         self.units = units
         self.weights = weights
-        self._known: dict[tuple[int, int], Costs] = {}
+        self._costs: dict[tuple[int, int], Costs] = {}
 
     def of(self, layer: int, domain: int, most: int) -> Costs:
         """Return the costs of a domain, up to ``most`` members."""
-        costs = self._known.get((layer, domain))
+        costs = self._costs.get((layer, domain))
         if costs is None:
-            costs = self._known[layer, domain] = self._make(layer, domain, most)
+            costs = self._costs[layer, domain] = self._make(layer, domain, most)
         return costs
 
     def cost(self, layer: int, domain: int, members: int, most: int) -> int:
