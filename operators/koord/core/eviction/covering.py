@@ -62,7 +62,7 @@ def find_cover(
 def choose_cover(
     search: VictimSearch, pool: Sequence[int], rows: Mask | None, extra: int = 0
 ) -> list[int] | None:
-    """Return victims that are enough as far as bounds tell; ``extra``: for so many pods more."""
+    """Return victims that are enough as far as bounds tell; ``extra`` pods more."""
     chosen = _Cover(search, pool, rows).choose(extra)
     return None if chosen is None else sorted(chosen)
 

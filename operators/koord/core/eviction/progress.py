@@ -73,8 +73,8 @@ def can_go_on(gangs: GangCache, pods: Collection[Pod]) -> bool:
     together = {
         gang for pod in pods if pod.gang is not None for gang in gangs.group(pod.gang.key).gangs
     }
-    others = (pod for gang in together for pod in _find_running(gangs, gang) if pod.node)
-    is_begun = all(pod.uid in marked for pod in others)
+    running = (pod for gang in together for pod in _find_running(gangs, gang) if pod.node)
+    is_begun = all(pod.uid in marked for pod in running)
     return not is_begun or can_keep_running(gangs, pods)
 
 
@@ -92,13 +92,13 @@ def _add_joined(state: ClusterState, victim: VictimUnit, preemption: Preemption)
     if victim.kind is not VictimKind.GANG:
         return victim
     limit = min(assignment.pod.priority for assignment in preemption.placement.assignments)
-    known = {pod.uid for pod in preemption.pods}
+    planned = {pod.uid for pod in preemption.pods}
     gangs = sorted({pod.gang.key for pod in victim.pods if pod.gang is not None})
     joined = tuple(
         pod
         for gang in gangs
         for pod in _find_running(state.gangs, gang)
-        if pod.uid not in known
+        if pod.uid not in planned
         and pod.priority < limit
         and find_lasting_protection(state, pod) is None
     )

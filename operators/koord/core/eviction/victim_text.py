@@ -33,7 +33,7 @@ def read_victim_text(text: str) -> PreemptedBy | None:
 
     The first pod is "" unless it was written with ``compat``.
     """
-    found = _FORM.match(text)
-    if found is None:
+    match = _FORM.match(text)
+    if match is None:
         return None
-    return PreemptedBy(found["plan"], found["preemptor"], found["pod"] or "")
+    return PreemptedBy(match["plan"], match["preemptor"], match["pod"] or "")
