@@ -168,7 +168,7 @@ class _Maker:
             self.cluster.pod_groups(make_pod_group(key, count).topology(must))
             self.cluster.pods(*(pod.gang(key) for pod in pods))
             self.cluster.queue  # noqa: B018 - made before the first change is read
-            return next(one for one in self.cluster.take() if one.key == key)
+            return next(unit for unit in self.cluster.take() if unit.key == key)
         required = count if chance.random() < 0.7 else chance.randint(1, count)
         return make_unit("w", pods, required)
 
@@ -182,13 +182,13 @@ def fits_without(scene: RandomScene, victims: Sequence[VictimUnit]) -> bool:
     """Whether the planner places the unit without some units, on a cycle of its own."""
     scene.cluster.state.refresh()
     with closing(scene.cluster.state.open_cycle()) as cycle:
-        cycle.remove({pod.uid: pod for one in victims for pod in one.pods}.values())
+        cycle.remove({pod.uid: pod for victim in victims for pod in victim.pods}.values())
         return bool(plan(cycle, (scene.unit,), SCORING).placements)
 
 
 def keeps_guarantees(scene: RandomScene, victims: Sequence[VictimUnit]) -> bool:
     """Whether the other quota keeps its min, if victims of it go."""
-    pods = {pod.uid: pod for one in victims for pod in one.pods}
+    pods = {pod.uid: pod for victim in victims for pod in victim.pods}
     lost = sum(_gpus(pod) for pod in pods.values() if pod.quota == "qb")
     running = (pod for pod in scene.cluster.state.pods.values() if pod.node)
     used = sum(_gpus(pod) for pod in running if pod.quota == "qb")
@@ -201,13 +201,13 @@ def _gpus(pod: CorePod) -> int:
 
 def levels_of(scene: RandomScene, victims: Sequence[VictimUnit]) -> Levels:
     """Return the first four levels of the objective."""
-    pods = {pod.key: pod for one in victims for pod in one.pods}
+    pods = {pod.key: pod for victim in victims for pod in victim.pods}
     shown = [
         Pod(pod.namespace, pod.name, dict(pod.profile.labels)) for _, pod in sorted(pods.items())
     ]
     return (
         len(split_by_budgets(shown, scene.budgets).violating),
-        len({one.group for one in victims if one.kind is VictimKind.GANG}),
+        len({victim.group for victim in victims if victim.kind is VictimKind.GANG}),
         max((pod.priority for pod in pods.values()), default=0),
         sum(_gpus(pod) * 100 * int(NOW - pod.started) for pod in pods.values()),
     )
@@ -219,8 +219,10 @@ def find_best(scene: RandomScene) -> Levels | None:
     best: Levels | None = None
     for count in range(len(units) + 1):
         for victims in itertools.combinations(units, count):
-            whole = {one.group for one in victims if one.kind is VictimKind.GANG}
-            if any(one.group in whole and one.kind is VictimKind.SURPLUS for one in victims):
+            whole = {victim.group for victim in victims if victim.kind is VictimKind.GANG}
+            if any(
+                victim.group in whole and victim.kind is VictimKind.SURPLUS for victim in victims
+            ):
                 continue
             if not keeps_guarantees(scene, victims):
                 continue

@@ -109,36 +109,38 @@ class Simulation:
         state = self._cluster.state
         lowest = min(state.evictable, default=MOST_PRIORITY)
         blocked = [
-            one
-            for one in self._cluster.queue.blocked.values()
-            if min(pod.priority for pod in one.unit.pods) > lowest  # as the operators do
+            waiting
+            for waiting in self._cluster.queue.blocked.values()
+            if min(pod.priority for pod in waiting.unit.pods) > lowest  # as the operators do
         ]
-        for one in sorted(blocked, key=lambda one: (-one.unit.priority, one.unit.key)):
-            found = plan_preemption(state, one.unit, OPTIONS)
-            if isinstance(found, Preemption) and found.victims:
+        for waiting in sorted(
+            blocked, key=lambda waiting: (-waiting.unit.priority, waiting.unit.key)
+        ):
+            preemption = plan_preemption(state, waiting.unit, OPTIONS)
+            if isinstance(preemption, Preemption) and preemption.victims:
                 self.preemptions += 1
-                self._carry_out(one.unit, found)
+                self._carry_out(waiting.unit, preemption)
                 return True
         return False
 
-    def _carry_out(self, unit: Unit, found: Preemption) -> None:
+    def _carry_out(self, unit: Unit, preemption: Preemption) -> None:
         """Evict the victims, which wait again, and bind the preemptor as planned."""
-        for pod in found.pods:
-            assert pod.priority < min(one.priority for one in unit.pods)
+        for pod in preemption.pods:
+            assert pod.priority < min(pod.priority for pod in unit.pods)
             self._cluster.state.remove_pod(pod.uid)
         outcome = self._cluster.plan(unit)
         assert outcome.placements, "evicted for nothing"
-        self._bind(found.placement.assignments, found.placement.group)
-        self._cluster.pods(*(self._reborn(pod) for pod in found.pods))
+        self._bind(preemption.placement.assignments, preemption.placement.group)
+        self._cluster.pods(*(self._reborn(pod) for pod in preemption.pods))
 
     def _bind(self, assignments: tuple[Assignment, ...], group: str) -> None:
-        for one in assignments:
-            builder = make_pod(one.pod.name).released(one.node, "p", group, 1, 1)
-            bound = builder.running(one.node).build()
+        for assignment in assignments:
+            builder = make_pod(assignment.pod.name).released(assignment.node, "p", group, 1, 1)
+            bound = builder.running(assignment.node).build()
             self._cluster.pods(
                 replace(
-                    one.pod,
-                    node=one.node,
+                    assignment.pod,
+                    node=assignment.node,
                     recorded=bound.recorded,
                     is_gated=False,
                     handling=bound.handling,

@@ -23,29 +23,34 @@ TELL_STATES = 5000
 def check(seed: int) -> str:
     """Compare the search with brute force on one cluster; return what came out."""
     scene = make_scene(seed)
-    found = plan_preemption(
+    answer = plan_preemption(
         scene.cluster.state, scene.unit, context=PreemptionContext(NOW, scene.budgets)
     )
     best = find_best(scene)
     if best is None:
-        assert not isinstance(found, Preemption), f"seed {seed}: {found}"
-        return type(found).__name__
-    assert isinstance(found, Preemption), f"seed {seed}: {found}"
-    assert fits_without(scene, found.victims), f"seed {seed}: the plan does not hold"
-    levels = levels_of(scene, found.victims)
+        assert not isinstance(answer, Preemption), f"seed {seed}: {answer}"
+        return type(answer).__name__
+    assert isinstance(answer, Preemption), f"seed {seed}: {answer}"
+    assert fits_without(scene, answer.victims), f"seed {seed}: the plan does not hold"
+    levels = levels_of(scene, answer.victims)
     assert levels == best, f"seed {seed}: {levels}, and {best} is possible"
-    assert levels == (found.cost.violations, found.cost.gangs, found.cost.priority, found.cost.work)
-    assert found.certificate.is_cheapest, f"seed {seed}: unproven"
-    check_minimal(seed, scene, found)
-    return f"{min(len(found.victims), 5)} victims"
+    assert levels == (
+        answer.cost.violations,
+        answer.cost.gangs,
+        answer.cost.priority,
+        answer.cost.work,
+    )
+    assert answer.certificate.is_cheapest, f"seed {seed}: unproven"
+    check_minimal(seed, scene, answer)
+    return f"{min(len(answer.victims), 5)} victims"
 
 
-def check_minimal(seed: int, scene, found: Preemption) -> None:
+def check_minimal(seed: int, scene, answer: Preemption) -> None:
     """Nobody can be spared."""
-    assert found.certificate.is_minimal, f"seed {seed}: not minimal"
-    for one in found.victims:
-        rest = [other for other in found.victims if other is not one]
-        assert not fits_without(scene, rest), f"seed {seed}: {one.name} can be spared"
+    assert answer.certificate.is_minimal, f"seed {seed}: not minimal"
+    for victim in answer.victims:
+        remaining = [other for other in answer.victims if other is not victim]
+        assert not fits_without(scene, remaining), f"seed {seed}: {victim.name} can be spared"
 
 
 def compare(first: int, count: int) -> None:
@@ -61,13 +66,17 @@ def compare(first: int, count: int) -> None:
 def simulate(first: int, least: int) -> None:
     """Simulate clusters until there were ``least`` states; print how far it is."""
     seed, states, preemptions, start = first, 0, 0, time.monotonic()
-    told = 0
+    last = 0
     while states < least:
-        one = Simulation(random.Random(seed))
-        one.run(arrivals=20)
-        seed, states, preemptions = seed + 1, states + one.states, preemptions + one.preemptions
-        if states - told >= TELL_STATES or states >= least:
-            told, took = states, time.monotonic() - start
+        simulation = Simulation(random.Random(seed))
+        simulation.run(arrivals=20)
+        seed, states, preemptions = (
+            seed + 1,
+            states + simulation.states,
+            preemptions + simulation.preemptions,
+        )
+        if states - last >= TELL_STATES or states >= least:
+            last, took = states, time.monotonic() - start
             print(
                 f"{seed - first} simulations, {took:.0f} s: {states} states, "
                 f"{preemptions} preemptions",

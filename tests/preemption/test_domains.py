@@ -40,15 +40,15 @@ def test_free_halves_of_gpus_are_no_room_and_one_pod_too_many_stays() -> None:
     cluster = gpu_cluster(1)
     settle(cluster, *(part(f"low{at}", 50) for at in range(16)))
     observe(cluster)
-    found = search(cluster, make_unit("hp", [whole("hp0", 2).priority(10)]))
-    assert isinstance(found, Preemption)
-    assert len(found.pods) == 4
-    taken = sorted(minors(found.placement.assignments[0]))
-    assert taken == sorted({one for pod in found.pods for one in _minors_of(pod)})
+    answer = search(cluster, make_unit("hp", [whole("hp0", 2).priority(10)]))
+    assert isinstance(answer, Preemption)
+    assert len(answer.pods) == 4
+    taken = sorted(minors(answer.placement.assignments[0]))
+    assert taken == sorted({minor for pod in answer.pods for minor in _minors_of(pod)})
 
 
 def _minors_of(pod: Pod) -> list[int]:
-    return [share.minor for one in pod.allocations for share in one.shares]  # type: ignore[attr-defined]
+    return [share.minor for allocation in pod.allocations for share in allocation.shares]  # type: ignore[attr-defined]
 
 
 def test_a_reservation_of_lower_priority_makes_room() -> None:
@@ -56,9 +56,9 @@ def test_a_reservation_of_lower_priority_makes_room() -> None:
     held = make_reservation("r", "n1", cpu=8000)
     upsert_priority_class(cluster.state, PriorityClass("batch", 5))
     upsert_reservation(cluster.state, replace(held, priority_class="batch"))
-    found = search(cluster, waiting("hp", 1, 8, 10))
-    assert isinstance(found, Preemption)
-    assert [one.kind for one in found.victims] == [VictimKind.RESERVATION]
+    answer = search(cluster, waiting("hp", 1, 8, 10))
+    assert isinstance(answer, Preemption)
+    assert [victim.kind for victim in answer.victims] == [VictimKind.RESERVATION]
 
 
 def test_a_reservation_that_pods_use_stays() -> None:
@@ -103,10 +103,10 @@ def test_guaranteed_use_of_another_quota_is_not_preempted() -> None:
     scene = QuotaScene(a=8)
     for node in ("n0", "n1"):
         scene.run(f"low-{node}", node, 4, "b")
-    found = scene.search(8, "a")
-    assert isinstance(found, VictimsProtected)
-    assert found.protected == ((Protection.QUOTA, 2),)
-    assert found.text() == (
+    answer = scene.search(8, "a")
+    assert isinstance(answer, VictimsProtected)
+    assert answer.protected == ((Protection.QUOTA, 2),)
+    assert answer.text() == (
         "no pod with a priority below 10 may be evicted: 2 of quota b, which uses 8 nvidia.com/gpu "
         "and is guaranteed 8"
     )
@@ -119,9 +119,9 @@ def test_a_gang_that_is_larger_than_what_was_borrowed_is_told_with_amounts_that_
     for at in range(2):
         pod = make_pod(f"low-{at}").gpu(8).quota("b").gang("default/low")
         scene.cluster.pods(pod.released(f"n{at}", "p", "default/low", 2, 2).running(f"n{at}"))
-    found = scene.search(8, "a")
-    assert isinstance(found, VictimsProtected)
-    assert found.text() == (
+    answer = scene.search(8, "a")
+    assert isinstance(answer, VictimsProtected)
+    assert answer.text() == (
         "no pod with a priority below 10 may be evicted: 2 of quota b, which uses 16 "
         "nvidia.com/gpu, 8 more than the 8 that it is guaranteed, in pods and gangs of 16 or more"
     )
@@ -131,9 +131,9 @@ def test_borrowed_use_of_another_quota_is() -> None:
     scene = QuotaScene(a=8, b=4)
     for node in ("n0", "n1"):
         scene.run(f"low-{node}", node, 4, "b")
-    found = scene.search(8, "a")
-    assert isinstance(found, Preemption)
-    assert len(found.pods) == 1
+    answer = scene.search(8, "a")
+    assert isinstance(answer, Preemption)
+    assert len(answer.pods) == 1
 
 
 def test_a_full_quota_makes_room_for_its_own_on_any_node() -> None:
@@ -145,10 +145,10 @@ def test_a_full_quota_makes_room_for_its_own_on_any_node() -> None:
         cluster.pods(pod.released(f"n{at}", "p").running(f"n{at}"))
     cluster.pods(make_pod("other").gpu(1).quota("b").released("n0", "p").running("n0"))
     unit = make_unit("hp", [make_pod("hp").gpu(3).quota("a").priority(10)])
-    found = search(cluster, unit)
-    assert isinstance(found, Preemption)
-    assert len(found.pods) == 3
-    assert {pod.quota for pod in found.pods} == {"a"}
+    answer = search(cluster, unit)
+    assert isinstance(answer, Preemption)
+    assert len(answer.pods) == 3
+    assert {pod.quota for pod in answer.pods} == {"a"}
 
 
 def test_budgets_come_before_priority() -> None:
@@ -156,8 +156,8 @@ def test_budgets_come_before_priority() -> None:
     cluster.pods(running("cheap", "n1", 4, 1).labels(app="a"), running("dear", "n2", 4, 5))
     budget = Budget("default", select_labels(app="a"), 0)
     unit = waiting("hp", 1, 4, 10)
-    found = plan_preemption(cluster.state, unit, context=PreemptionContext(budgets=(budget,)))
-    assert victims_of(found) == "dear"
+    answer = plan_preemption(cluster.state, unit, context=PreemptionContext(budgets=(budget,)))
+    assert victims_of(answer) == "dear"
     assert victims_of(plan_preemption(cluster.state, unit)) == "cheap"
 
 
@@ -166,10 +166,10 @@ def test_a_gang_above_its_minimum_loses_its_last_member_first() -> None:
     for at in range(2):
         pod = make_pod(f"g-{at}").gpu(8).gang("default/g").index(at)
         cluster.pods(pod.released(f"n{at}", "p", "default/g", 2, 1).running(f"n{at}"))
-    found = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
-    assert victims_of(found) == "g-1"
-    assert isinstance(found, Preemption)
-    assert found.cost.gangs == 0
+    answer = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
+    assert victims_of(answer) == "g-1"
+    assert isinstance(answer, Preemption)
+    assert answer.cost.gangs == 0
 
 
 def test_a_gang_at_its_minimum_goes_as_a_whole_with_its_group() -> None:
@@ -180,10 +180,10 @@ def test_a_gang_at_its_minimum_goes_as_a_whole_with_its_group() -> None:
         pod = make_pod(f"{name}-0").gpu(8).gang(f"default/{name}")
         cluster.pods(pod.released(f"n{at}", "p", ",".join(group), 2, 1).running(f"n{at}"))
     cluster.pods(make_pod("top").gpu(8).priority(50).released("n2", "p").running("n2"))
-    found = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
-    assert victims_of(found) == "g-0 h-0"
-    assert isinstance(found, Preemption)
-    assert found.cost.gangs == 2
+    answer = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
+    assert victims_of(answer) == "g-0 h-0"
+    assert isinstance(answer, Preemption)
+    assert answer.cost.gangs == 2
 
 
 def test_a_single_pod_goes_before_a_gang() -> None:
@@ -191,8 +191,8 @@ def test_a_single_pod_goes_before_a_gang() -> None:
     pod = make_pod("g-0").gpu(8).gang("default/g")
     cluster.pods(pod.released("n0", "p", "default/g", 1, 1).running("n0"))
     cluster.pods(make_pod("single").gpu(8).priority(5).released("n1", "p").running("n1"))
-    found = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
-    assert victims_of(found) == "single"
+    answer = search(cluster, make_unit("hp", [make_pod("hp").gpu(8).priority(10)]))
+    assert victims_of(answer) == "single"
 
 
 def test_less_work_is_lost_since_the_last_checkpoint() -> None:
@@ -201,10 +201,10 @@ def test_less_work_is_lost_since_the_last_checkpoint() -> None:
         pod = make_pod(f"low{at}").gpu(8).released(f"n{at}", "p").running(f"n{at}").build()
         cluster.pods(replace(pod, started=500.0, checkpointed=saved))
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
-    found = plan_preemption(cluster.state, unit, context=PreemptionContext(now=1000.0))
-    assert victims_of(found) == "low0"
-    assert isinstance(found, Preemption)
-    assert found.cost.work == 100 * 800
+    answer = plan_preemption(cluster.state, unit, context=PreemptionContext(now=1000.0))
+    assert victims_of(answer) == "low0"
+    assert isinstance(answer, Preemption)
+    assert answer.cost.work == 100 * 800
 
 
 @pytest.mark.parametrize(
@@ -223,10 +223,10 @@ def test_who_is_protected(fields: dict[str, object], why: Protection) -> None:
     cluster.pods(replace(pod, **{"started": 1.0, **fields}))  # type: ignore[arg-type]
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
     options = PreemptionOptions(min_runtime=60)
-    found = plan_preemption(cluster.state, unit, options, context=PreemptionContext(now=1000.0))
-    assert isinstance(found, VictimsProtected)
-    assert found.protected == ((why, 1),)
-    assert found.text()
+    answer = plan_preemption(cluster.state, unit, options, context=PreemptionContext(now=1000.0))
+    assert isinstance(answer, VictimsProtected)
+    assert answer.protected == ((why, 1),)
+    assert answer.text()
 
 
 def test_a_unit_that_was_refused_is_exempt() -> None:
@@ -234,9 +234,9 @@ def test_a_unit_that_was_refused_is_exempt() -> None:
     pod = make_pod("low").gpu(8).released("n0", "p").running("n0").build()
     cluster.pods(pod)
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
-    found = plan_preemption(cluster.state, unit, exempt=Exempt({pod.uid}))
-    assert isinstance(found, VictimsProtected)
-    assert found.protected == ((Protection.EXEMPT, 1),)
+    answer = plan_preemption(cluster.state, unit, exempt=Exempt({pod.uid}))
+    assert isinstance(answer, VictimsProtected)
+    assert answer.protected == ((Protection.EXEMPT, 1),)
 
 
 def test_room_of_terminating_pods_is_waited_for() -> None:
@@ -245,9 +245,9 @@ def test_room_of_terminating_pods_is_waited_for() -> None:
         cluster.pods(make_pod(f"low{at}").gpu(8).released(f"n{at}", "p").running(f"n{at}"))
     cluster.pods(make_pod("low0").gpu(8).released("n0", "p").running("n0").terminating())
     unit = make_unit("hp", [make_pod("hp").gpu(8).priority(10)])
-    found = search(cluster, unit)
-    assert isinstance(found, WaitsForTermination)
-    assert found.pods == ("default/low0",)
+    answer = search(cluster, unit)
+    assert isinstance(answer, WaitsForTermination)
+    assert answer.pods == ("default/low0",)
 
 
 def test_policy_of_any_member_counts() -> None:
@@ -255,9 +255,9 @@ def test_policy_of_any_member_counts() -> None:
     cluster.pods(make_pod("low").gpu(8).released("n0", "p").running("n0"))
     pods = [make_pod(f"hp{at}").gpu(4).priority(10).build() for at in range(2)]
     unit = make_unit("hp", [pods[0], replace(pods[1], never_preempts=True)])
-    found = search(cluster, unit)
-    assert isinstance(found, PreemptionNever)
-    assert "its preemptionPolicy is Never" in found.text()
+    answer = search(cluster, unit)
+    assert isinstance(answer, PreemptionNever)
+    assert "its preemptionPolicy is Never" in answer.text()
 
 
 def test_surplus_preempts_nobody() -> None:
@@ -272,10 +272,10 @@ def test_only_the_required_members_preempt_and_others_use_what_is_free() -> None
     for node in ("n0", "n1"):
         cluster.pods(make_pod(f"low-{node}").gpu(8).released(node, "p").running(node))
     pods = [make_pod(f"hp{at}").gpu(4).priority(10) for at in range(4)]
-    found = search(cluster, make_unit("hp", pods, required=1))
-    assert isinstance(found, Preemption)
-    assert len(found.pods) == 1
-    assert len(places_of(found)) == 2
+    answer = search(cluster, make_unit("hp", pods, required=1))
+    assert isinstance(answer, Preemption)
+    assert len(answer.pods) == 1
+    assert len(places_of(answer)) == 2
 
 
 def test_room_that_is_kept_for_others_is_not_used() -> None:
@@ -286,8 +286,8 @@ def test_room_that_is_kept_for_others_is_not_used() -> None:
     def keep(cycle) -> None:  # type: ignore[no-untyped-def]
         cycle.charge(cluster.row("n1"), cluster.state.table.column(GPU), 8)
 
-    found = plan_preemption(cluster.state, unit, context=PreemptionContext(prepare=keep))
-    assert victims_of(found) == "low"
+    answer = plan_preemption(cluster.state, unit, context=PreemptionContext(prepare=keep))
+    assert victims_of(answer) == "low"
 
 
 def test_a_gang_runs_since_its_oldest_member_started() -> None:
@@ -300,5 +300,5 @@ def test_a_gang_runs_since_its_oldest_member_started() -> None:
             pod = make_pod(f"g-{at}").gpu(8).gang("default/g")
             built = pod.released(f"n{at}", "p", "default/g", 2, 2).running(f"n{at}").build()
             cluster.pods(replace(built, started=since, uid=f"{at}-{started}"))
-        found = plan_preemption(cluster.state, unit, options, context=context)
-        assert isinstance(found, Preemption) == (started == 1.0)
+        answer = plan_preemption(cluster.state, unit, options, context=context)
+        assert isinstance(answer, Preemption) == (started == 1.0)

@@ -42,7 +42,7 @@ def gang(cluster: FakeCluster, count: int, cpu: int, layer: str) -> Unit:
     for at in range(count):
         pod = make_pod(f"hp{at}").gang("default/hp").requests(cpu=cpu * 1000).index(at)
         cluster.pods(pod.priority(1000))
-    return next(one for one in cluster.take() if one.key == "default/hp")
+    return next(unit for unit in cluster.take() if unit.key == "default/hp")
 
 
 def test_reprieve_in_a_domain_spares_what_can_stay() -> None:
@@ -50,21 +50,21 @@ def test_reprieve_in_a_domain_spares_what_can_stay() -> None:
     cluster = network(("node-1", "s1", "b1"), ("node-2", "s1", "b1"), cpu=32)
     low = [("A", "node-1"), ("B", "node-2"), ("C", "node-2")]
     cluster.pods(*(running(name, node, 16, 1) for name, node in low))
-    found = search(cluster, gang(cluster, 3, 16, "Block"))
-    assert victims_of(found) == "A C"
-    assert places_of(found) == {"hp0": "node-1", "hp1": "node-1", "hp2": "node-2"}
+    answer = search(cluster, gang(cluster, 3, 16, "Block"))
+    assert victims_of(answer) == "A C"
+    assert places_of(answer) == {"hp0": "node-1", "hp1": "node-1", "hp2": "node-2"}
 
 
 def test_tightest_domain_is_emptied_and_only_as_far_as_needed() -> None:
     """Of 16.7: two spines need one victim each, and the smaller one suffices."""
     blocks = {"b0": (0, 1, 2), "b1": (3, 4), "b2": (5, 6), "b3": (7, 8), "b4": (9, 10, 11)}
     spines = {"b0": "s0", "b1": "s0", "b2": "s1", "b3": "s1", "b4": "s2"}
-    nodes = [(f"node-{at}", spines[name], name) for name, some in blocks.items() for at in some]
+    nodes = [(f"node-{at}", spines[name], name) for name, rows in blocks.items() for at in rows]
     cluster = network(*nodes, cpu=8)
     cluster.pods(*(running(f"low-{at}", f"node-{at}", 8, 1) for at in (0, 1, 5)))
-    found = search(cluster, gang(cluster, 4, 8, "Spine"))
-    assert victims_of(found) == "low-5"
-    assert places_of(found) == {f"hp{at}": f"node-{at + 5}" for at in range(4)}
+    answer = search(cluster, gang(cluster, 4, 8, "Spine"))
+    assert victims_of(answer) == "low-5"
+    assert places_of(answer) == {f"hp{at}": f"node-{at + 5}" for at in range(4)}
 
 
 def test_equal_domains_go_by_name() -> None:
@@ -79,6 +79,6 @@ def test_a_member_that_has_a_node_keeps_it() -> None:
     for name, node in (("e1", "node-1"), ("e2", "node-1"), ("e4", "node-2")):
         cluster.pods(running(name, node, 16, 1))
     cluster.pods(running("sibling", "node-2", 16, 1000))
-    found = search(cluster, waiting("p", 1, 16, 1000))
-    assert victims_of(found) == "e2"
-    assert places_of(found) == {"p0": "node-1"}
+    answer = search(cluster, waiting("p", 1, 16, 1000))
+    assert victims_of(answer) == "e2"
+    assert places_of(answer) == {"p0": "node-1"}

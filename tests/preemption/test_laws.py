@@ -27,25 +27,25 @@ SEEDS = st.integers(0, 1 << 32)
 
 def search(scene: RandomScene) -> Preemption | None:
     context = PreemptionContext(NOW, scene.budgets)
-    found = plan_preemption(scene.cluster.state, scene.unit, context=context)
-    return found if isinstance(found, Preemption) else None
+    answer = plan_preemption(scene.cluster.state, scene.unit, context=context)
+    return answer if isinstance(answer, Preemption) else None
 
 
 @given(SEEDS)
 @settings(max_examples=150)
 def test_nobody_of_equal_or_higher_priority_is_evicted(seed: int) -> None:
     scene = make_scene(seed)
-    found = search(scene)
+    answer = search(scene)
     lowest = min(pod.priority for pod in scene.unit.pods)
-    assert found is None or all(pod.priority < lowest for pod in found.pods)
+    assert answer is None or all(pod.priority < lowest for pod in answer.pods)
 
 
 @given(SEEDS)
 @settings(max_examples=150)
 def test_no_gang_lives_on_below_its_minimum(seed: int) -> None:
     scene = make_scene(seed)
-    found = search(scene)
-    gone = {pod.uid for pod in found.pods} if found else set()
+    answer = search(scene)
+    gone = {pod.uid for pod in answer.pods} if answer else set()
     pods = scene.cluster.state.pods
     for gang, least in scene.gangs.items():
         members = [p for p in pods.values() if p.gang and p.gang.key == gang and p.node]
@@ -57,19 +57,19 @@ def test_no_gang_lives_on_below_its_minimum(seed: int) -> None:
 @settings(max_examples=150)
 def test_every_plan_places_the_whole_unit_within_the_nodes(seed: int) -> None:
     scene = make_scene(seed)
-    found = search(scene)
-    if found is None:
+    answer = search(scene)
+    if answer is None:
         return
-    placed = found.placement.assignments
+    placed = answer.placement.assignments
     assert len(placed) >= scene.unit.required
-    assert fits_without(scene, found.victims)
-    gone = {pod.uid for pod in found.pods}
+    assert fits_without(scene, answer.victims)
+    gone = {pod.uid for pod in answer.pods}
     used = {node.name: 0 for node in scene.cluster.state.table.nodes if node is not None}
     for pod in scene.cluster.state.pods.values():
         if pod.node and pod.uid not in gone:
             used[pod.node] += dict(pod.shape.requests)[GPU]
-    for one in placed:
-        used[one.node] += dict(one.pod.shape.requests)[GPU]
+    for assignment in placed:
+        used[assignment.node] += dict(assignment.pod.shape.requests)[GPU]
     for node in scene.cluster.state.table.nodes:
         assert node is None or used[node.name] <= node.allocatable[GPU]
 
@@ -78,24 +78,24 @@ def test_every_plan_places_the_whole_unit_within_the_nodes(seed: int) -> None:
 @settings(max_examples=150)
 def test_nobody_can_be_spared(seed: int) -> None:
     scene = make_scene(seed)
-    found = search(scene)
-    if found is None:
+    answer = search(scene)
+    if answer is None:
         return
-    assert found.certificate.is_minimal
-    for one in found.victims:
-        rest = [other for other in found.victims if other is not one]
-        assert not fits_without(scene, rest)
+    assert answer.certificate.is_minimal
+    for victim in answer.victims:
+        remaining = [other for other in answer.victims if other is not victim]
+        assert not fits_without(scene, remaining)
 
 
 @given(SEEDS)
 @settings(max_examples=150)
 def test_protected_pods_and_guarantees_of_other_quotas_are_kept(seed: int) -> None:
     scene = make_scene(seed)
-    found = search(scene)
-    if found is None:
+    answer = search(scene)
+    if answer is None:
         return
-    assert not any(pod.is_protected for pod in found.pods)
-    assert keeps_guarantees(scene, found.victims)
+    assert not any(pod.is_protected for pod in answer.pods)
+    assert keeps_guarantees(scene, answer.victims)
 
 
 @given(SEEDS, st.randoms(use_true_random=False))
@@ -105,11 +105,11 @@ def test_the_order_in_which_objects_are_seen_decides_nothing(
 ) -> None:
     scene = make_scene(seed)
     shuffled = replace(scene, cluster=_copy(scene.cluster, chance))
-    one, other = search(scene), search(shuffled)
-    assert (one is None) == (other is None)
-    if one is not None and other is not None:
-        assert _names(one) == _names(other)
-        assert one.placement.plan_id == other.placement.plan_id
+    first, second = search(scene), search(shuffled)
+    assert (first is None) == (second is None)
+    if first is not None and second is not None:
+        assert _names(first) == _names(second)
+        assert first.placement.plan_id == second.placement.plan_id
 
 
 @given(SEEDS)
@@ -118,8 +118,8 @@ def test_preemption_ends_and_each_one_binds(seed: int) -> None:
     Simulation(random.Random(seed)).run()
 
 
-def _names(found: Preemption) -> list[str]:
-    return sorted(pod.name for pod in found.pods)
+def _names(preemption: Preemption) -> list[str]:
+    return sorted(pod.name for pod in preemption.pods)
 
 
 def _copy(cluster: FakeCluster, chance: random.Random) -> FakeCluster:

@@ -42,7 +42,7 @@ def test_the_cheapest_nodes_are_emptied_in_clusters_too_large_to_try_all_sets(se
     limit = sorted(priority for priority, _ in price)[want - 1]
     works = sorted(work for priority, work in price if priority <= limit)
     unit = make_unit("hp", [make_pod(f"hp{at}").gpu(8).priority(10) for at in range(want)])
-    found = plan_preemption(cluster.state, unit, context=PreemptionContext(NOW))
-    assert isinstance(found, Preemption)
-    assert found.cost.priority == limit
-    assert found.cost.work == sum(works[:want])
+    answer = plan_preemption(cluster.state, unit, context=PreemptionContext(NOW))
+    assert isinstance(answer, Preemption)
+    assert answer.cost.priority == limit
+    assert answer.cost.work == sum(works[:want])

@@ -43,9 +43,9 @@ def search(
     )
 
 
-def victims(found: Preemption | Reason) -> list[str]:
-    assert isinstance(found, Preemption), found
-    return sorted(pod.name for pod in found.pods)
+def victims(answer: Preemption | Reason) -> list[str]:
+    assert isinstance(answer, Preemption), answer
+    return sorted(pod.name for pod in answer.pods)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_what_an_owner_writes_delays_nobody_longer_than_the_settings_say(
 def test_others_are_preempted_once_a_pod_hangs() -> None:
     ghost = running("ghost", "n0", finalizers=("evil/hold",))
     fresh = make_cluster(2).pods(deleted(ghost, NOW - 80), running("low", "n1"))
-    found = search(fresh.state)
-    assert found == WaitsForTermination(("default/ghost",), NOW - 80 + 90)
+    answer = search(fresh.state)
+    assert answer == WaitsForTermination(("default/ghost",), NOW - 80 + 90)
     late = make_cluster(2).pods(deleted(ghost, NOW - 91), running("low", "n1"))
     assert victims(search(late.state)) == ["low"]
 
@@ -96,10 +96,10 @@ def test_a_unit_waits_for_pods_that_leave_until_one_deadline_in_all(pods: int) -
     ]
     low = [running(f"low-{at}", f"n{3 * pods + at}") for at in range(pods)]
     cluster = make_cluster(4 * pods).pods(*chain, *low)
-    found = search(cluster.state, pods=pods, now=NOW - 20)
-    assert isinstance(found, WaitsForTermination), "nobody hangs yet"
-    found = search(cluster.state, pods=pods, now=NOW + 20 * pods)
-    assert victims(found) == [f"low-{at}" for at in range(pods)]
+    answer = search(cluster.state, pods=pods, now=NOW - 20)
+    assert isinstance(answer, WaitsForTermination), "nobody hangs yet"
+    answer = search(cluster.state, pods=pods, now=NOW + 20 * pods)
+    assert victims(answer) == [f"low-{at}" for at in range(pods)]
 
 
 def test_a_unit_that_has_just_come_waits_although_others_hang() -> None:
@@ -127,10 +127,10 @@ def test_a_grace_period_of_years_is_waited_for_like_any_other() -> None:
 
 def test_the_reason_names_who_hangs_and_nobody_goes_in_vain() -> None:
     ghost = deleted(running("ghost", "n0", finalizers=("evil/hold",)), NOW - 100)
-    found = search(make_cluster(2).pods(ghost, running("low", "n1")).state, pods=2)
-    assert found == TerminationStuck((Hanging("default/ghost", ("evil/hold",)),))
-    assert "default/ghost (finalizer evil/hold)" in found.text()
-    assert found.is_capacity
+    answer = search(make_cluster(2).pods(ghost, running("low", "n1")).state, pods=2)
+    assert answer == TerminationStuck((Hanging("default/ghost", ("evil/hold",)),))
+    assert "default/ghost (finalizer evil/hold)" in answer.text()
+    assert answer.is_capacity
     # It is not they who are in the way of what fits on no node.
     other = search(make_cluster(2).pods(ghost, running("low", "n1")).state, pods=3)
     assert not isinstance(other, TerminationStuck | Preemption)
@@ -176,7 +176,7 @@ def test_whoever_waits_is_told_who_hangs_and_that_changes_with_the_time() -> Non
     claims = QuotaClaims(cluster.state, ReclaimSetting(patience=PATIENCE), clock=lambda: now)
     assert "ghost (" not in claims.add(unit, refusal).text()
     now = NOW + 60
-    told = claims.add(unit, refusal)
-    assert "1 pod is still there long after the end of the grace period" in told.text()
-    assert "default/ghost (finalizer evil/hold)" in told.text()
-    assert "Look at the finalizers of default/ghost" in next(iter(told.advice()))
+    reason = claims.add(unit, refusal)
+    assert "1 pod is still there long after the end of the grace period" in reason.text()
+    assert "default/ghost (finalizer evil/hold)" in reason.text()
+    assert "Look at the finalizers of default/ghost" in next(iter(reason.advice()))

@@ -35,34 +35,34 @@ def search(cluster: FakeCluster, unit: Unit) -> Preemption | Reason:
     return plan_preemption(cluster.state, unit)
 
 
-def victims_of(found: Preemption | Reason) -> str:
-    assert isinstance(found, Preemption), found
-    return " ".join(sorted(pod.name for pod in found.pods))
+def victims_of(answer: Preemption | Reason) -> str:
+    assert isinstance(answer, Preemption), answer
+    return " ".join(sorted(pod.name for pod in answer.pods))
 
 
-def places_of(found: Preemption | Reason) -> dict[str, str]:
-    assert isinstance(found, Preemption), found
-    return {one.pod.name: one.node for one in found.placement.assignments}
+def places_of(answer: Preemption | Reason) -> dict[str, str]:
+    assert isinstance(answer, Preemption), answer
+    return {assignment.pod.name: assignment.node for assignment in answer.placement.assignments}
 
 
 def test_gang_over_two_nodes_takes_both() -> None:
     """Each worker gets a node of its own: siblings count while victims are searched (16.5)."""
     cluster = make_cluster().nodes(*(make_node(f"n{at}").cpu(4000) for at in (1, 2)))
     cluster.pods(running("low1", "n1", 4, 1000), running("low2", "n2", 4, 1000))
-    found = search(cluster, waiting("hp", 2, 3, 1_000_000))
-    assert victims_of(found) == "low1 low2"
-    assert places_of(found) == {"hp0": "n1", "hp1": "n2"}
+    answer = search(cluster, waiting("hp", 2, 3, 1_000_000))
+    assert victims_of(answer) == "low1 low2"
+    assert places_of(answer) == {"hp0": "n1", "hp1": "n2"}
 
 
 def test_equal_priority_is_no_victim() -> None:
     cluster = make_cluster().nodes(make_node("n1").cpu(4000)).pods(running("same", "n1", 4, 10))
-    found = search(cluster, waiting("w", 1, 4, 10))
-    assert isinstance(found, NobodyLower)
-    assert found.text() == "none of 1 running pod has a priority below 10"
-    assert found.text(compat=True).endswith(" (No preemption victims found for incoming pod)")
+    answer = search(cluster, waiting("w", 1, 4, 10))
+    assert isinstance(answer, NobodyLower)
+    assert answer.text() == "none of 1 running pod has a priority below 10"
+    assert answer.text(compat=True).endswith(" (No preemption victims found for incoming pod)")
 
 
 def test_nobody_is_evicted_unless_all_members_fit() -> None:
     cluster = make_cluster().nodes(make_node("n1").cpu(4000)).pods(running("low", "n1", 4))
-    found = search(cluster, waiting("w", 2, 4, 10))
-    assert isinstance(found, PreemptionNotHelpful)
+    answer = search(cluster, waiting("w", 2, 4, 10))
+    assert isinstance(answer, PreemptionNotHelpful)

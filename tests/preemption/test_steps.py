@@ -26,12 +26,12 @@ def test_many_different_victims_take_no_more_steps_than_allowed() -> None:
         cluster.pods(replace(built, started=float(chance.randint(1, 90_000))))
     pods = [make_pod(f"hp{at}").gpu(chance.randint(3, 5)).priority(10) for at in range(20)]
     unit, context = make_unit("hp", pods), PreemptionContext(now=100_000.0)
-    found = plan_preemption(cluster.state, unit, context=context)
-    assert isinstance(found, Preemption)
-    assert found.certificate.steps < 1.1 * MOST_STEPS
-    assert not found.certificate.is_cheapest
-    assert found.certificate.is_minimal
+    answer = plan_preemption(cluster.state, unit, context=context)
+    assert isinstance(answer, Preemption)
+    assert answer.certificate.steps < 1.1 * MOST_STEPS
+    assert not answer.certificate.is_cheapest
+    assert answer.certificate.is_minimal
     fewer = PreemptionOptions(most_steps=MOST_STEPS // 10)
-    found = plan_preemption(cluster.state, unit, fewer, context=context)
-    assert isinstance(found, Preemption)
-    assert found.certificate.steps < MOST_STEPS // 5
+    answer = plan_preemption(cluster.state, unit, fewer, context=context)
+    assert isinstance(answer, Preemption)
+    assert answer.certificate.steps < MOST_STEPS // 5

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[str, str]:
     """Return the conditions that hold, with what is said."""
     findings = find_conditions(summarise(ledger, name), over, problem, lends=True)
-    assert [one.kind for one in findings] == [*QuotaCondition][:-1]
-    return {one.kind.value: one.text(revoke) for one in findings if one.holds}
+    assert [finding.kind for finding in findings] == [*QuotaCondition][:-1]
+    return {finding.kind.value: finding.text(revoke) for finding in findings if finding.holds}
 
 
 READY = {"Ready": "the quota is active"}
@@ -91,7 +91,7 @@ def test_the_over_use_condition_says_what_will_happen(delay: float | None, part:
 def test_a_quota_that_is_not_in_force_says_why() -> None:
     problem = InvalidQuota(QuotaProblem.PARENT_NOT_FOUND, "a", other="p")
     findings = find_conditions(None, (), problem, lends=False)
-    assert [(one.kind, one.holds, one.reason) for one in findings] == [
+    assert [(finding.kind, finding.holds, finding.reason) for finding in findings] == [
         ("Ready", False, "ParentNotFound"),
         ("ConfigInvalid", True, "ParentNotFound"),
     ]
@@ -110,8 +110,11 @@ class Sink:
         self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         self.count += 1
-        self.said[quota.name] = (fields, {one.type: one.status for one in conditions})
-        self.texts |= {(quota.name, one.type): one.message for one in conditions}
+        self.said[quota.name] = (
+            fields,
+            {condition.type: condition.status for condition in conditions},
+        )
+        self.texts |= {(quota.name, condition.type): condition.message for condition in conditions}
 
     def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
         self.recorded.append((quota.name, amounts))

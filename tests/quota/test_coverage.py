@@ -18,8 +18,8 @@ from koord.kube.quota_objects import MAX_BYTES, encode
 
 def make_state(*quotas) -> ClusterState:
     state = make_cluster().state
-    for one in quotas:
-        upsert_quota(state, one)
+    for quota in quotas:
+        upsert_quota(state, quota)
     state.refresh()
     return state
 
@@ -95,9 +95,9 @@ def test_open_namespaces_are_named_until_the_policy_is_installed() -> None:
         for _ in range(2):
             asyncio.run(made.update(find_covered(made.state.quotas.catalog)))
         assert made.find_open() == left
-        said = made.describe(quota)
-        assert said is not None
-        assert said.status == (not left)
-        assert all(name in said.message for name in left)
+        description = made.describe(quota)
+        assert description is not None
+        assert description.status == (not left)
+        assert all(name in description.message for name in left)
     assert len(changes) == 3
     assert made.describe(make_quota("other", max={"cpu": 1})) is None

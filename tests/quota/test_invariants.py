@@ -293,14 +293,14 @@ def take_back(
         if not is_entitled or size_of(units[key]) <= free:
             continue
         evicted: set[str] = set()
-        for over in sorted(find_overuse(ledger), key=lambda one: -one.over):
+        for over in sorted(find_overuse(ledger), key=lambda victim: -victim.over):
             entitled, used = find_entitlement(ledger, over.quota), ledger.account(over.quota).used
-            mine = [one for one in sorted(running) if one.startswith(over.quota)]
-            live = [RunningUnit(one, {KEY: size_of(units[one])}) for one in mine]
-            for one in reversed(choose_victims(live, used, entitled, OURS)):
+            mine = [victim for victim in sorted(running) if victim.startswith(over.quota)]
+            live = [RunningUnit(victim, {KEY: size_of(units[victim])}) for victim in mine]
+            for victim in reversed(choose_victims(live, used, entitled, OURS)):
                 if free < size_of(units[key]):
-                    evicted.add(one.key)
-                    free += one.request[KEY]
+                    evicted.add(victim.key)
+                    free += victim.request[KEY]
         return evicted if free >= size_of(units[key]) else set()
     return set()
 

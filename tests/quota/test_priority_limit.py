@@ -44,7 +44,7 @@ def test_the_lowest_limit_on_the_way_up_counts(
 ) -> None:
     pods = make_job(*priorities)
     outcome = make_cluster(team).pods(*pods).plan(make_unit("job", pods))
-    assert [one.reason for one in outcome.refusals] == ([refused] if refused else [])
+    assert [refusal.reason for refusal in outcome.refusals] == ([refused] if refused else [])
 
 
 def test_a_running_pod_stays_charged_and_a_waiting_one_starts_when_the_limit_is_raised() -> None:

@@ -181,8 +181,8 @@ def test_texts_name_the_conflicting_object_and_the_fix() -> None:
     assert "spec.quotaName: root: ElasticQuota ns/root exists and was made by profile b" in text
     assert "quota.scheduling.koordinator.sh/profile=a" in text
     assert "selects no node" in write_outcome(profile, ProfileOutcome.MADE, "", 0)
-    told = Overlap(tuple("12345"), ("ns/b",)).describe()
-    assert told.startswith("5 of its nodes (1, 2, 3 and 2 more) are also selected by ns/b")
+    description = Overlap(tuple("12345"), ("ns/b",)).describe()
+    assert description.startswith("5 of its nodes (1, 2, 3 and 2 more) are also selected by ns/b")
 
 
 def test_nodes_of_a_tree_that_take_no_pods_are_not_taken_from_the_default_tree() -> None:

@@ -23,7 +23,7 @@ FOUR = [unit("1", 10, 20), unit("2", 9, 10, 1), unit("3", 8, 20), unit("4", 7, 4
 
 def revoked(units, rules=OURS, **limit: int) -> list[str]:
     used = {key: sum(one.request[key] for one in units) for key in ("cpu", "memory")}
-    return [one.key for one in choose_victims(units, used, limit, rules)]
+    return [victim.key for victim in choose_victims(units, used, limit, rules)]
 
 
 @pytest.mark.parametrize("rules", [OURS, KOORDINATOR])
@@ -103,7 +103,7 @@ class TestGang:
     def revoked(self, limit: int, *others: RunningUnit) -> list[str]:
         units = (*self.GANG, *others)
         used = {"cpu": sum(one.request["cpu"] for one in units)}
-        return [one.key for one in choose_victims(units, used, {"cpu": limit}, OURS)]
+        return [victim.key for victim in choose_victims(units, used, {"cpu": limit}, OURS)]
 
     def test_surplus_goes_first_and_from_the_end(self) -> None:
         assert self.revoked(12) == []

@@ -24,31 +24,33 @@ def test_terms_lead_to_the_share(data: st.DataObject, total: int, rules: QuotaRu
     specs = data.draw(forests())
     solution = solve(ShareInput(make_tree(specs), {KEY: total}, data.draw(usages(specs)), rules))
     for spec in specs:
-        for one in find_terms(solution, spec):
-            assert one.share == solution.share(spec.name)[KEY]
-            assert one.starts == (one.want if one.want <= one.floor and one.lends else one.floor)
-            assert 0 <= one.borrowed <= one.left
-            assert not one.borrowed or one.weight <= one.weights
-            assert one.floor >= one.scaled
-            assert one.want <= max(spec.max[KEY], 0)
+        for term in find_terms(solution, spec):
+            assert term.share == solution.share(spec.name)[KEY]
+            assert term.starts == (
+                term.want if term.want <= term.floor and term.lends else term.floor
+            )
+            assert 0 <= term.borrowed <= term.left
+            assert not term.borrowed or term.weight <= term.weights
+            assert term.floor >= term.scaled
+            assert term.want <= max(spec.max[KEY], 0)
             # Who gets less than it wants has left nothing that its weight entitles it to.
-            if one.weight and one.share < one.want and one.weights == one.weight:
-                assert one.borrowed == one.left
+            if term.weight and term.share < term.want and term.weights == term.weight:
+                assert term.borrowed == term.left
 
 
 def test_terms_of_a_borrower() -> None:
     specs = [quota("org", min=16, max=16), quota("a", "org", min=4), quota("b", "org", min=12)]
     solution = settle(specs, 16, {"a": wants(10, used=8), "b": wants(8)})
-    (one,) = find_terms(solution, specs[1])
-    assert (one.total, one.want, one.floor, one.starts) == (16, 10, 4, 4)
-    assert (one.left, one.weight, one.weights, one.borrowed) == (4, 1 << 40, 1 << 40, 4)
+    (term,) = find_terms(solution, specs[1])
+    assert (term.total, term.want, term.floor, term.starts) == (16, 10, 4, 4)
+    assert (term.left, term.weight, term.weights, term.borrowed) == (4, 1 << 40, 1 << 40, 4)
 
 
 def test_terms_where_guarantees_are_scaled() -> None:
     specs = [quota("a", min=10, max=20, weight=3), quota("b", min=30, max=40, weight=1)]
     solution = settle(specs, 20, {"a": 20, "b": 40})
-    (one,) = find_terms(solution, specs[0])
-    assert (one.minimum, one.scaled, one.starts, one.left, one.share) == (10, 5, 5, 0, 5)
+    (term,) = find_terms(solution, specs[0])
+    assert (term.minimum, term.scaled, term.starts, term.left, term.share) == (10, 5, 5, 0, 5)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def idle(used: list[int], floors: list[int]) -> list[int]:
 def test_a_quota_that_does_not_lend_keeps_its_idle_guarantee() -> None:
     specs = [quota("a", max=12), quota("b", min=4, lends=False), quota("c", min=4)]
     loans = find_loans(settle(specs, 12, {"a": wants(10, used=10)}))
-    assert [(one.lender, one.amount) for one in loans] == [("c", 4)]
+    assert [(loan.lender, loan.amount) for loan in loans] == [("c", 4)]
     assert find_loans(settle(specs[:2], 12, {"a": wants(10, used=10)})) == ()
 
 
@@ -88,10 +90,12 @@ def test_nobody_lends_what_it_requests(data: st.DataObject, total: int, rules: Q
     """Whoever is named as a lender has the condition Lending."""
     specs = data.draw(forests())
     ledger = Ledger([settle(specs, {KEY: total}, data.draw(usages(specs)), rules)], rules)
-    lenders = {one.lender for one in find_loans(ledger.solution(specs[0].name))}
+    lenders = {loan.lender for loan in find_loans(ledger.solution(specs[0].name))}
     for spec in specs:
         findings = find_conditions(summarise(ledger, spec.name), (), None, lends=rules.lends(spec))
-        is_lending = any(one.holds for one in findings if one.kind is QuotaCondition.LENDING)
+        is_lending = any(
+            finding.holds for finding in findings if finding.kind is QuotaCondition.LENDING
+        )
         assert is_lending or spec.name not in lenders
 
 

@@ -47,7 +47,9 @@ def worker(name: str, node: str, gpus: int = 8, quota: str = "team") -> Pod:
 
 
 def resize(cluster: FakeCluster, name: str, **offers: int) -> None:
-    node = next(one for one in cluster.state.table.nodes if one is not None and one.name == name)
+    node = next(
+        node for node in cluster.state.table.nodes if node is not None and node.name == name
+    )
     cluster.nodes(replace(node, allocatable={**node.allocatable, **offers}))
 
 
@@ -153,8 +155,8 @@ def restart(cluster: FakeCluster) -> FakeCluster:
 
 def totals(cluster: FakeCluster) -> dict[str, dict[str, int]]:
     cluster.state.open_ledger()
-    found = cluster.state.quotas.solutions
-    return {tree: dict(one.inputs.total) for tree, one in found.items()}
+    solutions = cluster.state.quotas.solutions
+    return {tree: dict(one.inputs.total) for tree, one in solutions.items()}
 
 
 def free_on(cluster: FakeCluster, node: Node) -> int:

@@ -116,7 +116,7 @@ def solve_plainly(
 
 
 def children_of(specs: Sequence[QuotaSpec], name: str) -> list[QuotaSpec]:
-    return sorted((one for one in specs if one.parent == name), key=lambda one: one.name)
+    return sorted((spec for spec in specs if spec.parent == name), key=lambda one: one.name)
 
 
 def demand_of(usage: Mapping[str, Usage], name: str) -> int:

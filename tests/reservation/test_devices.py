@@ -68,28 +68,28 @@ class GpuCluster(FakeCluster):
         (placement,) = self.place(make_unit(name, [pod])).placements
         return self.write(waiting, placement.assignments[0])
 
-    def write(self, waiting: ReservationInfo, one: Assignment) -> ReservationInfo:
+    def write(self, waiting: ReservationInfo, assignment: Assignment) -> ReservationInfo:
         assert waiting.pod is not None
-        amounts = {name: n for name, n in one.pod.shape.requests if name != PODS}
-        pod = replace(waiting.pod, allocations=one.allocations)
-        status = set_available(ReservationState(), one.node, amounts)
+        amounts = {name: n for name, n in assignment.pod.shape.requests if name != PODS}
+        pod = replace(waiting.pod, allocations=assignment.allocations)
+        status = set_available(ReservationState(), assignment.node, amounts)
         written = replace(waiting, status=status, pod=pod)
         upsert_reservation(self.state, written)
         return written
 
     def put(self, *builders: PodBuilder) -> dict[str, str]:
         """Place pods one after the other, and bind them; return "reservation: GPUs" of each."""
-        found = {}
+        text_of_pod = {}
         for builder in builders:
             pod = builder.build()
             self.pods(pod)
             plan = self.place(make_unit(pod.uid, [pod]))
             for placement in plan.placements:
-                for one in placement.assignments:
-                    found[pod.name] = describe(one)
-                    bound = replace(pod, node=one.node, allocations=one.allocations)
+                for assignment in placement.assignments:
+                    text_of_pod[pod.name] = describe(assignment)
+                    bound = replace(pod, node=assignment.node, allocations=assignment.allocations)
                     self.pods(replace(bound, handling=Handling.BIND, is_gated=False))
-        return found
+        return text_of_pod
 
     def held(self, name: str = "r") -> list[int]:
         """Return the GPUs of which a reservation holds something that nobody uses."""
@@ -101,15 +101,15 @@ class GpuCluster(FakeCluster):
         self.state.refresh()
         devices = self.state.plugin(Devices)
         names = sorted(self.state.table.row_of)
-        found = [devices.ledger_of(name) for name in names]
-        return [(one.used, one.foreign) for one in found if one is not None]
+        ledgers = [devices.ledger_of(name) for name in names]
+        return [(ledger.used, ledger.foreign) for ledger in ledgers if ledger is not None]
 
 
-def describe(one: Assignment) -> str:
-    uses = [use.name for use in one.allocations if isinstance(use, ReservationUse)]
+def describe(assignment: Assignment) -> str:
+    uses = [use.name for use in assignment.allocations if isinstance(use, ReservationUse)]
     minors = [
         str(share.minor)
-        for given in one.allocations
+        for given in assignment.allocations
         if isinstance(given, AllocatedDevices)
         for share in given.shares
         if share.kind == GPU
@@ -171,14 +171,14 @@ def test_held_devices_come_first(data: st.DataObject, held: set[int], gpus: str)
     elif gpus == "no places":
         inventory = make_inventory(map(gpu, range(8)))
     ledger = DeviceLedger(inventory).with_shares(whole(n) for n in used | held)
-    asked = data.draw(st.integers(1, 8 - len(used - {8})))
+    requested = data.draw(st.integers(1, 8 - len(used - {8})))
     state = LedgerStates(PACKED)
     terms = DeviceHoldTerms(tuple(whole(n) for n in sorted(held)))
-    request = wish({NVIDIA_GPU: asked})
+    request = wish({NVIDIA_GPU: requested})
     move = state.choose(state.number(ledger), DeviceDemand(request), hold_terms=terms)
     assert isinstance(move, DeviceChoice)
     given = {share.minor for share in move.shares}
-    assert len(given & held) == min(asked, len(held))
+    assert len(given & held) == min(requested, len(held))
     assert not given & used
 
 
@@ -191,8 +191,8 @@ def test_a_refusal_names_the_reservation_that_holds_the_devices() -> None:
     text = reason.text()
     refused = "The node refuses: Insufficient GPU Devices (reservation r, default/one and 1 more)"
     assert refused in text
-    (asked,) = explain_pod(made.state, made.pod("by"), SCORING).offers
-    assert asked.nodes[0].detail.endswith("; reservation r holds gpu 2, 3")
+    (offer,) = explain_pod(made.state, made.pod("by"), SCORING).offers
+    assert offer.nodes[0].detail.endswith("; reservation r holds gpu 2, 3")
     made.reserve("s", {NVIDIA_GPU: 4})
     made.pods(other("last"))
     reason = explain_pod(made.state, made.pod("last"), SCORING).reason
@@ -206,7 +206,7 @@ def test_owners_of_one_unit_share_what_is_held() -> None:
     pods = [owner(f"w{at}").build() for at in range(6)]
     assert not made.plan(make_unit("job", pods)).placements, "4 are held and 1 is free"
     (placement,) = made.plan(make_unit("job", pods[:5])).placements
-    got = sorted(describe(one) for one in placement.assignments)
+    got = sorted(describe(assignment) for assignment in placement.assignments)
     assert got[:4] == ["r: 0", "r: 1", "r: 2", "r: 3"], "those first"
     assert len(set(got)) == 5
 
@@ -307,12 +307,12 @@ def test_it_is_taken_off_and_put_back_with_its_users() -> None:
     session = cycle.session(DeviceSession)
     before = session._state_of.copy()
     held = made.state.pods["uid-r"]
-    for some in (["w"], ["h"], ["w", "h"], [], ["o"]):
-        pods: list[Pod] = [made.pod(name) for name in some]
+    for users in (["w"], ["h"], ["w", "h"], [], ["o"]):
+        pods: list[Pod] = [made.pod(name) for name in users]
         for chosen in (pods, [*pods, held], [held, *pods]):
             mark = cycle.checkpoint()
             assert cycle.restore(cycle.remove(chosen))
-            assert (session._state_of == before).all(), some
+            assert (session._state_of == before).all(), users
             cycle.rollback(mark)
     removed = cycle.remove([made.pod("w")])
     two = owner("n", 2).build()

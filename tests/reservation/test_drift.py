@@ -69,7 +69,7 @@ def test_held_devices_are_compared_too() -> None:
     devices.state_of[row] = before
     held = made.state.pods["uid-r"]
     made.state.pods["uid-r"] = replace(held, allocations=())
-    assert [one.resource for one in find_drift(made.state)] == [EXACT]
+    assert [drift.resource for drift in find_drift(made.state)] == [EXACT]
     assert find_device_drift(made.state, ["n1"]) == ["n1"]
 
 

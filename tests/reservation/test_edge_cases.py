@@ -46,16 +46,18 @@ def translate(meta: Any = None, status: Any = None, **spec: Any) -> ReservationI
 
 
 def test_a_ttl_of_0_disables_expiry_even_if_expires_is_over() -> None:
-    found = translate(ttl="0s", expires="2001-01-01T00:00:00Z")
-    assert found.problems == ()
-    assert deadline_of(found) is None
-    assert not must_fail(found, (), 1e10)
+    translated = translate(ttl="0s", expires="2001-01-01T00:00:00Z")
+    assert translated.problems == ()
+    assert deadline_of(translated) is None
+    assert not must_fail(translated, (), 1e10)
 
 
 def test_expires_does_not_lengthen_the_default_ttl() -> None:
-    found = translate({"creationTimestamp": "2026-01-01T00:00:00Z"}, expires="2030-01-01T00:00:00Z")
-    assert found.problems == ()
-    assert deadline_of(found) == found.created + DAY
+    translated = translate(
+        {"creationTimestamp": "2026-01-01T00:00:00Z"}, expires="2030-01-01T00:00:00Z"
+    )
+    assert translated.problems == ()
+    assert deadline_of(translated) == translated.created + DAY
 
 
 def test_an_empty_owner_is_nobody_and_an_empty_selector_every_pod_of_the_namespace() -> None:
@@ -65,27 +67,27 @@ def test_an_empty_owner_is_nobody_and_an_empty_selector_every_pod_of_the_namespa
     empty = translate(status=status, template=template, owners=[{}])
     assert [field for field, _ in empty.problems] == ["spec.owners[0]"]
     assert not empty.is_matchable(0)
-    every = translate(status=status, template=template, owners=[{"labelSelector": {}}])
-    assert every.is_matchable(0)
-    assert is_owner(pod, every.owners, every.namespace)
-    assert not is_owner(replace(pod, namespace="other"), every.owners, every.namespace)
+    translated = translate(status=status, template=template, owners=[{"labelSelector": {}}])
+    assert translated.is_matchable(0)
+    assert is_owner(pod, translated.owners, translated.namespace)
+    assert not is_owner(replace(pod, namespace="other"), translated.owners, translated.namespace)
 
 
 def test_a_controller_may_be_named_by_name_and_namespace_alone() -> None:
-    found = translate(owners=[{"controller": {"name": "web", "namespace": "team"}}])
-    assert found.problems == ()
+    translated = translate(owners=[{"controller": {"name": "web", "namespace": "team"}}])
+    assert translated.problems == ()
     reference = OwnerReference("web", "ReplicaSet", "apps/v1", "u", True)
     pod = replace(web("p").build(), namespace="team", owners=(reference,))
-    assert is_owner(pod, found.owners, found.namespace)
-    assert not is_owner(replace(pod, namespace="default"), found.owners, found.namespace)
+    assert is_owner(pod, translated.owners, translated.namespace)
+    assert not is_owner(replace(pod, namespace="default"), translated.owners, translated.namespace)
 
 
 def test_a_reservation_that_shrinks_below_its_use_holds_nothing_and_evicts_nobody() -> None:
-    one = make_reservation(cpu=8000)
-    made = cluster(one)
+    reservation = make_reservation(cpu=8000)
+    made = cluster(reservation)
     plan(made, web("a", 6000))
-    status = replace(one.status, allocatable={"cpu": 4000})
-    upsert_reservation(made.state, replace(one, status=status))
+    status = replace(reservation.status, allocatable={"cpu": 4000})
+    upsert_reservation(made.state, replace(reservation, status=status))
     assert used(made) == 6000
     assert plan(made, other("x", 4000)) == {"x": "-"}
     assert made.pod("a").is_alive
@@ -107,8 +109,8 @@ def test_no_more_pods_than_are_reserved() -> None:
 
 
 def test_options_that_name_nothing_reserved_restrict_all_of_it() -> None:
-    one = make_reservation(cpu=2000, policy=RESTRICTED, options=("memory",))
-    made = cluster(one)
+    reservation = make_reservation(cpu=2000, policy=RESTRICTED, options=("memory",))
+    made = cluster(reservation)
     assert plan(made, web("a", 4000, has_affinity=True)) == {}
     assert plan(made, web("b", 2000, has_affinity=True)) == {"b": "r"}
 
@@ -144,16 +146,16 @@ def test_a_reservation_that_serves_nobody_is_named_with_its_cause(
 ) -> None:
     made = cluster(make_reservation(**fields))
     made.pods(web("w", has_affinity=True, **wishes))
-    (reason,) = (one.reason for one in plan_queue(made).refusals)
+    (reason,) = (refusal.reason for refusal in plan_queue(made).refusals)
     assert reason.text().endswith(f"Reservation r {text}.")
-    assert any("Create r again" in one for one in reason.advice()) is is_over
+    assert any("Create r again" in advice for advice in reason.advice()) is is_over
 
 
 def test_a_reservation_for_one_pod_says_that_it_has_it() -> None:
     made = cluster(make_reservation(is_once=True))
     assert plan(made, web("a", 1000)) == {"a": "r"}
     made.pods(web("w", has_affinity=True))
-    (reason,) = (one.reason for one in plan_queue(made).refusals)
+    (reason,) = (refusal.reason for refusal in plan_queue(made).refusals)
     assert "Reservation r is for one pod (allocateOnce), which uses it." in reason.text()
 
 
@@ -164,7 +166,7 @@ def test_what_a_pod_may_not_use_or_does_not_mean_is_not_told() -> None:
         make_reservation("another", status=over),
     )
     made.pods(web("w", has_affinity=True, name="theirs"))
-    (reason,) = (one.reason for one in plan_queue(made).refusals)
+    (reason,) = (refusal.reason for refusal in plan_queue(made).refusals)
     assert reason.text().endswith("There is no reservation theirs for default/w.")
 
 
@@ -198,14 +200,14 @@ def test_a_reservation_is_deleted_between_release_and_binding() -> None:
 
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_another_node_of_the_same_name_brings_nothing_back(*, is_deleted: bool) -> None:
-    one = make_reservation()
-    made = cluster(one)
+    reservation = make_reservation()
+    made = cluster(reservation)
     if is_deleted:
         made.state.remove_node("n1")
     made.nodes(replace(make_node("n1").cpu(10000).build(), uid="another"))
     plugin = made.state.plugin(Reservations)
-    assert plugin.homeless == {one.uid}
-    upsert_reservation(made.state, replace(one, status=expire(one.status)))
+    assert plugin.homeless == {reservation.uid}
+    upsert_reservation(made.state, replace(reservation, status=expire(reservation.status)))
     assert used(made) == 0
     assert plan(made, web("a")) == {"a": "-"}
 
@@ -224,8 +226,8 @@ def test_a_pod_that_ignores_reservations_is_an_ordinary_pod() -> None:
 
 @pytest.mark.parametrize(("text", "order"), [("0", 0), ("-3", -3), ("first", 0), ("", 0)])
 def test_order_labels(text: str, order: int) -> None:
-    found = translate({"labels": {f"{PREFIX}reservation-order": text}})
-    assert (found.order, found.problems) == (order, ())
+    translated = translate({"labels": {f"{PREFIX}reservation-order": text}})
+    assert (translated.order, translated.problems) == (order, ())
 
 
 def test_policies_conflict_only_with_reservations_that_pods_may_use() -> None:
@@ -254,9 +256,9 @@ def test_exact_match_compares_amounts_not_texts() -> None:
     pod = PodTranslator().translate(msgspec.json.decode(json.dumps(manifest), type=WirePod))
     status = {"phase": "Available", "nodeName": "n", "allocatable": {"cpu": "1"}}
     template = {"metadata": {"namespace": "default"}}
-    found = translate(status=status, template=template)
+    translated = translate(status=status, template=template)
     wishes = read_reservation_hints(exact, {})
-    assert judge(pod, wishes, found, {}) is MatchOutcome.MATCHED
+    assert judge(pod, wishes, translated, {}) is MatchOutcome.MATCHED
 
 
 def test_exact_match_of_what_is_no_json_keeps_the_pod_waiting() -> None:
@@ -276,10 +278,10 @@ def test_exact_match_of_a_resource_that_no_node_has_names_it() -> None:
 
 
 def with_port(port: int, **fields: Any) -> ReservationInfo:
-    one = make_reservation(**fields)
-    assert one.pod is not None
-    shape = replace(one.pod.shape, host_ports=(HostPort(port),))
-    return replace(one, pod=replace(one.pod, shape=shape))
+    reservation = make_reservation(**fields)
+    assert reservation.pod is not None
+    shape = replace(reservation.pod.shape, host_ports=(HostPort(port),))
+    return replace(reservation, pod=replace(reservation.pod, shape=shape))
 
 
 def test_a_reserved_host_port_is_for_owners() -> None:
@@ -307,10 +309,10 @@ def test_a_port_of_another_reservation_is_not_taken() -> None:
 
 def test_problems_of_a_reservation_name_field_and_value() -> None:
     selector = {"matchExpressions": [{"key": "a", "operator": "In"}]}
-    found = translate(owners=[{"labelSelector": selector}])
-    ((field, _),) = found.problems
+    translated = translate(owners=[{"labelSelector": selector}])
+    ((field, _),) = translated.problems
     assert field == "spec.owners[0].labelSelector.matchExpressions[0].values"
-    assert not found.is_matchable(0)
+    assert not translated.is_matchable(0)
     (field, problem), *_ = translate(ttl="-5s").problems
     assert field == "spec.ttl"
     assert "duration" in problem
@@ -320,7 +322,7 @@ def test_problems_of_a_reservation_name_field_and_value() -> None:
 
 
 def test_what_a_reservation_holds_is_what_was_written_when_its_template_is_edited() -> None:
-    one = make_reservation(cpu=8000)
-    made = cluster(one)
-    upsert_reservation(made.state, replace(make_reservation(cpu=2000), status=one.status))
+    reservation = make_reservation(cpu=8000)
+    made = cluster(reservation)
+    upsert_reservation(made.state, replace(make_reservation(cpu=2000), status=reservation.status))
     assert used(made) == 8000

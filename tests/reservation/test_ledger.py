@@ -39,7 +39,7 @@ def test_which_reservations_of_the_example_take_a_pod() -> None:
 
     def names(cpu: int) -> list[str]:
         answer = fit_on_node({"cpu": cpu}, [R1, R2], free, is_required=False)
-        return [one.reservation.name for one in answer.fitting]
+        return [fitting.reservation.name for fitting in answer.fitting]
 
     assert names(5000) == ["r1", "r2"]
     assert names(6000) == ["r2"]
@@ -54,29 +54,29 @@ def test_what_spills_over_is_not_free_for_outsiders() -> None:
 
 
 def test_the_inner_part_is_left_to_nobody() -> None:
-    one = account("r", used=3000, cpu=8000, inner={"cpu": 2000})
-    assert one.left() == {"cpu": 3000}
-    assert one.held() == {"cpu": 5000}
+    limited = account("r", used=3000, cpu=8000, inner={"cpu": 2000})
+    assert limited.left() == {"cpu": 3000}
+    assert limited.held() == {"cpu": 5000}
     assert account("r", used=7000, cpu=8000, inner={"cpu": 2000}).left() == {"cpu": 0}
     assert account("r", used=7000, cpu=8000, inner={"cpu": 2000}).held() == {"cpu": 2000}
 
 
 def test_a_number_of_pods_may_be_reserved() -> None:
-    one = account(used=1000, pods=2, reserved={"cpu": 8000, "pods": 2}, policy=RESTRICTED)
-    (lack,) = lacks_inside({"cpu": 1000}, one)
+    limited = account(used=1000, pods=2, reserved={"cpu": 8000, "pods": 2}, policy=RESTRICTED)
+    (lack,) = lacks_inside({"cpu": 1000}, limited)
     assert (lack.resource, lack.used, lack.capacity) == ("pods", 2, 2)
 
 
 def test_options_that_name_nothing_reserved_restrict_everything() -> None:
-    one = account(cpu=1000, policy=RESTRICTED, options=("memory",))
-    assert lacks_inside({"cpu": 2000}, one)
+    limited = account(cpu=1000, policy=RESTRICTED, options=("memory",))
+    assert lacks_inside({"cpu": 2000}, limited)
     two = account(reserved={"cpu": 1000, "memory": 1}, policy=RESTRICTED, options=("memory",))
     assert not lacks_inside({"cpu": 2000, "memory": 1}, two)
 
 
 def test_a_reservation_that_shrinks_below_its_use_has_nothing_left() -> None:
-    one = account("r", used=6000, cpu=4000)
-    assert (one.left(), one.held()) == ({"cpu": 0}, {"cpu": 0})
+    shrunk = account("r", used=6000, cpu=4000)
+    assert (shrunk.left(), shrunk.held()) == ({"cpu": 0}, {"cpu": 0})
 
 
 amounts = st.integers(0, 20)
@@ -93,18 +93,20 @@ accounts = st.lists(
 
 @given(accounts, amounts, amounts)
 def test_held_and_used_are_never_more_than_the_node_has(
-    every: list[ReservationAccount], plain: int, size: int
+    accounts: list[ReservationAccount], plain: int, size: int
 ) -> None:
     """Whoever gets what the formulas call free leaves no node with more taken than it has."""
-    taken = taken_by({"cpu": plain}, every).get("cpu", 0)
+    taken = taken_by({"cpu": plain}, accounts).get("cpu", 0)
     closed = plain + sum(
-        max(one.reserved["cpu"], one.used.get("cpu", 0) + one.reservation.inner["cpu"])
-        for one in every
+        max(held.reserved["cpu"], held.used.get("cpu", 0) + held.reservation.inner["cpu"])
+        for held in accounts
     )
     assert taken == closed
-    for one in every:
-        others = [other for other in every if other is not one]
-        free = free_through({"cpu": size}, {"cpu": plain}, others, one)["cpu"]
-        grown = ReservationAccount(one.reservation, {"cpu": one.used.get("cpu", 0) + max(free, 0)})
-        after = taken_by({"cpu": plain}, [*others, grown])["cpu"]
+    for held in accounts:
+        other_accounts = [other for other in accounts if other is not held]
+        free = free_through({"cpu": size}, {"cpu": plain}, other_accounts, held)["cpu"]
+        grown = ReservationAccount(
+            held.reservation, {"cpu": held.used.get("cpu", 0) + max(free, 0)}
+        )
+        after = taken_by({"cpu": plain}, [*other_accounts, grown])["cpu"]
         assert after <= max(size, taken)

@@ -38,9 +38,9 @@ def test_what_waits_for_a_node_expires_too() -> None:
 
 
 def test_without_its_node_a_reservation_fails_and_stays_so() -> None:
-    one = make_reservation()
-    assert must_fail(one, {"n2"}, 0.0)
-    failed = expire(one.status, 5.0)
+    reservation = make_reservation()
+    assert must_fail(reservation, {"n2"}, 0.0)
+    failed = expire(reservation.status, 5.0)
     assert failed.is_expired
     again = make_reservation(status=failed)
     assert not again.is_matchable(0)

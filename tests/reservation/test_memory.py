@@ -23,8 +23,8 @@ def by_labels(at: int, number: int) -> dict[str, Any]:
 
 
 def by_expressions(at: int, number: int) -> dict[str, Any]:
-    one = {"key": f"key-{number}", "operator": "In", "values": [f"value-{at}-{number}"]}
-    return {"labelSelector": {"matchExpressions": [one]}}
+    expression = {"key": f"key-{number}", "operator": "In", "values": [f"value-{at}-{number}"]}
+    return {"labelSelector": {"matchExpressions": [expression]}}
 
 
 @pytest.mark.parametrize("make_owner", [by_labels, by_expressions])
@@ -47,17 +47,17 @@ def test_owners_take_at_most_five_times_their_size(make_owner: Any) -> None:
     def read(text: bytes) -> object:
         return translator.translate(msgspec.json.decode(text, type=WireReservation))
 
-    found = [read(texts[0])]
+    reservations = [read(texts[0])]
     _parse_spec.cache_clear()  # type: ignore[attr-defined]
     gc.collect()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        found.extend(map(read, texts[1:]))
+        reservations.extend(map(read, texts[1:]))
         _parse_spec.cache_clear()  # type: ignore[attr-defined] - it is bounded
         gc.collect()
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert len(found) == COUNT
+    assert len(reservations) == COUNT
     assert taken < MOST_TIMES * sum(map(len, texts[1:]))

@@ -45,35 +45,42 @@ def reserve(
     waiting = replace(waiting, pod=replace(waiting.pod, extensions=((NUMA, wishes),)))
     upsert_reservation(made.state, waiting)
     (placement,) = made.place(make_unit("r", [made.state.pods[waiting.uid]])).placements
-    (one,) = placement.assignments
+    (assignment,) = placement.assignments
     assert waiting.pod is not None
-    amounts = {name: n for name, n in one.pod.shape.requests if name != PODS}
-    pod = replace(waiting.pod, allocations=one.allocations)
-    written = replace(waiting, status=set_available(ReservationState(), one.node, amounts), pod=pod)
+    amounts = {name: n for name, n in assignment.pod.shape.requests if name != PODS}
+    pod = replace(waiting.pod, allocations=assignment.allocations)
+    written = replace(
+        waiting, status=set_available(ReservationState(), assignment.node, amounts), pod=pod
+    )
     upsert_reservation(made.state, written)
     return written
 
 
 def put(made: FakeCluster, *pods: Pod) -> dict[str, str]:
     """Place pods one after the other, and bind them; return "reservation: CPUs" of each."""
-    found = {}
+    text_of_pod = {}
     for pod in pods:
         made.pods(pod)
         for placement in made.place(make_unit(pod.uid, [pod])).placements:
-            (one,) = placement.assignments
-            nodes, cpus, _ = given(one)
-            uses = [use.name for use in one.allocations if isinstance(use, ReservationUse)]
-            found[pod.name] = f"{uses[0] if uses else '-'}: {cpus or nodes}"
-            bound = replace(pod, node=one.node, allocations=one.allocations)
+            (assignment,) = placement.assignments
+            nodes, cpus, _ = given(assignment)
+            uses = [use.name for use in assignment.allocations if isinstance(use, ReservationUse)]
+            text_of_pod[pod.name] = f"{uses[0] if uses else '-'}: {cpus or nodes}"
+            bound = replace(pod, node=assignment.node, allocations=assignment.allocations)
             made.pods(replace(bound, handling=Handling.BIND, is_gated=False))
-    return found
+    return text_of_pod
 
 
 def pod(
-    name: str, wishes: NumaAllocationHints, cpu: int, *said: Any, app: str = "web", **more: int
+    name: str,
+    wishes: NumaAllocationHints,
+    cpu: int,
+    *extensions: Any,
+    app: str = "web",
+    **more: int,
 ) -> Pod:
     built = make_pod(name).requests(cpu=cpu, **more).labels(app=app).build()
-    return replace(built, extensions=((NUMA, wishes), *said))
+    return replace(built, extensions=((NUMA, wishes), *extensions))
 
 
 def held(made: FakeCluster) -> tuple[int, Any]:
@@ -88,8 +95,8 @@ def test_pinned_cpus_are_held_and_owners_get_them_first() -> None:
     made = numa_cluster()
     reserve(made, PINNED, 4000)
     assert held(made)[0] == 0b1111
-    others = [pod(f"o{at}", PINNED, 2000, app="other") for at in range(7)]
-    taken = put(made, *others)
+    outsiders = [pod(f"o{at}", PINNED, 2000, app="other") for at in range(7)]
+    taken = put(made, *outsiders)
     assert len(taken) == 6, "12 CPUs are free"
     assert put(made, pod("a", PINNED, 2000), pod("b", PINNED, 2000)) == {
         "a": "r: 0-1",
@@ -175,16 +182,16 @@ def test_removed_and_restored_they_leave_the_ledgers_equal(
     cycle = made.open_cycle()
     session = cycle.session(NumaSession)
     before = session._state_of.copy()
-    pods = [one for one in made.state.pods.values() if one.node]
+    pods = [running for running in made.state.pods.values() if running.node]
     mark = cycle.checkpoint()
     assert cycle.restore(cycle.remove([pods[at] for at in chosen if at < len(pods)]))
     assert (session._state_of == before).all()
     cycle.rollback(mark)
     assert (session._state_of == before).all()
     again = numa_cluster()
-    for one in made.state.pods.values():
-        if one.handling is not Handling.RESERVE:
-            again.pods(one)
+    for running in made.state.pods.values():
+        if running.handling is not Handling.RESERVE:
+            again.pods(running)
     upsert_reservation(again.state, written)
     assert held(again) == held(made), "after a restart"
 

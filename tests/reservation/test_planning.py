@@ -34,14 +34,14 @@ def cluster(*reservations: ReservationInfo, nodes: int = 1, cpu: int = 10000) ->
     made = FakeCluster()
     for at in range(1, nodes + 1):
         made.nodes(make_node(f"n{at}").cpu(cpu))
-    for one in reservations:
-        upsert_reservation(made.state, one)
+    for reservation in reservations:
+        upsert_reservation(made.state, reservation)
     return made
 
 
-def web(name: str, cpu: int = 4000, /, **said: Any) -> PodBuilder:
+def web(name: str, cpu: int = 4000, /, **hints: Any) -> PodBuilder:
     pod = make_pod(name).requests(cpu=cpu).labels(app="web")
-    return pod.says(((NAME, ReservationHints(**said)),)) if said else pod
+    return pod.says(((NAME, ReservationHints(**hints)),)) if hints else pod
 
 
 def other(name: str, cpu: int = 4000) -> PodBuilder:
@@ -50,7 +50,7 @@ def other(name: str, cpu: int = 4000) -> PodBuilder:
 
 def plan(made: FakeCluster, *pods: PodBuilder) -> dict[str, str]:
     """Place pods one after the other; return pod -> the reservation that it uses, or "-"."""
-    built = [one.build() for one in pods]
+    built = [pod.build() for pod in pods]
     made.pods(*(pod for pod in built if made.state.pod_by_key(pod.key) is None))
     return uses(made.place(*(make_unit(pod.uid, [pod]) for pod in built)))
 
@@ -61,16 +61,16 @@ def plan_queue(made: FakeCluster) -> Plan:
 
 
 def reasons(made: FakeCluster) -> str:
-    return " ".join(one.reason.text() for one in plan_queue(made).refusals)
+    return " ".join(refusal.reason.text() for refusal in plan_queue(made).refusals)
 
 
 def uses(outcome: Plan) -> dict[str, str]:
-    found = {}
+    reservation_of_pod = {}
     for placement in outcome.placements:
-        for one in placement.assignments:
-            names = [use.name for use in one.allocations if isinstance(use, ReservationUse)]
-            found[one.pod.name] = names[0] if names else "-"
-    return found
+        for assignment in placement.assignments:
+            names = [use.name for use in assignment.allocations if isinstance(use, ReservationUse)]
+            reservation_of_pod[assignment.pod.name] = names[0] if names else "-"
+    return reservation_of_pod
 
 
 def used(made: FakeCluster, node: str = "n1") -> int:
@@ -107,12 +107,12 @@ def test_the_worked_example_of_the_limits() -> None:
     r1 = make_reservation("r1", cpu=8000, policy=RESTRICTED)
     r2 = make_reservation("r2", cpu=6000, policy=ALIGNED)
 
-    def outcome(cpu: int, *, matches_r2: bool = True, **said: Any) -> str:
+    def outcome(cpu: int, *, matches_r2: bool = True, **hints: Any) -> str:
         second = r2 if matches_r2 else replace(r2, namespace="elsewhere")
         made = cluster(r1, second, cpu=32000)
         assert plan(made, other("p", 10000))
         assert plan(made, web("in", 3000, has_affinity=True, name="r1")) == {"in": "r1"}
-        return plan(made, web("w", cpu, **said)).get("w", "")
+        return plan(made, web("w", cpu, **hints)).get("w", "")
 
     assert outcome(5000) == "r1"
     assert outcome(6000) == "r2"
@@ -240,8 +240,8 @@ def test_a_reservation_is_placed_like_a_pod() -> None:
     made = cluster(make_reservation(node=""), nodes=2)
     plan(made, other("x", 5000))
     (placement,) = plan_queue(made).placements
-    (one,) = placement.assignments
-    assert (one.pod.name, one.node) == ("reservation:r", "n2")
+    (assignment,) = placement.assignments
+    assert (assignment.pod.name, assignment.node) == ("reservation:r", "n2")
 
 
 def test_a_pinned_reservation_goes_nowhere_else() -> None:
@@ -282,10 +282,10 @@ def test_a_reservation_beyond_its_quota_is_refused() -> None:
 
 
 def test_every_rule_is_explained_with_its_numbers() -> None:
-    one = make_reservation(policy=RESTRICTED, taints=(Taint("pool", "train"),))
-    made = cluster(one)
+    reservation = make_reservation(policy=RESTRICTED, taints=(Taint("pool", "train"),))
+    made = cluster(reservation)
     made.pods(web("w", 9000))
-    checks = {check.rule: check for check in explain(made.state, one, made.pod("w"))}
+    checks = {check.rule: check for check in explain(made.state, reservation, made.pod("w"))}
     assert [name for name, check in checks.items() if not check.holds] == ["taints", "limit inside"]
     assert checks["taints"].detail == "pool=train:NoSchedule"
     assert checks["limit of the node"].detail == "cpu 10"
@@ -298,7 +298,7 @@ def test_what_cannot_be_read_is_named() -> None:
         make_reservation("none", node="", reserved={}),
     )
     made.pods(web("w", has_affinity=True, problems=(("metadata.annotations[x]", "is not JSON"),)))
-    texts = " ".join(one.reason.text() for one in plan_queue(made).refusals)
+    texts = " ".join(refusal.reason.text() for refusal in plan_queue(made).refusals)
     assert "spec.owners[0] is empty" in texts
     assert "spec.template.spec.containers must request" in texts
     assert "is not JSON" in texts

@@ -43,9 +43,11 @@ class Running(GpuCluster):
             pod = replace(pod, extensions=((NAME, ReservationHints(rank=rank)),))
         self.pods(pod)
         (placement,) = self.place(make_unit(pod.uid, [pod])).placements
-        (one,) = placement.assignments
-        plan = RecordedPlan(one.node, "plan", "", 1)
-        bound = replace(pod, node=one.node, allocations=one.allocations, recorded=plan)
+        (assignment,) = placement.assignments
+        plan = RecordedPlan(assignment.node, "plan", "", 1)
+        bound = replace(
+            pod, node=assignment.node, allocations=assignment.allocations, recorded=plan
+        )
         self.pods(replace(bound, handling=Handling.BIND, is_gated=False))
 
     def take_in(self, name: str = "r", **fields: Any) -> str:
@@ -57,15 +59,15 @@ class Running(GpuCluster):
         placements = self.place(make_unit(name, [pod])).placements
         if not placements:
             return ""
-        (one,) = placements[0].assignments
-        taken = [given for given in one.allocations if isinstance(given, PreAllocated)]
+        (assignment,) = placements[0].assignments
+        taken = [given for given in assignment.allocations if isinstance(given, PreAllocated)]
         for uid, key in taken[0].pods if taken else ():
             running = self.state.pods[uid]
             assert running.key == key
             use = next(iter(write for write in taken[0].writes() if write.uid == uid))
             assert use.of == key
             self.pods(replace(running, allocations=(*running.allocations, use_of(waiting, uid))))
-        self.write(waiting, one)
+        self.write(waiting, assignment)
         self.state.refresh()
         assert find_drift(self.state) == []
         names = [key.partition("/")[2] for _, key in taken[0].pods] if taken else []
@@ -99,11 +101,15 @@ def test_it_contains_all_devices_of_the_pods_that_it_takes_in() -> None:
     made.delete_pods("x")
     assert made.take_in(reserved={NVIDIA_GPU: 4}) == "a"
     (mine,) = (
-        one
-        for one in made.state.plugin(Reservations).exact["uid-r"]
-        if isinstance(one, AllocatedDevices)
+        allocation
+        for allocation in made.state.plugin(Reservations).exact["uid-r"]
+        if isinstance(allocation, AllocatedDevices)
     )
-    theirs = [one for one in made.pod("a").allocations if isinstance(one, AllocatedDevices)]
+    theirs = [
+        allocation
+        for allocation in made.pod("a").allocations
+        if isinstance(allocation, AllocatedDevices)
+    ]
     assert {share.minor for share in theirs[0].shares} <= {share.minor for share in mine.shares}
     assert len(mine.shares) == 4
 
@@ -172,8 +178,8 @@ def test_owners_come_into_what_it_holds() -> None:
 
 
 def test_it_needs_the_policy_restricted() -> None:
-    one = make_reservation(node="", policy=ALIGNED, pre_allocation=PreAllocation())
-    assert ("spec.preAllocation", "needs allocatePolicy Restricted") in one.find_problems()
+    reservation = make_reservation(node="", policy=ALIGNED, pre_allocation=PreAllocation())
+    assert ("spec.preAllocation", "needs allocatePolicy Restricted") in reservation.find_problems()
 
 
 def test_pods_of_other_owners_and_namespaces_are_left_alone() -> None:

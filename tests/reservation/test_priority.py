@@ -53,16 +53,16 @@ def of_class(name: str, claimed: int = 0, **fields: Any) -> ReservationInfo:
     ],
 )
 def test_rank_of_one_that_waits(name: str, claimed: int, priority: int, *, never: bool) -> None:
-    one = of_class(name, claimed)
-    assert one.pod is not None
-    ranked = rank_waiting(one.pod, one, CLASSES)
+    reservation = of_class(name, claimed)
+    assert reservation.pod is not None
+    ranked = rank_waiting(reservation.pod, reservation, CLASSES)
     assert (ranked.priority, ranked.never_preempts) == (priority, never)
 
 
 def test_one_that_is_laid_over_running_pods_preempts_nobody() -> None:
-    one = of_class("batch", pre_allocation=PreAllocation())
-    assert one.pod is not None
-    assert rank_waiting(one.pod, one, CLASSES).never_preempts
+    reservation = of_class("batch", pre_allocation=PreAllocation())
+    assert reservation.pod is not None
+    assert rank_waiting(reservation.pod, reservation, CLASSES).never_preempts
 
 
 @pytest.mark.parametrize(("name", "priority"), [("batch", 100), ("", HIGHEST), ("no", HIGHEST)])
@@ -82,9 +82,9 @@ def test_rank_of_what_is_held(name: str, priority: int) -> None:
     ],
 )
 def test_owners_learn_what_has_no_effect(name: str, claimed: int, says: str) -> None:
-    said = describe_ignored(of_class(name, claimed), CLASSES)
-    assert says in said
-    assert bool(says) == bool(said)
+    text = describe_ignored(of_class(name, claimed), CLASSES)
+    assert says in text
+    assert bool(says) == bool(text)
 
 
 def full_node(reservation: ReservationInfo) -> FakeCluster:

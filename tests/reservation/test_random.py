@@ -64,8 +64,8 @@ class Histories(RuleBasedStateMachine):
         self.cluster.pod_groups(*self.groups.values())
         for pod in self.pods.values():
             self.cluster.pods(pod)
-        for one in self.reservations.values():
-            upsert_reservation(self.cluster.state, one)
+        for reservation in self.reservations.values():
+            upsert_reservation(self.cluster.state, reservation)
 
     def see_node(self, name: str) -> None:
         node = make_node(name).cpu(SIZE).build()
@@ -74,9 +74,9 @@ class Histories(RuleBasedStateMachine):
     def choose(self, values: list[str], pick: int) -> str:
         return sorted(values)[pick % len(values)]
 
-    def write(self, one: ReservationInfo) -> None:
-        self.reservations[one.uid] = one
-        upsert_reservation(self.cluster.state, one)
+    def write(self, reservation: ReservationInfo) -> None:
+        self.reservations[reservation.uid] = reservation
+        upsert_reservation(self.cluster.state, reservation)
 
     # --- users -----------------------------------------------------------------------------------
 
@@ -133,14 +133,14 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.reservations)
     @rule(pick=picks)
     def delete_reservation(self, pick: int) -> None:
-        one = self.reservations.pop(self.choose(list(self.reservations), pick))
-        remove_reservation(self.cluster.state, one)
+        reservation = self.reservations.pop(self.choose(list(self.reservations), pick))
+        remove_reservation(self.cluster.state, reservation)
 
     @precondition(lambda self: self.reservations)
     @rule(pick=picks)
     def cordon(self, pick: int) -> None:
-        one = self.reservations[self.choose(list(self.reservations), pick)]
-        self.write(replace(one, is_unschedulable=not one.is_unschedulable))
+        reservation = self.reservations[self.choose(list(self.reservations), pick)]
+        self.write(replace(reservation, is_unschedulable=not reservation.is_unschedulable))
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -148,9 +148,11 @@ class Histories(RuleBasedStateMachine):
     def plan(self) -> None:
         outcome = self.cluster.decide(self.cluster.take())
         for placement in outcome.placements:
-            for one in placement.assignments:
-                self.cluster.state.assume(one.pod.uid, one.node, one.allocations)
-                self.flights.append(one)
+            for assignment in placement.assignments:
+                self.cluster.state.assume(
+                    assignment.pod.uid, assignment.node, assignment.allocations
+                )
+                self.flights.append(assignment)
 
     @rule(app=apps, cpu=sizes, more=sizes)
     def fill(self, app: str, cpu: int, more: int) -> None:
@@ -170,21 +172,23 @@ class Histories(RuleBasedStateMachine):
     @rule(pick=picks, is_refused=st.booleans())
     def end_write(self, pick: int, *, is_refused: bool) -> None:
         """A write succeeds, unless the object is gone or somebody refuses it."""
-        one = self.flights.pop(pick % len(self.flights))
-        uid = one.pod.uid
-        if one.pod.handling is Handling.RESERVE:
+        flight = self.flights.pop(pick % len(self.flights))
+        uid = flight.pod.uid
+        if flight.pod.handling is Handling.RESERVE:
             there = self.reservations.get(uid)
             is_open = there is not None and not there.status.is_over and not there.status.node
-            if there is None or not is_open or is_refused or one.node not in self.nodes:
+            if there is None or not is_open or is_refused or flight.node not in self.nodes:
                 self.cluster.state.forget(uid)
                 return
-            amounts = {name: n for name, n in one.pod.shape.requests if name != PODS}
-            self.write(replace(there, status=set_available(ReservationState(), one.node, amounts)))
+            amounts = {name: n for name, n in flight.pod.shape.requests if name != PODS}
+            self.write(
+                replace(there, status=set_available(ReservationState(), flight.node, amounts))
+            )
             return
-        if uid not in self.pods or is_refused or one.node not in self.nodes:
+        if uid not in self.pods or is_refused or flight.node not in self.nodes:
             self.cluster.state.forget(uid)
             return
-        bound = replace(self.pods[uid], node=one.node, allocations=one.allocations)
+        bound = replace(self.pods[uid], node=flight.node, allocations=flight.allocations)
         self.pods[uid] = replace(bound, is_gated=False, phase=PodPhase.RUNNING)
         self.cluster.pods(self.pods[uid])
 
@@ -192,12 +196,16 @@ class Histories(RuleBasedStateMachine):
     @rule(pick=picks)
     def end_reservation(self, pick: int) -> None:
         """It was used up, or has expired."""
-        one = self.reservations[self.choose(list(self.reservations), pick)]
-        if one.status.is_over:
+        reservation = self.reservations[self.choose(list(self.reservations), pick)]
+        if reservation.status.is_over:
             return
-        users = [pod for pod in self.pods.values() if self.use_of(pod, one)]
-        ended = succeed(one.status) if one.is_once and users else expire(one.status)
-        self.write(replace(one, status=ended))
+        users = [pod for pod in self.pods.values() if self.use_of(pod, reservation)]
+        ended = (
+            succeed(reservation.status)
+            if reservation.is_once and users
+            else expire(reservation.status)
+        )
+        self.write(replace(reservation, status=ended))
 
     @rule()
     def crash(self) -> None:
@@ -218,10 +226,10 @@ class Histories(RuleBasedStateMachine):
         for uid in [uid for uid, pod in self.pods.items() if pod.node == name]:
             del self.pods[uid]
             self.cluster.state.remove_pod(uid)
-        for one in list(self.reservations.values()):
-            if one.status.node == name and not one.status.is_over:
-                assert one.uid in self.cluster.state.plugin(Reservations).homeless
-                self.write(replace(one, status=expire(one.status)))
+        for reservation in list(self.reservations.values()):
+            if reservation.status.node == name and not reservation.status.is_over:
+                assert reservation.uid in self.cluster.state.plugin(Reservations).homeless
+                self.write(replace(reservation, status=expire(reservation.status)))
         if is_back:
             self.nodes[name] = generation + 1
             self.see_node(name)
@@ -229,10 +237,10 @@ class Histories(RuleBasedStateMachine):
     # --- what must hold --------------------------------------------------------------------------
 
     @staticmethod
-    def use_of(pod: Pod, one: ReservationInfo) -> ReservationUse | None:
-        found = find_use(pod.allocations)
-        is_used = found is not None and found.uid == one.uid and not pod.phase.is_terminal
-        return found if is_used else None
+    def use_of(pod: Pod, reservation: ReservationInfo) -> ReservationUse | None:
+        use = find_use(pod.allocations)
+        is_used = use is not None and use.uid == reservation.uid and not pod.phase.is_terminal
+        return use if is_used else None
 
     def amounts(self) -> dict[str, int]:
         state = self.cluster.state
@@ -252,18 +260,20 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def what_is_used_once_has_one_owner(self) -> None:
         """A pod, or all pods that start together."""
-        for one in self.reservations.values():
-            users = [pod.name for pod in self.pods.values() if self.use_of(pod, one)]
-            assert not one.is_once or len({name.partition("-")[0] for name in users}) <= 1, users
-            if one.is_once and len(users) > 1:
+        for reservation in self.reservations.values():
+            users = [pod.name for pod in self.pods.values() if self.use_of(pod, reservation)]
+            assert (
+                not reservation.is_once or len({name.partition("-")[0] for name in users}) <= 1
+            ), users
+            if reservation.is_once and len(users) > 1:
                 continue
-            if one.policy is RESTRICTED and one.status.is_active:
+            if reservation.policy is RESTRICTED and reservation.status.is_active:
                 used = sum(
                     dict(pod.shape.requests)[CPU]
                     for pod in self.pods.values()
-                    if self.use_of(pod, one)
+                    if self.use_of(pod, reservation)
                 )
-                assert used <= one.status.allocatable[CPU] - one.inner.get(CPU, 0)
+                assert used <= reservation.status.allocatable[CPU] - reservation.inner.get(CPU, 0)
 
 
 TestHistories = Histories.TestCase

@@ -71,12 +71,12 @@ class DeviceHistories(RuleBasedStateMachine):
 
     def start(self) -> GpuCluster:
         made = GpuCluster(NODES)
-        for one in self.reports.values():
-            upsert_devices(made.state, one)
+        for restored in self.reports.values():
+            upsert_devices(made.state, restored)
         for pod in self.pods.values():
             made.pods(pod)
-        for one in self.reservations.values():
-            upsert_reservation(made.state, one)
+        for restored in self.reservations.values():
+            upsert_reservation(made.state, restored)
         return made
 
     @rule(app=apps, ask=asks, policy=policies, once=st.booleans())
@@ -109,8 +109,10 @@ class DeviceHistories(RuleBasedStateMachine):
             for pod in built:
                 self.cluster.state.remove_pod(pod.uid)
             return
-        for one in placements[0].assignments:
-            bound = replace(one.pod, node=one.node, allocations=one.allocations)
+        for assignment in placements[0].assignments:
+            bound = replace(
+                assignment.pod, node=assignment.node, allocations=assignment.allocations
+            )
             self.pods[bound.uid] = replace(bound, handling=Handling.BIND, is_gated=False)
             self.cluster.pods(self.pods[bound.uid])
 
@@ -149,11 +151,13 @@ class DeviceHistories(RuleBasedStateMachine):
     @rule(pick=picks, is_deleted=st.booleans())
     def end_reservation(self, pick: int, *, is_deleted: bool) -> None:
         uid = sorted(self.reservations)[pick % len(self.reservations)]
-        one = self.reservations.pop(uid)
+        reservation = self.reservations.pop(uid)
         if is_deleted:
-            remove_reservation(self.cluster.state, one)
+            remove_reservation(self.cluster.state, reservation)
         else:
-            upsert_reservation(self.cluster.state, replace(one, status=expire(one.status)))
+            upsert_reservation(
+                self.cluster.state, replace(reservation, status=expire(reservation.status))
+            )
 
     @rule()
     def crash(self) -> None:
@@ -196,9 +200,9 @@ class DeviceHistories(RuleBasedStateMachine):
     def no_id_is_given_twice(self) -> None:
         sums: Counter[tuple[str, str]] = Counter()
         for pod in self.pods.values():
-            for one in pod.allocations if pod.phase is not PodPhase.SUCCEEDED else ():
+            for allocation in pod.allocations if pod.phase is not PodPhase.SUCCEEDED else ():
                 for share, name in zip(
-                    getattr(one, "shares", ()), getattr(one, "names", ()), strict=True
+                    getattr(allocation, "shares", ()), getattr(allocation, "names", ()), strict=True
                 ):
                     sums[pod.node, name.id] += max(n for key, n in share.part if key in PERCENT)
         assert all(n <= 100 for n in sums.values()), sums
@@ -206,14 +210,14 @@ class DeviceHistories(RuleBasedStateMachine):
     @invariant()
     def a_pod_uses_what_its_reservation_lets_it(self) -> None:
         plugin = self.cluster.state.plugin(Reservations)
-        for uid, one in self.reservations.items():
+        for uid, reservation in self.reservations.items():
             users = plugin.users_of(uid)
             gangs = {user.uid.rpartition("-")[0] for user in users}
-            assert not one.is_once or len(gangs) <= 1
-            is_used_up = one.is_once and len(users) > 1
-            if one.policy is not RESTRICTED or one.pod is None or is_used_up:
+            assert not reservation.is_once or len(gangs) <= 1
+            is_used_up = reservation.is_once and len(users) > 1
+            if reservation.policy is not RESTRICTED or reservation.pod is None or is_used_up:
                 continue
-            mine = held(one.pod.allocations)
+            mine = held(reservation.pod.allocations)
             for user in users:
                 theirs = held(user.allocations)
                 assert {key for key in theirs if key[0] in {kind for kind, _ in mine}} <= set(mine)
@@ -222,8 +226,10 @@ class DeviceHistories(RuleBasedStateMachine):
 def held(allocations: Any) -> dict[tuple[str, str], Any]:
     return {
         (share.kind, name.id): share.part
-        for one in allocations
-        for share, name in zip(getattr(one, "shares", ()), getattr(one, "names", ()), strict=True)
+        for allocation in allocations
+        for share, name in zip(
+            getattr(allocation, "shares", ()), getattr(allocation, "names", ()), strict=True
+        )
     }
 
 

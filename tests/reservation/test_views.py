@@ -19,13 +19,15 @@ def make_used(pods: int) -> FakeCluster:
     """Hold 8 GPUs, of which pods use 4 each, in a state that nobody has looked at yet."""
     cluster = make_cluster().nodes(make_node("n1").gpu(16))
     cluster.quotas(make_quota("team", min={GPU: 16}, max={GPU: 16}))
-    one = make_reservation(reserved={GPU: 8})
-    assert one.pod is not None
+    reservation = make_reservation(reserved={GPU: 8})
+    assert reservation.pod is not None
     plugin = cluster.state.plugin(Reservations)
-    plugin.upsert(replace(one, pod=replace(one.pod, quota="team")))
+    plugin.upsert(replace(reservation, pod=replace(reservation.pod, quota="team")))
     for at in range(pods):
         pod = make_pod(f"w-{at}").gpu(4).quota("team").running("n1").build()
-        cluster.pods(replace(pod, allocations=(ReservationUse(pod.uid, one.name, one.uid),)))
+        cluster.pods(
+            replace(pod, allocations=(ReservationUse(pod.uid, reservation.name, reservation.uid),))
+        )
     return cluster
 
 
@@ -35,4 +37,4 @@ def test_quotas_show_what_they_show_after_a_cycle(pods: int, used: int) -> None:
     assert (shown.summary.used, shown.over) == ({GPU: used}, ())
     explained = view_quota(make_used(pods).state, "team", Scoring())
     assert explained is not None
-    assert sum(one.amounts.get(GPU, 0) for one in explained.users) == used
+    assert sum(user.amounts.get(GPU, 0) for user in explained.users) == used

@@ -29,9 +29,9 @@ NO_CLAIM = ClaimUse("default/none", 0)
 IN_B = (SelectorTerm(select_labels(zone="b")),)
 
 
-def with_claims(one: ReservationInfo, *claims: ClaimUse) -> ReservationInfo:
-    assert one.pod is not None
-    return replace(one, pod=replace(one.pod, claims=claims))
+def with_claims(reservation: ReservationInfo, *claims: ClaimUse) -> ReservationInfo:
+    assert reservation.pod is not None
+    return replace(reservation, pod=replace(reservation.pod, claims=claims))
 
 
 def zones(*, exclusive: bool = False) -> FakeCluster:
@@ -46,7 +46,9 @@ def zones(*, exclusive: bool = False) -> FakeCluster:
 
 def nodes_of(made: FakeCluster) -> list[str]:
     placements = plan_queue(made).placements
-    return sorted(one.node for placement in placements for one in placement.assignments)
+    return sorted(
+        assignment.node for placement in placements for assignment in placement.assignments
+    )
 
 
 def test_a_reservation_goes_where_its_volume_is_and_leaves_it_to_its_owner() -> None:
@@ -77,10 +79,10 @@ def test_a_volume_that_is_bound_with_its_first_pod_does_not_keep_a_reservation_w
 
 
 def of_gang(name: str, **fields: object) -> ReservationInfo:
-    one = make_reservation(name, node="", cpu=8000, **fields)
-    assert one.pod is not None
+    reservation = make_reservation(name, node="", cpu=8000, **fields)
+    assert reservation.pod is not None
     gang = make_pod("like").gang("default/room").build().gang
-    return replace(one, pod=replace(one.pod, gang=gang))
+    return replace(reservation, pod=replace(reservation.pod, gang=gang))
 
 
 def test_reservations_of_one_gang_are_placed_all_or_none() -> None:
@@ -109,18 +111,21 @@ def observe_room(*reservations: ReservationInfo, then: ReservationInfo | None = 
 
 
 def find(status: GangStatus, kind: ConditionType) -> tuple[bool, str]:
-    found = {one: (is_true, why.text()) for one, is_true, why in status.conditions}
-    return found[kind]
+    conditions = {
+        kind_of_condition: (is_true, why.text())
+        for kind_of_condition, is_true, why in status.conditions
+    }
+    return conditions[kind]
 
 
 def test_the_status_of_a_gang_of_reservations_from_its_start_to_its_end() -> None:
     held = set_available(ReservationState(), "n1", {"cpu": 8000})
     a, b = of_gang("a"), of_gang("b")
-    there = [replace(one, status=held) for one in (a, b)]
+    there = [replace(reservation, status=held) for reservation in (a, b)]
     status = observe_room(*there)
     assert find(status, ConditionType.PLACED) == (True, "2 pods placed on 1 node")
     assert status.phase is GangPhase.RUNNING
-    used = [replace(one, status=succeed(held)) for one in there]
+    used = [replace(reservation, status=succeed(held)) for reservation in there]
     status = observe_room(*there, then=used[0])
     assert find(status, ConditionType.QUORUM_REACHED)[0], "one has been used"
     assert find(status, ConditionType.PLACED)[0]
@@ -128,7 +133,7 @@ def test_the_status_of_a_gang_of_reservations_from_its_start_to_its_end() -> Non
     status = observe_room(used[0], there[1], then=used[1])
     assert status.phase is GangPhase.FINISHED
     assert status == observe_room(*used), "the same after a restart"
-    expired = [replace(one, status=expire(held, 1.0)) for one in there]
+    expired = [replace(reservation, status=expire(held, 1.0)) for reservation in there]
     assert observe_room(*expired).phase is GangPhase.FAILED
 
 
