@@ -14,7 +14,7 @@ from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.controllers.writes_in_flight import BindTurns
-from koord.core.device.device_plugins import Locked, NeedsLock, take_lock
+from koord.core.device.vendors import Locked, NeedsLock, take_lock
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.gangs import GangKey, ObservedPodGroup

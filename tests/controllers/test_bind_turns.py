@@ -12,9 +12,8 @@ from tests.device.nodes import half, report
 
 from koord.controllers import writes_in_flight
 from koord.core.device.allocation import record
-from koord.core.device.device_plugins import Locked
 from koord.core.device.plugin import Devices
-from koord.core.device.vendors import VENDOR_LABEL
+from koord.core.device.vendors import VENDOR_LABEL, Locked
 from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.model.pods import ExceededLimit, Handling, Pod, PodPhase
 

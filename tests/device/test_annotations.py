@@ -9,9 +9,9 @@ import pytest
 from tests.device.nodes import NIC_TOTAL, half, report, whole
 
 from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, AllocatedDevices
-from koord.core.device.device_plugins import BIND_TIMESTAMP
 from koord.core.device.inventory import NamedDevices
 from koord.core.device.model import DeviceName, DeviceShare, Exclusive, Hint, Scope, make_part
+from koord.core.device.vendors import BIND_TIMESTAMP
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_device_hints
 from koord.kube.wire import WireDevice

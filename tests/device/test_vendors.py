@@ -10,35 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.api.keys import device as keys
-from koord.core.device import device_plugins
+from koord.core.device import vendors
 from koord.core.device.allocate import allocate
 from koord.core.device.causes import DeviceCause
-from koord.core.device.device_plugins import (
-    DEVICE_PLUGINS,
-    AdapterRejected,
-    AllocatedGpu,
-    HandOff,
-    Locked,
-    find_plugins,
-    hand_off,
-    take_lock,
-)
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import OURS, DeviceReport, DeviceRequest, NodeDevice, make_part
 from koord.core.device.request import DeviceAllocationHints, read_request
 from koord.core.device.vendors import (
+    DEVICE_PLUGINS,
     HAMI_CORE,
     ISOLATION_LABEL,
     MODEL_LABEL,
     TEMPLATES,
     VENDOR_LABEL,
     VENDORS,
+    AdapterRejected,
+    AllocatedGpu,
+    HandOff,
+    Locked,
+    find_plugins,
+    hand_off,
     has_nvswitch,
     index_templates,
     is_of_family,
     is_same_model,
     normalise_model,
+    take_lock,
 )
 from koord.core.model.device_names import (
     GPU,
@@ -166,7 +164,7 @@ def test_model_that_cannot_be_shared() -> None:
 
 
 def test_keys_are_those_of_the_api() -> None:
-    assert device_plugins.BIND_TIMESTAMP == keys.BIND_TIMESTAMP
+    assert vendors.BIND_TIMESTAMP == keys.BIND_TIMESTAMP
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "test", "", "huawei"])

@@ -11,8 +11,7 @@ from tests.manifests.waiting import wait_for
 from tests.support.namespaces import empty
 
 from koord.core.device.allocation import GPU_UUIDS
-from koord.core.device.device_plugins import CORE_LIMIT, MEMORY_LIMIT
-from koord.core.device.vendors import HAMI_CORE, ISOLATION_LABEL
+from koord.core.device.vendors import CORE_LIMIT, HAMI_CORE, ISOLATION_LABEL, MEMORY_LIMIT
 from koord.sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:

@@ -8,8 +8,16 @@ from tests.manifests.scene import quoted, read_policy
 from tools.policies import Result, fill_in, list_results, make_lists, make_policies
 
 from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS
-from koord.core.device.device_plugins import AllocatedGpu, HandOff, hand_off
-from koord.core.device.vendors import ASCEND_DUO, CAMBRICON, HAMI_CORE, HUAWEI, METAX
+from koord.core.device.vendors import (
+    ASCEND_DUO,
+    CAMBRICON,
+    HAMI_CORE,
+    HUAWEI,
+    METAX,
+    AllocatedGpu,
+    HandOff,
+    hand_off,
+)
 from koord.core.model.device_names import GPU_CORE, GPU_MEMORY
 from koord.core.numa.model import STATUS
 from koord.core.reservation.model import ALLOCATED as RESERVED

@@ -25,10 +25,10 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from koord.controllers.commit import CommitFailure
-from koord.core.device.device_plugins import LOCK_SECONDS, DevicePlugin, Locked, NeedsLock
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import NodeLocked
 from koord.core.device.status import plugin_for
+from koord.core.device.vendors import LOCK_SECONDS, DevicePlugin, Locked, NeedsLock
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import Handling, Pod, PodPhase

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from koord.core.device.device_plugins import Locked, NeedsLock, take_lock
+from koord.core.device.vendors import Locked, NeedsLock, take_lock
 from koord.core.model.nodes import Node
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound

@@ -15,18 +15,6 @@ from tests.conformance.compare import Exact
 from koord.core.device.allocate import allocate
 from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, AllocatedDevices
 from koord.core.device.causes import ISOLATION, DeviceCause
-from koord.core.device.device_plugins import (
-    BIND_TIMESTAMP,
-    CORE_LIMIT,
-    DEVICE_PLUGINS,
-    HAMI_NODE,
-    MEMORY_LIMIT,
-    AdapterRejected,
-    AllocatedGpu,
-    Locked,
-    hand_off,
-    take_lock,
-)
 from koord.core.device.inventory import HOPPER_PARTITIONS, NVSWITCH_LINK, make_inventory
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
@@ -46,7 +34,22 @@ from koord.core.device.request import (
     normalise,
     read_request,
 )
-from koord.core.device.vendors import ISOLATION_LABEL, MODEL_LABEL, VENDOR_LABEL, has_nvswitch
+from koord.core.device.vendors import (
+    BIND_TIMESTAMP,
+    CORE_LIMIT,
+    DEVICE_PLUGINS,
+    HAMI_NODE,
+    ISOLATION_LABEL,
+    MEMORY_LIMIT,
+    MODEL_LABEL,
+    VENDOR_LABEL,
+    AdapterRejected,
+    AllocatedGpu,
+    Locked,
+    hand_off,
+    has_nvswitch,
+    take_lock,
+)
 from koord.core.engine.allocator import score_terms
 from koord.core.engine.scoring import Scoring, ScoringStrategy, Weighed, score_of
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO

@@ -32,7 +32,6 @@ from koord.core.device.choice import (
     in_order,
     pick,
 )
-from koord.core.device.device_plugins import DEVICE_PLUGINS, AdapterRejected, AllocatedGpu
 from koord.core.device.gpu_topology import (
     choose_by_partition,
     choose_by_scope,
@@ -57,6 +56,7 @@ from koord.core.device.model import (
     TypeRequest,
     make_part,
 )
+from koord.core.device.vendors import DEVICE_PLUGINS, AdapterRejected, AllocatedGpu
 from koord.core.model.device_names import GPU, NPU_CORE, DeviceType
 from koord.core.model.selectors import is_selected
 

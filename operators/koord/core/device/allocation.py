@@ -14,13 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from koord.core.device.device_plugins import (
-    DEVICE_PLUGINS,
-    NOTHING,
-    AllocatedGpu,
-    HandOff,
-    hand_off,
-)
 from koord.core.device.inventory import NamedDevices, Strayed
 from koord.core.device.model import (
     OURS,
@@ -32,6 +25,13 @@ from koord.core.device.model import (
     Inventory,
 )
 from koord.core.device.request import DeviceAllocationHints, read_request
+from koord.core.device.vendors import (
+    DEVICE_PLUGINS,
+    NO_HAND_OFF,
+    AllocatedGpu,
+    HandOff,
+    hand_off,
+)
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
 from koord.core.model.pods import Allocation, AnnotationWrite
 from koord.core.model.units import format_amount
@@ -53,7 +53,7 @@ class AllocatedDevices:
     pod: str
     shares: tuple[DeviceShare, ...]
     names: tuple[DeviceName, ...]
-    handed: HandOff = field(default=NOTHING, compare=False)
+    handed: HandOff = field(default=NO_HAND_OFF, compare=False)
     users: tuple["AllocatedDevices", ...] = ()
     """Of held devices: what other pods use."""
 

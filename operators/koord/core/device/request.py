@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from koord.core.device.device_plugins import find_plugins
 from koord.core.device.model import (
     NO_HINT,
     AllocateStrategy,
@@ -24,6 +23,7 @@ from koord.core.device.model import (
     TypeRequest,
     make_part,
 )
+from koord.core.device.vendors import find_plugins
 from koord.core.model.device_names import (
     AMD_GPU,
     CARDS,

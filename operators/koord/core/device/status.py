@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from koord.core.device.device_plugins import DEVICE_PLUGINS, DevicePlugin
 from koord.core.device.inventory import Strayed
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
@@ -25,7 +24,7 @@ from koord.core.device.model import (
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
 from koord.core.device.states import DeviceDemand
-from koord.core.device.vendors import VENDORS
+from koord.core.device.vendors import DEVICE_PLUGINS, VENDORS, DevicePlugin
 from koord.core.engine.state_view import StateView
 from koord.core.model.device_names import GPU, DeviceType
 from koord.core.model.pod_charge import node_charged
