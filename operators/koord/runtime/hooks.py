@@ -4,7 +4,9 @@ A hook that cannot be loaded is logged and counted as failed; the process starts
 """
 
 import logging
-from importlib.metadata import entry_points
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from koord.core.quota.hooks import Hooks, QuotaHook
@@ -18,7 +20,7 @@ log = logging.getLogger(__name__)
 def load_hooks() -> Hooks:
     made: dict[str, QuotaHook] = {}
     failed: list[tuple[str, Exception]] = []
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for point in _find(tuple(sys.path)):
         try:
             hook = point.load()()
             missing = [name for name in _METHODS if not callable(getattr(hook, name, None))]
@@ -34,3 +36,9 @@ def load_hooks() -> Hooks:
     for name, reason in failed:
         hooks.fail(name, "load", reason)
     return hooks
+
+
+@cache
+def _find(_path: tuple[str, ...]) -> list[EntryPoint]:
+    """Find the hooks on a path; once, because it reads files of every package."""
+    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
