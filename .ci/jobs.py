@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-AT_ONCE = 3
+AT_ONCE = 4
+"""The checks without a cluster are one of them; they use more than one processor."""
 PARTS = {"cluster": 7}
 """Groups of tests that are more than one job, and how many."""
 GROUPS = {"operators": "cluster", "cases": "cluster", "attacks": "cluster"} | {
@@ -141,7 +142,7 @@ def main(results: Path) -> int:
         "site": ("nice", "make", "site"),
     }
     with ThreadPoolExecutor() as pool, ThreadPoolExecutor(AT_ONCE) as few:
-        checks = pool.submit(check)
+        checks = few.submit(check)
         built = [pool.submit(runner.run, *build) for build in builds.items()]
         if any(one.result() for one in built):
             runner.end()
