@@ -48,15 +48,15 @@ class PartitionTableResult:
 
 def parse_partitions(annotations: Mapping[str, str]) -> PartitionTableResult:
     """Read the partition table among the annotations of a Device."""
-    invalid = GPU_PARTITIONS.read(annotations)
-    if invalid is None:
+    written = GPU_PARTITIONS.read(annotations)
+    if written is None:
         return PartitionTableResult(None)
-    if isinstance(invalid, InvalidObject):
-        return PartitionTableResult(None, invalid.problems)
+    if isinstance(written, InvalidObject):
+        return PartitionTableResult(None, written.problems)
     table: dict[int, list[PartitionEntry]] = {}
     problems: list[Problem] = []
     left = MAX_PARTITIONS
-    for key, partitions in invalid.items():
+    for key, partitions in written.items():
         size, at = _parse_size(key), (*_AT, cut(key))
         if not size:
             message = f"must be a number of GPUs from 1 to {MAX_GPUS}, in quotes"
@@ -70,7 +70,7 @@ def parse_partitions(annotations: Mapping[str, str]) -> PartitionTableResult:
             else:
                 table.setdefault(size, []).append(_make_entry(partition))
         left -= min(left, len(partitions))
-    if sum(map(len, invalid.values())) > MAX_PARTITIONS:
+    if sum(map(len, written.values())) > MAX_PARTITIONS:
         message = f"has more than {MAX_PARTITIONS} partitions; only these count"
         problems.append(Problem(format_field(_AT), "", message))
     usable = {size: tuple(table[size]) for size in sorted(table)}

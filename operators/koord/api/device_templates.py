@@ -34,15 +34,15 @@ def parse_templates(text: str) -> Templates | InvalidObject:
         value = yaml.load(text, _TemplateLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return _refuse(text, f"is not YAML: {' '.join(str(error).split())[:256]}")
-    invalid = parse_value(_ADAPTER, {} if value is None else value, at=("data", KEY))
-    if isinstance(invalid, InvalidObject):
-        return invalid
+    written = parse_value(_ADAPTER, {} if value is None else value, at=("data", KEY))
+    if isinstance(written, InvalidObject):
+        return written
     return {
         model: {
             name: {key: quantity.whole for key, quantity in amounts.items() if quantity.nano}
             for name, amounts in templates.items()
         }
-        for model, templates in invalid.items()
+        for model, templates in written.items()
     }
 
 

@@ -371,10 +371,10 @@ class _AnnotationReader:
         return sub_groups
 
     def _read(self, annotation: JsonAnnotation[T]) -> T | None:
-        invalid = annotation.read(self._annotations)
-        if not isinstance(invalid, InvalidObject):
-            return invalid
-        text, first = self._annotations[annotation.key], invalid.problems[0]
+        value = annotation.read(self._annotations)
+        if not isinstance(value, InvalidObject):
+            return value
+        text, first = self._annotations[annotation.key], value.problems[0]
         within = first.field.partition("]")[2].removeprefix(".")
         problem = f"{within}: {first.message}" if within else first.message
         self._report(annotation.key, text, problem, "none")

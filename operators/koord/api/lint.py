@@ -149,17 +149,17 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
         yield from _check_pods(document)
         yield from find_resource_problems(document)
         return
-    pod_group = parse(resource, document, unknown_fields="forbid")
-    if isinstance(pod_group, InvalidObject):
-        yield from pod_group.problems
+    parsed = parse(resource, document, unknown_fields="forbid")
+    if isinstance(parsed, InvalidObject):
+        yield from parsed.problems
     yield from find_resource_problems(document)
-    named = parse(_Metadata, document) if isinstance(pod_group, InvalidObject) else pod_group
+    named = parse(_Metadata, document) if isinstance(parsed, InvalidObject) else parsed
     if isinstance(named, InvalidObject):
         return
     yield from find_problems(named.metadata.annotations, unknown_fields="forbid")
     yield from _find_misspelled(named.metadata)
-    if isinstance(pod_group, PodGroup):
-        meta, spec = pod_group.metadata, pod_group.spec
+    if isinstance(parsed, PodGroup):
+        meta, spec = parsed.metadata, parsed.spec
         _, bad = gang.parse_pod_group_settings(
             f"{meta.namespace}/{meta.name}",
             spec.min_member,
@@ -170,11 +170,11 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
 
 
 def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
-    invalid = parse(_Metadata, document)
-    if isinstance(invalid, InvalidObject):
-        problems: tuple[Problem, ...] = invalid.problems
+    parsed = parse(_Metadata, document)
+    if isinstance(parsed, InvalidObject):
+        problems: tuple[Problem, ...] = parsed.problems
     else:
-        meta = invalid.metadata
+        meta = parsed.metadata
         pod = gang.parse_pod_gang(meta.namespace, meta.labels, meta.annotations)
         in_json = find_problems(meta.annotations, unknown_fields="forbid")
         index = gang.parse_topology_index(meta.annotations.get(NETWORK_TOPOLOGY_INDEX))

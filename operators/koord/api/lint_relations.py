@@ -208,7 +208,9 @@ def _check_claims(files: Files, limits: list[Quota]) -> Iterator[tuple[int, Prob
 
 def _tree_of(quota: Quota, by_name: Mapping[str, Quota]) -> str:
     """Return the id of a quota's tree, or the name of a quota that stands for it."""
-    for at in walk_up(quota, lambda each: each.name, lambda each: by_name.get(each.parent)):
+    for at in walk_up(
+        quota, lambda ancestor: ancestor.name, lambda ancestor: by_name.get(ancestor.parent)
+    ):
         if at.tree or at.is_root or not at.parent:
             return at.tree or (at.name if at.is_root else "")
         if at.parent not in by_name:

@@ -156,10 +156,10 @@ async def commit(
     gated = [member for member in members if member.pod.is_gated]
     release = _WriteStep(binder.release, binder.read_release, observer.count_release, unknown)
     await _run(release, gated, placement, result)
-    result.released = {assignment.pod.uid for assignment in gated} - result.not_bound
+    result.released = {member.pod.uid for member in gated} - result.not_bound
     members = [member for member in members if member.pod.uid not in result.not_bound]
     theirs = (member for member in members if member.pod.handling is Handling.RELEASE_PINNED)
-    result.pinned = {assignment.pod.uid for assignment in theirs if not assignment.is_open}
+    result.pinned = {member.pod.uid for member in theirs if not member.is_open}
     if not _has_quorum(unit, members):
         result.not_bound |= {member.pod.uid for member in members}
         return result
@@ -167,9 +167,7 @@ async def commit(
     result.left_to_others = {member.pod.uid for member in members if _is_left_to_others(member)}
     bind = _WriteStep(binder.bind, binder.read_bind, observer.count_bind, unknown, is_in_turn=True)
     await _run(bind, mine, placement, result)
-    result.bound = {
-        assignment.pod.uid for assignment in mine if assignment.pod.uid not in result.not_bound
-    }
+    result.bound = {member.pod.uid for member in mine if member.pod.uid not in result.not_bound}
     return result
 
 

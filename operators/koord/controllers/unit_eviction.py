@@ -150,8 +150,8 @@ class SoftEvictions:
             if beneficiary in waiting if beneficiary else quota in over:
                 self._wanted[quota, beneficiary] = now
         ended = [unit for unit in self._units.values() if not self._alive((unit,))]
-        for reclaim in ended:
-            self._forget(reclaim)
+        for unit in ended:
+            self._forget(unit)
         return ended
 
     @property
@@ -178,7 +178,7 @@ class SoftEvictions:
 
     def _forget(self, unit: Reclaim) -> None:
         del self._units[unit.key]
-        if all(_plan_of(reclaim) != _plan_of(unit) for reclaim in self._units.values()):
+        if all(_plan_of(other) != _plan_of(unit) for other in self._units.values()):
             self._wanted.pop(_plan_of(unit), None)
 
     def _find(self, pods: Iterable[Pod]) -> Reclaim | None:

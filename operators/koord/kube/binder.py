@@ -301,7 +301,7 @@ class _Reserve(_Step[WireReservation]):
         super().__init__(assignment)
         self.must_read = True
         self._keys = keys
-        writes = (write for given in assignment.allocations for write in given.writes())
+        writes = (write for allocation in assignment.allocations for write in allocation.writes())
         self._users = [write for write in writes if write.of]
         self._held = held
         self._version = ""

@@ -46,12 +46,12 @@ class NodeWriter:
         """
         path = f"/api/v1/nodes/{node}"
         try:
-            object_meta = (await self._client.get(path, WireNode)).metadata
-            held = (object_meta.annotations or {}).get(key)
-            lock = take_lock(held, pod, needs_it, datetime.now(UTC))
+            node_meta = (await self._client.get(path, WireNode)).metadata
+            lock_before = (node_meta.annotations or {}).get(key)
+            lock = take_lock(lock_before, pod, needs_it, datetime.now(UTC))
             if isinstance(lock, Locked):
                 return lock
-            metadata = {"resourceVersion": object_meta.resource_version, "annotations": {key: lock}}
+            metadata = {"resourceVersion": node_meta.resource_version, "annotations": {key: lock}}
             await self._client.patch(f"{path}/status", {"metadata": metadata}, Media.MERGE_PATCH)
         except NotFound:
             return None  # the binding will say so

@@ -163,7 +163,10 @@ def encode_metadata(
         plan.start = record.start_id
     uid = assignment.pod.uid
     writes = [
-        write for given in assignment.allocations for write in given.writes() if write.uid == uid
+        write
+        for allocation in assignment.allocations
+        for write in allocation.writes()
+        if write.uid == uid
     ]
     plan.records = {
         write.key: _digest(write.value) for write in writes if write.is_record
@@ -189,7 +192,7 @@ def encode_reservation(
     They are its plan and what is read back from it, as of a pod.
     """
     uid = assignment.pod.uid
-    writes = (write for given in assignment.allocations for write in given.writes())
+    writes = (write for allocation in assignment.allocations for write in allocation.writes())
     records = {write.key for write in writes if write.is_record and write.uid == uid}
     if not records:
         return {}

@@ -171,13 +171,11 @@ def _read_functions(
 ) -> tuple[list[tuple[str, int]], str]:
     """Return the virtual functions, address and minor; and one that another device has."""
     twice, functions = "", {}
-    for device_function in (
-        device_function for group in entry.vf_groups or () for device_function in group.vfs or ()
-    ):
-        if device_function.bus_id and _is_taken(owners, entry, device_function.bus_id, index):
-            twice = device_function.bus_id
+    for function in (function for group in entry.vf_groups or () for function in group.vfs or ()):
+        if function.bus_id and _is_taken(owners, entry, function.bus_id, index):
+            twice = function.bus_id
         else:
-            functions[device_function.bus_id] = device_function.minor
+            functions[function.bus_id] = function.minor
     return sorted(functions.items())[:MOST_FUNCTIONS], twice
 
 
@@ -193,9 +191,9 @@ def _read_device(
             _labels(group.labels),
             tuple(
                 sorted(
-                    number_of[device_function.bus_id]
-                    for device_function in group.vfs or ()
-                    if device_function.bus_id in number_of
+                    number_of[function.bus_id]
+                    for function in group.vfs or ()
+                    if function.bus_id in number_of
                 )
             ),
         )
@@ -229,11 +227,11 @@ def _read_partitions(
             size,
             tuple(
                 Partition(
-                    minors_of(partition_entry.minors),
-                    partition_entry.score,
-                    partition_entry.bandwidth,
+                    minors_of(entry.minors),
+                    entry.score,
+                    entry.bandwidth,
                 )
-                for partition_entry in listed
+                for entry in listed
             ),
         )
         for size, listed in parsed.partitions.items()
@@ -351,14 +349,14 @@ def _make_partition_hint(spec: GpuPartitionSpec) -> PartitionHint:
 def _read(
     annotation: JsonAnnotation[T], annotations: Mapping[str, str], problems: list[tuple[str, str]]
 ) -> T | None:
-    invalid = annotation.read(annotations)
-    if isinstance(invalid, InvalidObject):
+    value = annotation.read(annotations)
+    if isinstance(value, InvalidObject):
         problems.extend(
             (problem.field, ": ".join(filter(None, (problem.value, problem.message))))
-            for problem in invalid.problems
+            for problem in value.problems
         )
         return None
-    return invalid
+    return value
 
 
 def _make_hint(hint: DeviceHint) -> Hint:

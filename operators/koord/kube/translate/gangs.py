@@ -164,9 +164,9 @@ _trees: WeakValueDictionary[int, SubGroupTree] = WeakValueDictionary()
 
 def _share(tree: SubGroupTree) -> SubGroupTree:
     """Return the tree that others have already, if it is equal: members repeat those of gangs."""
-    sub_group_tree = _trees.get(hash(tree))
-    if sub_group_tree == tree:
-        return sub_group_tree
+    shared = _trees.get(hash(tree))
+    if shared == tree:
+        return shared
     _trees[hash(tree)] = tree
     return tree
 

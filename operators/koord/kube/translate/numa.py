@@ -147,14 +147,14 @@ def _read_zones(zones: Sequence[Zone], problems: Problems) -> Iterator[tuple[int
 
 def _read_resources(resources: Iterable[ZoneResource]) -> Iterator[tuple[str, int]]:
     for resource in resources:
-        given = resource.capacity if resource.allocatable is None else resource.allocatable
-        yield resource.name, parse_amount(resource.name, given)
+        amount = resource.capacity if resource.allocatable is None else resource.allocatable
+        yield resource.name, parse_amount(resource.name, amount)
 
 
 def _read_policy(text: str) -> NumaPolicy | None:
     """Return a policy of the kubelet; whether it is about pods or containers is not told apart."""
     name = text.removesuffix("PodLevel").removesuffix("ContainerLevel")
-    return next((numa_policy for numa_policy in NumaPolicy if numa_policy == name), None)
+    return next((policy for policy in NumaPolicy if policy == name), None)
 
 
 @cached_by_text()
@@ -181,10 +181,10 @@ def _read_pods(text: str) -> tuple[tuple[str, Cpus], ...]:
 
 def _read_cpuset(text: str) -> Cpus:
     """Read a set of CPUs. Raises ValueError."""
-    invalid_cpuset = parse_cpuset(text)
-    if not isinstance(invalid_cpuset, int):
-        raise ValueError(invalid_cpuset.describe())  # noqa: TRY004 - its text is wrong, not its type
-    return invalid_cpuset
+    cpus = parse_cpuset(text)
+    if not isinstance(cpus, int):
+        raise ValueError(cpus.describe())  # noqa: TRY004 - its text is wrong, not its type
+    return cpus
 
 
 def read_reserved(annotations: Mapping[str, str]) -> Cpus:

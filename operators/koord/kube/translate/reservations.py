@@ -259,10 +259,10 @@ def _read_order(text: str) -> int:
 
 
 def _read_options(annotations: Mapping[str, str], problems: Problems) -> tuple[str, ...]:
-    invalid = RESTRICTED_OPTIONS.read(annotations)
-    if isinstance(invalid, InvalidObject):
-        problems += [(problem.field, problem.message) for problem in invalid.problems]
-    return tuple(invalid.resources) if invalid and not isinstance(invalid, InvalidObject) else ()
+    options = RESTRICTED_OPTIONS.read(annotations)
+    if isinstance(options, InvalidObject):
+        problems += [(problem.field, problem.message) for problem in options.problems]
+    return tuple(options.resources) if options and not isinstance(options, InvalidObject) else ()
 
 
 def _read_protection(annotations: Mapping[str, str], problems: Problems) -> HoldProtection:
@@ -278,11 +278,11 @@ def _read_protection(annotations: Mapping[str, str], problems: Problems) -> Hold
 def _read_amounts(
     key: JsonAnnotation[ResourceAmounts], annotations: Mapping[str, str], problems: Problems
 ) -> Amounts:
-    invalid = key.read(annotations)
-    if isinstance(invalid, InvalidObject):
-        problems += [(problem.field, problem.message) for problem in invalid.problems]
+    written = key.read(annotations)
+    if isinstance(written, InvalidObject):
+        problems += [(problem.field, problem.message) for problem in written.problems]
         return {}
-    amounts = (invalid.resources if invalid else None) or {}
+    amounts = (written.resources if written else None) or {}
     return {name: parse_amount(name, str(amount)) for name, amount in amounts.items()}
 
 

@@ -88,10 +88,8 @@ class ShapeCache:
         exceeded_limit = _find_exceeded_limit(shape, pod.spec)
         if exceeded_limit is not None:
             shape = PodShape(requests=shape.requests[:MAX_RESOURCES])
-        pod_shape = self._shapes.get(shape)
-        shape = (
-            self._shapes.keep(shape, shape, EXPANSION * size) if pod_shape is None else pod_shape
-        )
+        cached = self._shapes.get(shape)
+        shape = self._shapes.keep(shape, shape, EXPANSION * size) if cached is None else cached
         return ShapedSpec(
             shape, affinity.form, affinity.pinned_to, _has_devices(shape), exceeded_limit
         )
