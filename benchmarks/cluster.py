@@ -31,7 +31,7 @@ from benchmarks.objects import (
 from benchmarks.pace import Pace
 from benchmarks.processes import ROOT, run_module
 from benchmarks.usage import read_busy_seconds, read_cpu_seconds
-from koord.sandbox import Component, Sandbox, Write
+from koord.sandbox import AuditedWrite, Component, Sandbox
 from koord.sandbox.binaries import find_binaries
 from koord.sandbox.build import ConsoleReporter
 from koord.sandbox.components import make_command
@@ -127,7 +127,7 @@ class Cluster:
         """Start a new section of the audit log; the API server appends to the file."""
         os.truncate(self.box.audit_log, 0)
 
-    def read_writes(self) -> list[Write]:
+    def read_writes(self) -> list[AuditedWrite]:
         """Return the writes since then, without renewals of leases."""
         return [one for one in self.box.writes() if one.resource != "leases"]
 

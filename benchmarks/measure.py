@@ -20,7 +20,7 @@ from benchmarks.scenarios import Cell, Mode, Who
 from benchmarks.usage import Meter, read_cpu_seconds, read_peak_mib
 from koord.kube.config import load_kubeconfig
 from koord.runtime.settings import Settings
-from koord.sandbox import Component, Write
+from koord.sandbox import AuditedWrite, Component
 
 Attach = Callable[[str, int], None]
 """Receives the name of a row and the measured process of the operators."""
@@ -137,7 +137,7 @@ class Laboratory:
         finally:
             cluster.clear()
 
-    def _settle(self, contender: Contender) -> list[Write]:
+    def _settle(self, contender: Contender) -> list[AuditedWrite]:
         """Return all writes, once the last has been counted."""
         while True:
             now, writes = time.time(), self._cluster.read_writes()
@@ -175,7 +175,7 @@ def _wait_bound(cell: Cell, contender: Contender, observer: Observer) -> None:
             raise Failed(f"{count}; {contender.read_log()}")
 
 
-def _find_span(cell: Cell, writes: Sequence[Write], own: Sequence[Write]) -> _Span:
+def _find_span(cell: Cell, writes: Sequence[AuditedWrite], own: Sequence[AuditedWrite]) -> _Span:
     """Return when placing began and ended; ``own`` are the writes of the scheduler."""
     bound = [one for one in own if one.subresource == "binding" and one.code == _CREATED]
     if len(bound) != cell.load.pods:
@@ -187,7 +187,7 @@ def _find_span(cell: Cell, writes: Sequence[Write], own: Sequence[Write]) -> _Sp
     return _Span(min(one.received for one in first), max(one.answered for one in bound))
 
 
-def _is_creation(write: Write) -> bool:
+def _is_creation(write: AuditedWrite) -> bool:
     return write.verb == "create" and write.resource == "pods" and not write.subresource
 
 

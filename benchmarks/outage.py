@@ -20,7 +20,7 @@ from benchmarks.measure import Laboratory, percentile
 from benchmarks.objects import Pod, groups_path, make_group, make_namespace, make_pod, pods_path
 from benchmarks.processes import ROOT, KubeScheduler
 from benchmarks.scenarios import CPU, Cell, Load, Mode, Who
-from koord.sandbox import Write
+from koord.sandbox import AuditedWrite
 
 OTHERS = "others"
 """Namespace of the pods that are not ours."""
@@ -152,7 +152,7 @@ def spread(count: int, seconds: float) -> Iterator[int]:
         yield number
 
 
-def find_latencies(writes: Sequence[Write], namespace: str = OTHERS) -> Sequence[float]:
+def find_latencies(writes: Sequence[AuditedWrite], namespace: str = OTHERS) -> Sequence[float]:
     """Return how long each pod of a namespace waited for its node, in order."""
     created, bound = {}, {}
     for one in writes:

@@ -25,7 +25,7 @@ from koord.core.model import reasons
 from koord.core.model.gangs import BadValue, DeprecatedKey, GangMembership, GangSource
 from koord.core.model.reasons import REASONS, BindFailed, Planned, Reason, WaitingForForeignGate
 from koord.core.model.text import MAX_TEXT
-from koord.core.plugins import reasons as plugin_reasons
+from koord.core.plugins import volumes
 from koord.core.plugins.causes import NodeCause
 from koord.core.quota import reasons as quota_reasons
 from koord.core.topology import reasons as topology_reasons
@@ -247,7 +247,7 @@ def test_codes_are_unique() -> None:
 
 
 def test_registry_contains_every_code() -> None:
-    modules = (framework_reasons, gang_reasons, plugin_reasons, quota_reasons, reasons)
+    modules = (framework_reasons, gang_reasons, volumes, quota_reasons, reasons)
     classes = {
         one
         for module in (*modules, topology_reasons)
