@@ -63,7 +63,7 @@ def make_election(found: Lease | None, *, renewed_at: float | None = None) -> El
     ],
 )
 def test_moves_of_a_candidate(found: Lease | None, at: float, move: LeaseAction) -> None:
-    assert make_election(found).next_move(at) is move
+    assert make_election(found).next_action(at) is move
 
 
 def take(before: Lease | None, identity: str = ME, *, signs: bool = False) -> Lease:
@@ -105,7 +105,7 @@ def test_leader_whose_lease_was_deleted_is_remembered() -> None:
 def test_process_that_is_not_a_candidate_only_waits(found: Lease | None) -> None:
     election = make_election(found)
     election.is_candidate = False
-    assert election.next_move(1000.0) is LeaseAction.WAIT
+    assert election.next_action(1000.0) is LeaseAction.WAIT
 
 
 @pytest.mark.parametrize(
@@ -122,22 +122,22 @@ def test_process_that_is_not_a_candidate_only_waits(found: Lease | None) -> None
     ],
 )
 def test_moves_of_a_leader(found: Lease | None, at: float, move: LeaseAction) -> None:
-    assert make_election(found, renewed_at=100.0).next_move(at) is move
+    assert make_election(found, renewed_at=100.0).next_action(at) is move
 
 
 def test_changed_lease_starts_its_duration_again() -> None:
     election = make_election(lease(OTHER))
     election.observe(lease(OTHER, renewed="r2"), 114.0)
-    assert election.next_move(128.9) is LeaseAction.WAIT
-    assert election.next_move(129.0) is LeaseAction.TAKE
+    assert election.next_action(128.9) is LeaseAction.WAIT
+    assert election.next_action(129.0) is LeaseAction.TAKE
 
 
 def test_renewal_observed_late_is_recognised_as_old() -> None:
     election = make_election(lease(OTHER, at="5000"))
     # Renewed two seconds later; then the API server was unavailable until now.
     election.observe(lease(OTHER, renewed="r2", at="5002"), 116.9)
-    assert election.next_move(116.9) is LeaseAction.WAIT
-    assert election.next_move(117.0) is LeaseAction.TAKE
+    assert election.next_action(116.9) is LeaseAction.WAIT
+    assert election.next_action(117.0) is LeaseAction.TAKE
 
 
 def test_smallest_clock_difference_counts() -> None:
@@ -154,7 +154,7 @@ def follow(
     for turn in range(renewals):
         now = began + turn * RETRY_SECONDS
         election.observe(lease(OTHER, renewed=f"r{now}", at=f"{clock(now):.3f}"), now)
-        assert election.next_move(now) is LeaseAction.WAIT
+        assert election.next_action(now) is LeaseAction.WAIT
 
 
 def test_slower_clock_of_the_holder_makes_no_renewal_old() -> None:
@@ -176,8 +176,8 @@ def test_paused_machine_is_trusted_again_after_a_minute() -> None:
 def test_clock_difference_is_kept_per_holder() -> None:
     election = make_election(lease(OTHER, at="5000"))
     election.observe(lease("third", at="2"), 120.0)
-    assert election.next_move(134.9) is LeaseAction.WAIT
-    assert election.next_move(135.0) is LeaseAction.TAKE
+    assert election.next_action(134.9) is LeaseAction.WAIT
+    assert election.next_action(135.0) is LeaseAction.TAKE
 
 
 @pytest.mark.parametrize("at", ["", "soon", "nan", "inf", "-inf"])
@@ -201,7 +201,7 @@ def test_change_of_metadata_is_not_a_renewal() -> None:
     election = make_election(lease(OTHER))
     annotated = replace(lease(OTHER), metadata={"name": "koord", "resourceVersion": "8"})
     election.observe(annotated, 114.0)
-    assert election.next_move(115.0) is LeaseAction.TAKE
+    assert election.next_action(115.0) is LeaseAction.TAKE
     assert election.lease is annotated, "the next claim goes from what was read last"
 
 
@@ -210,13 +210,13 @@ def test_deleted_lease_is_free_only_after_its_duration(held_by: str, free_at: fl
     election = make_election(lease(held_by))
     election.observe(None, 105.0)
     election.observe(None, 110.0)
-    assert election.next_move(free_at - 0.1) is LeaseAction.WAIT
-    assert election.next_move(free_at) is LeaseAction.CREATE
+    assert election.next_action(free_at - 0.1) is LeaseAction.WAIT
+    assert election.next_action(free_at) is LeaseAction.CREATE
 
 
 def test_times_in_the_spec_are_ignored() -> None:
     election = make_election(lease(OTHER, renewed="2001-01-01T00:00:00.000000Z"))
-    assert election.next_move(100.0) is LeaseAction.WAIT
+    assert election.next_action(100.0) is LeaseAction.WAIT
 
 
 def test_the_deadline_counts_from_when_the_renewal_was_sent() -> None:
@@ -274,7 +274,7 @@ def test_renewal_changes_only_the_renew_time() -> None:
 def test_released_lease_is_free_immediately() -> None:
     left = make_election(lease(ME), renewed_at=100.0).surrender(0.5)
     assert left.holder_identity == ""
-    assert make_election(Lease({}, left)).next_move(100.0) is LeaseAction.TAKE
+    assert make_election(Lease({}, left)).next_action(100.0) is LeaseAction.TAKE
 
 
 class Fate(Enum):
@@ -404,7 +404,7 @@ class ManyProcesses(RuleBasedStateMachine):
         if one.is_stopped or one.is_over:
             return
         now = self.now + one.ahead
-        move = one.election.next_move(now)
+        move = one.election.next_action(now)
         if move is LeaseAction.GIVE_UP:
             one.is_over = True
         elif move is not LeaseAction.WAIT and not one.is_doubtful:

@@ -171,6 +171,7 @@ class Placeholders:
         waits: WaitObserver,
     ) -> Outcome:
         site = self._site(member.node)
+        # Before the lock is taken: whoever has it leaves the placeholders to us.
         site.owners += 1
         try:
             async with site.lock:
@@ -185,6 +186,7 @@ class Placeholders:
             if isinstance(outcome, Done | Unknown):
                 self._bound.add(member.pod.uid)
         finally:
+            # Also before the lock, and looked at under it: only the last owner closes.
             site.owners -= 1
             async with site.lock:
                 if not site.owners:

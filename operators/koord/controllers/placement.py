@@ -158,6 +158,8 @@ class PlacementController:
                     await asyncio.sleep(FAILED_CYCLE_SECONDS)
 
     def _turn(self, changes: Changes, commits: asyncio.TaskGroup) -> None:
+        # No await in here: a watch event between planning and assuming would let two units get the
+        # same room.
         # 1. Changes make new units and wake blocked units that may fit now.
         self._absorb(changes)
         self._drop_stale_failures()
@@ -341,6 +343,7 @@ class PlacementController:
     async def _commit(self, flight: Flight) -> None:
         unit = flight.unit
         outcome = await commit(self.binder, unit, flight.placement, self.observer, flight)
+        # No await from here on: the next cycle must find the unit either in flight or decided.
         self.queue.end(unit)
         flight.end()
         for uid in outcome.not_bound - outcome.pinned:
@@ -427,6 +430,7 @@ class PlacementController:
             except TimeoutError:
                 return
             await asyncio.sleep(COALESCE_SECONDS)
+        # Only now: what happened during the pause is part of the next cycle.
         self._wake.clear()
 
 

@@ -205,7 +205,7 @@ class Election:
         self.lease = lease
         self.renewed_at = sent_at
 
-    def next_move(self, now: float) -> LeaseAction:
+    def next_action(self, now: float) -> LeaseAction:
         if self.leads:
             if self.holder == self.identity:
                 return LeaseAction.RENEW

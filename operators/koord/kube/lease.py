@@ -115,7 +115,7 @@ class Elector:
                     await self._read()
                     if self.election.leads:
                         self._fence.open_until(self.election.deadline)
-                await self._make(self.election.next_move(self._clock()))
+                await self._make(self.election.next_action(self._clock()))
             self._logged = ""
         except Conflict:
             # The Lease has changed, perhaps only its annotations.
@@ -128,15 +128,16 @@ class Elector:
         jittered = retry * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - keeps no secret
         return self.election.pause(self._clock(), jittered)
 
-    async def _make(self, move: LeaseAction) -> None:
-        if move is LeaseAction.WAIT:
+    async def _make(self, action: LeaseAction) -> None:
+        if action is LeaseAction.WAIT:
             return
-        if move is LeaseAction.GIVE_UP:
+        if action is LeaseAction.GIVE_UP:
             self._give_up()
+        # Strictly before the request: the term counts from here, whenever the server writes it.
         sent_at = self._clock()
         claim = self.election.claim(time.time())
         self.election.send(claim, sent_at)
-        write = self._create if move is LeaseAction.CREATE else self._replace
+        write = self._create if action is LeaseAction.CREATE else self._replace
         self.election.grant(await write(claim), sent_at)
         self._fence.open_until(self.election.deadline)
         # The response may have arrived after the deadline.

@@ -242,6 +242,7 @@ class Reflector(Generic[W, T]):
     async def _list(self) -> None:
         """Read all pages and deliver the differences, with inferred deletions."""
         self.stats.lists += 1
+        # Strictly before the first request: the list may lack what changes after it was sent.
         listing_from = time.monotonic()
         seen: set[Key] = set()
         params = {**self._source.params, "limit": str(PAGE_SIZE)}
@@ -264,6 +265,7 @@ class Reflector(Generic[W, T]):
     def _complete(self, gone: list[Change[T]], revision: str) -> None:
         self._count(gone, time.monotonic())
         self._revision = revision
+        # Before the delivery: whoever is woken by it finds the cache complete.
         self.synced.set()
         self._deliver(gone)
 

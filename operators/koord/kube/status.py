@@ -211,6 +211,7 @@ class StatusWriter:
                 # Urgent patches never yield; the others are written in the end.
                 over = now - self._pace.seconds if now < self._yields_until else now
                 for uid in [u for u, p in self._pending.items() if p.is_due(now, over)]:
+                    # One write per object at a time, or an old status could arrive after a new one.
                     if uid not in self._in_flight:
                         self._in_flight.add(uid)
                         group.create_task(self._write_one(self._pending.pop(uid), slots))
