@@ -133,7 +133,7 @@ def test_it_says_who_uses_my_share(scene: Scene) -> None:
         f"its share (gang {cluster.namespace}/hog). Reclaim "
     )
     # By default it acts after two minutes, which this test does not wait for.
-    acts = f"{says}acts after 120 s of over-use."
+    acts = f"{says}acts after 120 s of over-use, if that makes room for it."
     cluster.expect(lambda: acts in cluster.group_message("mine"), "the condition says who")
     where = ("-n", cluster.namespace)
     done = koord(cluster, "explain", "pg/mine", *where)

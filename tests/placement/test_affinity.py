@@ -252,3 +252,21 @@ def test_refusal_names_a_cause_per_node() -> None:
     assert isinstance(reason, InsufficientNodes)
     counted = {str(one.cause): one.nodes for one in reason.refused}
     assert counted == {"NodeAffinity": 4, "ExistingPodAntiAffinity": 2}
+
+
+def test_new_nodes_are_not_advised_against_the_anti_affinity_of_others() -> None:
+    """A pod of another namespace keeps everybody out of all nodes of a topology."""
+    cluster = make_cluster()
+    for name in ("m1", "m2"):
+        cluster.nodes(make_node(name).label("zone", "z").gpu(8))
+    for namespace in ("default", "evil"):
+        upsert_namespace(cluster.state, namespace, {})
+    cluster.pods(make_pod("evil/wall").apart(select_pods(by_labels=())).running("m1"))
+    (refusal,) = run(cluster, make_pod("p").gpu(8)).refusals
+    reason = refusal.reason
+    assert isinstance(reason, InsufficientNodes)
+    assert reason.more_nodes is None
+    assert "would be enough" not in reason.text()
+    (advice,) = reason.advice()
+    assert "CrossNamespacePodAffinity" in advice
+    assert "2 nodes" in advice

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
-from tests.cluster import make_cluster
+from tests.cluster import make_cluster, plan_once
 from tests.objects import upsert_pod_group, upsert_quota
 
 from koord.answers.explain import explain_gang
@@ -82,7 +82,7 @@ def test_it_names_evicted_pods_that_still_terminate() -> None:
     state = make_state()
     claims = QuotaClaims(state, replace(ON, since={"a": 100.0}, now=200.0))
     unit, bare = find_pending(state)[0], replace(explain(state), context=None)
-    assert "Reclaim is due." in claims.add(unit, bare).text()
+    assert "Reclaim is due, if that makes room for it." in claims.add(unit, bare).text()
     evict(state, *(f"hog-{at}" for at in range(4)))
     told = claims.add(unit, bare)
     assert (
@@ -92,6 +92,16 @@ def test_it_names_evicted_pods_that_still_terminate() -> None:
     assert told.advice() == ("Wait until the evicted pods are gone.",)
     evict(state, "hog-4")
     assert "5 evicted pods still terminate" in claims.add(unit, bare).text()
+
+
+def test_nothing_is_promised_to_what_no_node_could_take_even_if_empty() -> None:
+    state = make_state(asks=False)
+    state.upsert_pod(make_pod("huge").gpu(65).quota("b").build())
+    (unit,) = find_pending(state)
+    (refusal,) = plan_once(state, [unit]).refusals
+    text = QuotaClaims(state, ON).add(unit, refusal.reason).text()
+    assert "What can be reclaimed does not make room for it." in text
+    assert "Reclaim acts" not in text
 
 
 def test_a_question_what_if_gets_the_same_answer() -> None:

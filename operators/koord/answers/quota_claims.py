@@ -164,7 +164,12 @@ class QuotaClaims:
     def _frees_room(
         self, ledger: Ledger, unit: Unit, reason: Reason, quotas: Sequence[QuotaName]
     ) -> bool | None:
-        """Whether the operators would find victims in one of these quotas for a unit."""
+        """Whether the operators would find victims in one of these quotas for a unit.
+
+        Nobody goes for what no node could take even if it were empty.
+        """
+        if isinstance(reason, InsufficientNodes) and reason.nodes and reason.more_nodes == 0:
+            return False
         if self.reclaim.after is None or not self._tries:
             return None
         self._tries -= 1

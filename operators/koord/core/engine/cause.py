@@ -17,10 +17,11 @@ class Cause(str):
     fails. ``text`` is the message of kube-scheduler with ``{resource}`` or ``{detail}``; ``advice``
     says how to make the ``{nodes}`` feasible. An ``is_transient`` cause may end when other pods of
     the same unit are placed. With ``by_detail``, nodes are counted per detail; with ``is_held``,
-    what is lacking is held by others, who are named.
+    what is lacking is held by others, who are named. With ``keeps_out`` pods of others keep it from
+    a node by their own rules: which nodes these concern, also new ones, is up to their owners.
     """
 
-    __slots__ = ("advice", "by_detail", "is_held", "is_transient", "rank", "text")
+    __slots__ = ("advice", "by_detail", "is_held", "is_transient", "keeps_out", "rank", "text")
 
     rank: int
     text: str
@@ -28,6 +29,7 @@ class Cause(str):
     is_transient: bool
     by_detail: bool
     is_held: bool
+    keeps_out: bool
 
     def __new__(  # noqa: PLR0913 - a cause is declared once, by name
         cls,
@@ -39,10 +41,12 @@ class Cause(str):
         is_transient: bool = False,
         by_detail: bool = False,
         is_held: bool = False,
+        keeps_out: bool = False,
     ) -> Self:
         cause = super().__new__(cls, code)
         cause.rank, cause.text, cause.advice = rank, text or code, advice
         cause.is_transient, cause.by_detail, cause.is_held = is_transient, by_detail, is_held
+        cause.keeps_out = keeps_out
         return cause
 
     def __str__(self) -> str:

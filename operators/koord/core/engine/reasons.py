@@ -204,6 +204,10 @@ class InsufficientNodes(Reason):
     def _advise_on_nodes(self) -> Iterable[str]:
         if not self.nodes:
             return ["Ask the administrators to add nodes: the cluster has none."]
+        out = sum(count.nodes for count in self.refused if count.cause.keeps_out)
+        if out:
+            cause = next(count.cause for count in self.refused if count.cause.keeps_out)
+            return [cause.advice.format(detail="", nodes=plural(out, "node"))]
         if self.more_nodes:
             nodes = plural(self.more_nodes, "node")
             wait = "Wait until as much is free on existing nodes"

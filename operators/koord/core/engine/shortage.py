@@ -42,7 +42,9 @@ def explain_shortage(
         first=first.key,
         resource=resource,
         request=request,
-        more_nodes=_more_nodes(cycle, shape, want - fit),
+        more_nodes=None
+        if any(entry.cause.keeps_out for entry in refused)
+        else _more_nodes(cycle, shape, want - fit),
         elsewhere=_look_elsewhere(cycle, shape, checks, resource, placed),
     )
 

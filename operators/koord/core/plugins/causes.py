@@ -108,5 +108,8 @@ class NodeCause:
         "ExistingPodAntiAffinity",
         72,
         "node(s) didn't satisfy existing pods anti-affinity rules",
-        "Delete the pods whose anti-affinity matches these: this excludes {nodes}.",
+        "Delete the pods whose anti-affinity matches these, if they are yours. Otherwise ask the "
+        "administrators whose they are, and to set a ResourceQuota of scope "
+        "CrossNamespacePodAffinity there: this excludes {nodes}.",
+        keeps_out=True,
     )

@@ -187,7 +187,11 @@ class UnmetEntitlement(ReasonContext):
             largest = self.borrowers[0].reach
             is_none = not any(borrower.reach.movable for borrower in self.borrowers)
             return largest.text(self.resource) if is_none else _NO_ROOM
-        return tell_reclaim(self.after, self.due_in) if self.is_known else ""
+        if not self.is_known:
+            return ""
+        told = tell_reclaim(self.after, self.due_in)
+        is_sure = self.after is None or self.frees_room
+        return told if is_sure else f"{told.removesuffix('.')}, if that makes room for it."
 
     def _keeps_all(self) -> bool:
         """Whether reclaim, if it is on, is of no use to the unit."""
