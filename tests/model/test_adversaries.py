@@ -3,7 +3,7 @@
 import pytest
 from tests.model.adversaries import DEADLINE, make_siege, run_siege
 from tests.model.network import CrashPoint
-from tests.model.objects import PodPlan, is_terminating, name_of, node_of, quota_of
+from tests.model.objects import PodPlan, is_terminating, make_pod_group, name_of, node_of, quota_of
 from tests.model.quotas import ROOT
 from tests.model.steps import Step, quiet
 from tests.model.world import open_world
@@ -67,6 +67,57 @@ def test_what_is_guaranteed_comes_back_although_pods_of_the_borrower_never_go() 
         assert [name_of(pod) for pod in world.pods() if node_of(pod) and quota_of(pod) == "qb"]
         hang = [pod for pod in world.pods() if is_terminating(pod)]
         assert hang, "a pod that never goes was tried first"
+
+
+def flap(crash: CrashPoint | None = None) -> tuple[list[str], int]:
+    """Raise and lower the minimum of a gang all the time while it is preempted.
+
+    Return what is wrong, and the number of writes of the first process.
+    """
+    big = [PodPlan(f"big-{at}", 8, gang="low", soft="3s") for at in range(2)]
+    steps = (
+        *((Step(0.0, "crash_at", (crash,)),) if crash is not None else ()),
+        Step(0.0, "be_impatient"),
+        *(Step(0.0, "add_node", (f"n{at}", 9)) for at in range(2)),
+        Step(0.0, "put_pod_group", (make_pod_group("low", 1),)),
+        *(Step(0.0, "create_pod", (pod,)) for pod in big),
+        Step(0.0, "start"),
+        # The first member in order is the last to be preempted: it stays.
+        Step(6.0, "create_pod", (PodPlan("a-small", 1, gang="low", soft="3s"),)),
+        Step(3.0, "put_pod_group", (make_pod_group("high", 2),)),
+        *(
+            Step(0.0, "create_pod", (PodPlan(f"high-{at}", 8, gang="high", priority=10),))
+            for at in range(2)
+        ),
+        *(
+            Step(0.3, "put_pod_group", (make_pod_group("low", 50 if at % 3 else 1),))
+            for at in range(120)
+        ),
+    )
+    with quiet(), open_world(7) as world:
+        for step in steps:
+            step.take(world)
+        bound = sorted(name_of(pod) for pod in world.pods() if node_of(pod))
+        wrong = list(world.ledger.violations)
+        if not {"high-0", "high-1"} <= set(bound):
+            wrong.append(f"bound are only {bound}")
+        return wrong, len(world.network.kinds_of_writes[0])
+
+
+def test_a_minimum_that_changes_all_the_time_ends_no_preemption() -> None:
+    wrong, writes = flap()
+    assert not wrong
+    # Once in each part of the story the process is replaced by another.
+    for at in (writes // 2, 3 * writes // 4):
+        assert not flap(CrashPoint(at, is_before=True))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_minimum_that_changes_all_the_time_with_a_crash_at_every_write() -> None:
+    for at in range(1, flap()[1] + 1):
+        for is_before in (True, False):
+            assert not flap(CrashPoint(at, is_before))[0], (at, is_before)
 
 
 @pytest.mark.slow
