@@ -55,6 +55,9 @@ def copy_checkout(target: Path) -> None:
         shutil.copy2(ROOT / name, target / name)
     for installed in (".venv", ".tools"):
         (target / installed).symlink_to(ROOT / installed)
+    # Older than what is installed: make would install the copy in place of this checkout.
+    for name in ("pyproject.toml", "uv.lock", "tools/uv.txt"):
+        os.utime(target / name, (0, 0))
 
 
 class Reader:
