@@ -53,7 +53,7 @@ OF_VALUES = {
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {
-    *("SelfSubjectAccessReview", "RuntimeDefault"),
+    *("SelfSubjectAccessReview", "RuntimeDefault", "AlwaysAllow"),
     *("AntiAffinity", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
     *(
         "BearerToken",
