@@ -161,7 +161,7 @@ class Cycle(CycleView):
         """Place one pod on one row, with the first combination of held room that succeeds."""
         self.steps.check()
         self.steps.take(0, RESERVE_STEPS)
-        short = Unschedulable()
+        failure = Unschedulable()
         for holds in self._options(shape, row):
             mark = self.checkpoint()
             draft = Draft(pod, shape, row, holds)
@@ -175,10 +175,10 @@ class Cycle(CycleView):
                 self.note_place(pod, place)
                 return place
             self.rollback(mark)
-            short = failed
+            failure = failed
             if not failed.is_optional:
                 break
-        return short
+        return failure
 
     def fit(self, shape: PodShape, like: Pod, rows: Ints, most: int) -> Ints:
         """Return exactly how many pods such as ``like`` fit on each row, up to ``most``.
@@ -244,11 +244,12 @@ class Cycle(CycleView):
         for session in self._reserving:
             if not session.concerns(shape):
                 continue
-            short = session.reserve(draft)
-            if isinstance(short, Unschedulable):
-                return short
-            if short is not None:
-                draft.allocations.append(short)
+            outcome = session.reserve(draft)
+            if isinstance(outcome, Unschedulable):
+                return outcome
+            if outcome is not None:
+                draft.allocations.append(outcome)
+        # Last: until ``reserve`` has released what is held for the pod, it is charged twice.
         columns = self.vector(shape).columns
         fits = (self.used[columns, row] <= self.table.allocatable[columns, row]).all()
         return None if fits else Unschedulable(is_optional=bool(draft.holds))

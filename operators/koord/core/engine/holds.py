@@ -473,5 +473,6 @@ class _HoldPlanner:
 
     def _release(self, hold: GangHold) -> None:
         for member in hold.members:
+            # In this order: ``discharge`` needs the row that ``forget`` drops.
             member.discharge(self.cycle)
             member.forget()

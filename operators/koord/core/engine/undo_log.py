@@ -30,6 +30,7 @@ class UndoLog:
         """Undo every change since ``mark``, the newest first."""
         entries = self._entries
         while len(entries) > mark:
+            # Off the log before it is called: one that fails must not be called again.
             undo, arguments = entries.pop()
             undo(*arguments)
 

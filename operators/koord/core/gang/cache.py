@@ -135,6 +135,8 @@ class GangCache:
         if key is None:
             return
         gang = self._open(key)
+        # Before ``put``, which replaces the member. One that compares equal is put all the same:
+        # fields that do not affect planning may differ.
         is_news = gang.members.get(pod.uid) != pod
         self._gang_of[pod.uid] = key
         gang.put(pod)
@@ -177,6 +179,7 @@ class GangCache:
 
     def _update(self, key: GangKey, gang: _Gang) -> None:
         self._dirty.add(key)
+        # Before the group may be dropped: answers are found by its id.
         self._forget_answers(key)
         before = gang.listing
         if gang.refresh():
@@ -231,9 +234,9 @@ class GangCache:
         """Return the PodGroup of a gang, unless it is a native one, whose status is not ours."""
         gang = self._gangs.get(key)
         pod_group = gang.pod_group if gang is not None else None
-        return (
-            None if pod_group is None or pod_group.spec.source is GangSource.NATIVE else pod_group
-        )
+        if pod_group is None or pod_group.spec.source is GangSource.NATIVE:
+            return None
+        return pod_group
 
     def members(self, key: GangKey) -> Mapping[str, Pod]:
         """Return all members by uid, terminated and terminating ones included."""
@@ -264,9 +267,8 @@ class GangCache:
             if key not in touched:
                 touched.add(key)
                 group = self.group(key)
-                if (
-                    group.exceeded_limit is None
-                ):  # otherwise only lists matter, which mark all of it
+                # Of a group that is too large only lists matter, which mark all of it.
+                if group.exceeded_limit is None:
                     touched.update(group.gangs)
         return touched
 
