@@ -77,7 +77,7 @@ def test_koordinators_words_for_over_use_follow_with_compat() -> None:
 )
 def test_the_over_use_condition_says_what_will_happen(delay: float | None, part: str) -> None:
     state, sink = make_cluster().state, Sink()
-    policy = QuotaStatusPolicy(state, sink, revoke_delay=delay)
+    policy = QuotaStatusPolicy(state, sink, reclaim_delay=delay)
     state.upsert_node(make_node("n").gpu(8).build())
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 4}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())

@@ -26,7 +26,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.units import Amounts, format_amount, format_limit
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.model import QuotaName, QuotaSpec
-from koord.core.quota.reclaim import Overuse, find_overuse, write_revoke
+from koord.core.quota.reclaim import Overuse, find_overuse, write_reclaim
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import (
     HOOK_FAILED,
@@ -85,7 +85,7 @@ class QuotaStatusPolicy:
     is_busy: Callable[[], bool] = lambda: False
     enforcement: Callable[[QuotaSpec], ConditionPatch | None] = lambda _: None
     """Returns whether pods of the namespaces of a quota must opt in."""
-    revoke_delay: float | None = None
+    reclaim_delay: float | None = None
     """Seconds after which over-use is reclaimed, None if it is not: for the texts only."""
     summaries: tuple[Summary, ...] = ()
     """The numbers of all active quotas, as of the last update."""
@@ -178,8 +178,8 @@ class QuotaStatusPolicy:
         in_force = book.in_force(key)
         summary = summaries[quota.name] if in_force else None
         lends = in_force is not None and book.rules.lends(in_force)
-        revoke = write_revoke(self.revoke_delay)
-        findings = (
+        reclaim_text = write_reclaim(self.reclaim_delay)
+        states = (
             *find_conditions(summary, over, book.problems.get(key), lends=lends),
             ConditionState(
                 QuotaCondition.TERMINATING,
@@ -190,13 +190,13 @@ class QuotaStatusPolicy:
         conditions = (
             *(
                 ConditionPatch(
-                    finding.kind,
-                    finding.holds,
-                    finding.reason,
-                    finding.text(revoke, compat=self.state.gangs.compat),
+                    state.kind,
+                    state.holds,
+                    state.reason,
+                    state.text(reclaim_text, compat=self.state.gangs.compat),
                     quota.generation,
                 )
-                for finding in findings
+                for state in states
             ),
             *self._ask_hooks(quota, summary),
             *filter(None, (self.enforcement(quota),)),

@@ -98,7 +98,7 @@ _ReadBudgets: TypeAlias = tuple[tuple[Budget, bool], ...]
 """Budgets, and whether they may let a pod go that is not ready although they allow nothing."""
 
 
-class _CoveredPod(Struct, frozen=True):
+class _PodToEvict(Struct, frozen=True):
     """The fields of a pod that budgets match."""
 
     namespace: str
@@ -336,7 +336,7 @@ class Evictor:
         (``canIgnorePDB`` of pods/eviction).
         """
         covered = [
-            _CoveredPod(pod.namespace, pod.name, dict(pod.profile.labels))
+            _PodToEvict(pod.namespace, pod.name, dict(pod.profile.labels))
             for pod in pods
             if pod.is_alive and pod.phase is not PodPhase.PENDING
         ]
@@ -349,14 +349,14 @@ class Evictor:
             return Eviction.UNKNOWN
         return Eviction.EVICTED
 
-    async def _is_exceeded(self, namespace: str, pods: Collection[_CoveredPod]) -> bool:
+    async def _is_exceeded(self, namespace: str, pods: Collection[_PodToEvict]) -> bool:
         """Whether budgets of one namespace forbid it; what was read a moment ago may only forbid.
 
         So many who ask in vain cost one request, and nobody goes by numbers that were used up.
         """
         now = self._wall_clock()
-        at, known = self._read_budgets.get(namespace, (0.0, ()))
-        if now < at + BUDGETS_SECONDS and _are_exceeded(known, pods):
+        at, budgets = self._read_budgets.get(namespace, (0.0, ()))
+        if now < at + BUDGETS_SECONDS and _are_exceeded(budgets, pods):
             return True
         body = await self._client.list(
             f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
@@ -451,7 +451,7 @@ def _is_lenient(wire: _WireBudget) -> bool:
     return wire.spec.unhealthy_pod_eviction_policy == _ALWAYS or healthy >= wanted > 0
 
 
-def _are_exceeded(read: _ReadBudgets, pods: Collection[_CoveredPod]) -> bool:
+def _are_exceeded(read: _ReadBudgets, pods: Collection[_PodToEvict]) -> bool:
     """Whether budgets forbid that all pods go; several that cover one pod always do.
 
     Of a single pod the API server itself knows whether it is ready, and is asked if that decides.

@@ -282,7 +282,7 @@ def start_quotas(parts: "Parts") -> None:
             events=parts.events,
         ),
         is_busy=parts.is_binding,
-        revoke_delay=parts.settings.reclaims_after,
+        reclaim_delay=parts.settings.reclaims_after,
     )
     controller = parts.keep_status(policy)
     enforcement = Enforcement(

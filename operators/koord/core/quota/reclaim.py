@@ -193,7 +193,7 @@ def write_overuse(over: Sequence[Overuse], *, compat: bool) -> str:
     return f"{text} (runtime: {runtime}, used: {used})"
 
 
-def write_revoke(delay: float | None) -> str:
+def write_reclaim(delay: float | None) -> str:
     """Write what follows from over-use that lasts for ``delay`` seconds; None: no evictions."""
     if delay is None:
         return (

@@ -223,12 +223,12 @@ class ConditionState:
             return self.problem.rule
         return self.kind if self.holds else REASON_IF_FALSE[self.kind]
 
-    def text(self, revoke: str = "", *, compat: bool = False) -> str:
-        """Return the message; ``revoke`` says what follows from over-use (``write_revoke``)."""
+    def text(self, reclaim: str = "", *, compat: bool = False) -> str:
+        """Return the message; ``reclaim`` says what follows from over-use (``write_revoke``)."""
         if self.problem is not None:
             return self.problem.describe()
         if self.over:
-            return "; ".join(filter(None, (write_overuse(self.over, compat=compat), revoke)))
+            return "; ".join(filter(None, (write_overuse(self.over, compat=compat), reclaim)))
         amounts = ", ".join(f"{format_amount(key, n)} {key}" for key, n in self.amounts)
         holds, absent = _TEXTS[self.kind]
         return holds.format(amounts=amounts) if self.holds else absent

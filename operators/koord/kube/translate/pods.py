@@ -512,9 +512,11 @@ def _preempted_by(wire: WirePod) -> PreemptedBy | None:
     if not _has_condition(wire, operators.PREEMPTED):
         return None
     conditions = wire.status.conditions or ()
-    text = next((one.message for one in conditions if one.type == operators.PREEMPTED), "")
-    said = read_victim_text(text or "")
-    return said or read_preempted_by(_annotation(wire.metadata, operators.PREEMPTED_BY))
+    text = next(
+        (condition.message for condition in conditions if condition.type == operators.PREEMPTED), ""
+    )
+    preempted_by = read_victim_text(text or "")
+    return preempted_by or read_preempted_by(_annotation(wire.metadata, operators.PREEMPTED_BY))
 
 
 def _marked(wire: WirePod, is_eviction_pending: bool, by: PreemptedBy | None) -> float:  # noqa: FBT001
