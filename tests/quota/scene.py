@@ -48,7 +48,9 @@ def settle(
     rules: QuotaRules = OURS,
 ) -> Solution:
     """Solve a tree; numbers stand for ``cpu``."""
-    used = {name: wants(one) if isinstance(one, int) else one for name, one in usage.items()}
+    used = {
+        name: wants(amount) if isinstance(amount, int) else amount for name, amount in usage.items()
+    }
     capacity = {"cpu": total} if isinstance(total, int) else total
     return solve(ShareInput(make_tree(specs), capacity, used, rules))
 

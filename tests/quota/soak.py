@@ -61,7 +61,7 @@ class State:
 
     def _make_spec(self, at: int) -> QuotaSpec:
         rng, top = self.rng, self.rng.randint(0, 40)
-        parent = rng.choice((ROOT, *(f"q{one}" for one in range(at))))
+        parent = rng.choice((ROOT, *(f"q{number}" for number in range(at))))
         weight = rng.choice((None, {KEY: rng.randint(0, 12)}))
         return QuotaSpec(
             f"q{at}",
@@ -74,12 +74,12 @@ class State:
         )
 
     def draw_usage(self, specs: Sequence[QuotaSpec] = ()) -> dict[str, Usage]:
-        found = {}
+        usage = {}
         for spec in specs or self.specs:
-            asked = self.rng.randint(0, 24)
-            used = self.rng.randint(0, asked)
-            found[spec.name] = Usage({KEY: asked}, {KEY: asked}, {KEY: used})
-        return found
+            requested = self.rng.randint(0, 24)
+            used = self.rng.randint(0, requested)
+            usage[spec.name] = Usage({KEY: requested}, {KEY: requested}, {KEY: used})
+        return usage
 
     def open_ledger(self, rules: QuotaRules, usage: dict[str, Usage]) -> Ledger:
         return Ledger([settle(self.specs, {KEY: self.total}, usage, rules)], rules)
@@ -100,11 +100,13 @@ def check_level(state: State) -> None:
     hungry = [(got - floor, weight) for got, floor, want, weight, _ in rows if got < want]
     rounds = len(rows)
     for extra, weight in hungry if all(level.weights) else ():
-        for other, others in hungry:
-            assert abs(extra * others - other * weight) <= rounds * (weight + others), "I6"
+        for other_extra, other_weight in hungry:
+            assert abs(extra * other_weight - other_extra * weight) <= rounds * (
+                weight + other_weight
+            ), "I6"
     renamed = Level(*([*reversed(column)] for column in level[:4]))
-    for one, other in zip(share, reversed(share_level(total, renamed)), strict=True):
-        assert abs(one - other) <= rounds, "I4"
+    for before, after in zip(share, reversed(share_level(total, renamed)), strict=True):
+        assert abs(before - after) <= rounds, "I4"
     for before, after in zip(share, share_level(total + 1, level), strict=True):
         assert before - after <= rounds, "I14"
 
@@ -113,17 +115,17 @@ def check_tree(state: State) -> None:
     """I4, I5, I7 and I8, of a tree, and equality with the reference."""
     specs, total, usage, rules = state.specs, {KEY: state.total}, state.usage, state.rules
     solution = settle(specs, total, usage, rules)
-    found = shares(solution, KEY)
-    assert found == solve_plainly(specs, state.total, usage, rules), "plain"
+    share_of = shares(solution, KEY)
+    assert share_of == solve_plainly(specs, state.total, usage, rules), "plain"
     shuffled = state.rng.sample(specs, len(specs))
-    assert found == shares(settle(shuffled, total, usage, rules), KEY), "I4"
+    assert share_of == shares(settle(shuffled, total, usage, rules), KEY), "I4"
     parent = state.rng.choice((ROOT, *(spec.name for spec in specs)))
     idle = QuotaSpec("idle", parent=parent, max={KEY: 9}, min={KEY: 0})
-    assert shares(settle([*specs, idle], total, usage, rules), KEY) == {**found, "idle": 0}, "I5"
+    assert shares(settle([*specs, idle], total, usage, rules), KEY) == {**share_of, "idle": 0}, "I5"
     if consistent(specs) and rules.scales_min and rules.serves_own_pods_first:
         for spec in specs:
-            below = sum(found[one.name] for one in specs if one.parent == spec.name)
-            assert below <= found[spec.name], "I7"
+            below = sum(share_of[child.name] for child in specs if child.parent == spec.name)
+            assert below <= share_of[spec.name], "I7"
     top = [spec for spec in specs if spec.parent == ROOT]
     if rules.scales_min:
         scaled = [solution.minimum(spec.name)[KEY] for spec in top]
@@ -161,21 +163,21 @@ def check_changes(state: State) -> None:
 def check_admission(state: State) -> None:
     """I10, I13 and leftovers, over random units."""
     rng, rules = state.rng, replace(OURS, parents_take_pods=True)
-    asked = {name: replace(one, used={}) for name, one in state.usage.items()}
-    ledger = state.open_ledger(rules, asked)
+    unused = {name: replace(usage, used={}) for name, usage in state.usage.items()}
+    ledger = state.open_ledger(rules, unused)
     for _ in range(rng.randint(1, 6)):
         unit = [charge(rng.choice(state.specs).name, rng.randint(1, 12), KEY)]
         refusal = try_charge(ledger, unit)
         if isinstance(refusal, QuotaExceeded):
             assert not has_more_room(refusal, ledger), "I13"
             after = state.open_ledger(rules, state.draw_usage())
-            had, has = (_slack(one, refusal.quota) for one in (ledger, after))
+            had, has = (_slack(compared, refusal.quota) for compared in (ledger, after))
             assert has_more_room(refusal, after) is (has > had), "I13"
         for name in ledger.names():
             account = ledger.account(name)
             assert account.used.get(KEY, 0) <= account.share[KEY] <= account.spec.max[KEY], "I10"
     if consistent(state.specs):
-        _check_leftovers(state, state.open_ledger(rules, asked))
+        _check_leftovers(state, state.open_ledger(rules, unused))
 
 
 def _slack(ledger: Ledger, name: str) -> int:
@@ -185,16 +187,16 @@ def _slack(ledger: Ledger, name: str) -> int:
 
 def _check_leftovers(state: State, ledger: Ledger) -> None:
     pending = [
-        PendingUnit(name, (charge(name, one.demand[KEY], KEY),), float(at))
-        for at, (name, one) in enumerate(state.usage.items())
-        if one.demand[KEY]
+        PendingUnit(name, (charge(name, usage.demand[KEY], KEY),), float(at))
+        for at, (name, usage) in enumerate(state.usage.items())
+        if usage.demand[KEY]
     ]
     leftovers = grant_leftovers(ledger, pending, {})
     for unit in pending:
         if try_charge(ledger, unit.charges) is not None:
             leftovers.try_charge(ledger, unit.key, unit.charges)
     top = [spec.name for spec in state.specs if spec.parent == ROOT]
-    assert sum(ledger.account(one).used.get(KEY, 0) for one in top) <= max(0, state.total), (
+    assert sum(ledger.account(quota).used.get(KEY, 0) for quota in top) <= max(0, state.total), (
         "leftovers"
     )
     for spec in state.specs:
@@ -204,7 +206,7 @@ def _check_leftovers(state: State, ledger: Ledger) -> None:
 def check_overuse(state: State) -> None:
     """I11: nobody within its guarantee is over."""
     ledger = state.open_ledger(OURS, state.usage)
-    over = {one.quota for one in find_overuse(ledger)}
+    over = {overuse.quota for overuse in find_overuse(ledger)}
     for spec in state.specs:
         used = ledger.account(spec.name).used.get(KEY, 0)
         if used <= ledger.solution(spec.name).minimum(spec.name)[KEY]:

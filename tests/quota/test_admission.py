@@ -112,7 +112,7 @@ def test_a_resource_that_no_node_offers_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "asked", "code", "offered"),
+    ("total", "requested", "code", "offered"),
     [
         (0, 20, InsufficientEntitlement.code, 0),
         (0, 5, InsufficientEntitlement.code, 0),
@@ -120,9 +120,9 @@ def test_a_resource_that_no_node_offers_is_refused() -> None:
         (30, 20, InsufficientMax.code, None),
     ],
 )
-def test_a_missing_resource_is_refused_by_entitlement(total, asked, code, offered) -> None:
-    ledger = make_ledger([quota("a", max=10)], total, {"a": wants(asked)})
-    refusal = try_charge(ledger, [charge("a", asked)])
+def test_a_missing_resource_is_refused_by_entitlement(total, requested, code, offered) -> None:
+    ledger = make_ledger([quota("a", max=10)], total, {"a": wants(requested)})
+    refusal = try_charge(ledger, [charge("a", requested)])
     assert (refusal.code, refusal.shortages[0].offered) == (code, offered)
 
 

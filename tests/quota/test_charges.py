@@ -29,7 +29,11 @@ THEIRS = make_quota("theirs", "other", max={GPU: 64}, shared_with=())
 def used(state: ClusterState) -> dict[str, int]:
     state.refresh()
     usage = state.quotas.usage.usage()
-    return {name: one.used[GPU] for name, one in usage.items() if one.used.get(GPU)}
+    return {
+        name: usage_of_quota.used[GPU]
+        for name, usage_of_quota in usage.items()
+        if usage_of_quota.used.get(GPU)
+    }
 
 
 def restart(state: ClusterState) -> ClusterState:

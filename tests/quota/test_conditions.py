@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from koord.kube.status import ConditionPatch
 
 
-def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[str, str]:
+def conditions_of(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[str, str]:
     """Return the conditions that hold, with what is said."""
     findings = find_conditions(summarise(ledger, name), over, problem, lends=True)
     assert [finding.kind for finding in findings] == [*QuotaCondition][:-1]
@@ -38,11 +38,11 @@ READY = {"Ready": "the quota is active"}
 def test_conditions_of_a_borrower_and_a_lender() -> None:
     specs = [quota("a", min=2, max=9), quota("b", min=8, max=9)]
     ledger = make_ledger(specs, 10, {"a": wants(6, 6), "b": wants(3, 3)})
-    assert found(ledger, "a") == {
+    assert conditions_of(ledger, "a") == {
         **READY,
         "Borrowing": "uses 4m cpu more than its guaranteed amount",
     }
-    assert found(ledger, "b") == {
+    assert conditions_of(ledger, "b") == {
         **READY,
         "Lending": (
             "does not request 5m cpu of its guaranteed amount; other quotas may use it meanwhile"
@@ -52,11 +52,13 @@ def test_conditions_of_a_borrower_and_a_lender() -> None:
 
 def test_conditions_of_over_use_and_of_a_scaled_min() -> None:
     ledger = make_ledger([quota("a", min=6), quota("b", min=6)], 6, {"a": wants(6, 6), "b": 6})
-    said = found(ledger, "a", find_overuse(ledger), revoke="nothing is evicted for it")
-    assert said["OverEntitlement"] == (
+    conditions = conditions_of(
+        ledger, "a", find_overuse(ledger), revoke="nothing is evicted for it"
+    )
+    assert conditions["OverEntitlement"] == (
         "quota a uses 6m cpu but is entitled to 3m; nothing is evicted for it"
     )
-    assert said["MinScaled"] == (
+    assert conditions["MinScaled"] == (
         "is guaranteed 3m cpu less than its min, since all min together exceed the capacity"
     )
 
@@ -82,7 +84,7 @@ def test_the_over_use_condition_says_what_will_happen(delay: float | None, part:
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 4}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
-    assert sink.said["t"][1]["OverEntitlement"]
+    assert sink.written["t"][1]["OverEntitlement"]
     text = sink.texts["t", "OverEntitlement"]
     assert text.startswith("quota t uses 6 nvidia.com/gpu but is entitled to 4")
     assert part in text
@@ -100,7 +102,7 @@ def test_a_quota_that_is_not_in_force_says_why() -> None:
 
 class Sink:
     def __init__(self) -> None:
-        self.said: dict[str, tuple[Mapping[str, Any], dict[str, bool]]] = {}
+        self.written: dict[str, tuple[Mapping[str, Any], dict[str, bool]]] = {}
         self.count = 0
         self.texts: dict[tuple[str, str], str] = {}
         self.recorded: list[tuple[str, Mapping[str, Amounts]]] = []
@@ -110,7 +112,7 @@ class Sink:
         self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         self.count += 1
-        self.said[quota.name] = (
+        self.written[quota.name] = (
             fields,
             {condition.type: condition.status for condition in conditions},
         )
@@ -131,7 +133,7 @@ def test_a_status_is_written_only_when_it_changes() -> None:
     upsert_quota(state, make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
-    fields, conditions = sink.said["t"]
+    fields, conditions = sink.written["t"]
     kept = fields["lastValidSpec"]
     assert (kept["min"], kept["max"]) == ({GPU: "4"}, {GPU: "8"})
     uses = {"used": {GPU: "6"}, "runtime": {GPU: "6"}, "request": {GPU: "6"}}
@@ -139,14 +141,14 @@ def test_a_status_is_written_only_when_it_changes() -> None:
     assert fields == uses | same | {"state": "Borrowing"}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "Borrowing"]
     not_active = {"Ready": False, "ConfigInvalid": True, "Terminating": False}
-    assert sink.said["lost"] == ({"state": "Invalid"}, not_active)
+    assert sink.written["lost"] == ({"state": "Invalid"}, not_active)
     policy.update_all()
     assert sink.count == 2
     state.remove_pod("uid-default-a")
     policy.update_all()
     assert sink.count == 3
     idle = {"used": {GPU: "0"}, "runtime": {GPU: "0"}}
-    assert sink.said["t"][0] == idle | same | {"state": "Lending"}
+    assert sink.written["t"][0] == idle | same | {"state": "Lending"}
 
 
 def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid() -> None:
@@ -156,7 +158,7 @@ def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid
     policy.update_all()
     upsert_quota(state, make_quota("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
     policy.update_all()
-    fields, conditions = sink.said["t"]
+    fields, conditions = sink.written["t"]
     assert fields["lastValidSpec"]["max"] == {GPU: "8"}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "ConfigInvalid"]
 
@@ -190,11 +192,11 @@ def test_usage_by_pods_of_other_schedulers_is_a_condition() -> None:
     upsert_quota(state, make_quota("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
-    assert not sink.said["t"][1]["UnmanagedUsage"]
+    assert not sink.written["t"][1]["UnmanagedUsage"]
     foreign = make_pod("b").gpu(2).quota("t").running("n").build()
     state.upsert_pod(replace(foreign, handling=Handling.NOT_OURS))
     policy.update_all()
-    assert sink.said["t"][1]["UnmanagedUsage"]
+    assert sink.written["t"][1]["UnmanagedUsage"]
 
 
 def test_a_satisfied_quota_is_not_reported_as_scaled() -> None:
@@ -210,7 +212,7 @@ def test_a_satisfied_quota_is_not_reported_as_scaled() -> None:
     state.upsert_pod(make_pod("p").gpu(2).quota("a").running("n").build())
     policy.update_all()
     for name in ("a", "b"):
-        conditions = sink.said[name][1]
+        conditions = sink.written[name][1]
         assert [kind for kind, holds in conditions.items() if holds] == ["Ready", "Lending"]
 
 
@@ -243,8 +245,8 @@ def test_a_quota_is_used_as_long_as_it_has_pods_or_children() -> None:
     assert used() == ["broken", "org", "team"]
     upsert_quota(state, replace(team, is_terminating=True))
     used()
-    assert sink.said["team"][1]["Ready"]
-    assert sink.said["team"][1]["Terminating"]
+    assert sink.written["team"][1]["Ready"]
+    assert sink.written["team"][1]["Terminating"]
     assert sink.texts["team", "Terminating"] == (
         "it is being deleted, and stays active for its pods (2): wait for them to end, or delete "
         "them; pods that wait may be labelled with another quota instead"

@@ -29,12 +29,12 @@ def covered(*quotas) -> dict[str, frozenset[str]]:
 
 
 def test_listed_namespaces_and_the_one_of_its_name_are_covered() -> None:
-    found = covered(
+    names_of = covered(
         make_quota("team", namespace="q", namespaces=("a", "b"), max={"cpu": 4000}),
         make_quota("own", namespace="own", max={"memory": 1}),
         make_quota("label", namespace="q", max={"cpu": 4000}),
     )
-    assert found == {
+    assert names_of == {
         "a": frozenset({"cpu"}), "b": frozenset({"cpu"}), "own": frozenset({"memory"})
     }  # fmt: skip
 
@@ -47,13 +47,13 @@ def test_what_is_unlimited_is_not_limited_and_gpus_count_by_all_names() -> None:
 
 
 def test_limits_of_parents_count() -> None:
-    found = covered(
+    names_of = covered(
         make_quota("org", is_parent=True, max={"memory": 4, "cpu": 8000}),
         make_quota(
             "t", parent="org", namespaces=("a",), max={"cpu": 4000, "memory": UNLIMITED_FROM}
         ),
     )
-    assert found == {"a": frozenset({"cpu", "memory"})}
+    assert names_of == {"a": frozenset({"cpu", "memory"})}
 
 
 def test_a_quota_that_is_not_in_force_covers_its_namespaces() -> None:
@@ -62,16 +62,18 @@ def test_a_quota_that_is_not_in_force_covers_its_namespaces() -> None:
 
 
 @given(st.dictionaries(st.text("ab-", min_size=1), st.frozensets(st.text("xy/", min_size=1))))
-def test_what_is_told_is_what_is_covered(found: dict[str, frozenset[str]]) -> None:
-    told = encode(found)
-    assert {name: frozenset(filter(None, text.split(","))) for name, text in told.items()} == found
+def test_what_is_told_is_what_is_covered(names_of: dict[str, frozenset[str]]) -> None:
+    encoded = encode(names_of)
+    assert {
+        name: frozenset(filter(None, text.split(","))) for name, text in encoded.items()
+    } == names_of
 
 
 def test_a_flood_of_namespaces_fits_into_the_config_map() -> None:
     flood = {f"namespace-{number:05}": frozenset({"x" * 200}) for number in range(9000)}
-    told = encode(flood)
-    assert 1000 < len(told) < len(flood)
-    assert len(json.dumps(told)) <= MAX_BYTES * 1.1
+    encoded = encode(flood)
+    assert 1000 < len(encoded) < len(flood)
+    assert len(json.dumps(encoded)) <= MAX_BYTES * 1.1
 
 
 class Policy:
@@ -80,7 +82,7 @@ class Policy:
     def __init__(self, enforced: frozenset[str] | None) -> None:
         self.enforced = enforced
 
-    async def write(self, found: object) -> frozenset[str] | None:
+    async def write(self, coverage: object) -> frozenset[str] | None:
         return self.enforced
 
 

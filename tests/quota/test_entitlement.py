@@ -84,12 +84,12 @@ def test_it_names_evicted_pods_that_still_terminate() -> None:
     unit, bare = find_pending(state)[0], replace(explain(state), context=None)
     assert "Reclaim is due, if that makes room for it." in claims.add(unit, bare).text()
     evict(state, *(f"hog-{at}" for at in range(4)))
-    told = claims.add(unit, bare)
+    reason = claims.add(unit, bare)
     assert (
         "Reclaim is under way: 4 evicted pods still terminate (t/hog-0, t/hog-1, t/hog-2 and 1 "
-        "more)." in told.text()
+        "more)." in reason.text()
     )
-    assert told.advice() == ("Wait until the evicted pods are gone.",)
+    assert reason.advice() == ("Wait until the evicted pods are gone.",)
     evict(state, "hog-4")
     assert "5 evicted pods still terminate" in claims.add(unit, bare).text()
 

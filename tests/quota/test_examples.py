@@ -63,8 +63,8 @@ def test_e6_above_min_equal_weights_share_equally(rules: QuotaRules) -> None:
         QuotaSpec("test1", min={"cpu": 50_000, "memory": 80 * GI}, max=largest),
         QuotaSpec("test2", min={"cpu": 40_000, "memory": 80 * GI}, max=largest),
     ]
-    asked = [{"cpu": 120_000, "memory": 200 * GI}, {"cpu": 150_000, "memory": 210 * GI}]
-    usage = {f"test{at}": Usage(one, one) for at, one in enumerate(asked, start=1)}
+    requests = [{"cpu": 120_000, "memory": 200 * GI}, {"cpu": 150_000, "memory": 210 * GI}]
+    usage = {f"test{at}": Usage(request, request) for at, request in enumerate(requests, start=1)}
     solution = settle(specs, largest, usage, rules)
     assert solution.share("test1") == {"cpu": 53_000, "memory": 80 * GI}
     assert solution.share("test2") == {"cpu": 43_000, "memory": 80 * GI}
@@ -134,11 +134,11 @@ def test_e8_a_quota_that_does_not_lend_keeps_an_idle_guarantee(rules: QuotaRules
 def test_e8_lending_in_a_tree(
     rules: QuotaRules, lends: str, asks: int, expected: tuple[int, ...]
 ) -> None:
-    root, one, two = (letter == "y" for letter in lends)
+    root, first, second = (letter == "y" for letter in lends)
     specs = [
         quota("r", min=60, max=96, lends=root),
-        quota("r-1", "r", min=20, max=96, lends=one),
-        quota("r-2", "r", min=20, max=96, lends=two),
+        quota("r-1", "r", min=20, max=96, lends=first),
+        quota("r-2", "r", min=20, max=96, lends=second),
     ]
     assert tuple(shares(settle(specs, 100, {"r-1": asks}, rules)).values()) == expected
 
@@ -235,9 +235,9 @@ def test_e15_a_resource_comes_and_goes(rules: QuotaRules) -> None:
 
 @pytest.mark.parametrize("rules", BOTH)
 def test_e16_guarantees_are_given_though_they_exceed_the_total(rules: QuotaRules) -> None:
-    asked = {f"q{n}": n * 10 for n in range(1, 6)}
-    specs = [quota(name, min=amount, max=100) for name, amount in asked.items()]
-    assert shares(settle(specs, 50, asked, both(rules, scales_min=False))) == asked
+    requests = {f"q{n}": n * 10 for n in range(1, 6)}
+    specs = [quota(name, min=amount, max=100) for name, amount in requests.items()]
+    assert shares(settle(specs, 50, requests, both(rules, scales_min=False))) == requests
 
 
 @pytest.mark.parametrize("rules", BOTH)

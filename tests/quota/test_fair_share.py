@@ -31,11 +31,11 @@ def solve_exactly(snapshot: ShareInput, before: Solution | None = None) -> Solut
         return solve(snapshot, before)
 
 
-def assert_same(one: Solution, other: Solution) -> None:
-    for name in one.inputs.tree.layout.names[1:]:
-        assert one.minimum(name) == other.minimum(name)
-        assert one.share(name) == other.share(name)
-        assert {type(share) for share in one.share(name).values()} <= {int}
+def assert_same(first: Solution, second: Solution) -> None:
+    for name in first.inputs.tree.layout.names[1:]:
+        assert first.minimum(name) == second.minimum(name)
+        assert first.share(name) == second.share(name)
+        assert {type(share) for share in first.share(name).values()} <= {int}
 
 
 @st.composite
@@ -56,7 +56,9 @@ def snapshots(draw: st.DrawFn) -> ShareInput:
         )  # fmt: skip
         specs.append(spec)
     usage = {
-        spec.name: Usage(demand=(asked := amounts(draw(NUMBERS))), submitted=asked, used=asked)
+        spec.name: Usage(
+            demand=(requested := amounts(draw(NUMBERS))), submitted=requested, used=requested
+        )
         for spec in specs
     }
     total = {
@@ -76,8 +78,8 @@ def test_shares_are_those_of_the_reference(data: st.DataObject, way: Any) -> Non
     specs = data.draw(forests(largest=9))
     usage, total = data.draw(usages(specs)), data.draw(st.integers(0, 90))
     solution = way(ShareInput(make_tree(specs), {"gpu": total}, usage, OURS))
-    found = {spec.name: solution.share(spec.name)["gpu"] for spec in specs}
-    assert found == solve_plainly(specs, total, usage, OURS)
+    shares = {spec.name: solution.share(spec.name)["gpu"] for spec in specs}
+    assert shares == solve_plainly(specs, total, usage, OURS)
 
 
 @given(snapshots(), st.lists(st.tuples(st.sampled_from(KEYS), NUMBERS, st.booleans()), max_size=4))
@@ -98,8 +100,8 @@ def test_solving_from_a_previous_solution_gives_the_same_shares(
 
 def test_resources_of_both_kinds_of_integers_are_solved_side_by_side() -> None:
     specs = [QuotaSpec(name, max={"gpu": 8, "memory": 1 << 70}) for name in ("a", "b")]
-    asked = {"gpu": 8, "memory": 1 << 70}
-    usage = {name: Usage(demand=asked, submitted=asked) for name in ("a", "b")}
+    requested = {"gpu": 8, "memory": 1 << 70}
+    usage = {name: Usage(demand=requested, submitted=requested) for name in ("a", "b")}
     tree = make_tree(specs)
     solution = solve(ShareInput(tree, {"gpu": 8, "memory": 1 << 69}, usage, OURS))
     assert solution.share("a") == {"gpu": 4, "memory": 1 << 68}
@@ -130,8 +132,8 @@ def test_levels_of_unequal_width_are_rounded_alike(children: int) -> None:
     for at in range(40):
         specs += [quota(f"p{at:02}", weight=1), quota(f"p{at:02}-x", f"p{at:02}", weight=3)]
     usage = {spec.name: wants(10) for spec in specs if spec.parent != ROOT}
-    for rest in (1, 2, 41, 77):
-        snapshot = ShareInput(make_tree(specs), {"cpu": 500 + rest}, usage, QuotaRules())
+    for remainder in (1, 2, 41, 77):
+        snapshot = ShareInput(make_tree(specs), {"cpu": 500 + remainder}, usage, QuotaRules())
         assert_same(solve(snapshot), solve_exactly(snapshot))
 
 

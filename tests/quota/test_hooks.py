@@ -41,13 +41,13 @@ class Diary(QuotaHook):
     """Records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, object, object]] = []
+        self.calls: list[tuple[str, object, object]] = []
 
     def on_quota_change(self, before, after) -> None:
-        self.told.append(("quota", before and before.max, after and after.max))
+        self.calls.append(("quota", before and before.max, after and after.max))
 
     def on_pod_change(self, before, after) -> None:
-        self.told.append(("pod", before and before.is_used, after and after.is_used))
+        self.calls.append(("pod", before and before.is_used, after and after.is_used))
 
     def augment_status(self, summary) -> Iterator[HookCondition]:
         yield HookCondition("example.com/Diary", True, "Kept", summary.name)
@@ -108,14 +108,14 @@ def test_hooks_see_quotas_and_pods_and_refuse_units_in_planning() -> None:
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").build())
     state.open_ledger()
-    assert diary.told == [("quota", None, {GPU: 8}), ("pod", None, False)]
-    diary.told.clear()
+    assert diary.calls == [("quota", None, {GPU: 8}), ("pod", None, False)]
+    diary.calls.clear()
     state.open_ledger()
-    assert not diary.told, "nothing has changed"
+    assert not diary.calls, "nothing has changed"
     state.remove_pod("uid-default-a")
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8, "cpu": 9}))
     state.open_ledger()
-    assert sorted(diary.told, key=str) == [
+    assert sorted(diary.calls, key=str) == [
         ("pod", False, None),
         ("quota", {GPU: 8}, {GPU: 8, "cpu": 9}),
     ]

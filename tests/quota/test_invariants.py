@@ -87,7 +87,7 @@ def test_i4_names_decide_at_most_one_unit_per_round(level: Level, total: int) ->
     renamed = Level(*(list(reversed(column)) for column in level[:4]))
     rounds = len(level.wants)
     pairs = zip(share_level(total, level), reversed(share_level(total, renamed)), strict=True)
-    assert all(abs(one - other) <= rounds for one, other in pairs)
+    assert all(abs(before - after) <= rounds for before, after in pairs)
 
 
 @given(st.data(), RULES)
@@ -109,11 +109,16 @@ def test_i6_unsatisfied_borrowers_share_by_weight(level: Level, total: int) -> N
     share = share_level(total, level)
     hungry = [row for row, want in enumerate(level.wants) if share[row] < want]
     rounds = len(level.wants)
-    for one in hungry:
-        for other in hungry:
-            weight, others = level.weights[one], level.weights[other]
-            extra, extras = share[one] - level.floors[one], share[other] - level.floors[other]
-            assert abs(extra * others - extras * weight) <= rounds * (weight + others)
+    for first in hungry:
+        for second in hungry:
+            weight, second_weight = level.weights[first], level.weights[second]
+            extra, second_extra = (
+                share[first] - level.floors[first],
+                share[second] - level.floors[second],
+            )
+            assert abs(extra * second_weight - second_extra * weight) <= rounds * (
+                weight + second_weight
+            )
 
 
 @given(st.data())
@@ -123,7 +128,7 @@ def test_i7_children_get_no_more_than_their_parent(data: st.DataObject) -> None:
     usage = data.draw(usages(specs))
     share = shares(settle(specs, {KEY: data.draw(st.integers(0, 60))}, usage), KEY)
     for spec in specs:
-        below = sum(share[one.name] for one in specs if one.parent == spec.name)
+        below = sum(share[child.name] for child in specs if child.parent == spec.name)
         assert below <= share[spec.name]
 
 
@@ -172,7 +177,7 @@ def test_i9_incremental_solutions_equal_full_ones(data: st.DataObject) -> None:
                 specs[name] = replace(specs[name], lends=not specs[name].lends)
                 tree = replace_spec(tree, specs[name])
             case "gone":
-                usage = {one: used for one, used in usage.items() if one != name}
+                usage = {quota: used for quota, used in usage.items() if quota != name}
             case "moved":
                 specs[name] = replace(specs[name], parent=ROOT)
                 tree = replace_spec(tree, specs[name])
@@ -185,14 +190,14 @@ def test_i9_incremental_solutions_equal_full_ones(data: st.DataObject) -> None:
 KEYS = st.sets(st.sampled_from([KEY, "other"]))
 
 
-def assert_same(one: Solution, other: Solution) -> None:
-    names = one.inputs.tree.layout.names
-    assert names == other.inputs.tree.layout.names
+def assert_same(first: Solution, second: Solution) -> None:
+    names = first.inputs.tree.layout.names
+    assert names == second.inputs.tree.layout.names
     for ask in (Solution.share, Solution.minimum, Solution.request, Solution.child_request,
                 Solution.limited, Solution.allocated, Solution.guaranteed):  # fmt: skip
         for name in names[1:]:
-            assert ask(one, name) == ask(other, name)
-    assert one.used_with_children == other.used_with_children
+            assert ask(first, name) == ask(second, name)
+    assert first.used_with_children == second.used_with_children
 
 
 def assert_sums(solution: Solution) -> None:
@@ -208,9 +213,9 @@ def assert_sums(solution: Solution) -> None:
 @given(st.data())
 def test_i10_admitted_usage_stays_within_the_limits(data: st.DataObject) -> None:
     specs = data.draw(forests())
-    asked = {name: replace(one, used={}) for name, one in data.draw(usages(specs)).items()}
+    unused = {name: replace(usage, used={}) for name, usage in data.draw(usages(specs)).items()}
     rules = replace(OURS, parents_take_pods=True)
-    solution = settle(specs, {KEY: data.draw(st.integers(0, 60))}, asked, rules)
+    solution = settle(specs, {KEY: data.draw(st.integers(0, 60))}, unused, rules)
     ledger = Ledger([solution], rules)
     names = st.sampled_from([spec.name for spec in specs])
     for _ in range(data.draw(st.integers(1, 8))):
@@ -229,7 +234,7 @@ def test_i11_nothing_is_reclaimed_within_the_guarantee(data: st.DataObject) -> N
     usage = data.draw(usages(specs))
     solution = settle(specs, {KEY: data.draw(st.integers(0, 60))}, usage)
     ledger = Ledger([solution], OURS)
-    over = {one.quota for one in find_overuse(ledger)}
+    over = {overuse.quota for overuse in find_overuse(ledger)}
     for spec in specs:
         account = ledger.account(spec.name)
         if account.used.get(KEY, 0) <= solution.minimum(spec.name)[KEY]:
@@ -360,15 +365,18 @@ def test_i14_a_larger_total_costs_at_most_rounding(level: Level, total: int) -> 
 @given(st.data())
 def test_leftovers_never_exceed_the_total(data: st.DataObject) -> None:
     specs = data.draw(forests())
-    usage = {name: replace(one, used={}) for name, one in data.draw(usages(specs)).items()}
+    usage = {
+        name: replace(usage_of_quota, used={})
+        for name, usage_of_quota in data.draw(usages(specs)).items()
+    }
     total = data.draw(st.integers(0, 40))
     rules = replace(OURS, parents_take_pods=True, scales_min=True)
     assume(consistent(specs))
     ledger = Ledger([settle(specs, {KEY: total}, usage, rules)], rules)
     pending = [
-        PendingUnit(name, (charge(name, one.demand[KEY], KEY),), float(at))
-        for at, (name, one) in enumerate(usage.items())
-        if one.demand[KEY]
+        PendingUnit(name, (charge(name, usage_of_quota.demand[KEY], KEY),), float(at))
+        for at, (name, usage_of_quota) in enumerate(usage.items())
+        if usage_of_quota.demand[KEY]
     ]
     leftovers = grant_leftovers(ledger, pending, {})
     for unit in pending:

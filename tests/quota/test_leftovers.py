@@ -24,8 +24,8 @@ def team(name: str, parent: str = "", **more: int) -> QuotaSpec:
     return quota(name, key=GPU, **{"max": 16, **above, **more})
 
 
-def gpus(asked: int, used: int = 0) -> Usage:
-    return wants(asked, used, GPU)
+def gpus(requested: int, used: int = 0) -> Usage:
+    return wants(requested, used, GPU)
 
 
 class TestE17:
@@ -144,7 +144,7 @@ def test_leftovers_granted_at_the_top_are_not_granted_again_below() -> None:
     ledger = make_ledger(specs, {GPU: 22}, usage)
     pending = [unit(name, name, 12, since=at) for at, name in enumerate(("other", "a", "b"))]
     packing = grant_leftovers(ledger, pending, {})
-    for one in pending:
-        if try_charge(ledger, one.charges) is not None:
-            packing.try_charge(ledger, one.key, one.charges)
+    for waiting in pending:
+        if try_charge(ledger, waiting.charges) is not None:
+            packing.try_charge(ledger, waiting.key, waiting.charges)
     assert ledger.used_by(("org", "other"), GPU) <= 22

@@ -26,7 +26,11 @@ def make_full() -> FakeCluster:
 def used(cluster: FakeCluster) -> dict[str, int]:
     cluster.state.refresh()
     usage = cluster.state.quotas.usage.usage()
-    return {name: one.used[GPU] for name, one in usage.items() if one.used.get(GPU)}
+    return {
+        name: usage_of_quota.used[GPU]
+        for name, usage_of_quota in usage.items()
+        if usage_of_quota.used.get(GPU)
+    }
 
 
 def test_pods_of_a_deleted_quota_wait_until_it_is_back() -> None:

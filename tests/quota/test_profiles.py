@@ -163,8 +163,8 @@ OURS = QuotaSpec("root", "ns", profile="a")
 )
 def test_quotas_of_others_are_not_overwritten(quotas, rivals, expected) -> None:
     profile = make_profile("a", quota="root", created=2.0)
-    others = [make_profile("b", quota="root", created=created) for created in rivals]
-    assert find_outcome(profile, others, quotas) == expected
+    other_profiles = [make_profile("b", quota="root", created=created) for created in rivals]
+    assert find_outcome(profile, other_profiles, quotas) == expected
 
 
 def test_unreadable_settings_are_reported_with_field_and_value() -> None:

@@ -22,7 +22,7 @@ FOUR = [unit("1", 10, 20), unit("2", 9, 10, 1), unit("3", 8, 20), unit("4", 7, 4
 
 
 def revoked(units, rules=OURS, **limit: int) -> list[str]:
-    used = {key: sum(one.request[key] for one in units) for key in ("cpu", "memory")}
+    used = {key: sum(unit.request[key] for unit in units) for key in ("cpu", "memory")}
     return [victim.key for victim in choose_victims(units, used, limit, rules)]
 
 
@@ -100,9 +100,9 @@ class TestGang:
 
     GANG = (part("g", 0, 8), part("g", 1, 2), part("g", 2, 2))
 
-    def revoked(self, limit: int, *others: RunningUnit) -> list[str]:
-        units = (*self.GANG, *others)
-        used = {"cpu": sum(one.request["cpu"] for one in units)}
+    def revoked(self, limit: int, *more_units: RunningUnit) -> list[str]:
+        units = (*self.GANG, *more_units)
+        used = {"cpu": sum(unit.request["cpu"] for unit in units)}
         return [victim.key for victim in choose_victims(units, used, {"cpu": limit}, OURS)]
 
     def test_surplus_goes_first_and_from_the_end(self) -> None:

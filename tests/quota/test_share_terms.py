@@ -68,10 +68,10 @@ def test_terms_where_guarantees_are_scaled() -> None:
 def test_loans_between_siblings(
     used: list[int], floors: list[int], total: int, loans: list[tuple[int, int, int]]
 ) -> None:
-    found = list(lend(used, floors, total, idle(used, floors)))
-    assert sum(amount for *_, amount in found) == sum(amount for *_, amount in loans)
+    lent = list(lend(used, floors, total, idle(used, floors)))
+    assert sum(amount for *_, amount in lent) == sum(amount for *_, amount in loans)
     if len(loans) < 3:
-        assert found == loans
+        assert lent == loans
 
 
 def idle(used: list[int], floors: list[int]) -> list[int]:
@@ -110,7 +110,7 @@ AMOUNTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1
 
 @given(AMOUNTS, st.integers(0, 100))
 def test_loans_do_not_exceed_idle_guarantees(pairs: list[tuple[int, int]], total: int) -> None:
-    used, floors = [one for one, _ in pairs], [other for _, other in pairs]
+    used, floors = [amount for amount, _ in pairs], [floor for _, floor in pairs]
     lent, borrowed = [0] * len(used), [0] * len(used)
     for lender, borrower, amount in lend(used, floors, total, idle(used, floors)):
         assert amount > 0

@@ -26,8 +26,8 @@ def test_every_check_holds_for_some_hundred_states() -> None:
 
 def generous(total: int, level: Any) -> list[int]:
     """Give the first one more than there is."""
-    first, *others = trees.share_level(total, level)
-    return [first + 1, *others]
+    first, *later = trees.share_level(total, level)
+    return [first + 1, *later]
 
 
 def keep(levels: Any, total: Any, minimum: Any, is_scaled: Any) -> Any:

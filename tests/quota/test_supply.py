@@ -156,7 +156,7 @@ def restart(cluster: FakeCluster) -> FakeCluster:
 def totals(cluster: FakeCluster) -> dict[str, dict[str, int]]:
     cluster.state.open_ledger()
     solutions = cluster.state.quotas.solutions
-    return {tree: dict(one.inputs.total) for tree, one in solutions.items()}
+    return {tree: dict(solution.inputs.total) for tree, solution in solutions.items()}
 
 
 def free_on(cluster: FakeCluster, node: Node) -> int:
@@ -178,10 +178,10 @@ def test_what_is_left_of_supply_is_free_on_nodes_and_a_restart_changes_nothing(
         ]
         closed = sum(node.allocatable[GPU] for node in pool if is_closed(node))
         cluster.quotas(make_root(sum(node.allocatable[GPU] for node in pool), closed))
-        found = totals(cluster)
-        assert found == totals(restart(cluster))
+        total_of_tree = totals(cluster)
+        assert total_of_tree == totals(restart(cluster))
         assert not find_drift(cluster.state)
-        if "" not in found or GPU not in found[""]:
+        if "" not in total_of_tree or GPU not in total_of_tree[""]:
             continue
         open_nodes = [
             node
@@ -190,7 +190,9 @@ def test_what_is_left_of_supply_is_free_on_nodes_and_a_restart_changes_nothing(
         ]
         used = cluster.state.quotas.usage.of("team").used.get(GPU, 0)
         if "team" in cluster.state.quotas.catalog.registry.specs:
-            assert found[""][GPU] - used == sum(free_on(cluster, node) for node in open_nodes)
+            assert total_of_tree[""][GPU] - used == sum(
+                free_on(cluster, node) for node in open_nodes
+            )
 
 
 def test_as_koordinator_has_it_capacity_is_what_nodes_offer_and_nothing_piles_up() -> None:

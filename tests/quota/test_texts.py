@@ -134,7 +134,9 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(
-    ("reason", "text"), EXPECTED, ids=[f"{at}-{one.code}" for at, (one, _) in enumerate(EXPECTED)]
+    ("reason", "text"),
+    EXPECTED,
+    ids=[f"{at}-{reason.code}" for at, (reason, _) in enumerate(EXPECTED)],
 )
 def test_texts(reason: Reason, text: str) -> None:
     """The last words, in brackets, are upstream's: they are written for ``compat`` only."""

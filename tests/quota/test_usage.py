@@ -69,7 +69,7 @@ def test_quotas_without_change_keep_their_sums() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requests", "expected"),
     [
         ({GPU: 2}, {GPU: 2, "koordinator.sh/gpu": 200, "koordinator.sh/gpu-core": 200,
                     "koordinator.sh/gpu-memory-ratio": 200}),
@@ -87,9 +87,9 @@ def test_quotas_without_change_keep_their_sums() -> None:
         ({"cpu": 1}, {"cpu": 1}),
     ],
 )  # fmt: skip
-def test_a_device_counts_under_each_of_its_names(asked, expected) -> None:
-    assert count_devices(asked, OURS) == expected
-    assert count_devices(asked, KOORDINATOR) == asked
+def test_a_device_counts_under_each_of_its_names(requests, expected) -> None:
+    assert count_devices(requests, OURS) == expected
+    assert count_devices(requests, KOORDINATOR) == requests
 
 
 def test_two_half_devices_count_as_one() -> None:
@@ -153,12 +153,12 @@ def test_a_label_chooses_among_the_quotas_that_a_namespace_may_use(
     upstream = find_quota(PodQuotaKey(label, namespace), REGISTRY, KOORDINATOR, ABSENT)
     assert upstream is not None
     assert (*upstream,) == (*theirs, None)
-    found = find_quota(PodQuotaKey(label, namespace), REGISTRY, OURS, ABSENT)
-    assert found is not None
-    assert (found.reason.code if found.reason else "") == ours
+    binding = find_quota(PodQuotaKey(label, namespace), REGISTRY, OURS, ABSENT)
+    assert binding is not None
+    assert (binding.reason.code if binding.reason else "") == ours
     # A pod that is refused counts as if it had no label.
     assert (
-        found[:2]
+        binding[:2]
         == (find_quota(PodQuotaKey("", namespace), REGISTRY, OURS, ABSENT) if ours else theirs)[:2]
     )
 
@@ -166,8 +166,8 @@ def test_a_label_chooses_among_the_quotas_that_a_namespace_may_use(
 @pytest.mark.parametrize(("label", "expected"), [("team", "team"), ("", None), ("gone", None)])
 def test_without_default_quota_only_labels_count(label, expected) -> None:
     rules = replace(KOORDINATOR, has_default_quota=False)
-    found = find_quota(PodQuotaKey(label, "dev"), REGISTRY, rules)
-    assert (found and found[0]) == expected
+    binding = find_quota(PodQuotaKey(label, "dev"), REGISTRY, rules)
+    assert (binding and binding[0]) == expected
 
 
 def test_parents_take_no_pods() -> None:

@@ -52,8 +52,8 @@ KNOWN = (PARENT, CHILD, OTHER)
 )  # fmt: skip
 def test_rules_of_a_single_quota(spec, used, expected) -> None:
     fault = check_spec(spec, used)
-    found = fault and (fault.rule, fault.key, fault.value, fault.limit)
-    assert found == expected
+    problem = fault and (fault.rule, fault.key, fault.value, fault.limit)
+    assert problem == expected
 
 
 def test_the_first_broken_rule_is_reported() -> None:
@@ -77,8 +77,8 @@ def test_the_first_broken_rule_is_reported() -> None:
     ],
 )
 def test_rules_of_a_new_quota(spec, fault, other) -> None:
-    found = check_create(spec, ActiveQuotas(KNOWN), NO_FACTS, OURS)
-    assert (found and (found.rule, found.other)) == (fault and (fault, other))
+    problem = check_create(spec, ActiveQuotas(KNOWN), NO_FACTS, OURS)
+    assert (problem and (problem.rule, problem.other)) == (fault and (fault, other))
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_rules_of_a_new_quota(spec, fault, other) -> None:
     ],
 )
 def test_rules_of_an_edit(spec, fault) -> None:
-    found = check_update(spec, ActiveQuotas(KNOWN), Facts(labels={"c"}), OURS)
-    assert (found and found.rule) == fault
+    problem = check_update(spec, ActiveQuotas(KNOWN), Facts(labels={"c"}), OURS)
+    assert (problem and problem.rule) == fault
 
 
 def test_max_is_compared_strictly_with_what_the_pods_of_all_quotas_below_use() -> None:
     facts = Facts(used={"c": {"cpu": 7}, "p": {"cpu": 2}, "o": {"cpu": 99}})
     spec = replace(PARENT, min={"cpu": 4}, max={"cpu": 8}, strict_keys=("cpu",))
     registry = ActiveQuotas([PARENT, replace(CHILD, max={"cpu": 5}), OTHER])
-    found = check_update(spec, registry, facts, OURS)
-    assert (found.rule, found.value, found.limit) == (QuotaProblem.MAX_BELOW_USED, 8, 9)
+    problem = check_update(spec, registry, facts, OURS)
+    assert (problem.rule, problem.value, problem.limit) == (QuotaProblem.MAX_BELOW_USED, 8, 9)
     assert check_update(replace(spec, max={"cpu": 9}), registry, facts, OURS) is None
 
 
@@ -124,8 +124,8 @@ def test_unchanged_settings_are_validated_except_by_koordinator() -> None:
 
 def test_koordinator_requires_the_same_resources_at_every_level() -> None:
     spec = QuotaSpec("n", parent="p", max={})
-    found = check_create(spec, ActiveQuotas(KNOWN), NO_FACTS, KOORDINATOR)
-    assert (found.rule, found.key) == (QuotaProblem.KEYS_NOT_SAME, "cpu")
+    problem = check_create(spec, ActiveQuotas(KNOWN), NO_FACTS, KOORDINATOR)
+    assert (problem.rule, problem.key) == (QuotaProblem.KEYS_NOT_SAME, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_raised_min_must_be_guaranteed_above(minimum, expected) -> None:
     facts = Facts(guaranteed={"root": {"cpu": 12}, "s": {"cpu": 7}, "n": {"cpu": 4}})
     rules = replace(OURS, guarantees_usage=True)
     registry = ActiveQuotas([root, sibling, spec])
-    found = check_update(replace(spec, min={"cpu": minimum}), registry, facts, rules)
-    assert (found and (found.rule, found.other, found.value, found.limit)) == expected
+    problem = check_update(replace(spec, min={"cpu": minimum}), registry, facts, rules)
+    assert (problem and (problem.rule, problem.other, problem.value, problem.limit)) == expected
 
 
 @pytest.mark.parametrize(

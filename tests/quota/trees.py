@@ -79,7 +79,7 @@ def forests(draw: st.DrawFn, largest: int = 6, *, weights: Any = WEIGHTS) -> lis
 def consistent(specs: Sequence[QuotaSpec]) -> bool:
     """Whether guarantees of children fit into that of their parent."""
     return all(
-        sum(one.min[KEY] for one in specs if one.parent == spec.name) <= spec.min[KEY]
+        sum(child.min[KEY] for child in specs if child.parent == spec.name) <= spec.min[KEY]
         for spec in specs
     )
 
@@ -87,36 +87,36 @@ def consistent(specs: Sequence[QuotaSpec]) -> bool:
 @st.composite
 def usages(draw: st.DrawFn, specs: Sequence[QuotaSpec]) -> dict[str, Usage]:
     """Draw what the pods of each quota ask; some use a part of it."""
-    found = {}
+    usage = {}
     for spec in specs:
-        asked = draw(AMOUNTS)
-        used = draw(st.integers(0, asked))
-        found[spec.name] = Usage({KEY: asked}, {KEY: asked}, {KEY: used})
-    return found
+        requested = draw(AMOUNTS)
+        used = draw(st.integers(0, requested))
+        usage[spec.name] = Usage({KEY: requested}, {KEY: requested}, {KEY: used})
+    return usage
 
 
 def solve_plainly(
     specs: Sequence[QuotaSpec], total: int, usage: Mapping[str, Usage], rules: QuotaRules
 ) -> dict[str, int]:
     """Compute shares step by step as the rules are written, one quota at a time."""
-    found: dict[str, int] = {}
+    shares: dict[str, int] = {}
 
     def share_out(name: str, amount: int) -> None:
         level = children_of(specs, name)
         own = demand_of(usage, name) if rules.serves_own_pods_first and name != ROOT else 0
-        wants = {one.name: limited(specs, usage, one) for one in level}
+        wants = {child.name: limited(specs, usage, child) for child in level}
         has = start_level(level, amount, wants, scales=rules.scales_min)
         share_rest(level, amount - own - sum(has.values()), wants, has)
-        found.update(has)
-        for one in level:
-            share_out(one.name, has[one.name])
+        shares.update(has)
+        for child in level:
+            share_out(child.name, has[child.name])
 
     share_out(ROOT, total)
-    return found
+    return shares
 
 
 def children_of(specs: Sequence[QuotaSpec], name: str) -> list[QuotaSpec]:
-    return sorted((spec for spec in specs if spec.parent == name), key=lambda one: one.name)
+    return sorted((spec for spec in specs if spec.parent == name), key=lambda spec: spec.name)
 
 
 def demand_of(usage: Mapping[str, Usage], name: str) -> int:
@@ -125,30 +125,30 @@ def demand_of(usage: Mapping[str, Usage], name: str) -> int:
 
 def limited(specs: Sequence[QuotaSpec], usage: Mapping[str, Usage], spec: QuotaSpec) -> int:
     below = sum(limited(specs, usage, child) for child in children_of(specs, spec.name))
-    asked = demand_of(usage, spec.name) + below
+    requested = demand_of(usage, spec.name) + below
     if not spec.lends:
-        asked = max(asked, spec.min[KEY])
-    return min(asked, spec.max[KEY])
+        requested = max(requested, spec.min[KEY])
+    return min(requested, spec.max[KEY])
 
 
 def start_level(
     level: Sequence[QuotaSpec], amount: int, wants: Mapping[str, int], *, scales: bool
 ) -> dict[str, int]:
-    sum_of_min = sum(one.min[KEY] for one in level)
+    sum_of_min = sum(child.min[KEY] for child in level)
     has = {}
-    for one in level:
-        floor = one.min[KEY]
+    for child in level:
+        floor = child.min[KEY]
         if scales and amount < sum_of_min:
             floor = amount * floor // sum_of_min if amount > 0 else 0
-        want = wants[one.name]
-        has[one.name] = want if want <= floor and one.lends else floor
+        want = wants[child.name]
+        has[child.name] = want if want <= floor and child.lends else floor
     return has
 
 
 def share_rest(
     level: Sequence[QuotaSpec], left: int, wants: Mapping[str, int], has: dict[str, int]
 ) -> None:
-    weight = {one.name: one.share_weight()[KEY] for one in level}
+    weight = {child.name: child.share_weight()[KEY] for child in level}
     hungry = [name for name in wants if has[name] < wants[name]]
     while left > 0 and sum(weight[name] for name in hungry) > 0:
         whole = sum(weight[name] for name in hungry)

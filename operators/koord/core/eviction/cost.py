@@ -23,7 +23,7 @@ class Price(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _CoveredPod:
+class _BudgetVictim:
     """The fields of a pod that budgets match."""
 
     namespace: str
@@ -78,7 +78,7 @@ class Costs:
         if not self._budgets:
             return 0
         covered = (
-            _CoveredPod(pod.namespace, pod.name, dict(pod.profile.labels))
+            _BudgetVictim(pod.namespace, pod.name, dict(pod.profile.labels))
             for pod in sorted(pods, key=lambda pod: pod.key)
             if pod.phase is not PodPhase.PENDING
         )
