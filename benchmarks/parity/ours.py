@@ -69,7 +69,7 @@ def find_feasible(sight: Sight) -> Feasible:
         pod = translator.translate(wire)
         cycle = open_cycle(state)
         room = cycle.room(cycle.shape_of(pod))
-        if cycle.obstacles((pod,)):
+        if cycle.blocking_reasons((pod,)):
             room[:] = 0
         rows = state.table.live_rows()
         found[pod.name] = frozenset(name for name, row in rows if room[row])
