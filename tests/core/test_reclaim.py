@@ -323,12 +323,12 @@ def test_a_gang_loses_surplus_only_if_all_other_members_have_paid(
 
 
 @pytest.mark.parametrize(
-    ("namespace", "chosen"), [("default", [["g-0", "g-1", "stray"]]), ("other", [])]
+    ("namespace", "chosen"), [("default", [["g-0", "g-1", "stray"]]), ("other", [["g-0", "g-1"]])]
 )
 def test_a_member_in_another_quota_does_not_keep_a_gang(
     namespace: str, chosen: list[list[str]]
 ) -> None:
-    """Its team has chosen the quota by a label; what other teams are guaranteed is theirs."""
+    """Its team has chosen the quota by a label; members of other teams stay, and spare nobody."""
     scene = Scene()
     scene.gang("g", 2, minimum=2, gpus=8)
     keys = ("default/g", f"{namespace}/h")

@@ -15,7 +15,7 @@ from tests.support.plan_keys import make_keys, sign_plan
 from koord.api.keys.preemption import ALLOW_DISABLE_PREEMPTIBLE
 from koord.core.engine.member_holds import priority_of
 from koord.core.eviction.model import Preemption
-from koord.core.eviction.protection import ALLOWED_IN
+from koord.core.eviction.protection import ALLOWED_IN, has_paid
 from koord.core.eviction.search import plan_preemption
 from koord.core.model.pods import Handling, OwnerReference, Pod
 from koord.core.quota.model import SYSTEM
@@ -127,3 +127,32 @@ def test_a_label_that_a_pod_gets_when_it_runs_is_late(
     pod = PodTranslator(plans=make_keys()).translate(wire)
     assert (pod.recorded is not None) is bool(plan)
     assert pod.is_non_preemptible is is_fixed
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "is_spared"),
+    [
+        ({GPU: 8}, {GPU: 8}, True),
+        ({GPU: 8, "cpu": 4000}, {GPU: 8, "cpu": 8000}, True),
+        ({"cpu": 4000}, {GPU: 8, "cpu": 8000}, False),
+        ({"cpu": 4000}, {"cpu": 8000}, False),
+        ({GPU: 8}, {GPU: 8, "cpu": 8000}, False),
+    ],
+)
+def test_what_is_guaranteed_pays_for_nothing_else(
+    least: Any, most: Any, *, is_spared: bool
+) -> None:
+    """A pod with 8 GPUs and a little CPU; of both, what ``max`` limits or is scarce has a price."""
+    cluster = make_cluster().nodes(make_node("n").gpu(8))
+    cluster.quotas(make_quota("q", min=least, max=most))
+    shape = make_pod("like").gpu(8).requests(cpu=1).build().shape
+    pod = run(cluster, shape=shape, **PAID)
+    assert has_paid(cluster.state.quotas, pod) is is_spared
+
+
+@pytest.mark.parametrize(("least", "goes"), [({"cpu": 4000, GPU: 0}, True), ({GPU: 8}, False)])
+def test_a_little_cpu_that_is_guaranteed_keeps_no_gpus(least: Any, *, goes: bool) -> None:
+    cluster = make_cluster().nodes(make_node("n").gpu(8))
+    cluster.quotas(make_quota("q", min=least, max={GPU: 16, "cpu": 8000}))
+    run(cluster, shape=make_pod("like").gpu(8).requests(cpu=1).build().shape, quota="q")
+    assert is_preempted(cluster) is goes

@@ -2,8 +2,9 @@
 
 What quotas are guaranteed is not preempted by units of other quotas. A unit of another quota is a
 victim only as far as its quota, and every quota above that is not above the preemptor too, keeps
-its guarantee. Within one quota priority alone decides. With Koordinator's rules guarantees do not
-count, and pods of the default quota are spared.
+its guarantee. Extended resources decide where the preemptor requests them: a little CPU that is
+guaranteed keeps no GPUs that are not. Within one quota priority alone decides. With Koordinator's
+rules guarantees do not count, and pods of the default quota are spared.
 
 In reclaim a unit may go only if its quota, and every quota above that is not above the beneficiary
 too, still uses more than it is entitled to without the victims before it. So at most the last
@@ -51,6 +52,7 @@ class Guarantees:
         self._own = {
             name for pod in unit.pods for name in self._path_of(state.quotas.quota_of(pod))
         }
+        self._scarce = frozenset() if is_reclaim else _scarce_requests(state, unit)
         self._spare: dict[Key, int] = {}
         self._charges: dict[str, Charges] = {}
 
@@ -117,7 +119,8 @@ class Guarantees:
             requests = count_devices(dict(quotas.requests_of(pod)), quotas.rules)
             for key, amount in mask(requests, ledger.account(path[0])).items():
                 charges.update({(name, key): amount for name in path})
-        return {key: amount for key, amount in charges.items() if amount > 0}
+        charged = {key: amount for key, amount in charges.items() if amount > 0}
+        return {key: n for key, n in charged.items() if key[1] in self._scarce} or charged
 
     def _is_default(self, unit: VictimUnit) -> bool:
         return any(self._state.quotas.quota_of(pod) == DEFAULT for pod in unit.pods)
@@ -137,6 +140,13 @@ class Guarantees:
     def _path_of(self, name: QuotaName) -> tuple[QuotaName, ...]:
         account = self._ledger.find(name) if self._ledger is not None else None
         return () if account is None else account.path
+
+
+def _scarce_requests(state: ClusterState, unit: Unit) -> frozenset[str]:
+    """Return the extended resources that a unit requests, by all names that quotas count."""
+    requests = (dict(state.quotas.requests_of(pod)) for pod in unit.pods)
+    counted = (count_devices(request, state.quotas.rules) for request in requests)
+    return frozenset(key for amounts in counted for key, n in amounts.items() if n and "/" in key)
 
 
 class Reclaimable(Guarantees):

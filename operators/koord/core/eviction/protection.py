@@ -5,8 +5,9 @@ Whoever creates a pod writes its owner references, and may create a DaemonSet as
 daemons are spared by their priority, as by kube-scheduler.
 
 ``preemptible: "false"`` is paid for: it counts for a pod that was admitted with it under a quota,
-against what that quota is guaranteed (``min``). Without a quota, of resources that the quota does
-not count, or put on a pod that runs already, it costs nothing, and is worth nothing. Members of a
+against what that quota is guaranteed (``min``), of every extended resource and all that ``max``
+limits. Without a quota, of resources that are not guaranteed, or put on a pod that runs already, it
+costs nothing, and is worth nothing. Members of a
 gang end together, so it spares a gang if all of them have paid: otherwise one small member would
 keep the room of all others.
 
@@ -22,8 +23,9 @@ from typing import Final, Protocol
 from koord.core.eviction.reasons import Protection
 from koord.core.gang.cache import GangCache
 from koord.core.model.pods import Handling, Pod
+from koord.core.model.units import PODS
 from koord.core.quota.cache import QuotaCache
-from koord.core.quota.model import SYSTEM, QuotaSpec
+from koord.core.quota.model import SYSTEM, QuotaRules, QuotaSpec
 from koord.core.quota.usage import count_devices
 
 ALLOWED_IN: Final = "operators.koordinator.sh/allow-disable-preemptible"
@@ -65,12 +67,30 @@ def has_paid(quotas: QuotaCache, pod: Pod) -> bool:
     spec = catalog.registry.get(name) or catalog.inactive.specs.get(name)
     if spec is None:
         return False
-    requests = count_devices(dict(quotas.requests_of(pod)), quotas.rules)
-    if not any(requests.get(key) for key in spec.min):
+    if not _is_guaranteed(spec, quotas.requests_of(pod), quotas.rules):
         return False
     if pod.handling is Handling.RESERVE:
         return _is_within(spec, quotas)
     return pod.recorded is not None
+
+
+def _is_guaranteed(spec: QuotaSpec, requests: Iterable[tuple[str, int]], rules: QuotaRules) -> bool:
+    """Whether ``min`` names what a pod is spared with: what is scarce, and all that ``max`` limits.
+
+    A little CPU that is guaranteed pays for no GPUs that are not. A resource may be guaranteed by
+    any of the names that the quota counts it by.
+    """
+    has_paid_any = False
+    for key, amount in requests:
+        if not amount or key == PODS:
+            continue
+        names = count_devices({key: amount}, rules).keys()
+        is_scarce = "/" in key  # an extended resource: there is no more of it than devices
+        if any(name in spec.min for name in names):
+            has_paid_any = True
+        elif is_scarce or any(name in spec.max for name in names):
+            return False
+    return has_paid_any
 
 
 def _is_within(spec: QuotaSpec, quotas: QuotaCache) -> bool:

@@ -233,12 +233,15 @@ class _QuotaPods:
 
     def _split_group(self, group: Group) -> Iterator[ReclaimUnit]:
         """Yield the surplus pods of a group, then its core."""
-        members = tuple(
+        placed = [
             pod
             for gang in group.gangs
             for pod in self._state.gangs.members(gang).values()
             if is_placed(pod) and not self._is_terminating(pod) and not is_foreign(pod)
-        )
+        ]
+        # A gang of other users that is in the group does not go with it, nor does it spare it.
+        users = {pod.namespace for pod in placed if self._is_own(pod)}
+        members = tuple(pod for pod in placed if pod.namespace in users)
         if not members:
             return
         if any(pod.uid in self._state.assumed for pod in members):
