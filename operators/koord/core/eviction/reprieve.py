@@ -71,7 +71,12 @@ class _Minimizer:
         placement = search.trials.place(())
         if isinstance(placement, Placement):
             if unit.required == len(unit.pods):
-                left = [o for o in self._dearest_first() if not cycle.restore(removed[o.key])]
+                # The order matters: each that is put back takes room from those after it.
+                left = [
+                    victim
+                    for victim in self._dearest_first()
+                    if not cycle.restore(removed[victim.key])
+                ]
             else:
                 left = list(victims)
         cycle.rollback(mark)

@@ -56,6 +56,7 @@ class Payments:
         paid = self._paid.get(pod.uid)
         if not self._cycle.is_charging_holds or paid == (uid, given_back):
             return True
+        # Strictly in this order: what was left to the pod may only fit again after the release.
         if given_back:
             self._charge(uid, given_back, -1)
         if paid is not None and not self._charge(*paid, 1):

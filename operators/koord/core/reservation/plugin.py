@@ -207,6 +207,7 @@ class Reservations(Plugin):
             with self._isolated.of(uid):
                 self._settle(uid)
                 self._show(uid)
+        # Only here: a pod that changes is discharged, charged again, and keeps what it was given.
         for uid in self._discharged:
             del self.given[uid]
         self._discharged.clear()

@@ -197,6 +197,7 @@ class ReservationSession(Session):
         """Whether other rules let a reservation take in pods; amounts are checked already."""
         used = self._cycle.used
         before = used[:, row].copy()
+        # Beside the undo log: no rollback restores this, so the end of the block has to.
         used[:, row] = 0
         self._is_probing = True
         try:
@@ -257,6 +258,7 @@ class ReservationSession(Session):
         rows = np.fromiter(holds_by_row, np.int64, len(holds_by_row))
         used, columns = self._cycle.used, self._cycle.table.columns
         before = used[:, rows]
+        # Beside the undo log: no rollback restores this, so the end of the block has to.
         for row, held in holds_by_row.items():
             for name, amount in held.amounts.items():
                 if name in columns:
@@ -348,6 +350,7 @@ class ReservationSession(Session):
             return Unschedulable(NO_RESERVATION, is_optional=True)
         self._once.begin(account, draft.pod)
         given_back = self._use(account, draft.row, draft.shape, 1)
+        # Last, when what is given back is known; the cycle rolls all of it back if it fails.
         if not self._payments.pay(draft.pod, reservation.uid, given_back):
             return Unschedulable(NO_RESERVATION, is_optional=True)
         use = ReservationUse(draft.pod.uid, reservation.name, reservation.uid)
@@ -429,7 +432,7 @@ class ReservationSession(Session):
         self._cycle.undo.push(there.pop)
         if not draft.holds:
             return Unschedulable(NO_NODE_WITH_CANDIDATES) if self._must_take_in(reserving) else None
-        users = [self._plugin.view.pods[holder.uid] for holder in draft.holds]
+        users = [self._plugin.view.pods[hold.uid] for hold in draft.holds]
         if any(uid in self._taken_in for uid in (user.uid for user in users)):
             return Unschedulable(NO_CANDIDATE, is_optional=True)
         requests, columns = requests_of(draft.shape), self._cycle.table.columns
