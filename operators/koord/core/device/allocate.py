@@ -304,7 +304,7 @@ class _NodeAttempt:
         primary, *secondary = (sized[kind] for kind in joint.kinds)
         ways = self._ways(primary)
         if isinstance(ways, DeviceCause):
-            return DeviceCause(PRIMARY, primary.kind, len(primary.parts), ways.of, ways)
+            return DeviceCause(PRIMARY, primary.kind, len(primary.parts), ways.available, ways)
         cause = DeviceCause(JOINT, primary.kind, len(primary.parts))
         other_candidates = [self._candidates(other) for other in secondary]
         for way in self._alternatives(primary, secondary, other_candidates, ways):

@@ -142,7 +142,7 @@ _FINAL: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeviceCause:
-    """One cause, with the type of device and how many ``of`` ``wanted`` there were.
+    """One cause, with the type of device, how many are ``wanted`` and how many ``available``.
 
     ``named`` is what the text names instead of the type.
     """
@@ -150,7 +150,7 @@ class DeviceCause:
     cause: Cause
     kind: DeviceType = ""
     wanted: int = 0
-    of: int = 0
+    available: int = 0
     primary: "DeviceCause | None" = None
     """Why the type that decides first did not fit."""
     named: str = ""

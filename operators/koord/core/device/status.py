@@ -59,7 +59,7 @@ def plugin_for(devices: Devices, pod: Pod, node: str) -> DevicePlugin | None:
 
 
 def isolation_reason(devices: Devices, pod: Pod) -> IsolationAbsent | None:
-    """Return what there is to say about a pod that was given devices."""
+    """Return why a pod that was given devices is not kept to its part of them, if nothing does."""
     demand = devices.request_of(pod) if devices.reports else None
     is_alone = isinstance(demand, DeviceDemand) and demand.request.lacks_isolation
     return IsolationAbsent(pod.key) if is_alone else None
