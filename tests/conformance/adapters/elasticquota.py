@@ -716,7 +716,7 @@ def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
     if not is_checked or label in BUILT_IN:
         return {"allowed": True, "childRequestAfter": before}
     found = find_quota(PodQuotaKey(label, spec.namespace), ActiveQuotas([spec]), QuotaRules())
-    unknown = found and found.refusal
+    unknown = found and found.reason
     refusal = unknown or check_submission(spec, before, request)
     if refusal is not None:
         return {"allowed": False, "message": refusal.text(compat=True), "childRequestAfter": before}
