@@ -236,7 +236,7 @@ def once_satisfied(case: Fields) -> Fields:
 def permit(case: Fields) -> Fields:
     asking = case["pod"]["gang"]
     if asking is None:
-        return {"status": "ObservedPodGroup not specified", "waitSeconds": 0}
+        return {"status": "PodGroup not specified", "waitSeconds": 0}
     standings = {
         key: PermitState(
             min_member=gang["min"],
