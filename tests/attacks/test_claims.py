@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tests.manifests.someone import Someone, create_account
 from tests.operators.conftest import ROOT, make_pod
 
+from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
+
 if TYPE_CHECKING:
     from tests.operators.conftest import Cluster
 
@@ -44,6 +46,18 @@ def test_claims_spare_no_pod_from_a_higher_priority(cluster: Cluster) -> None:
     guard = make_pod(cluster.namespace, "guard", gpus=0, group="low-gang", gated=False)
     guard["spec"] |= {"schedulerName": "mine", "nodeName": cluster.bound()["low-gang-0"]}
     assert tenant.send("POST", tenant.pods, guard).status == 201
+    # Filled to the last byte, so that no annotation can be written on them any more.
+    for at in range(2):
+        present = tenant.get_pod(f"low-{at}")["metadata"].get("annotations", {})
+        filler = {"x": "x" * (MOST_ANNOTATIONS - 1 - count_annotations(present))}
+        body = {"metadata": {"annotations": filler}}
+        path = f"{tenant.pods}/low-{at}"
+        answer = tenant.send("PATCH", path, body, "application/merge-patch+json")
+        assert answer.status == 200, answer.message
+    full = make_pod(cluster.namespace, "full", gpus=0, gated=False)
+    full["metadata"]["annotations"] = {"x": "x" * (MOST_ANNOTATIONS - 1)}
+    assert tenant.send("POST", tenant.pods, full).status == 201
+    cluster.expect_pod("full", "TooLarge")
     cluster.gang("high", len(CLAIMS) + 1, priorityClassName=HIGH)
     cluster.expect_bound(*(f"high-{at}" for at in range(len(CLAIMS) + 1)))
     cluster.box.kubectl("apply", "-k", str(ROOT / "manifests/overlays/placeholders"))

@@ -15,7 +15,7 @@
         ├── Gone                410, the resourceVersion or continue token is too old
         ├── Invalid             422
         ├── TooManyRequests     429
-        ├── ObjectTooLarge      no write makes the object larger, whatever the status
+        ├── RequestTooLarge     no write makes the object larger, whatever the status
         └── ServerUnavailable   5xx
 
 Only this module turns HTTP responses into exceptions.

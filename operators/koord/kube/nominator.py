@@ -20,6 +20,12 @@ _NOTHING: Final[dict[str, str | None]] = {
     operators.NOMINATION: None,
     operators.NOMINATION_SIGNATURE: None,
 }
+_LARGE: Final = 1 << 20
+"""Bytes of a pod, as JSON, from which it may be near the limit of etcd."""
+_ROOM: Final = 8 * 1024
+"""At least what is written with a binding, as for annotations that are counted."""
+_FILLER: Final = operators.PREEMPTED_BY
+"""Counts only with a condition, which a waiting pod has not."""
 
 
 class Nominator:
@@ -30,24 +36,33 @@ class Nominator:
         self._keys = keys
 
     async def nominate(self, pod: Pod, nominated: Nominated) -> bool:
+        """Write a nomination; not on a pod that has no room for what it is given afterwards.
+
+        Its victims would go in vain. How etcd keeps an object is not known here: so room is tried.
+        """
         annotations = encode_nomination(pod.uid, nominated, self._keys)
-        return await self._write(pod, nominated.node, annotations)
+        answer = await self._write(pod, nominated.node, annotations)
+        if answer is None or len(answer) < _LARGE:
+            return answer is not None
+        filled = await self._write(pod, nominated.node, {_FILLER: " " * _ROOM})
+        emptied = await self._write(pod, nominated.node, {_FILLER: None})
+        return filled is not None and emptied is not None
 
     async def clear(self, pod: Pod) -> bool:
         """Remove a nomination; a pod that is gone has none."""
-        return await self._write(pod, None, _NOTHING)
+        return await self._write(pod, None, _NOTHING) is not None
 
-    async def _write(self, pod: Pod, node: str | None, annotations: Any) -> bool:
+    async def _write(self, pod: Pod, node: str | None, annotations: Any) -> bytes | None:
+        """Return the answer; None if it was not done as asked."""
         body: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": annotations}}
         path, media = ref_of_pod(pod).path, Media.MERGE_PATCH
         if pod.handling is not Handling.RESERVE:
             body["status"] = {"nominatedNodeName": node}
             path, media = f"{path}/status", Media.STRATEGIC_MERGE_PATCH
         try:
-            await self._client.patch(path, body, media)
+            return await self._client.patch(path, body, media)
         except NotFound:
-            return node is None
+            return b"" if node is None else None
         except (KubeError, Garbled) as error:
             log.warning("Cannot nominate a pod", extra={"pod": pod.title, "problem": str(error)})
-            return False
-        return True
+            return None
