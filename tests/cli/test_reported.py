@@ -19,7 +19,7 @@ from tests.cli.test_text import show
 
 from koord.answers.encoding import encode
 from koord.answers.explain import PlacementState
-from koord.answers.helps import _helps, find_help
+from koord.answers.hints import _helps, find_help
 from koord.answers.leaders import NOBODY, Leader
 from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import QueuePlace

@@ -3,9 +3,13 @@
 The advice of a reason itself is in the core. A hint only names what really exists.
 """
 
+import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from typing import Final
 
 from koord.answers.quota_hints import hint_at_quota
@@ -192,3 +196,22 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 def _suggest(name: str) -> str:
     return f". Did you mean {name}?" if name else "."
+
+
+_IN_BRACKETS: Final = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)")
+
+
+_LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def find_help(code: str) -> str:
+    """Return a sentence of the reference; empty if it has none."""
+    text = _LINK.sub(r"\1", _IN_BRACKETS.sub("", _helps().get(code, ""))).replace("`", "")
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+@cache
+def _helps() -> dict[str, str]:
+    text = files(__package__).joinpath("conditions.toml").read_text(encoding="utf-8")
+    entries = tomllib.loads(text)["entry"]
+    return {entry["reason"]: entry.get("helps", "") for entry in entries if "reason" in entry}

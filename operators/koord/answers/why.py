@@ -16,8 +16,13 @@ from koord.answers.explain import (
     explain_pod,
     find_closed,
 )
-from koord.answers.helps import find_help
-from koord.answers.hints import find_gate_hints, find_hints, find_owner_hints, hint_at_gates
+from koord.answers.hints import (
+    find_gate_hints,
+    find_help,
+    find_hints,
+    find_owner_hints,
+    hint_at_gates,
+)
 from koord.answers.leaders import Leader
 from koord.answers.missing_rights import (
     describe_missing,
