@@ -185,7 +185,7 @@ MUTANTS: Final[dict[str, _Patch]] = {
         volumes.VolumesSession, "filter", _without(NodeCause.VOLUME_IN_USE)
     ),
     "ignore that a claim cannot be used yet": _Patch(
-        volumes.VolumeCache, "obstacle", _give(value=None)
+        volumes.VolumeCache, "blocking_reason", _give(value=None)
     ),
     "ignore host ports": _Patch(PortsInUse, "rows_in_conflict", _give([])),
     "ignore cordons": _Patch(node_rules, "check_node_rules", _without(NodeCause.UNSCHEDULABLE)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 
-from koord.answers.quota_claims import QuotaClaims
+from koord.answers.reason_context import ContextFinder
 
 
 def test_nodes_of_pods_that_fit_are_not_counted_as_refusing() -> None:
@@ -15,7 +15,7 @@ def test_nodes_of_pods_that_fit_are_not_counted_as_refusing() -> None:
     cluster.gang("big", 9)
     (unit,) = cluster.take()
     (refusal,) = cluster.plan(unit).refusals
-    told = QuotaClaims(cluster.state).add(unit, refusal.reason).text()
+    told = ContextFinder(cluster.state).add(unit, refusal.reason).text()
     assert told == (
         "Room for 4 of 9 pods. The other 4 nodes lack 8 free nvidia.com/gpu (default/bert-*). 5 "
         "more empty nodes as large as the largest one would be enough."
@@ -29,7 +29,7 @@ def test_members_of_one_gang_are_abbreviated() -> None:
     told = cluster.reasons()["big-0"]
     unit = cluster.queue.blocked["default/big"].unit
     assert "All 2 nodes lack 8 free nvidia.com/gpu (default/bert-*)." in (
-        QuotaClaims(cluster.state).add(unit, told).text()
+        ContextFinder(cluster.state).add(unit, told).text()
     )
 
 

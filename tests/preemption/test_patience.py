@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
 
-from koord.answers.quota_claims import QuotaClaims
+from koord.answers.reason_context import ContextFinder
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt, Preemption
 from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
@@ -173,7 +173,7 @@ def test_whoever_waits_is_told_who_hangs_and_that_changes_with_the_time() -> Non
     unit = make_unit("equal", [make_pod("equal").gpu(8).priority(1)])
     refusal = cluster.plan(unit).refusals[0].reason
     now = NOW
-    claims = QuotaClaims(cluster.state, ReclaimSetting(patience=PATIENCE), clock=lambda: now)
+    claims = ContextFinder(cluster.state, ReclaimSetting(patience=PATIENCE), clock=lambda: now)
     assert "ghost (" not in claims.add(unit, refusal).text()
     now = NOW + 60
     reason = claims.add(unit, refusal)

@@ -12,8 +12,8 @@ from tests.cluster import make_cluster, plan_once
 from tests.objects import upsert_pod_group, upsert_quota
 
 from koord.answers.explain import explain_gang
-from koord.answers.quota_claims import QuotaClaims
 from koord.answers.quota_simulation import simulate_gang
+from koord.answers.reason_context import ContextFinder
 from koord.core.engine.queue import find_pending
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
@@ -80,7 +80,7 @@ def evict(state: ClusterState, *names: str) -> None:
 
 def test_it_names_evicted_pods_that_still_terminate() -> None:
     state = make_state()
-    claims = QuotaClaims(state, replace(ON, since={"a": 100.0}, now=200.0))
+    claims = ContextFinder(state, replace(ON, since={"a": 100.0}, now=200.0))
     unit, bare = find_pending(state)[0], replace(explain(state), context=None)
     assert "Reclaim is due, if that makes room for it." in claims.add(unit, bare).text()
     evict(state, *(f"hog-{at}" for at in range(4)))
@@ -99,7 +99,7 @@ def test_nothing_is_promised_to_what_no_node_could_take_even_if_empty() -> None:
     state.upsert_pod(make_pod("huge").gpu(65).quota("b").build())
     (unit,) = find_pending(state)
     (refusal,) = plan_once(state, [unit]).refusals
-    text = QuotaClaims(state, ON).add(unit, refusal.reason).text()
+    text = ContextFinder(state, ON).add(unit, refusal.reason).text()
     assert "What can be reclaimed does not make room for it." in text
     assert "Reclaim acts" not in text
 
@@ -127,7 +127,7 @@ def test_over_use_is_not_named_where_something_else_is_in_the_way() -> None:
 
 def test_claims_follow_changes_of_quotas() -> None:
     state = make_state()
-    claims = QuotaClaims(state, OFF)
+    claims = ContextFinder(state, OFF)
     bare = replace(explain(state), context=None)
     unit = find_pending(state)[0]
     assert claims.add(unit, bare).context is not None

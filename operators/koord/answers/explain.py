@@ -1,7 +1,7 @@
 """Explains why a pod or a gang waits.
 
 The unit is made by the same rules as in the queue and planned by the same planner on a cycle of the
-current state; the explanation is its refusal, together with a diagnosis of every node.
+current state; the explanation is its reason, together with a diagnosis of every node.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ import numpy as np
 
 from koord.answers.devices import describe_reserved, find_holdings
 from koord.answers.encoding import encode
-from koord.answers.quota_claims import QuotaClaims
+from koord.answers.reason_context import ContextFinder
 from koord.core.engine.arrays import Mask
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
@@ -109,7 +109,7 @@ class TopologyExplanation:
 
 @dataclass(frozen=True, slots=True)
 class GangExplanation:
-    """The explanation of one gang: ``quorum`` counts missing members, ``reason`` is the refusal.
+    """The explanation of one gang: ``quorum`` counts missing members, ``reason`` is why it waits.
 
     ``network`` is None for a gang without topology constraint, and without a topology.
     """
@@ -241,13 +241,13 @@ def _view(
 def first_refusal(
     state: ClusterState, units: Iterable[Unit], outcome: Plan, reclaim: ReclaimSetting
 ) -> Reason:
-    """Return the first refusal with what its quota may claim, or that all units are placed."""
+    """Return the first reason with its context, or that all units are placed."""
     for refusal in outcome.refusals:
         preempting = find_preempting(state, refusal.unit)
         if preempting is not None:
             return preempting
         unit = next(unit for unit in units if unit.key == refusal.unit)
-        return QuotaClaims(state, reclaim, tries=1).add(unit, refusal.reason)
+        return ContextFinder(state, reclaim, tries=1).add(unit, refusal.reason)
     assignments = [
         assignment for placement in outcome.placements for assignment in placement.assignments
     ]
@@ -288,19 +288,19 @@ def _name_reserved(state: ClusterState, offer: NodeOffer) -> NodeOffer:
 
 def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
     """Find nodes that would take a pod of a shape but for one thing, the largest group first."""
-    failing = [(refusal, ~passed) for refusal, _, passed in snapshot.checks(shape)]
+    failing = [(cause, ~passed) for cause, _, passed in snapshot.checks(shape)]
     _count_cordon_once(failing, snapshot, shape)
     is_near = snapshot.table.is_live & (np.sum([rows for _, rows in failing], axis=0) == 1)
     closed_nodes: dict[tuple[Cause, str], list[str]] = defaultdict(list)
-    for refusal, rows in failing:
-        if refusal is NodeCause.RESOURCE:
+    for cause, rows in failing:
+        if cause is NodeCause.RESOURCE:
             continue
         for row in np.flatnonzero(rows & is_near):
             node = snapshot.table.node_at(int(row))
-            taints = _untolerated(node, shape) if refusal is NodeCause.TAINT else ()
+            taints = _untolerated(node, shape) if cause is NodeCause.TAINT else ()
             detail = " ".join(f"{{{taint.key}: {taint.value}}}" for taint in taints)
-            closed_nodes[refusal, detail].append(node.name)
-    closed = (Closed(*cause, tuple(sorted(nodes))) for cause, nodes in closed_nodes.items())
+            closed_nodes[cause, detail].append(node.name)
+    closed = (Closed(*key, tuple(sorted(nodes))) for key, nodes in closed_nodes.items())
     return tuple(
         sorted(closed, key=lambda closed: (-len(closed.nodes), closed.cause, closed.detail))
     )

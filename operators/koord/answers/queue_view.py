@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koord.answers.encoding import encode
-from koord.answers.quota_claims import QuotaClaims
+from koord.answers.reason_context import ContextFinder
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
@@ -69,11 +69,11 @@ def view_queue(
     queue.absorb(state.everything(), state)
     units = queue.pending()
     outcome = plan(state.open_cycle(lambda: units), units, scoring)
-    claims, by_key = QuotaClaims(state, reclaim), {unit.key: unit for unit in units}
+    contexts, by_key = ContextFinder(state, reclaim), {unit.key: unit for unit in units}
     reasons: dict[str, Reason] = {
-        refusal.unit: find_preempting(state, refusal.unit)
-        or claims.add(by_key[refusal.unit], refusal.reason)
-        for refusal in outcome.refusals
+        left_waiting.unit: find_preempting(state, left_waiting.unit)
+        or contexts.add(by_key[left_waiting.unit], left_waiting.reason)
+        for left_waiting in outcome.refusals
     }
     for placement in outcome.placements:
         nodes = {assignment.node for assignment in placement.assignments}

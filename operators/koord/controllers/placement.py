@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from koord.answers.quota_claims import QuotaClaims
+from koord.answers.reason_context import ContextFinder
 from koord.controllers.attempts import AttemptCounter, Attempts, QueuePlaces
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.error_isolation import FailureLog, plan_with_holds
@@ -109,7 +109,7 @@ class PlacementController:
     preempting: Callable[[str], Reason | None] = lambda _: None
     """Returns how far the preemption for a unit is; None if there is none."""
     reclaim: ReclaimSetting = UNKNOWN
-    claims: QuotaClaims = field(init=False)
+    contexts: ContextFinder = field(init=False)
     attempts: AttemptCounter = field(init=False)
     places: QueuePlaces = field(init=False)
     flights: WritesInFlight = field(init=False)
@@ -127,7 +127,7 @@ class PlacementController:
     def __post_init__(self) -> None:
         self.attempts = AttemptCounter(self.state.gangs)
         self.places = QueuePlaces(self.queue, self.clock)
-        self.claims = QuotaClaims(self.state, self.reclaim, clock=self.wall_clock)
+        self.contexts = ContextFinder(self.state, self.reclaim, clock=self.wall_clock)
         self.flights = WritesInFlight(self._note_held_up, self.turns)
         self.restarts.is_committing = self.queue.is_committing
 
@@ -192,7 +192,7 @@ class PlacementController:
             if blocked is not None and any(
                 blocked_pod.uid == pod.uid for blocked_pod in blocked.pods
             ):
-                return self.preempting(key) or self.claims.add(blocked.unit, blocked.reason)
+                return self.preempting(key) or self.contexts.add(blocked.unit, blocked.reason)
             if key in self.queue.waiting:
                 return self.queue.waiting[key]
         left_out = self.queue.why_left_out(pod)

@@ -1,6 +1,6 @@
 """What a unit is told whose quota is entitled to what it lacks: who uses it, and until when.
 
-A value with its texts; it is found in ``koord.answers.quota_claims``, which knows gangs and nodes.
+A value with its texts. ``koord.answers.reason_context``, which knows gangs and nodes, finds it.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Finds who uses what a waiting unit lacks, or what its quota is entitled to. Decides nothing.
 
 A unit may wait for nodes although its quota has room: others use more than their share meanwhile.
-Only then has it a claim, and the context of its reason says so (``koord.core.quota.entitlement``).
+Then the context of its reason says so (``koord.core.quota.entitlement``).
 """
 
 from collections import Counter
@@ -33,8 +33,8 @@ MOST_USERS: Final = 3
 MAX_REMEMBERED: Final = 1024
 
 
-class QuotaClaims:
-    """Adds claims to reasons; what is found is kept until quotas or their use change.
+class ContextFinder:
+    """Adds their context to reasons; it is remembered until quotas or their use change.
 
     With ``tries`` it looks whether reclaim would find victims, for this many units: that costs as
     much as what the operators do then.
@@ -55,19 +55,19 @@ class QuotaClaims:
         self._over: tuple[Overuse, ...] = ()
         self._borrowers: dict[tuple[QuotaName, str], Borrower] = {}
         self._remembered: dict[str, tuple[Reason, Reason]] = {}
-        """Unit -> its reason without and with the claim."""
+        """Unit -> its reason without and with the context."""
 
     def add(self, unit: Unit, reason: Reason) -> Reason:
-        """Return the reason of a unit with its claim, or as it is if it has none."""
+        """Return the reason of a unit with its context, or as it is if it has none."""
         if not isinstance(reason, InsufficientNodes | QuotaExceeded):
             return reason
         ledger = self._look() if self._state.quotas.is_in_use else None
         remembered = self._remembered.get(unit.key)
         if remembered is not None and remembered[0] == reason:
             return remembered[1]
-        claim = self._find(ledger, unit, reason) if ledger and self._over else None
-        completed = self._name_users(reason) if claim is None else replace(reason, context=claim)
-        if self._is_left(reason) or (claim is not None and claim.leaving):
+        unmet = self._find(ledger, unit, reason) if ledger and self._over else None
+        completed = self._name_users(reason) if unmet is None else replace(reason, context=unmet)
+        if self._is_left(reason) or (unmet is not None and unmet.leaving):
             return completed  # it changes with the time
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
