@@ -23,6 +23,8 @@ from koord.core.device.request import DeviceAllocationHints
 from koord.core.device.session import NAME, DeviceSession
 from koord.core.engine.cycle import Place
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.eviction.model import Preemption
+from koord.core.eviction.search import plan_preemption
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, RDMA_SHARE
 
 if TYPE_CHECKING:
@@ -153,6 +155,18 @@ def test_devices_that_fail_are_not_given_and_their_pods_keep_them() -> None:
     assert placed(cluster.plan(make_unit("v", [whole("q", 6)]))) == [("n0", [2, 3, 4, 5, 6, 7])]
 
 
+def test_pods_without_a_record_of_their_gpus_can_be_preempted() -> None:
+    cluster = gpu_cluster(1)
+    low = [whole(f"low-{at}", 4).released("n0", "p").running("n0").build() for at in range(2)]
+    cluster.pods(*low)
+    for gpus, victims in ((8, 2), (4, 1)):
+        unit = make_unit("v", [whole("high", gpus).priority(10)])
+        assert not cluster.plan(unit).placements
+        found = plan_preemption(cluster.state, unit)
+        assert isinstance(found, Preemption)
+        assert len(found.pods) == victims
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["place", "remove", "restore", "rollback"]), st.integers(0, 9)),
@@ -162,7 +176,8 @@ def test_devices_that_fail_are_not_given_and_their_pods_keep_them() -> None:
 def test_undo_and_restore_are_exact(steps: list[tuple[str, int]]) -> None:
     cluster = gpu_cluster(2)
     settle(cluster, whole("b0", 2), part("b1"))
-    before = [cluster.pod("b0"), cluster.pod("b1")]
+    cluster.pods(whole("u", 2).released("n1", "p").running("n1").build())
+    before = [cluster.pod(name) for name in ("b0", "b1", "u")]
     cycle = cluster.open_cycle()
     session = cycle.session(DeviceSession)
     pods = [*before, *(whole(f"p{at}", 1 + at % 3).build() for at in range(4)), part("h").build()]

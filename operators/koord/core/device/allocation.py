@@ -42,6 +42,16 @@ GPU_UUIDS: Final = "scheduling.koordinator.sh/gpu-uuids"
 
 
 @dataclass(frozen=True, slots=True)
+class UnrecordedGpus:
+    """Whole GPUs of a pod that runs without a record of which ones they are."""
+
+    gpus: int
+
+    def writes(self) -> Iterable[AnnotationWrite]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
 class AllocatedDevices:
     """The devices of one pod (uid), in the order of types and minors, with their names.
 

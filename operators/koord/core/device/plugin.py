@@ -287,6 +287,13 @@ class Devices(Plugin):
             foreign = ledger.foreign + count * _count_gpus(charge.shape.requests)
             self.state_of[row] = self.states.number(ledger.with_foreign(foreign))
 
+    def unrecorded_gpus_of(self, row: int, uid: str) -> int:
+        """Return how many GPUs a pod on a row uses without a record of which ones."""
+        charge = self._pods.get(row, {}).get(uid)
+        if charge is None or self._given.get(uid):
+            return 0
+        return _count_gpus(charge.shape.requests)
+
     def numbered(self, node: str, allocations: Iterable[Allocation]) -> tuple[DeviceShare, ...]:
         """Return the devices of a pod by the minors and numbers that they have now."""
         named = self._named.get(node, NOTHING_NAMED)

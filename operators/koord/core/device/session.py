@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from typing_extensions import override
 
+from koord.core.device.allocation import UnrecordedGpus
 from koord.core.device.causes import INSUFFICIENT, DeviceCause
 from koord.core.device.holds import NO_HOLD, DeviceHold, DeviceHoldTerms, allocate_around
 from koord.core.device.ledger import DeviceLedger
@@ -63,6 +64,8 @@ class DeviceSession(Session):
         self._lifted: list[tuple[StateId, DeviceHoldTerms]] = []
         """States with held devices that a pod may use; their numbers are negative."""
         self._number_of: dict[tuple[StateId, DeviceHoldTerms], int] = {}
+        self._without_record: dict[str, bool] = {}
+        """Uid of a pod of which no GPUs are recorded -> whether this cycle has taken it away."""
         self._before: dict[str, StateId] = {}
         """Uid of a pod that was taken from its row -> the state of the row with it."""
 
@@ -178,7 +181,11 @@ class DeviceSession(Session):
         device_hold, holder = self._plugin.make_hold(node, allocations), hold_owner_of(allocations)
         shares = device_hold.left
         state = int(self._state_of[row])
-        if not device_hold.shares or not knows_devices(state):
+        if not knows_devices(state):
+            return None
+        if gpus := sum(one.gpus for one in allocations if isinstance(one, UnrecordedGpus)):
+            return self._adopt_unrecorded(pod, row, gpus)
+        if not device_hold.shares:
             return None
         if pod.handling is Handling.RESERVE:
             self._change(self._holds, pod.uid, device_hold)
@@ -202,8 +209,10 @@ class DeviceSession(Session):
         shares = self._given.get(pod.uid, self._plugin.shares_of.get(pod.uid, ()))
         if own is not None:
             shares = own.left
-        if not (shares or own) or not knows_devices(state):
+        if not knows_devices(state):
             return ()
+        if not (shares or own):
+            return self._release_unrecorded(pod, row)
         before = state
         holder = self._hold_used_by.get(pod.uid) or self._plugin.hold_used_by.get(pod.uid, "")
         if (device_hold := self._hold_under(holder)) is not None:
@@ -216,6 +225,30 @@ class DeviceSession(Session):
             return (self._plugin.record(pod, row, shares),)
         self._change(self._holds, pod.uid, NO_HOLD)
         return (self._record_hold(pod, row, own),)
+
+    def _release_unrecorded(self, pod: Pod, row: int) -> Sequence[Allocation]:
+        """Free the GPUs of a pod of which nobody knows which ones they are."""
+        gpus = self._plugin.unrecorded_gpus_of(row, pod.uid)
+        if not gpus or self._without_record.get(pod.uid):
+            return ()
+        self._before[pod.uid] = int(self._state_of[row])
+        self._change(self._without_record, pod.uid, True)
+        self._set(row, self._count_unrecorded(row, -gpus))
+        return (UnrecordedGpus(gpus),)
+
+    def _adopt_unrecorded(self, pod: Pod, row: int, gpus: int) -> Unschedulable | None:
+        after = self._count_unrecorded(row, gpus)
+        ledger = self._states.ledger(after)
+        unused = len(ledger.inventory.of(GPU)) - ledger.minors_in_use(GPU).bit_count()
+        if after != self._before.get(pod.uid) and unused < ledger.foreign:
+            return Unschedulable(DeviceCause(INSUFFICIENT, GPU))
+        self._change(self._without_record, pod.uid, False)
+        self._set(row, after)
+        return None
+
+    def _count_unrecorded(self, row: int, gpus: int) -> StateId:
+        ledger = self._states.ledger(int(self._state_of[row]))
+        return self._states.number(ledger.with_foreign(ledger.foreign + gpus))
 
     # --- holds -----------------------------------------------------------------------------------
 
