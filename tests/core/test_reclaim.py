@@ -307,6 +307,32 @@ def test_non_preemptible_and_foreign_pods_are_not_evicted() -> None:
     assert scene.chosen(exempt=Exempt({"uid-default-a"})) == [["b"]]
 
 
+def put_foreign(scene: Scene, gpus: int, node: str) -> None:
+    scene.put(make_pod("foreign").gpu(gpus).quota("a").running(node).not_ours().build())
+
+
+@pytest.mark.parametrize(
+    ("node", "used"), [("n2", 8), ("no-such-node", 0)], ids=["as its node has", "nothing"]
+)
+def test_a_pod_of_another_scheduler_uses_what_its_node_has_at_most(node: str, used: int) -> None:
+    scene = Scene()
+    put_foreign(scene, 1_000_000, node)
+    assert scene.state.open_ledger().account("a").used.get(GPU, 0) == used
+    scene.state.upsert_node(make_node("no-such-node").gpu(4).build())
+    assert scene.state.open_ledger().account("a").used[GPU] == (used or 4)
+
+
+def test_nobody_goes_for_what_another_scheduler_placed_above_max() -> None:
+    """Users of one quota: one of them would have the pods of the others evicted."""
+    scene = Scene()
+    upsert_quota(scene.state, make_quota("a", min={GPU: 8}, max={GPU: 8}))
+    scene.single("of-others", gpus=8)
+    put_foreign(scene, 8, "n2")
+    assert scene.chosen() == []
+    scene.single("too-many", gpus=4)
+    assert scene.chosen() != []
+
+
 @pytest.mark.parametrize(("paid", "chosen"), [(1, ["g-0", "g-1", "g-2", "g-3"]), (3, ["g-3"])])
 def test_a_gang_loses_surplus_only_if_all_other_members_have_paid(
     paid: int, chosen: list[str]

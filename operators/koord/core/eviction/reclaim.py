@@ -37,7 +37,7 @@ from koord.core.model.plan import UnitKey
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import named, plural
 from koord.core.model.units import Amounts
-from koord.core.quota.capacity import add_up, subtract
+from koord.core.quota.capacity import add_up
 from koord.core.quota.entitlement import Reach
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import QuotaName
@@ -81,7 +81,7 @@ def plan_reclaim(
     if not selection.units:
         return ()
     units, beneficiary = selection.units, ""
-    if not any(_exceeds_max(ledger, overuse) for overuse in selection.over):
+    if not any(_exceeds_max(state, ledger, overuse) for overuse in selection.over):
         need = find_need(
             state, ledger, selection, blocked, partial(_choose_others, state, ledger, exempt)
         )
@@ -166,7 +166,7 @@ def can_keep_running(gangs: GangCache, pods: Collection[Pod]) -> bool:
 
 def _choose(state: ClusterState, ledger: Ledger, name: QuotaName, exempt: Exempt) -> Selection:
     view = _QuotaPods(state, ledger.account(name), exempt)
-    over = tuple(_find_over(ledger, view))
+    over = tuple(_find_over(state, ledger, view))
     if not over:
         return Selection(name, terminating=view.terminating)
     units = {reclaim_unit.unit.key: reclaim_unit for reclaim_unit in view.list_units()}
@@ -174,13 +174,12 @@ def _choose(state: ClusterState, ledger: Ledger, name: QuotaName, exempt: Exempt
     chosen = choose_victims(
         [reclaim_unit.unit for reclaim_unit in units.values()], view.used, limit, ledger.rules
     )
-    leaving = subtract(ledger.account(name).used, view.used)
     running = [
         reclaim_unit for reclaim_unit in units.values() if not reclaim_unit.unit.is_non_preemptible
     ]
     running.sort(key=lambda reclaim_unit: least_important_first(reclaim_unit.unit), reverse=True)
     cut = tuple(units[running_unit.key] for running_unit in chosen)
-    return Selection(name, over, cut, tuple(running), leaving, view.terminating)
+    return Selection(name, over, cut, tuple(running), view.leaving, view.terminating)
 
 
 class _QuotaPods:
@@ -207,8 +206,8 @@ class _QuotaPods:
         self._reservations_of: dict[str, list[Pod]] = {}
         """Group -> such reservations, of those that its members use."""
         self._join_users()
-        terminating = add_up(map(self._ask, self.terminating))
-        self.used = {key: amount - terminating.get(key, 0) for key, amount in account.used.items()}
+        self.leaving = add_up(map(self._ask, self.terminating))
+        self.used = {key: amount - self.leaving.get(key, 0) for key, amount in account.used.items()}
 
     def list_units(self) -> Iterator[ReclaimUnit]:
         """Yield all running units of the quota, evictable or not."""
@@ -385,21 +384,36 @@ class _QuotaPods:
         return self._is_terminating(pod) and not hangs
 
 
-def _find_over(ledger: Ledger, view: _QuotaPods) -> Iterator[Overuse]:
+def _find_over(state: ClusterState, ledger: Ledger, view: _QuotaPods) -> Iterator[Overuse]:
     name = view.account.spec.name
     for key, entitled in sorted(find_entitlement(ledger, name).items()):
         over = Overuse(name, key, view.used.get(key, 0), entitled)
-        if over.over > 0 and (_exceeds_max(ledger, over) or not is_rounding(ledger, over)):
+        if over.over > 0 and (_exceeds_max(state, ledger, over) or not is_rounding(ledger, over)):
             yield over
 
 
-def _exceeds_max(ledger: Ledger, over: Overuse) -> bool:
-    accounts = (ledger.account(name) for name in ledger.account(over.quota).path)
-    return any(
-        account.used.get(over.resource, 0)
-        > account.spec.max.get(over.resource, account.used[over.resource])
-        for account in accounts
-        if over.resource in account.used
+def _exceeds_max(state: ClusterState, ledger: Ledger, over: Overuse) -> bool:
+    """Whether a quota, or one above it, uses more than its max.
+
+    Without what other schedulers placed, which stays: otherwise one user of a quota would have
+    those of others evicted by creating such pods.
+    """
+    key = over.resource
+    for name in ledger.account(over.quota).path:
+        account = ledger.account(name)
+        used = account.used.get(key, 0)
+        most = account.spec.max.get(key, used)
+        if used > most and used - _foreign_use(state, ledger, name, key) > most:
+            return True
+    return False
+
+
+def _foreign_use(state: ClusterState, ledger: Ledger, name: QuotaName, key: str) -> int:
+    """Return what pods of other schedulers use of a quota and those below it."""
+    return sum(
+        usage.foreign_used.get(key, 0)
+        for quota, usage in state.quotas.usage.usage().items()
+        if (account := ledger.find(quota)) is not None and name in account.path
     )
 
 

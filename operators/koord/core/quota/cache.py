@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from koord.core.engine.state_view import GangView
+from koord.core.model.device_names import WHOLE
 from koord.core.model.nodes import Node
 from koord.core.model.pod_requests import subtract_overhead
 from koord.core.model.pods import Handling, Pod
@@ -69,6 +70,8 @@ class QuotaCache:
         """Quota that is given no leftovers -> the unit that waits for what was taken back."""
         self.supply = Supply()
         self._nodes: dict[str, Node] = {}
+        self._foreign_on: dict[str, set[str]] = {}
+        """Node, whether it exists or not -> pods there that other schedulers placed."""
         self.pending_units: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
         """What units ask that were looked at before; as long as they are the very same."""
         self._members: dict[str, set[str]] = {}
@@ -116,15 +119,26 @@ class QuotaCache:
 
     def upsert_node(self, node: Node) -> None:
         """Take in a node."""
+        before = self._nodes.get(node.name)
         self._nodes[node.name] = node
+        if before is None or before.allocatable != node.allocatable:
+            self._recount_foreign(node.name)
         if self.rules.supplies_use:
             self.supply.upsert_node(node)
 
     def remove_node(self, name: str) -> None:
         """Note that a node is gone."""
         self._nodes.pop(name, None)
+        self._recount_foreign(name)
         if self.rules.supplies_use:
             self.supply.remove_node(name)
+
+    def _recount_foreign(self, node: str) -> None:
+        """Count pods of other schedulers by what their node has by now."""
+        for uid in sorted(self._foreign_on.pop(node, ())):
+            seen = self._seen.pop(uid, None)
+            if seen is not None:
+                self.count_pod(seen[0], is_whole=seen[1])
 
     def quota_of(self, pod: Pod) -> QuotaName:
         """Return the quota that a pod counts for; the default quota if it is under none.
@@ -236,6 +250,7 @@ class QuotaCache:
         self.supply = Supply()
         self.usage = self._make_usage()
         self.terminating.clear()
+        self._foreign_on.clear()
         self._members.clear()
         self._seen.clear()
         self.solutions = {}
@@ -323,6 +338,11 @@ class QuotaCache:
         is_held = pod.handling is Handling.FOREIGN_GATE or (
             pod.handling is Handling.NOT_OURS and pod.is_gated
         )
+        is_foreign = pod.handling is Handling.NOT_OURS and pod.recorded is None
+        counted = self.requests_of(pod)
+        if uses and is_foreign and self.rules.restricts_use:
+            self._foreign_on.setdefault(pod.node, set()).add(pod.uid)
+            counted = self._limit_by_node(pod.node, counted)
         self.usage.upsert(
             PodUse(
                 pod.uid,
@@ -331,11 +351,26 @@ class QuotaCache:
                 is_used=uses,
                 is_ready=is_whole and not is_held and self._may_start(pod),
                 is_non_preemptible=pod.is_non_preemptible,
-                is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
-                counted=self.requests_of(pod),
+                is_foreign=is_foreign,
+                counted=counted,
                 node=pod.planned_node if uses else "",
             )
         )
+
+    def _limit_by_node(
+        self, name: str, requests: tuple[tuple[str, int], ...]
+    ) -> tuple[tuple[str, int], ...]:
+        """Return what a pod can use of its node at most: whoever creates a pod may name any node.
+
+        A kubelet refuses what its node has not; of a node that does not exist nothing is used.
+        """
+        node = self._nodes.get(name)
+        if node is None:
+            return tuple((key, 0) for key, _ in requests)
+        room = node.allocatable
+        # Shares of devices are no resources of a node: 100 of each card.
+        shares = WHOLE * sum(n for key, n in room.items() if "/" in key)
+        return tuple((key, min(n, room.get(key, shares))) for key, n in requests)
 
     def requests_of(self, pod: Pod) -> tuple[tuple[str, int], ...]:
         """Return the amounts that count for a pod, by the names that it uses."""
