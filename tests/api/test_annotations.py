@@ -41,10 +41,10 @@ def test_empty_affinity_requires_any_reservation() -> None:
 def test_invalid_json_is_a_problem_of_the_annotation(
     annotation: JsonAnnotation[Any], text: str
 ) -> None:
-    found = annotation.read({annotation.key: text})
+    value = annotation.read({annotation.key: text})
 
-    assert isinstance(found, InvalidObject)
-    assert found.problems[0].field.startswith(f"metadata.annotations[{annotation.key}]")
+    assert isinstance(value, InvalidObject)
+    assert value.problems[0].field.startswith(f"metadata.annotations[{annotation.key}]")
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_surrogate_pairs_are_characters() -> None:
     ],
 )  # fmt: skip
 def test_problems_name_the_nested_field(key: str, text: str, inside: str, message: str) -> None:
-    found = read(key, text, unknown_fields="forbid")
+    value = read(key, text, unknown_fields="forbid")
 
-    assert isinstance(found, InvalidObject)
-    assert found.problems[0].field == f"metadata.annotations[{key}]{inside}"
-    assert message in found.problems[0].message
+    assert isinstance(value, InvalidObject)
+    assert value.problems[0].field == f"metadata.annotations[{key}]{inside}"
+    assert message in value.problems[0].message
 
 
 def test_published_partition_tables_are_parsed() -> None:

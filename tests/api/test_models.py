@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.api.cases import ACCEPTED, REFUSALS, Unplaced, make_object
+from tests.api.cases import ACCEPTED, REFUSALS, RefusedSpec, make_object
 
 from koord.api.crdgen import RESOURCE_BY_KIND
 from koord.api.lint import lint_documents, read_documents
@@ -13,19 +13,19 @@ SAMPLES = Path(__file__).parent / "samples"
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)
-def test_models_name_the_field_and_the_reason(case: Unplaced) -> None:
-    found = parse(RESOURCE_BY_KIND[case.kind], make_object(case.kind, **case.spec))
+def test_models_name_the_field_and_the_reason(case: RefusedSpec) -> None:
+    parsed = parse(RESOURCE_BY_KIND[case.kind], make_object(case.kind, **case.spec))
 
-    assert isinstance(found, InvalidObject)
-    assert [problem.field for problem in found.problems] == [case.field]
-    assert case.message in found.problems[0].message
+    assert isinstance(parsed, InvalidObject)
+    assert [problem.field for problem in parsed.problems] == [case.field]
+    assert case.message in parsed.problems[0].message
 
 
 @pytest.mark.parametrize(("kind", "spec"), ACCEPTED)
 def test_models_accept_valid_objects(kind: str, spec: dict[str, object]) -> None:
-    found = parse(RESOURCE_BY_KIND[kind], make_object(kind, **spec), unknown_fields="forbid")
+    parsed = parse(RESOURCE_BY_KIND[kind], make_object(kind, **spec), unknown_fields="forbid")
 
-    assert not isinstance(found, InvalidObject), found
+    assert not isinstance(parsed, InvalidObject), parsed
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
@@ -33,7 +33,9 @@ def test_valid_samples_have_no_problems(path: Path) -> None:
     checked = list(lint_documents(read_documents(path.read_text())))
 
     assert checked
-    assert [str(problem) for one in checked for problem in one.problems] == []
+    assert [
+        str(problem) for checked_document in checked for problem in checked_document.problems
+    ] == []
 
 
 @pytest.mark.parametrize(

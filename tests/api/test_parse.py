@@ -57,18 +57,18 @@ def test_status_of_koordinator_is_parsed() -> None:
 
 
 def test_problems_read_as_one_line() -> None:
-    found = parse(ElasticQuota, make_object("ElasticQuota", min={"cpu": 5}, max={"cpu": "1"}))
+    parsed = parse(ElasticQuota, make_object("ElasticQuota", min={"cpu": 5}, max={"cpu": "1"}))
 
-    assert isinstance(found, InvalidObject)
-    assert [str(problem) for problem in found.problems] == [
+    assert isinstance(parsed, InvalidObject)
+    assert [str(problem) for problem in parsed.problems] == [
         "spec.min.cpu: 5: min must not exceed max for cpu: raise max or lower min"
     ]
 
 
 def test_a_missing_field_has_no_value() -> None:
-    found = parse(PodGroup, make_object("PodGroup", minMember=None))
+    parsed = parse(PodGroup, make_object("PodGroup", minMember=None))
 
-    assert found == InvalidObject((Problem("spec.minMember", "", "is required"),))
+    assert parsed == InvalidObject((Problem("spec.minMember", "", "is required"),))
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ def test_a_missing_field_has_no_value() -> None:
      ("zzz", "fields are minMember, minResources, scheduleTimeoutSeconds")],
 )  # fmt: skip
 def test_unknown_field_lists_the_known_ones(field: str, hint: str) -> None:
-    found = parse(PodGroup, make_object("PodGroup", **{field: 3}), unknown_fields="forbid")
+    parsed = parse(PodGroup, make_object("PodGroup", **{field: 3}), unknown_fields="forbid")
 
-    assert isinstance(found, InvalidObject)
-    assert found.problems == (Problem(f"spec.{field}", "3", f"is not a field here; {hint}"),)
+    assert isinstance(parsed, InvalidObject)
+    assert parsed.problems == (Problem(f"spec.{field}", "3", f"is not a field here; {hint}"),)
 
 
 def test_unknown_fields_are_found_below_lists() -> None:
     device = {"type": "gpu", "topology": {"busId": "0000:3b:00.0"}}
 
-    found = parse(Device, make_object("Device", devices=[device]), unknown_fields="forbid")
+    parsed = parse(Device, make_object("Device", devices=[device]), unknown_fields="forbid")
 
-    assert isinstance(found, InvalidObject)
-    (problem,) = found.problems
+    assert isinstance(parsed, InvalidObject)
+    (problem,) = parsed.problems
     assert problem.field == "spec.devices[0].topology.busId"
     assert "did you mean busID?" in problem.message
 
@@ -98,32 +98,32 @@ def test_list_in_an_annotation_is_shown_quoted() -> None:
     body = make_object("PodGroup")
     body["metadata"]["annotations"] = {"gang.scheduling.koordinator.sh/groups": ["a/b"]}
 
-    found = parse(PodGroup, body)
+    parsed = parse(PodGroup, body)
 
-    assert isinstance(found, InvalidObject)
-    assert found.problems[0].field == "metadata.annotations[gang.scheduling.koordinator.sh/groups]"
-    assert found.problems[0].message == "must be a string; write it in quotes: '[\"a/b\"]'"
+    assert isinstance(parsed, InvalidObject)
+    assert parsed.problems[0].field == "metadata.annotations[gang.scheduling.koordinator.sh/groups]"
+    assert parsed.problems[0].message == "must be a string; write it in quotes: '[\"a/b\"]'"
 
 
 def test_long_values_and_long_lists_are_cut() -> None:
     devices = [{"type": "g" * 500} for _ in range(MAX_PROBLEMS * 2)]
 
-    found = parse(Device, make_object("Device", devices=devices))
+    parsed = parse(Device, make_object("Device", devices=devices))
 
-    assert isinstance(found, InvalidObject)
-    assert len(found.problems) == MAX_PROBLEMS
-    assert max(len(problem.value) for problem in found.problems) < 100
+    assert isinstance(parsed, InvalidObject)
+    assert len(parsed.problems) == MAX_PROBLEMS
+    assert max(len(problem.value) for problem in parsed.problems) < 100
 
 
 @pytest.mark.parametrize("spec", [None, 3, "x", [], {"minMember": None}, {"minMember": {"a": 1}}])
 def test_malformed_objects_are_problems_not_exceptions(spec: object) -> None:
     body = make_object("PodGroup") | {"spec": spec}
 
-    found = parse(PodGroup, body)
+    parsed = parse(PodGroup, body)
 
-    assert isinstance(found, InvalidObject)
-    assert found.problems[0].field.startswith("spec")
-    json.dumps([str(problem) for problem in found.problems])
+    assert isinstance(parsed, InvalidObject)
+    assert parsed.problems[0].field.startswith("spec")
+    json.dumps([str(problem) for problem in parsed.problems])
 
 
 @pytest.mark.parametrize(

@@ -100,10 +100,10 @@ def test_parsing_agrees_with_fractions(
     number = str(whole) if decimals is None else f"{whole}.{decimals}"
     exact = Fraction(number.removesuffix(".")) * SUFFIXES[suffix] * UNIT
 
-    found = parse_quantity(f"{sign}{number}{suffix}").nano
+    nano = parse_quantity(f"{sign}{number}{suffix}").nano
 
     rounded = min(-(-exact.numerator // exact.denominator), MAX_NANO)
-    assert found == (-rounded if sign == "-" else rounded)
+    assert nano == (-rounded if sign == "-" else rounded)
 
 
 @given(st.text(max_size=80))

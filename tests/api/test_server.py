@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.cases import ACCEPTED, MINIMAL, REFUSALS, Unplaced, make_object
+from tests.api.cases import ACCEPTED, MINIMAL, REFUSALS, RefusedSpec, make_object
 
 from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES
 from koord.api.parse import InvalidObject, parse
@@ -30,7 +30,7 @@ def create(server: Sandbox, body: dict[str, Any], *, keep: bool = False) -> Any:
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)
-def test_server_names_the_field_and_the_reason(server: Sandbox, case: Unplaced) -> None:
+def test_server_names_the_field_and_the_reason(server: Sandbox, case: RefusedSpec) -> None:
     with pytest.raises(SandboxApiError) as refusal:
         create(server, make_object(case.kind, **case.spec))
 
@@ -73,13 +73,13 @@ def test_name_of_a_pod_group_must_be_a_label_value(server: Sandbox) -> None:
     create(server, make_object("PodGroup", name="x" * 63))
     too_long = make_object("PodGroup", name="x" * 64)
 
-    found = parse(PodGroup, too_long)
+    parsed = parse(PodGroup, too_long)
     with pytest.raises(SandboxApiError, match=r"metadata\.name must be at most 63 characters"):
         create(server, too_long)
 
-    assert isinstance(found, InvalidObject)
-    assert found.problems[0].field == "metadata.name"
-    assert found.problems[0].message == "must be at most 63 characters"
+    assert isinstance(parsed, InvalidObject)
+    assert parsed.problems[0].field == "metadata.name"
+    assert parsed.problems[0].message == "must be at most 63 characters"
 
 
 def test_server_sets_the_defaults_of_koordinator(server: Sandbox) -> None:
@@ -117,11 +117,11 @@ def test_status_subresource_keeps_only_known_fields(server: Sandbox) -> None:
     server.client.patch(f"{path}/status", {"spec": {"minMember": 9}, "status": status.encode()})
     server.client.patch(f"{path}/status", {"status": {"unknown": {"a": 1}}})
     server.client.patch(path, {"status": {"phase": "Running"}})
-    found = server.client.get(path)
+    read_back = server.client.get(path)
 
-    assert found["spec"] == MINIMAL["PodGroup"]
-    assert PodGroup.model_validate(found).status == status
-    assert "unknown" not in found["status"]
+    assert read_back["spec"] == MINIMAL["PodGroup"]
+    assert PodGroup.model_validate(read_back).status == status
+    assert "unknown" not in read_back["status"]
 
 
 @pytest.mark.parametrize("kind", [resource.names.kind for resource in RESOURCES])

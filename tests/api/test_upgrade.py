@@ -99,6 +99,6 @@ def test_stored_object_that_violates_a_rule_can_get_a_status_and_be_fixed(
     upgraded.client.patch(path, {"metadata": {"labels": {"touched": "true"}}})
     upgraded.client.patch(path, {"spec": mended})
 
-    found = upgraded.client.get(path)
-    assert found["status"]["observedGeneration"] == 1
-    assert found["metadata"]["labels"] == {"touched": "true"}
+    read_back = upgraded.client.get(path)
+    assert read_back["status"]["observedGeneration"] == 1
+    assert read_back["metadata"]["labels"] == {"touched": "true"}

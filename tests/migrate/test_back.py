@@ -35,7 +35,9 @@ def test_examples_are_koordinators_without_our_keys(file):
     documents, lost = back(*before)
     assert PREFIX not in yaml.safe_dump_all(documents)
     assert lost == LOST.get(file, [])
-    schedulers = {one["spec"]["schedulerName"] for d in documents for one in find_templates(d)}
+    schedulers = {
+        template["spec"]["schedulerName"] for d in documents for template in find_templates(d)
+    }
     assert schedulers <= {"koord-scheduler"}
 
 
