@@ -183,7 +183,9 @@ class DeviceSession(Session):
         state = int(self._state_of[row])
         if not knows_devices(state):
             return None
-        if gpus := sum(one.gpus for one in allocations if isinstance(one, UnrecordedGpus)):
+        if gpus := sum(
+            allocation.gpus for allocation in allocations if isinstance(allocation, UnrecordedGpus)
+        ):
             return self._adopt_unrecorded(pod, row, gpus)
         if not device_hold.shares:
             return None

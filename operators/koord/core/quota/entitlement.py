@@ -189,9 +189,9 @@ class UnmetEntitlement(ReasonContext):
             return largest.text(self.resource) if is_none else _NO_ROOM
         if not self.is_known:
             return ""
-        told = tell_reclaim(self.after, self.due_in)
+        text = tell_reclaim(self.after, self.due_in)
         is_sure = self.after is None or self.frees_room
-        return told if is_sure else f"{told.removesuffix('.')}, if that makes room for it."
+        return text if is_sure else f"{text.removesuffix('.')}, if that makes room for it."
 
     def _keeps_all(self) -> bool:
         """Whether reclaim, if it is on, is of no use to the unit."""

@@ -1,0 +1,52 @@
+"""Names say what they hold: no pronouns, and a class name means one thing in the whole package."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "operators/koord"
+PRONOUNS = frozenset(
+    ["one", "found", "asked", "known", "every", "said", "told", "some", "others", "rest"]
+)
+TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def list_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the identifiers of a module with their lines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.keyword(arg=str(name)):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield node.lineno, name
+            case ast.ClassDef(name=name):
+                yield node.lineno, name
+
+
+def find_pronouns(tree: ast.AST) -> list[tuple[int, str]]:
+    return [(line, name) for line, name in list_names(tree) if name in PRONOUNS]
+
+
+@pytest.mark.parametrize("source", ["one = 1", "f(known=1)", "def f(asked): ...", "pod.said"])
+def test_pronouns_are_found(source: str) -> None:
+    assert find_pronouns(ast.parse(source))
+
+
+def test_no_pronoun_is_a_name() -> None:
+    found = {str(path): names for path, tree in TREES.items() if (names := find_pronouns(tree))}
+    assert found == {}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = Counter(
+        node.name
+        for tree in TREES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
