@@ -437,6 +437,7 @@ def test_a_plan_that_is_removed_while_its_pod_runs_counts_on(
     edited = translator.translate(wire(running, annotations=annotations))
     assert edited.recorded == planned.recorded
     assert not is_foreign(edited)
+    assert bool(translator.ignored) is bool(annotations), "its owner is told"
     # It is the plan of this pod on this node.
     assert translator.translate(wire(running, uid="v")).recorded is None
     assert translator.translate(wire({"nodeName": "n2"})).recorded is None

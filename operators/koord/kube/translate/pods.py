@@ -125,6 +125,8 @@ class PodTranslator:
         that is nearly one of ours; for whoever reports it."""
         self._plans = plans or PlanKeys()
         self._known_plans = KnownPlans()
+        self._forged: set[str] = set()
+        """uids of pods with a plan that the operators did not write."""
         self._scheduler_name = scheduler_name
         self._shapes = ShapeCache()
         self._claims = GangClaims(defaults)
@@ -146,6 +148,7 @@ class PodTranslator:
     def forget(self, pod: Pod) -> None:
         self._forms.pop(pod.uid, None)
         self._known_plans.forget(pod.uid)
+        self._forged.discard(pod.uid)
         self.outdated.pop(pod.uid, None)
         self.ignored.pop(pod.uid, None)
 
@@ -233,6 +236,7 @@ class PodTranslator:
     def _recorded(self, meta: ObjectMeta, node: str, *, is_gated: bool) -> RecordedPlan | None:
         """Return the plan of a pod, if the operators wrote it for this pod and it still holds."""
         text = _annotation(meta, operators.PLAN)
+        self._forged.discard(meta.uid)
         if not text:
             return self._known_plans.recall(meta.uid, node)
         plan = decode_plan(text)
@@ -247,6 +251,7 @@ class PodTranslator:
         else:
             self.outdated.pop(meta.uid, None)
         if plan is None or trust is Trust.NONE:
+            self._forged.add(meta.uid)
             return self._known_plans.recall(meta.uid, node)
         return self._known_plans.keep(meta.uid, plan)
 
@@ -284,7 +289,7 @@ class PodTranslator:
             self._forms.pop(pod.uid, None)
         if len(self.ignored) < MAX_IGNORED:
             meta, ignored = wire.metadata, None
-            if pod.recorded is None and _annotation(meta, operators.PLAN):
+            if pod.uid in self._forged:
                 ignored = _NOT_A_PLAN
             elif pod.is_gated:
                 keys = find_misspelled_keys(meta.labels or (), meta.annotations or ())
