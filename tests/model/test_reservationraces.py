@@ -45,7 +45,7 @@ DEFECTS = {
     "nothing is held": (ReservationAccount, "held", lambda _: {}),
     "used once, matched again": (ReservationInfo, "is_matchable", lambda *_: True),
     "a gang waits for what it holds": (SingleUse, "is_open", lambda *_: False),
-    "what ends is kept": (Reservations, "settle", lambda *_: None),
+    "what ends is kept": (Reservations, "absorb", lambda *_: None),
 }
 
 
