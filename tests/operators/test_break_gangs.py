@@ -64,9 +64,8 @@ def test_member_that_cannot_be_written_is_reported_on_all_members(cluster: Clust
     cluster.pod("a-0", group="a")
     cluster.pod("a-1", group="a", annotations={"x/y": "z" * (MAX_ANNOTATIONS - 20)})
     for name in ("a-0", "a-1"):
-        cluster.expect_pod(name, "BindFailed")
-    cluster.expect_group("a", "BindFailed")
-    assert cluster.group_reason("a", "Bound") == "BindFailed"
+        cluster.expect_pod(name, "TooLarge")
+    cluster.expect_group("a", "TooLarge")
     assert f"{cluster.namespace}/a-1" in cluster.group_message("a")
     assert not cluster.bound()
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/a-1"
