@@ -284,7 +284,7 @@ class TooLarge(Reason):
     def _text(self) -> str:
         return (
             f"{self.kind} {self.subject} has {self.count} {self.what}, more than the {self.most} "
-            "that the operators plan"
+            "that the operators plan."
         )
 
     def _advice(self) -> Iterable[str]:
