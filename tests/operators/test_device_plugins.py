@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.operators.conftest import Cluster
 
 SCHEDULING = "scheduling.koordinator.sh/"
+PENDING = {"operators.koordinator.sh/demo-pending": "true"}
+"""Stays Pending on its node, as while its device plugin serves it."""
 LOCK = "cambricon.com/dsmlu.lock"
 CORE, MEMORY = "cambricon.com/mlu.smlu.vcore", "cambricon.com/mlu.smlu.vmemory"
 HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
@@ -72,7 +74,7 @@ def test_a_locked_node_is_given_one_pod_at_a_time(cluster: Cluster, node: str) -
         ]
         return marks.get(LOCK, "")
 
-    ask(cluster, "a", MLU)
+    ask(cluster, "a", MLU, annotations=PENDING)
     cluster.expect_bound("a")
     assert lock().endswith(f"Z,{cluster.namespace},a")
     written = annotations(cluster, "a")
