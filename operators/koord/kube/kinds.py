@@ -47,9 +47,7 @@ from koord.kube.translate.cluster_objects import (
     translate_priority_class,
     translate_storage_class,
     translate_volume,
-)
-from koord.kube.translate.cluster_objects import (
-    translate_volume_claim as translate_claim,
+    translate_volume_claim,
 )
 from koord.kube.translate.devices import DeviceTranslator, translate_resource_claim
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
@@ -73,8 +71,7 @@ from koord.kube.wire import (
     WireResourceClaim,
     WireTopology,
 )
-from koord.kube.wire_volumes import WireStorageClass, WireVolume
-from koord.kube.wire_volumes import WireVolumeClaim as WireClaim
+from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
 
 W = TypeVar("W", bound=HasMeta)
 W_contra = TypeVar("W_contra", bound=HasMeta, contravariant=True)
@@ -277,11 +274,11 @@ NAMESPACES: Final = Kind[WireNamespace, Namespace, Stateless[WireNamespace, Name
     read_by=_PLANNER_ONLY,
     is_namespaced=False,
 )
-CLAIMS: Final = Kind[WireClaim, VolumeClaim, Stateless[WireClaim, VolumeClaim]](
+CLAIMS: Final = Kind[WireVolumeClaim, VolumeClaim, Stateless[WireVolumeClaim, VolumeClaim]](
     "v1",
     "persistentvolumeclaims",
-    WireClaim,
-    lambda _: Stateless(translate_claim),
+    WireVolumeClaim,
+    lambda _: Stateless(translate_volume_claim),
     _plugin(Volumes),
     Volumes.upsert_claim,
     Volumes.remove_claim,

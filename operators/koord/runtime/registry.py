@@ -45,7 +45,7 @@ from koord.runtime.operators import (
 )
 
 if TYPE_CHECKING:
-    from koord.controllers.validation import ValidationSink as VerdictSink
+    from koord.controllers.validation import ValidationSink
     from koord.runtime.wiring import Parts
 
 
@@ -56,7 +56,7 @@ class Operator:
     name: str
     resource: type[Resource] | None = None
     """The custom resource that it validates, and that must be installed."""
-    start: "Callable[[Parts], VerdictSink | None] | None" = None
+    start: "Callable[[Parts], ValidationSink | None] | None" = None
     """Adds what else the operator does, and may return where the verdicts of validation go.
 
     Without such a sink they go into the condition ``Accepted``.

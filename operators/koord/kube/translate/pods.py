@@ -53,21 +53,16 @@ from koord.kube.known_plans import KnownPlans, is_daemon_set, is_pinned_by_us
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
 from koord.kube.preemption_records import read_deadline, read_nomination, read_preempted_by
 from koord.kube.release import PodForm, decode_plan, is_recorded
-from koord.kube.translate.devices import read_allocated
-from koord.kube.translate.devices import read_device_hints as read_wishes
-from koord.kube.translate.gangs import GangMemberships as GangClaims
+from koord.kube.translate.devices import read_allocated, read_device_hints
+from koord.kube.translate.gangs import GangMemberships
 from koord.kube.translate.node_affinity import AffinityForm
-from koord.kube.translate.numa import read_numa_hints as read_numa_wishes
-from koord.kube.translate.numa import read_status
+from koord.kube.translate.numa import read_numa_hints, read_status
 from koord.kube.translate.reservation_hints import (
-    read_reservation_hints as read_reservation_wishes,
+    read_reservation_hints,
+    read_use,
 )
-from koord.kube.translate.reservation_hints import read_use
-from koord.kube.translate.shapes import MAX_PARTS, ShapeCache
-from koord.kube.translate.shapes import volume_claims_of as claims_of
-from koord.kube.wire import PodSpec, PodStatus, WirePod
-from koord.kube.wire import WireCondition as Condition
-from koord.kube.wire import WireObjectMeta as ObjectMeta
+from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, volume_claims_of
+from koord.kube.wire import PodSpec, PodStatus, WireCondition, WireObjectMeta, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -129,7 +124,7 @@ class PodTranslator:
         """uids of pods with a plan that the operators did not write."""
         self._scheduler_name = scheduler_name
         self._shapes = ShapeCache()
-        self._claims = GangClaims(defaults)
+        self._claims = GangMemberships(defaults)
         self._forms: dict[str, PodForm] = {}
         self._texts: BoundedCache[str, str] = BoundedCache(16 * MIB)
         self._owned: BoundedCache[tuple[Any, ...], tuple[OwnerReference, ...]] = BoundedCache(
@@ -162,7 +157,7 @@ class PodTranslator:
         pinned_to = shaped.pinned_to
         pinned = bool(pinned_to) and recorded is not None and recorded.node == pinned_to
         exceeded_limit = shaped.exceeded_limit or _find_exceeded_limit(wire)
-        claims = () if exceeded_limit else claims_of(wire)
+        claims = () if exceeded_limit else volume_claims_of(wire)
         is_delegated = bool(shaped.shape.needs_kube_scheduler or claims)
         handling = self._handling(spec, gates, needs_kube_scheduler=is_delegated, pinned=pinned)
         if recorded is None and is_pinned_by_us(pinned_to, spec.node_name, meta.owner_references):
@@ -176,7 +171,7 @@ class PodTranslator:
         preempted_by = _preempted_by(wire)
         is_marked = is_reclaimed or preempted_by is not None
         wishes = _read_wishes(meta) if shaped.has_devices else NO_ALLOCATION_HINTS
-        numa = read_numa_wishes(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
+        numa = read_numa_hints(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
         allocations = _allocations(meta, shaped.shape, recorded, wishes, numa)
         unschedulable = _find_unschedulable(wire) if is_foreign and recorded is not None else None
         pod = _make_pod(
@@ -233,7 +228,7 @@ class PodTranslator:
         self._remember(pod, wire, shaped.form)
         return pod
 
-    def _recorded(self, meta: ObjectMeta, node: str, *, is_gated: bool) -> RecordedPlan | None:
+    def _recorded(self, meta: WireObjectMeta, node: str, *, is_gated: bool) -> RecordedPlan | None:
         """Return the plan of a pod, if the operators wrote it for this pod and it still holds."""
         text = _annotation(meta, operators.PLAN)
         self._forged.discard(meta.uid)
@@ -255,7 +250,7 @@ class PodTranslator:
             return self._known_plans.recall(meta.uid, node)
         return self._known_plans.keep(meta.uid, plan)
 
-    def _nominated(self, meta: ObjectMeta, node: str) -> Nominated | None:
+    def _nominated(self, meta: WireObjectMeta, node: str) -> Nominated | None:
         """Return the nomination of a pod that has no node yet, if the operators wrote it."""
         text = "" if node else _annotation(meta, operators.NOMINATION)
         if not text:
@@ -297,7 +292,7 @@ class PodTranslator:
             if ignored is not None:
                 self.ignored[pod.uid] = pod, ignored
 
-    def _owners(self, meta: ObjectMeta) -> tuple[OwnerReference, ...]:
+    def _owners(self, meta: WireObjectMeta) -> tuple[OwnerReference, ...]:
         """Return the owners, by name; the pods of one owner share it."""
         if not meta.owner_references:
             return ()
@@ -317,7 +312,7 @@ class PodTranslator:
             self._owned.keep(key, owners, 2 * size_of(key))
         return owners
 
-    def _finalizers(self, meta: ObjectMeta) -> tuple[str, ...]:
+    def _finalizers(self, meta: WireObjectMeta) -> tuple[str, ...]:
         """Return the finalizers of which nobody knows when they are taken off."""
         if not meta.finalizers:
             return ()
@@ -354,13 +349,13 @@ def _foreign_gates(gates: list[str]) -> tuple[str, ...]:
     return tuple(sorted(gate for gate in gates[:MAX_PARTS] if gate != operators.PLACEMENT_GATE))
 
 
-def _read_wishes(meta: ObjectMeta) -> DeviceAllocationHints:
+def _read_wishes(meta: WireObjectMeta) -> DeviceAllocationHints:
     """Return what a pod says about the devices that it asks for."""
-    return read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
+    return read_device_hints(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
 
 
 def _extensions(
-    meta: ObjectMeta,
+    meta: WireObjectMeta,
     labels: Mapping[str, str],
     devices: DeviceAllocationHints,
     numa: NumaAllocationHints,
@@ -371,14 +366,14 @@ def _extensions(
     extensions = () if is_silent else ((DEVICES, devices),)
     if numa is not NO_NUMA_HINTS:
         extensions = (*extensions, (NUMA, numa))
-    reservations = read_reservation_wishes(meta.annotations or _NO_LABELS, labels)
+    reservations = read_reservation_hints(meta.annotations or _NO_LABELS, labels)
     if reservations is not NO_RESERVATION_HINTS:
         extensions = (*extensions, (RESERVATION, reservations))
     return extensions
 
 
 def _allocations(
-    meta: ObjectMeta,
+    meta: WireObjectMeta,
     shape: PodShape,
     plan: RecordedPlan | None,
     devices: DeviceAllocationHints,
@@ -402,7 +397,7 @@ def _allocations(
     return tuple(allocations)
 
 
-def _recorded_text(meta: ObjectMeta, plan: RecordedPlan, key: str) -> str:
+def _recorded_text(meta: WireObjectMeta, plan: RecordedPlan, key: str) -> str:
     """Return an annotation that was written with a plan; empty if it was not, or was changed."""
     text = _annotation(meta, key)
     return text if text and is_recorded(plan, key, text) else ""
@@ -468,11 +463,11 @@ def _is_non_preemptible(labels: Mapping[str, str], recorded: RecordedPlan | None
     return is_admitted and labels.get(quota_keys.PREEMPTIBLE) == "false"
 
 
-def _annotation(meta: ObjectMeta, key: str) -> str:
+def _annotation(meta: WireObjectMeta, key: str) -> str:
     return meta.annotations.get(key, "") if meta.annotations else ""
 
 
-def _attraction(meta: ObjectMeta) -> str:
+def _attraction(meta: WireObjectMeta) -> str:
     """Return what equal pods share; pods of other namespaces attract nobody."""
     selector = _annotation(meta, NETWORK_TOPOLOGY_SELECTOR)
     return f"{meta.namespace}/{selector}" if selector else ""
@@ -488,12 +483,12 @@ def _time(text: str) -> float:
         return 0.0
 
 
-def _index(meta: ObjectMeta) -> int:
+def _index(meta: WireObjectMeta) -> int:
     index = parse_topology_index(_annotation(meta, NETWORK_TOPOLOGY_INDEX))
     return index if isinstance(index, int) else NO_INDEX
 
 
-def _find_unschedulable(wire: WirePod) -> Condition | None:
+def _find_unschedulable(wire: WirePod) -> WireCondition | None:
     conditions = () if wire.spec.node_name else wire.status.conditions or ()
     wanted = POD_SCHEDULED, UNSCHEDULABLE
     matching = (
