@@ -322,6 +322,16 @@ def test_a_pod_of_another_scheduler_uses_what_its_node_has_at_most(node: str, us
     assert scene.state.open_ledger().account("a").used[GPU] == (used or 4)
 
 
+def test_nothing_is_kept_of_pods_of_other_schedulers_that_are_gone() -> None:
+    scene = Scene()
+    put_foreign(scene, 8, "no-such-node")
+    scene.state.open_ledger()
+    assert scene.state.quotas._foreign_on
+    scene.state.remove_pod("uid-default-foreign")
+    scene.state.open_ledger()
+    assert not scene.state.quotas._foreign_on
+
+
 def test_nobody_goes_for_what_another_scheduler_placed_above_max() -> None:
     """Users of one quota: one of them would have the pods of the others evicted."""
     scene = Scene()

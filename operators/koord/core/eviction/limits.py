@@ -22,7 +22,7 @@ from koord.core.eviction.model import VictimUnit
 from koord.core.eviction.reasons import GuaranteeKept
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
-from koord.core.model.units import Amounts
+from koord.core.model.units import Amounts, is_extended
 from koord.core.quota.ledger import Ledger, mask
 from koord.core.quota.model import DEFAULT, QuotaName
 from koord.core.quota.reclaim import find_entitlement
@@ -146,7 +146,9 @@ def _scarce_requests(state: ClusterState, unit: Unit) -> frozenset[str]:
     """Return the extended resources that a unit requests, by all names that quotas count."""
     requests = (dict(state.quotas.requests_of(pod)) for pod in unit.pods)
     counted = (count_devices(request, state.quotas.rules) for request in requests)
-    return frozenset(key for amounts in counted for key, n in amounts.items() if n and "/" in key)
+    return frozenset(
+        key for amounts in counted for key, n in amounts.items() if n and is_extended(key)
+    )
 
 
 class Reclaimable(Guarantees):

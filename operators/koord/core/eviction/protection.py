@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from koord.core.eviction.reasons import Protection
 from koord.core.gang.cache import GangCache
 from koord.core.model.pods import Handling, Pod
-from koord.core.model.units import PODS
+from koord.core.model.units import PODS, is_extended
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.model import SYSTEM, QuotaRules, QuotaSpec
 from koord.core.quota.usage import count_devices
@@ -85,10 +85,9 @@ def _is_guaranteed(spec: QuotaSpec, requests: Iterable[tuple[str, int]], rules: 
         if not amount or key == PODS:
             continue
         names = count_devices({key: amount}, rules).keys()
-        is_scarce = "/" in key  # an extended resource: there is no more of it than devices
         if any(name in spec.min for name in names):
             has_paid_any = True
-        elif is_scarce or any(name in spec.max for name in names):
+        elif is_extended(key) or any(name in spec.max for name in names):
             return False
     return has_paid_any
 

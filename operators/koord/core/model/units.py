@@ -28,6 +28,11 @@ UNLIMITED_FROM: Final = 10**15
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 
 
+def is_extended(resource: str) -> bool:
+    """Whether a resource is an extended one, as devices are: these have a domain in their name."""
+    return "/" in resource
+
+
 def is_in_bytes(resource: str) -> bool:
     """Whether amounts of ``resource`` are bytes."""
     if resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith("hugepages-"):

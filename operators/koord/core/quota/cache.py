@@ -14,7 +14,7 @@ from koord.core.model.nodes import Node
 from koord.core.model.pod_requests import subtract_overhead
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.selectors import LabelSelector
-from koord.core.model.units import Amounts
+from koord.core.model.units import Amounts, is_extended
 from koord.core.quota.admission import Submitted, find_exceeding_submissions
 from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
 from koord.core.quota.catalog import QuotaCatalog
@@ -313,9 +313,18 @@ class QuotaCache:
                 self.count_pod(seen[0], is_whole=seen[1])
 
     def forget_pod(self, uid: str) -> None:
-        self.usage.remove(uid)
+        self._stop_counting(uid)
         self.terminating.forget(uid)
         self._seen.pop(uid, None)
+
+    def _stop_counting(self, uid: str) -> None:
+        use = self.usage.get(uid)
+        foreign = self._foreign_on.get(use.node) if use is not None else None
+        if use is not None and foreign is not None:
+            foreign.discard(uid)
+            if not foreign:
+                del self._foreign_on[use.node]
+        self.usage.remove(uid)
 
     def recount_terminating(self) -> None:
         """Stop counting pods whose grace period is over, if that is a rule."""
@@ -328,7 +337,7 @@ class QuotaCache:
         uses = is_used(pod)
         has_left = self.terminating.note(pod)
         if pod.phase.is_terminal or (pod.is_terminating and not uses) or has_left:
-            self.usage.remove(pod.uid)
+            self._stop_counting(pod.uid)
             return
         quota = self.quota_of(pod)
         if uses and quota != DEFAULT:
@@ -369,7 +378,7 @@ class QuotaCache:
             return tuple((key, 0) for key, _ in requests)
         room = node.allocatable
         # Shares of devices are no resources of a node: 100 of each card.
-        shares = WHOLE * sum(n for key, n in room.items() if "/" in key)
+        shares = WHOLE * sum(n for key, n in room.items() if is_extended(key))
         return tuple((key, min(n, room.get(key, shares))) for key, n in requests)
 
     def requests_of(self, pod: Pod) -> tuple[tuple[str, int], ...]:
