@@ -14,55 +14,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from koord.api.device import Device
-from koord.api.elasticquota import ElasticQuota
-from koord.api.networktopology import ClusterNetworkTopology
-from koord.api.podgroup import PodGroup
-from koord.api.quotaprofile import ElasticQuotaProfile
-from koord.api.reservation import Reservation
-from koord.api.resource import Resource
-from koord.kube.kinds import (
-    DEVICE,
-    PLACEMENT,
-    POD_GROUP,
-    PROFILE,
-    QUOTA,
-    RESERVATION,
-    TOPOLOGY,
-    kinds_of,
+from koord.kube.kinds import kinds_of
+from koord.operators import (
+    device,
+    elasticquota,
+    elasticquotaprofile,
+    networktopology,
+    placement,
+    podgroup,
+    reservation,
 )
-from koord.kube.status import AT_ONCE, BEHIND_ALL, Pace
+from koord.operators.operator import Operator
 from koord.runtime.descriptions import describe_placement, describe_quota_state
-from koord.runtime.operators import (
-    start_devices,
-    start_placement,
-    start_pod_groups,
-    start_profiles,
-    start_quota_audit,
-    start_quotas,
-    start_reservations,
-    start_topologies,
-)
 
 if TYPE_CHECKING:
-    from koord.controllers.validation import ValidationSink
     from koord.runtime.wiring import Parts
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """An operator, which a process runs or not; ``name`` is that of ``koord run --operator``."""
-
-    name: str
-    resource: type[Resource] | None = None
-    """The custom resource that it validates, and that must be installed."""
-    start: "Callable[[Parts], ValidationSink | None] | None" = None
-    """Adds what else the operator does, and may return where the verdicts of validation go.
-
-    Without such a sink they go into the condition ``Accepted``.
-    """
-    pace: Pace = AT_ONCE
-    """How that condition gives way to bindings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +44,17 @@ class Domain:
 
 
 DOMAINS: Final = (
-    Domain("placement", (Operator(PLACEMENT, start=start_placement),), describe=describe_placement),
-    Domain("gang", (Operator(POD_GROUP, PodGroup, start_pod_groups),)),
+    Domain("placement", (placement.OPERATOR,), describe=describe_placement),
+    Domain("gang", (podgroup.OPERATOR,)),
     Domain(
         "quota",
-        (
-            Operator(QUOTA, ElasticQuota, start_quotas),
-            Operator(PROFILE, ElasticQuotaProfile, start_profiles),
-        ),
-        start=start_quota_audit,
+        (elasticquota.OPERATOR, elasticquotaprofile.OPERATOR),
+        start=elasticquota.start_audit,
         describe=describe_quota_state,
     ),
-    Domain("reservation", (Operator(RESERVATION, Reservation, start_reservations),)),
-    Domain("topology", (Operator(TOPOLOGY, ClusterNetworkTopology, start_topologies),)),
-    Domain("device", (Operator(DEVICE, Device, start_devices, BEHIND_ALL),)),
+    Domain("reservation", (reservation.OPERATOR,)),
+    Domain("topology", (networktopology.OPERATOR,)),
+    Domain("device", (device.OPERATOR,)),
 )
 OPERATORS: Final = tuple(operator.name for domain in DOMAINS for operator in domain.operators)
 

@@ -34,6 +34,7 @@ from koord.kube.kinds import (
 )
 from koord.kube.plan_keys import PlanKeys, sign_again
 from koord.kube.status import AT_ONCE, Form, Pace, Present, StatusWriter, applied_by
+from koord.operators.operator import Operator
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import (
     assumed_pods,
@@ -46,7 +47,7 @@ from koord.runtime.election import DEFAULT_NAMESPACE
 from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
-from koord.runtime.registry import DOMAINS, Operator, required_resources
+from koord.runtime.registry import DOMAINS, required_resources
 from koord.runtime.settings import Settings, UnisolatedShares
 
 if TYPE_CHECKING:
