@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.kube.conftest import Pods
 
-from koord.core.eviction.victim_text import write_victim_text
+from koord.core.eviction.model import write_victim_text
 from koord.core.model.object_size import MOST_ANNOTATIONS
 from koord.core.model.pods import Pod, PreemptedBy
 from koord.kube.client import Client, Media

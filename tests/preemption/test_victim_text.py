@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.eviction.victim_text import read_victim_text, write_victim_text
+from koord.core.eviction.model import read_victim_text, write_victim_text
 from koord.core.model.pods import PreemptedBy
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", fullmatch=True)

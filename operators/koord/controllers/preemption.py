@@ -38,7 +38,7 @@ from koord.controllers.unit_eviction import UnitEvictions, write_each
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import Queue
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.model import Preemption
+from koord.core.eviction.model import Preemption, write_victim_text
 from koord.core.eviction.progress import (
     WaitingForPreemption,
     add_joined,
@@ -54,7 +54,6 @@ from koord.core.eviction.progress import (
     record,
     write_victims,
 )
-from koord.core.eviction.victim_text import write_victim_text
 from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.pods import Pod, PreemptedBy
 from koord.core.model.reasons import Reason

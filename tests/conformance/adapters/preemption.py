@@ -16,8 +16,7 @@ from koord.api.preemption import is_protected, read_policy
 from koord.core.engine.queue import Queue
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import find_candidates
-from koord.core.eviction.cost import Costs
-from koord.core.eviction.model import Exempt, Preemption
+from koord.core.eviction.model import Costs, Exempt, Preemption
 from koord.core.eviction.search import plan_preemption
 from koord.core.model.plan import Assignment, Demand, Unit
 from koord.core.plugins.nominations import Nomination

@@ -10,7 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.model import ANY_MOMENT, Exempt, Moment, VictimKind, VictimUnit
+from koord.core.eviction.model import (
+    ANY_MOMENT,
+    Exempt,
+    Moment,
+    VictimKind,
+    VictimUnit,
+    rank_of,
+)
 from koord.core.eviction.protection import (
     SYSTEM_CRITICAL,
     find_lasting_protection,
@@ -25,7 +32,6 @@ from koord.core.model.gang_history import count_losses, count_preemptions
 from koord.core.model.patience import FOREVER, Patience
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod, PodShape
-from koord.core.model.topology_constraint import Rank, rank_member
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +120,6 @@ def moment_of(state: ClusterState, gangs: Iterable[str], moment: Moment) -> Mome
         if pod_group is not None
     )
     return replace(moment, min_runtime=moment.min_runtime * 2 ** max(losses, default=0))
-
-
-def rank_of(pod: Pod) -> Rank:
-    """Return the sort key of members: their order within the gang."""
-    return rank_member(pod.index, pod.name, pod.uid)
 
 
 class _Finder:

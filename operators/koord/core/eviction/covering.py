@@ -19,11 +19,17 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from koord.core.engine.arrays import Ints, Mask
-from koord.core.eviction.cost import Price
-from koord.core.eviction.limits import Key
-from koord.core.eviction.model import VictimUnit
-from koord.core.eviction.room import Load, Room, Want
-from koord.core.eviction.victim_search import REMOVAL_STEPS, VictimSearch, VictimSet, pods_of
+from koord.core.eviction.guarantees import Key
+from koord.core.eviction.model import Price, VictimUnit
+from koord.core.eviction.trials import (
+    REMOVAL_STEPS,
+    Load,
+    Room,
+    VictimSearch,
+    VictimSet,
+    Want,
+    pods_of,
+)
 
 _SHARES: Final = 5040
 """Divisible by all small numbers of pods: costs per pod are compared as integers."""

@@ -1,17 +1,24 @@
-"""Values of preemption: units of eviction, what they cost, and the plan that needs them.
+"""Values of eviction: units, what they cost, the plan that needs them, and what marks a victim.
 
 All values are immutable. Who may be evicted and who is chosen is decided elsewhere; nothing here
 knows nodes, clocks or writes.
+
+The owner of a pod can write its annotations, and can fill them so that nothing fits any more. The
+status is not the owner's. So the message of the condition alone says for whom a pod goes, also to
+the next process.
 """
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
+from koord.core.model.budgets import Budget, split_by_budgets
 from koord.core.model.patience import FOREVER, Patience
 from koord.core.model.plan import Placement, UnitKey
-from koord.core.model.pods import Pod
+from koord.core.model.pods import Pod, PodPhase, PreemptedBy
+from koord.core.model.topology_constraint import Rank, rank_member
 
 
 class VictimKind(StrEnum):
@@ -145,3 +152,128 @@ class Exempt:
 
 
 NOBODY: Final = Exempt()
+
+
+class Price(NamedTuple):
+    """What a unit costs by itself; the first difference decides."""
+
+    violations: int
+    gangs: int
+    priority: int
+    doubts: int
+    work: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class _BudgetVictim:
+    """The fields of a pod that budgets match."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+
+
+class Costs:
+    """Computes what victims cost; ``budgets`` are the PodDisruptionBudgets of the cluster."""
+
+    def __init__(self, budgets: tuple[Budget, ...]) -> None:
+        self._budgets = budgets
+
+    def of(self, victims: Collection[VictimUnit]) -> Cost:
+        """Return the cost of a set of victims."""
+        pods = {pod.uid: pod for victim in victims for pod in victim.pods}.values()
+        return Cost(
+            violations=self.count_violations(pods),
+            gangs=sum(victim.gangs for victim in victims),
+            priority=max((victim.priority for victim in victims), default=0),
+            doubts=sum(victim.doubts for victim in victims),
+            work=sum(victim.work for victim in victims),
+            pods=len(pods),
+            jobs=len({victim.group or victim.key for victim in victims}),
+            nodes=len({pod.planned_node for pod in pods}),
+        )
+
+    def add(self, cost: Cost, victims: Collection[VictimUnit], more: VictimUnit) -> Cost:
+        """Return the cost of ``victims``, which is ``cost``, and one more unit with other pods."""
+        violations = cost.violations
+        if self._budgets:
+            violations = self.count_violations(
+                [pod for victim in (*victims, more) for pod in victim.pods]
+            )
+        job = more.group or more.key
+        return Cost(
+            violations,
+            cost.gangs + more.gangs,
+            max(cost.priority, more.priority) if victims else more.priority,
+            cost.doubts + more.doubts,
+            cost.work + more.work,
+            cost.pods + len(more.pods),
+            cost.jobs + all((victim.group or victim.key) != job for victim in victims),
+            nodes=0,
+        )
+
+    def count_violations(self, pods: Collection[Pod]) -> int:
+        """Count pods whose eviction, in the order of their keys, a budget does not allow.
+
+        Budgets do not count pods that are pending.
+        """
+        if not self._budgets:
+            return 0
+        covered = (
+            _BudgetVictim(pod.namespace, pod.name, dict(pod.profile.labels))
+            for pod in sorted(pods, key=lambda pod: pod.key)
+            if pod.phase is not PodPhase.PENDING
+        )
+        return len(split_by_budgets(covered, self._budgets).violating)
+
+    def sort(self, units: Iterable[VictimUnit]) -> list[VictimUnit]:
+        """Sort units, the cheapest first; of equal ones, the last by name."""
+        return sorted(sorted(units, key=_name_of, reverse=True), key=self.price_of)
+
+    def price_of(self, unit: VictimUnit) -> Price:
+        """Return what a unit costs by itself."""
+        violations = self.count_violations(unit.pods)
+        return Price(violations, unit.gangs, unit.priority, unit.doubts, unit.work, len(unit.pods))
+
+
+def _name_of(unit: VictimUnit) -> tuple[str, Rank]:
+    """Return what equal units are sorted by: members of one gang by their index."""
+    if unit.group:
+        return unit.group, rank_of(unit.pods[0])
+    return unit.name, (False, 0, (), unit.key)
+
+
+_FORM: Final = re.compile(
+    r"(?P<preemptor>\S+) \(priority -?\d+\) needs its place \(plan (?P<plan>\S+)\)"
+    r"(?:.*, triggerPod: (?P<pod>\S+)\))?"
+)
+
+
+def write_victim_text(
+    by: PreemptedBy, priority: int, scheduler: str, *, compat: bool = False
+) -> str:
+    """Return the message; with ``compat`` Koordinator's words follow."""
+    text = f"{by.preemptor} (priority {priority}) needs its place (plan {by.plan_id})"
+    if not compat:
+        return text
+    return (
+        f"{text} ({scheduler}: preempting to accommodate higher priority pods, preemptor: "
+        f"{by.preemptor}, triggerPod: {by.pod})"
+    )
+
+
+def read_victim_text(text: str) -> PreemptedBy | None:
+    """Return for whom a marked pod goes; None for another text.
+
+    The first pod is "" unless it was written with ``compat``.
+    """
+    match = _FORM.match(text)
+    if match is None:
+        return None
+    return PreemptedBy(match["plan"], match["preemptor"], match["pod"] or "")
+
+
+def rank_of(pod: Pod) -> Rank:
+    """Return the sort key of members: their order within the gang."""
+    return rank_member(pod.index, pod.name, pod.uid)

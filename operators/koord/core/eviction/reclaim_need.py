@@ -18,11 +18,10 @@ from koord.core.engine.queue import Blocked
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import Candidates
-from koord.core.eviction.cost import Costs
-from koord.core.eviction.limits import Reclaimable, find_reclaimable
-from koord.core.eviction.model import Preemption, VictimKind, VictimUnit
+from koord.core.eviction.guarantees import Reclaimable, find_reclaimable
+from koord.core.eviction.model import Costs, Preemption, VictimKind, VictimUnit
 from koord.core.eviction.search import MOST_STEPS, find_victims
-from koord.core.eviction.victim_search import Trials, pods_of
+from koord.core.eviction.trials import Trials, pods_of
 from koord.core.model.plan import Demand, Unit, UnitKey
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.units import Amounts

@@ -23,15 +23,14 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import Candidates, find_candidates
-from koord.core.eviction.cost import Costs
 from koord.core.eviction.covering import choose_cover, empty_rows, find_cover, grow
-from koord.core.eviction.exact import find_cheapest
-from koord.core.eviction.limits import Guarantees
+from koord.core.eviction.guarantees import Guarantees
 from koord.core.eviction.model import (
     NOBODY,
     Alternative,
     Certificate,
     Cost,
+    Costs,
     Exempt,
     Moment,
     Preemption,
@@ -49,9 +48,8 @@ from koord.core.eviction.reasons import (
     VictimsProtected,
     WaitsForTermination,
 )
-from koord.core.eviction.reprieve import reprieve
-from koord.core.eviction.room import Room
-from koord.core.eviction.victim_search import Trials, VictimSearch, VictimSet, pods_of
+from koord.core.eviction.refinement import find_cheapest, reprieve
+from koord.core.eviction.trials import Room, Trials, VictimSearch, VictimSet, pods_of
 from koord.core.model.budgets import Budget
 from koord.core.model.patience import describe_hanging
 from koord.core.model.plan import Placement, Unit

@@ -23,8 +23,8 @@ from koord.caches import MIB, BoundedCache, size_of
 from koord.core.device.allocation import ALLOCATED, count_given, count_possible
 from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints
 from koord.core.device.session import NAME as DEVICES
+from koord.core.eviction.model import read_victim_text
 from koord.core.eviction.protection import SYSTEM_CRITICAL
-from koord.core.eviction.victim_text import read_victim_text
 from koord.core.model.constraints import PodLabels
 from koord.core.model.fast_init import fast_init
 from koord.core.model.object_size import MOST_TO_PLAN, count_annotations
