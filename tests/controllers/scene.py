@@ -141,10 +141,9 @@ class Scene:
             scoring=Scoring(),
             observer=Observer(),
             reporter=Reporter(self.noted),
-            restarts=GangRestarts(self.state, self.writer, self.announcer, time.monotonic),
+            restarts=GangRestarts(self.state, self.writer, self.announcer, time.time),
             is_synced=lambda: self.is_synced,
-            clock=time.monotonic,
-            wall_clock=time.time,
+            clock=time.time,
         )
 
     def add(self, *pods: Pod) -> None:

@@ -59,7 +59,6 @@ async def test_planning_pauses_at_the_limit_of_pods_in_flight(
         restarts=GangRestarts(state, Nobody(), Nobody(), asyncio.get_running_loop().time),
         is_synced=lambda: True,
         clock=asyncio.get_running_loop().time,
-        wall_clock=lambda: 100.0,
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(controller.run())

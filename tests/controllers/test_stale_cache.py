@@ -58,7 +58,6 @@ async def test_outdated_pod_is_left_alone_until_the_watch_catches_up(answer: Out
         restarts=GangRestarts(state, Nobody(), Nobody(), asyncio.get_running_loop().time),
         is_synced=lambda: True,
         clock=asyncio.get_running_loop().time,
-        wall_clock=lambda: 100.0,
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(controller.run())

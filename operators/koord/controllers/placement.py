@@ -87,7 +87,7 @@ class PlacementController:
     """Plans and commits while :meth:`run` runs.
 
     ``is_synced`` returns whether ``state`` is complete and current: nothing is planned on a stale
-    cache. ``clock`` is monotonic, ``wall_clock`` returns seconds since the epoch.
+    cache. ``clock`` returns seconds since the epoch, for everything: see ``runtime/clock.py``.
     """
 
     state: ClusterState
@@ -99,7 +99,6 @@ class PlacementController:
     restarts: GangRestarts
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
-    wall_clock: Callable[[], float]
     queue: Queue = field(default_factory=Queue)
     holds: Holds = field(default_factory=Holds)
     recover: Callable[[], None] = lambda: None
@@ -127,7 +126,7 @@ class PlacementController:
     def __post_init__(self) -> None:
         self.attempts = AttemptCounter(self.state.gangs)
         self.places = QueuePlaces(self.queue, self.clock)
-        self.contexts = ContextFinder(self.state, self.reclaim, clock=self.wall_clock)
+        self.contexts = ContextFinder(self.state, self.reclaim, clock=self.clock)
         self.flights = WritesInFlight(self._note_held_up, self.turns)
         self.restarts.is_committing = self.queue.is_committing
 
@@ -272,8 +271,8 @@ class PlacementController:
         Room reserved for a NonStrict gang is released with the unit it was reserved for.
         """
         now = self.clock()
+        changes.freed |= self.state.advance(now)
         changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
-        changes.freed |= self.state.advance(self.wall_clock())
         expired = self.holds.expire(now)
         changes.freed |= expired
         self.queue.absorb(changes, self.state)
@@ -294,7 +293,7 @@ class PlacementController:
         if news is not News.NOTHING:
             note = self.reporter.note if news is News.REASON else self.reporter.note_numbers
             note(_gangs_of(unit), {pod.uid for pod in refusal.pods if pod.gang is None})
-        self.attempts.fail(unit, self.wall_clock())
+        self.attempts.fail(unit, self.clock())
         if isinstance(refusal.reason, TooExpensive):
             self.queue.postpone(unit, refusal.reason.steps, self.clock())
         elif isinstance(refusal.reason, InternalError):
@@ -352,7 +351,7 @@ class PlacementController:
             self.state.forget_once_released(uid)
         self._note_failures(outcome)
         if outcome.failures:
-            self.attempts.fail(unit, self.wall_clock())
+            self.attempts.fail(unit, self.clock())
         else:
             self.attempts.succeed(unit)
         # Without a backoff an outdated pod would be written again until the watch catches up.
@@ -363,7 +362,7 @@ class PlacementController:
         for uid in outcome.bound:
             self.failures.pop(uid, None)
         # Creation times are whole seconds of the API server's clock, so this may be negative.
-        waited = max(0.0, self.wall_clock() - unit.since)
+        waited = max(0.0, self.clock() - unit.since)
         for _ in outcome.bound:
             self.observer.observe_bind_latency(waited)
         self.reporter.placed(unit, outcome)
@@ -416,9 +415,7 @@ class PlacementController:
         dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_due()]
         dues.append(self.restarts.next_due() if self.is_synced() else None)
         dues.append(self._retry_all_at if self.queue.blocked else None)
-        more_room = self.state.next_due()
-        if more_room is not None:
-            dues.append(self.clock() + more_room - self.wall_clock())
+        dues.append(self.state.next_due())
         due = min((at for at in dues if at is not None), default=None)
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:

@@ -51,7 +51,7 @@ class GangRestarts:
     """Checks changed gangs; at most one restart per gang runs at a time.
 
     ``is_committing`` returns whether members of a gang are being written: a pod that is about to be
-    bound is not lost. ``clock`` is monotonic, in seconds.
+    bound is not lost. ``clock`` is that of the planner.
     """
 
     state: ClusterState

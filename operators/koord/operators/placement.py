@@ -41,6 +41,7 @@ from koord.kube.status import MERGED, StatusWriter
 from koord.operators.operator import Operator
 from koord.operators.podgroup import make_group_writer, make_history
 from koord.operators.reservation import make_reservation_writer
+from koord.runtime.clock import Clock
 from koord.runtime.collectors import (
     event_outcomes,
     kubelet_rejections,
@@ -75,7 +76,7 @@ def start(parts: "Parts") -> None:
     reports = WaitReports(
         state=state, announcer=announcer, clock=time.monotonic, is_busy=parts.is_binding
     )
-    evictor = Evictor(parts.client, time.time)
+    evictor, clock = Evictor(parts.client, time.time), Clock()
     history = make_history(parts, "koord-placement-history", OF_PLACEMENT)
     placement = parts.placement = PlacementController(
         state=state,
@@ -84,10 +85,9 @@ def start(parts: "Parts") -> None:
         scoring=parts.settings.make_scoring(),
         observer=parts.metrics,
         reporter=reports,
-        restarts=GangRestarts(state, evictor, announcer, time.monotonic, record=history.record),
+        restarts=GangRestarts(state, evictor, announcer, clock, record=history.record),
         is_synced=may_place,
-        clock=time.monotonic,
-        wall_clock=time.time,
+        clock=clock,
         holds=Holds(parts.settings.keep_room_seconds),
         reclaim=ReclaimSetting(
             is_known=True,

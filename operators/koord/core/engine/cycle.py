@@ -58,10 +58,11 @@ class Cycle(CycleView):
         table: NodeTable,
         plugins: Iterable[Plugin] = (),
         *,
+        now: float = 0.0,
         find_place: Callable[[str], Place | None] = lambda _: None,
         pending: Callable[[], Iterable[Unit]] = tuple,
     ) -> None:
-        super().__init__(table, pending)
+        super().__init__(table, pending, now)
         self.undo = UndoLog()
         self._find_place = find_place
         self._places: dict[str, Place | None] = {}

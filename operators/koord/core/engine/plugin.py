@@ -325,7 +325,7 @@ class Plugin:
         """Apply that a pod is gone."""
 
     def advance(self, now: float) -> Collection[str]:  # noqa: ARG002 - for overriding
-        """Set the time, in seconds since the epoch; return the nodes with more room by now."""
+        """Note that it is ``now`` (that of ``view``); return the nodes with more room by now."""
         return ()
 
     def next_due(self) -> float | None:

@@ -71,6 +71,8 @@ class ClusterState:
         """uids of pods that are marked for preemption and still there."""
         self.evictable: Counter[int] = Counter()
         """Priority -> how many pods of it run and may be evicted at some time."""
+        self.now = 0.0
+        """As of the last :meth:`advance`; 0 before it."""
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
         rules = quota_options.choose_rules(compat=compat)
@@ -137,7 +139,11 @@ class ClusterState:
         return None if uid is None else self.pods.get(uid)
 
     def advance(self, now: float) -> set[str]:
-        """Set the time, in seconds since the epoch; return the nodes with more room by now."""
+        """Set the time, in seconds since the epoch; return the nodes with more room by now.
+
+        The owner hands in the same clock each time, before it plans; nothing here reads one.
+        """
+        self.now = now
         return {node for plugin in self.plugins for node in plugin.advance(now)}
 
     def next_due(self) -> float | None:
@@ -162,7 +168,9 @@ class ClusterState:
         no session.
         """
         plugins = [plugin for plugin in self.plugins if plugin.name not in without]
-        return Cycle(self.table, plugins, find_place=self._find_place, pending=pending)
+        return Cycle(
+            self.table, plugins, now=self.now, find_place=self._find_place, pending=pending
+        )
 
     def open_ledger(self) -> Ledger:
         """Return the limits and usage of every quota; what pods use of reservations counts once."""

@@ -54,6 +54,10 @@ class StateView(Protocol):
         """The nodes, and what is used of them."""
 
     @property
+    def now(self) -> float:
+        """The time in seconds since the epoch; the only one that planning compares with."""
+
+    @property
     def gangs(self) -> GangView:
         """The gangs."""
 

@@ -26,11 +26,15 @@ S = TypeVar("S", bound=Session)
 class CycleView:
     """Used amounts and sessions of a cycle.
 
-    ``pending`` returns all complete waiting units, in order.
+    ``pending`` returns all complete waiting units, in order. It is ``now`` (seconds since the
+    epoch) for the whole cycle.
     """
 
-    def __init__(self, table: NodeTable, pending: Callable[[], Iterable[Unit]]) -> None:
+    def __init__(
+        self, table: NodeTable, pending: Callable[[], Iterable[Unit]], now: float = 0.0
+    ) -> None:
         self.table = table
+        self.now = now
         self.used: Ints = table.used.copy()
         self.pending = pending
         self.steps = Steps()

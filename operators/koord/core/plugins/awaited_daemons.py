@@ -43,7 +43,6 @@ class AwaitedDaemons(Plugin):
     name = "daemons"
 
     def __init__(self) -> None:
-        self.now = 0.0
         self._awaited: dict[str, _Daemon] = {}
         self._due: float | None = None
         """No later than the first of them ends; None: none is awaited."""
@@ -67,7 +66,6 @@ class AwaitedDaemons(Plugin):
 
     @override
     def advance(self, now: float) -> set[str]:
-        self.now = now
         if self._due is None or now < self._due:
             return set()
         over = {uid: daemon.node for uid, daemon in self._awaited.items() if daemon.until <= now}
@@ -82,7 +80,7 @@ class AwaitedDaemons(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> "AwaitedDaemonsSession | None":
-        awaited = [daemon for daemon in self._awaited.values() if daemon.until > self.now]
+        awaited = [daemon for daemon in self._awaited.values() if daemon.until > cycle.now]
         return AwaitedDaemonsSession(cycle, awaited) if awaited else None
 
 

@@ -50,7 +50,7 @@ class Rejections(Plugin):
     name = "rejections"
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self._counted_at = 0.0
         self._noted: deque[Pod] = deque(maxlen=MOST_NOTED)
         self._backoffs: dict[str, dict[tuple[PodShape, str], _Backoff]] = {}
         """Namespace -> shape and node -> its back-off, over or not; the oldest first."""
@@ -65,7 +65,7 @@ class Rejections(Plugin):
 
     @override
     def advance(self, now: float) -> set[str]:
-        since, self.now = self.now, now
+        since, self._counted_at = self._counted_at, now
         if not self._noted and (self._due is None or now < self._due):
             return set()
         for pod in self._noted:
@@ -82,7 +82,7 @@ class Rejections(Plugin):
 
     @override
     def next_due(self) -> float | None:
-        return self.now if self._noted else self._due
+        return self._counted_at if self._noted else self._due
 
     def find(self, subject: Subject, node: str) -> _Backoff | None:
         return self._backoffs.get(subject[0], {}).get((subject[1], node))
@@ -104,7 +104,7 @@ class Rejections(Plugin):
         for namespace, backoffs in self._backoffs.items():
             for (shape, node), backoff in backoffs.items():
                 row = cycle.table.row_of.get(node)
-                if backoff.until > self.now and row is not None:
+                if backoff.until > self.view.now and row is not None:
                     avoided.setdefault((namespace, shape), []).append(row)
         return RejectionsSession(self, cycle.table, avoided) if avoided else None
 
@@ -161,7 +161,7 @@ class RejectionsSession(Session):
         backoff = subject and self._plugin.find(subject, self._table.node_at(row).name)
         if not backoff:
             return ""
-        seconds = int(backoff.until - self._plugin.now) + 1
+        seconds = int(backoff.until - self._plugin.view.now) + 1
         return f"{plural(backoff.count, 'time')}, tried again in {seconds} s"
 
 
