@@ -3,15 +3,13 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.names.sources import read_modules
 
-PACKAGE = Path(__file__).parents[2] / "operators/koord"
 PRONOUNS = frozenset(
     ["one", "found", "asked", "known", "every", "said", "told", "some", "others", "rest"]
 )
-TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def list_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -38,14 +36,14 @@ def test_pronouns_are_found(source: str) -> None:
 
 
 def test_no_pronoun_is_a_name() -> None:
-    found = {str(path): names for path, tree in TREES.items() if (names := find_pronouns(tree))}
-    assert found == {}
+    pronouns = {module: find_pronouns(tree) for module, tree in read_modules().items()}
+    assert {module: names for module, names in pronouns.items() if names} == {}
 
 
 def test_no_two_classes_have_one_name() -> None:
     names = Counter(
         node.name
-        for tree in TREES.values()
+        for tree in read_modules().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     )
