@@ -34,7 +34,7 @@ from koord.cli.cluster import make_reported
 from koord.core.gang.status import ConditionType
 from koord.core.model.gangs import GangPhase
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
-from koord.kube.wire import WireElasticQuota
+from koord.kube.wire import WireCustomResource
 
 KEPT = "room for 1 pod is reserved for replacements of lost members of default/a, for 90 s more"
 A = "default/a"
@@ -181,7 +181,7 @@ def make_team(**status: object) -> ReportedQuota:
         "spec": {"min": {GPU: 8}, "max": {GPU: 16}},
         "status": status,
     }
-    return make_reported(msgspec.json.decode(json.dumps(body), type=WireElasticQuota))
+    return make_reported(msgspec.json.decode(json.dumps(body), type=WireCustomResource))
 
 
 def test_a_reported_quota_has_the_numbers_of_its_status() -> None:

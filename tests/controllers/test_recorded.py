@@ -11,7 +11,7 @@ import pytest
 from koord.controllers.status_publishing import QuotaPublisher
 from koord.kube.objects import ref_of_quota
 from koord.kube.translate.quotas import QuotaTranslator
-from koord.kube.wire import WireElasticQuota
+from koord.kube.wire import WireCustomResource
 
 if TYPE_CHECKING:
     from koord.kube.objects import ObjectRef
@@ -54,7 +54,7 @@ def test_what_stands_there_already_is_said_in_its_own_words(present, amounts, sa
     translator, writer = QuotaTranslator(), Writer()
     annotations = {f"{PREFIX}{name}": text for name, text in present.items()}
     body = {"metadata": {"name": "q", "uid": "u", "annotations": annotations}}
-    wire = msgspec.json.decode(json.dumps(body), type=WireElasticQuota)
+    wire = msgspec.json.decode(json.dumps(body), type=WireCustomResource)
     publisher = QuotaPublisher(writer, ref_of_quota, writer, writer, translator)  # type: ignore[arg-type]
     publisher.write_annotations(translator.translate(wire), amounts)
     expected = [{f"{PREFIX}{name}": text for name, text in one.items()} for one in said]
@@ -79,7 +79,7 @@ def test_the_finalizer_follows_the_use(present, is_used, is_terminating, said) -
     meta = {"name": "q", "uid": "u", "finalizers": present}
     deleted = {"deletionTimestamp": "2030-01-01T00:00:00Z"} if is_terminating else {}
     body = {"metadata": {**meta, **deleted}}
-    wire = msgspec.json.decode(json.dumps(body), type=WireElasticQuota)
+    wire = msgspec.json.decode(json.dumps(body), type=WireCustomResource)
     publisher = QuotaPublisher(writer, ref_of_quota, writer, writer, translator)  # type: ignore[arg-type]
     publisher.write_finalizer(translator.translate(wire), is_used=is_used)
     assert writer.said == [{"finalizers": one} for one in said]

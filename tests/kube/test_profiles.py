@@ -21,7 +21,7 @@ from koord.kube.translate.quotas import (
     translate_profile,
     translate_quota,
 )
-from koord.kube.wire import WireElasticQuota, WireObjectMeta, WireOwnerReference, WireQuotaProfile
+from koord.kube.wire import WireCustomResource, WireObjectMeta, WireOwnerReference
 
 if TYPE_CHECKING:
     from koord.core.quota.model import QuotaSpec
@@ -107,7 +107,7 @@ def test_what_was_valid_outlives_a_restart(spec, annotations) -> None:
         "status": status,
     }
     seen = ProfileTranslator().translate(
-        msgspec.json.decode(json.dumps(wire), type=WireQuotaProfile)
+        msgspec.json.decode(json.dumps(wire), type=WireCustomResource)
     )
     assert seen.problems
     assert seen.last_valid is not None
@@ -120,7 +120,7 @@ def test_what_was_valid_outlives_a_restart(spec, annotations) -> None:
 def test_nonsense_in_the_status_is_as_if_there_were_none(status) -> None:
     wire = {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "status": status}
     seen = ProfileTranslator().translate(
-        msgspec.json.decode(json.dumps(wire), type=WireQuotaProfile)
+        msgspec.json.decode(json.dumps(wire), type=WireCustomResource)
     )
     assert seen.problems
     assert seen.last_valid is None
@@ -161,7 +161,7 @@ def stored(profile: QuotaProfile, **changes: Any) -> tuple[QuotaSpec, WireObject
     )
     spec = {**body["spec"], **changes.get("spec", {})}
     wire = {"metadata": msgspec.to_builtins(meta), "spec": spec}
-    return translate_quota(msgspec.json.decode(json.dumps(wire), type=WireElasticQuota)), meta
+    return translate_quota(msgspec.json.decode(json.dumps(wire), type=WireCustomResource)), meta
 
 
 def test_a_quota_carries_all_that_a_tree_needs() -> None:

@@ -22,7 +22,7 @@ from koord.kube.translate.quotas import (
     read_recorded,
     translate_quota,
 )
-from koord.kube.wire import WireElasticQuota
+from koord.kube.wire import WireCustomResource
 
 GI = 1 << 30
 
@@ -56,7 +56,7 @@ spec:
 
 
 def translate(manifest: dict[str, Any]) -> QuotaSpec:
-    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireElasticQuota)
+    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireCustomResource)
     return translate_quota(wire)
 
 
@@ -204,7 +204,7 @@ FULL = {
 @pytest.mark.parametrize("given", [FULL, {}], ids=["full", "empty"])
 def test_what_is_kept_is_what_was_in_force(given: dict[str, Any]) -> None:
     spec = make(**given, min={"cpu": "1500m"}, max={"cpu": "2", "memory": "7"})
-    wire = WireElasticQuota(
+    wire = WireCustomResource(
         status=msgspec.Raw(msgspec.json.encode({"lastValidSpec": encode_last_valid(spec)}))
     )
     wire.metadata.name, wire.metadata.namespace = "q", "ns"
@@ -225,7 +225,7 @@ def test_what_is_kept_is_what_was_in_force(given: dict[str, Any]) -> None:
     ],
 )
 def test_a_status_that_keeps_nothing(status: bytes) -> None:
-    wire = WireElasticQuota(status=msgspec.Raw(status))
+    wire = WireCustomResource(status=msgspec.Raw(status))
     assert QuotaTranslator().translate(wire).last_valid is None
 
 

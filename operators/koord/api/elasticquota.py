@@ -74,6 +74,15 @@ class ElasticQuotaSpec(Model):
         return self
 
 
+class KeptQuota(Model):
+    """The last valid settings of a quota, in the form of the object; the operators' own."""
+
+    min: ObservedResources | None = None
+    max: ObservedResources | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
 class ElasticQuotaStatus(Model):
     """Usage and fair share of the quota, and whether its settings are in force."""
 

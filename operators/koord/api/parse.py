@@ -71,8 +71,14 @@ def parse_value(
     try:
         return adapter.validate_python(value, extra=unknown_fields)
     except ValidationError as error:
-        details = error.errors(include_url=False)[:MAX_PROBLEMS]
-        return InvalidObject(tuple(_make_problem(adapter, detail, at) for detail in details))
+        return InvalidObject(make_problems(adapter, error, at))
+
+
+def make_problems(
+    adapter: TypeAdapter[Any], error: ValidationError, at: Location
+) -> tuple[Problem, ...]:
+    details = error.errors(include_url=False)[:MAX_PROBLEMS]
+    return tuple(_make_problem(adapter, detail, at) for detail in details)
 
 
 def format_field(location: Sequence[int | str]) -> str:
@@ -96,7 +102,7 @@ def _make_problem(adapter: TypeAdapter[Any], detail: ErrorDetails, at: Location)
     path: Location = detail.get("ctx", {}).get("path", ())
     for step in path:
         value = value[step] if isinstance(value, Mapping) and step in value else None
-    missing = detail["type"] == "missing" or (path and value is None)
+    missing = detail["type"] in {"missing", "json_invalid"} or (path and value is None)
     return Problem(
         field=format_field((*location, *path)),
         value="" if missing else _format_value(value),

@@ -73,6 +73,37 @@ class Quantity:
         return _divide_away_from_zero(self.nano, NANO_PER_UNIT)
 
 
+class UnreadableQuantity(Quantity):
+    """A text that is no quantity, in an object that nobody has checked; its amount raises."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "text", text)
+
+    @property
+    def nano(self) -> int:
+        raise InvalidQuantityError(self.text)
+
+    def __repr__(self) -> str:
+        return f"UnreadableQuantity({self.text!r})"
+
+
+def to_quantity(value: Quantity | str | int) -> Quantity:
+    """Parse a quantity, unless it is one already. Raises InvalidQuantityError."""
+    return value if isinstance(value, Quantity) else parse_quantity(value)
+
+
+def read_quantity(value: str | int) -> Quantity:
+    """Parse a quantity; what is wrong with a text is raised when its amount is used."""
+    try:
+        return parse_quantity(value)
+    except InvalidQuantityError:
+        if isinstance(value, str):
+            return UnreadableQuantity(value)
+        raise
+
+
 def parse_quantity(value: str | int) -> Quantity:
     if isinstance(value, str):
         return _parse_text(value)

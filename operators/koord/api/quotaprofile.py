@@ -105,6 +105,14 @@ class ElasticQuotaProfileSpec(Model):
     """The nodes of the tree."""
 
 
+class KeptProfile(Model):
+    """The last valid settings of a profile, in the form of the object; the operators' own."""
+
+    spec: KeptSpec
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
 class ElasticQuotaProfileStatus(Model):
     """The generated quota, and the capacity that it divides."""
 

@@ -25,7 +25,7 @@ from koord.api.quantity import (
     MAX_TEXT,
     Quantity,
     is_positive_duration,
-    parse_quantity,
+    to_quantity,
 )
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -46,7 +46,7 @@ class _QuantitySchema:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            parse_quantity,
+            to_quantity,
             serialization=core_schema.plain_serializer_function_ser_schema(
                 lambda quantity: quantity.text
             ),

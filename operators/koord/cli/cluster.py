@@ -75,7 +75,7 @@ from koord.kube.translate.quotas import QuotaTranslator, read_amounts, read_reco
 from koord.kube.wire import (
     ObjectList,
     WireCondition,
-    WireElasticQuota,
+    WireCustomResource,
     WirePod,
     WirePodGroup,
     WireReservation,
@@ -438,14 +438,14 @@ class _QuotaStatus(msgspec.Struct):
 async def read_reported(client: Client, namespace: str) -> tuple[ReportedQuota, ...] | None:
     """Return the quotas of a namespace, by name; None if they must not be read either."""
     try:
-        objects = await client.get(path_in(QUOTAS.path, namespace), ObjectList[WireElasticQuota])
+        objects = await client.get(path_in(QUOTAS.path, namespace), ObjectList[WireCustomResource])
     except Forbidden:
         return None
     reported = map(make_reported, objects.items or ())
     return tuple(sorted(reported, key=lambda reported_quota: reported_quota.view.summary.name))
 
 
-def make_reported(wire: WireElasticQuota) -> ReportedQuota:
+def make_reported(wire: WireCustomResource) -> ReportedQuota:
     """Return what the operators last said of a quota."""
     try:
         status = msgspec.json.decode(bytes(wire.status) or b"{}", type=_QuotaStatus)

@@ -57,8 +57,8 @@ from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.quotas import ProfileTranslator, QuotaTranslator
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import (
+    WireCustomResource,
     WireDevice,
-    WireElasticQuota,
     WireNamespace,
     WireNativePodGroup,
     WireNode,
@@ -66,10 +66,8 @@ from koord.kube.wire import (
     WirePod,
     WirePodGroup,
     WirePriorityClass,
-    WireQuotaProfile,
     WireReservation,
     WireResourceClaim,
-    WireTopology,
 )
 from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
 
@@ -213,10 +211,10 @@ _PLANNER_ONLY: Final = frozenset({PLACEMENT})
 QUOTAS_KEPT_SECONDS: Final = 600.0
 """Without ElasticQuotas pods start without limits: nobody may have meant that."""
 
-TOPOLOGIES: Final = Kind[WireTopology, Topology, TopologyTranslator](
+TOPOLOGIES: Final = Kind[WireCustomResource, Topology, TopologyTranslator](
     "scheduling.koordinator.sh/v1alpha1",
     "clusternetworktopologies",
-    WireTopology,
+    WireCustomResource,
     lambda _: TopologyTranslator(),
     _plugin(Topologies),
     Topologies.upsert,
@@ -324,10 +322,10 @@ PRIORITY_CLASSES: Final = Kind[
     # Without the right, which earlier roles lack, reservations take no part in preemption.
     absent_on=(Forbidden,),
 )
-QUOTAS: Final = Kind[WireElasticQuota, QuotaSpec, QuotaTranslator](
+QUOTAS: Final = Kind[WireCustomResource, QuotaSpec, QuotaTranslator](
     "scheduling.sigs.k8s.io/v1alpha1",
     "elasticquotas",
-    WireElasticQuota,
+    WireCustomResource,
     lambda _: QuotaTranslator(),
     _plugin(Quotas),
     Quotas.upsert,
@@ -340,10 +338,10 @@ QUOTAS: Final = Kind[WireElasticQuota, QuotaSpec, QuotaTranslator](
         is_missing=absence is Absence.UNPROVEN, is_final=absence is Absence.PROVEN
     ),
 )
-PROFILES: Final = Kind[WireQuotaProfile, QuotaProfile, ProfileTranslator](
+PROFILES: Final = Kind[WireCustomResource, QuotaProfile, ProfileTranslator](
     "quota.koordinator.sh/v1alpha1",
     "elasticquotaprofiles",
-    WireQuotaProfile,
+    WireCustomResource,
     lambda _: ProfileTranslator(),
     _plugin(Quotas),
     Quotas.upsert_profile,

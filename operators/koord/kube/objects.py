@@ -1,7 +1,14 @@
-"""References to objects: the path and the uid, made from the core's values."""
+"""References to objects: path and uid, from values of the core and names of the models."""
 
 from dataclasses import dataclass
 
+from koord.api.device import Device
+from koord.api.elasticquota import ElasticQuota
+from koord.api.networktopology import ClusterNetworkTopology
+from koord.api.podgroup import PodGroup
+from koord.api.quotaprofile import ElasticQuotaProfile
+from koord.api.reservation import Reservation
+from koord.api.resource import Resource
 from koord.core.device.model import DeviceReport
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Handling, Pod
@@ -32,44 +39,35 @@ class ObjectRef:
 def ref_of_pod(pod: Pod) -> ObjectRef:
     """Return the reference to a pod, or to the Reservation that it stands for."""
     if pod.handling is Handling.RESERVE:
-        return _ref_of_reservation(pod.name.removeprefix(POD_PREFIX), pod.uid)
+        return _ref_of(Reservation, pod.name.removeprefix(POD_PREFIX), pod.uid)
     return ObjectRef("v1", "Pod", "pods", pod.name, pod.uid, pod.namespace)
 
 
 def ref_of_pod_group(pod_group: ObservedPodGroup) -> ObjectRef:
     namespace, _, name = pod_group.key.partition("/")
-    version = "scheduling.sigs.k8s.io/v1alpha1"
-    return ObjectRef(version, "PodGroup", "podgroups", name, pod_group.uid, namespace)
+    return _ref_of(PodGroup, name, pod_group.uid, namespace)
 
 
 def ref_of_quota(quota: QuotaSpec) -> ObjectRef:
-    version = "scheduling.sigs.k8s.io/v1alpha1"
-    return ObjectRef(
-        version, "ElasticQuota", "elasticquotas", quota.name, quota.uid, quota.namespace
-    )
+    return _ref_of(ElasticQuota, quota.name, quota.uid, quota.namespace)
 
 
 def ref_of_profile(profile: QuotaProfile) -> ObjectRef:
-    version, kind = "quota.koordinator.sh/v1alpha1", "ElasticQuotaProfile"
-    plural = "elasticquotaprofiles"
-    return ObjectRef(version, kind, plural, profile.name, profile.uid, profile.namespace)
+    return _ref_of(ElasticQuotaProfile, profile.name, profile.uid, profile.namespace)
 
 
 def ref_of_topology(topology: Topology) -> ObjectRef:
-    version = "scheduling.koordinator.sh/v1alpha1"
-    kind, plural = "ClusterNetworkTopology", "clusternetworktopologies"
-    return ObjectRef(version, kind, plural, topology.name, topology.uid)
+    return _ref_of(ClusterNetworkTopology, topology.name, topology.uid)
 
 
 def ref_of_devices(report: DeviceReport) -> ObjectRef:
-    version = "scheduling.koordinator.sh/v1alpha1"
-    return ObjectRef(version, "Device", "devices", report.node, report.uid)
+    return _ref_of(Device, report.node, report.uid)
 
 
 def ref_of_reservation(reservation: ReservationInfo) -> ObjectRef:
-    return _ref_of_reservation(reservation.name, reservation.uid)
+    return _ref_of(Reservation, reservation.name, reservation.uid)
 
 
-def _ref_of_reservation(name: str, uid: str) -> ObjectRef:
-    version = "scheduling.koordinator.sh/v1alpha1"
-    return ObjectRef(version, "Reservation", "reservations", name, uid)
+def _ref_of(resource: type[Resource], name: str, uid: str, namespace: str = "") -> ObjectRef:
+    names = resource.names
+    return ObjectRef(names.api_version, names.kind, names.plural, name, uid, namespace)

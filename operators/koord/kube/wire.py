@@ -241,48 +241,11 @@ class WirePodGroup(Struct, gc=False):
     status: Raw = Raw()
 
 
-class WireElasticQuotaSpec(Struct, gc=False):
-    """``spec`` of an ElasticQuota; the amounts stay raw."""
-
-    min: Raw = Raw()
-    max: Raw = Raw()
-
-
-class WireElasticQuota(Struct, gc=False):
-    """An ElasticQuota; its status stays raw until a writer compares it."""
-
-    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
-    spec: WireElasticQuotaSpec = msgspec.field(default_factory=WireElasticQuotaSpec)
-    status: Raw = Raw()
-
-
-class WireQuotaProfile(Struct, gc=False):
-    """An ElasticQuotaProfile; spec and status stay raw."""
+class WireCustomResource(Struct, gc=False):
+    """A custom resource of ours; the models in ``api`` read what is in it."""
 
     metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: Raw = Raw()
-    status: Raw = Raw()
-
-
-class WireTopologyLayer(Struct, rename="camel", gc=False):
-    """One entry of ``spec.networkTopologySpec``."""
-
-    topology_layer: str = ""
-    parent_topology_layer: str | None = None
-    label_key: list[str] | None = None
-
-
-class TopologySpec(Struct, rename="camel", gc=False):
-    """``spec`` of a ClusterNetworkTopology."""
-
-    network_topology_spec: list[WireTopologyLayer] | None = None
-
-
-class WireTopology(Struct, gc=False):
-    """A ClusterNetworkTopology; its status stays raw until a writer compares it."""
-
-    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
-    spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
     status: Raw = Raw()
 
 

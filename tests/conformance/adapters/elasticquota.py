@@ -69,7 +69,7 @@ from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
 from koord.core.quota.validation import check_spec
 from koord.kube.quota_objects import make_body
 from koord.kube.translate.quotas import translate_quota
-from koord.kube.wire import WireElasticQuota
+from koord.kube.wire import WireCustomResource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -141,7 +141,7 @@ def make_spec(quota: Mapping[str, Any]) -> QuotaSpec:
         },
         "spec": {"min": _write(quota.get("min")), "max": _write(quota.get("max"))},
     }
-    wire = msgspec.json.decode(json.dumps(manifest), type=WireElasticQuota)
+    wire = msgspec.json.decode(json.dumps(manifest), type=WireCustomResource)
     return translate_quota(wire)
 
 

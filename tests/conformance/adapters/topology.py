@@ -27,7 +27,7 @@ from koord.core.topology.tree import describe_domains
 from koord.kube.translate.cluster_objects import TopologyTranslator, translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_constraint
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireNode, WirePod, WirePodGroup, WireTopology
+from koord.kube.wire import WireCustomResource, WireNode, WirePod, WirePodGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -91,7 +91,7 @@ def fill_state(case: Mapping[str, Any]) -> ClusterState:
 def decode_topology(case: Mapping[str, Any]) -> Any:
     spec = {"networkTopologySpec": case["networkTopologySpec"]}
     manifest = {"metadata": {"name": "default", "uid": "t"}, "spec": spec}
-    return TopologyTranslator().translate(decode(manifest, WireTopology))
+    return TopologyTranslator().translate(decode(manifest, WireCustomResource))
 
 
 def decode_gang(case: Mapping[str, Any], pods: Iterable[Pod]) -> Any:

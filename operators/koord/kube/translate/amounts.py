@@ -3,11 +3,12 @@
 Results are shared by all objects with the same bytes and must not be modified.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from koord.api.quantity import parse_quantity
+from koord.api.quantity import Quantity, parse_quantity
 from koord.caches import cached_by_text
 from koord.core.model.units import AMOUNT_LIMIT, CPU, Amounts, format_amount
 
@@ -24,7 +25,10 @@ _requirements_decoder = msgspec.json.Decoder(_Requirements | None)
 
 def parse_amount(resource: str, text: str | int) -> int:
     """Parse a quantity: milli for CPU, otherwise whole units, rounded up, clamped to the limits."""
-    quantity = parse_quantity(text)
+    return _clamp(resource, parse_quantity(text))
+
+
+def _clamp(resource: str, quantity: Quantity) -> int:
     amount = quantity.milli if resource == CPU else quantity.whole
     return max(0, min(amount, AMOUNT_LIMIT))
 
@@ -41,8 +45,18 @@ def parse_requests(raw: bytes) -> Amounts:
     return _amounts(requirements.requests if requirements else None)
 
 
+def to_amounts(quantities: Mapping[str, Quantity] | None) -> Amounts:
+    """Return the amounts of a map that a model has read. Raises ValueError for unreadable ones."""
+    return {name: _clamp(name, quantity) for name, quantity in (quantities or {}).items()}
+
+
 def write_amounts(amounts: Amounts) -> dict[str, str]:
     return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
+
+
+def write_quantities(amounts: Amounts) -> dict[str, Quantity]:
+    """Return amounts for a model."""
+    return {key: parse_quantity(text) for key, text in write_amounts(amounts).items()}
 
 
 def encode_amounts(amounts: Amounts) -> str:

@@ -9,7 +9,9 @@ from typing import Final
 import msgspec
 
 from koord.api.keys import operators
+from koord.api.networktopology import ClusterNetworkTopologySpec
 from koord.api.preemption import PreemptionPolicy
+from koord.api.shape import Shape
 from koord.caches import cached_by_text
 from koord.core.model.nodes import Namespace, Node, Taint
 from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, SelectorTerm
@@ -32,12 +34,11 @@ from koord.kube.translate.pod_constraints import parse_selector as parse_label_s
 from koord.kube.translate.shapes import MAX_REQUIREMENTS
 from koord.kube.translate.statuses import SeenStatuses, read_last_valid
 from koord.kube.wire import (
-    TopologySpec,
+    WireCustomResource,
     WireNamespace,
     WireNode,
     WireObjectMeta,
     WirePriorityClass,
-    WireTopology,
 )
 from koord.kube.wire_volumes import VolumeClaimSpec, WireStorageClass, WireVolume, WireVolumeClaim
 
@@ -226,6 +227,7 @@ def _zones(key: str, value: str) -> tuple[str, tuple[str, ...]]:
     return key, tuple(sorted({name.strip() for name in value.split(_BETWEEN_ZONES)}))
 
 
+_TOPOLOGY: Final = Shape(ClusterNetworkTopologySpec, ("spec",))
 MAX_LAYERS: Final = 64
 """More are cut off; the API server allows 16."""
 
@@ -233,20 +235,20 @@ MAX_LAYERS: Final = 64
 class TopologyTranslator(SeenStatuses):
     """Translates topologies, and keeps their statuses for their writers."""
 
-    def translate(self, wire: WireTopology) -> Topology:
+    def translate(self, wire: WireCustomResource) -> Topology:
         meta = wire.metadata
         raw = self._see(meta.uid, wire.status)
         return Topology(
             name=meta.name,
-            layers=_translate_layers(wire.spec),
+            layers=_translate_layers(_TOPOLOGY.read(bytes(wire.spec))),
             uid=meta.uid,
             generation=meta.generation,
-            last_valid=_translate_layers(read_last_valid(raw, TopologySpec)),
+            last_valid=_translate_layers(read_last_valid(raw, _TOPOLOGY)),
         )
 
 
-def _translate_layers(spec: TopologySpec | None) -> tuple[Layer, ...]:
-    layers = (spec.network_topology_spec or ()) if spec is not None else ()
+def _translate_layers(spec: ClusterNetworkTopologySpec | None) -> tuple[Layer, ...]:
+    layers = spec.network_topology_spec if spec is not None else ()
     return tuple(
         Layer(layer.topology_layer, layer.parent_topology_layer or "", tuple(layer.label_key or ()))
         for layer in layers[:MAX_LAYERS]

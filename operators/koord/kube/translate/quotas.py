@@ -31,6 +31,7 @@ from koord.api.annotations import (
     TOTAL_RESOURCE,
     UNSCHEDULABLE_RESOURCE,
 )
+from koord.api.elasticquota import ElasticQuotaSpec, KeptQuota
 from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.api.parse import InvalidObject, JsonAnnotation, parse_value
@@ -38,8 +39,10 @@ from koord.api.quantity import Quantity, parse_quantity
 from koord.api.quotaprofile import (
     DELETE,
     ElasticQuotaProfileSpec,
+    KeptProfile,
     find_policy_problems,
 )
+from koord.api.shape import Shape
 from koord.caches import cached_by_text
 from koord.core.model.selectors import LabelSelector
 from koord.core.model.units import CPU, Amounts
@@ -47,10 +50,10 @@ from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.profile import DEFAULT_KEYS, QuotaProfile
 from koord.core.quota.status import RECORDED
 from koord.kube.decode import MALFORMED
-from koord.kube.translate.amounts import encode_amounts, write_amounts
+from koord.kube.translate.amounts import encode_amounts, write_quantities
 from koord.kube.translate.node_affinity import encode_selector, make_selector, translate_selector
 from koord.kube.translate.statuses import HasUid, SeenStatuses, read_last_valid
-from koord.kube.wire import WireElasticQuota, WireElasticQuotaSpec, WireObjectMeta, WireQuotaProfile
+from koord.kube.wire import WireCustomResource, WireObjectMeta
 
 SHOWN: Final = 256
 """Characters kept of an unreadable text: it ends up in conditions, which have a limit."""
@@ -64,6 +67,9 @@ _OLD_NAMES: Final = {
     "koordinator.sh/batch-memory": "kubernetes.io/batch-memory",
 }
 _RESULTS: Final = tuple(f"{keys.PREFIX}{name}" for name in RECORDED)
+_QUOTA: Final = Shape(ElasticQuotaSpec, ("spec",))
+_KEPT_QUOTA: Final = Shape(KeptQuota)
+_KEPT_PROFILE: Final = Shape(KeptProfile)
 _map_decoder = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
@@ -102,7 +108,7 @@ class QuotaTranslator(SeenStatuses):
         super().forget(value)
         self._metas.pop(value.uid, None)
 
-    def translate(self, wire: WireElasticQuota) -> QuotaSpec:
+    def translate(self, wire: WireCustomResource) -> QuotaSpec:
         self._metas[wire.metadata.uid] = wire.metadata
         status = self._see(wire.metadata.uid, wire.status)
         return replace(
@@ -127,16 +133,22 @@ def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
 
 
 def _translate_last_valid(meta: WireObjectMeta, status: bytes) -> QuotaSpec | None:
-    kept = _decode_last_valid(meta, status)
+    kept = read_last_valid(status, _KEPT_QUOTA)
+    if kept is None:
+        return None
+    labelled = msgspec.structs.replace(meta, labels=kept.labels, annotations=kept.annotations)
     try:
-        return None if kept is None else translate_quota(kept)
+        return _translate(labelled, kept)
     except ValueError:
         return None  # somebody else has written nonsense into the status
 
 
-def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
+def translate_quota(wire: WireCustomResource) -> QuotaSpec:
     """Translate an ElasticQuota. Raises ValueError if an amount cannot be parsed."""
-    meta = wire.metadata
+    return _translate(wire.metadata, _QUOTA.read(bytes(wire.spec)))
+
+
+def _translate(meta: WireObjectMeta, spec: ElasticQuotaSpec | KeptQuota) -> QuotaSpec:
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     unreadable: list[tuple[str, str]] = []
     created = meta.creation_timestamp
@@ -148,8 +160,8 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         parent=labels.get(keys.PARENT) or ROOT,
         is_parent=labels.get(keys.IS_PARENT) == "true",
         lends=labels.get(keys.ALLOW_LENT_RESOURCE) != "false",
-        min=read_amounts(bytes(wire.spec.min)),
-        max=read_amounts(bytes(wire.spec.max)),
+        min=_to_amounts(spec.min),
+        max=_to_amounts(spec.max),
         weight=_read_weight(annotations, unreadable),
         tree_id=labels.get(keys.TREE_ID, ""),
         is_tree_root=labels.get(keys.IS_ROOT) == "true",
@@ -174,7 +186,11 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
 def read_amounts(raw: bytes) -> Amounts:
     """Parse a map of amounts; negative ones are for the core to report. May raise ValueError."""
     amounts = (_map_decoder.decode(raw) if raw else None) or {}
-    return {_rename(name): _count(name, parse_quantity(text)) for name, text in amounts.items()}
+    return _to_amounts({name: parse_quantity(text) for name, text in amounts.items()})
+
+
+def _to_amounts(quantities: Mapping[str, Quantity] | None) -> Amounts:
+    return {_rename(name): _count(name, quantity) for name, quantity in (quantities or {}).items()}
 
 
 def _rename(name: str) -> str:
@@ -194,9 +210,7 @@ def _read_amounts(
     if isinstance(amounts, InvalidObject):
         unreadable.append(_name(annotation.key, annotations))
         return None
-    if amounts is None:
-        return None
-    return {_rename(name): _count(name, quantity) for name, quantity in amounts.items()}
+    return None if amounts is None else _to_amounts(amounts)
 
 
 def _read_weight(
@@ -248,13 +262,6 @@ def _name(key: str, annotations: Mapping[str, str]) -> tuple[str, str]:
     return key.removeprefix(keys.PREFIX), text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-class _LastValidQuota(msgspec.Struct):
-    min: msgspec.Raw = msgspec.Raw()
-    max: msgspec.Raw = msgspec.Raw()
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
 def encode_last_valid(spec: QuotaSpec) -> dict[str, Any]:
     """Return the settings of a quota in the form of the object, as the status keeps them."""
     labels = {
@@ -280,23 +287,13 @@ def encode_last_valid(spec: QuotaSpec) -> dict[str, Any]:
         annotations[operators.MAX_PRIORITY] = str(spec.max_priority)
     if spec.selector:
         annotations[operators.NODE_SELECTOR] = encode_selector(spec.selector)
-    return {
-        "min": write_amounts(spec.min),
-        "max": write_amounts(spec.max),
-        "labels": labels,
-        "annotations": annotations,
-    }
-
-
-def _decode_last_valid(meta: WireObjectMeta, status: bytes) -> WireElasticQuota | None:
-    """Return an object with the last valid settings from its status; None without any."""
-    kept = read_last_valid(status, _LastValidQuota)
-    if kept is None:
-        return None
-    return WireElasticQuota(
-        msgspec.structs.replace(meta, labels=kept.labels, annotations=kept.annotations),
-        WireElasticQuotaSpec(kept.min, kept.max),
+    kept = KeptQuota(
+        min=write_quantities(spec.min),
+        max=write_quantities(spec.max),
+        labels=labels,
+        annotations=annotations,
     )
+    return kept.encode()
 
 
 def _write_flag(flag: bool) -> str:  # noqa: FBT001 - what is written
@@ -311,7 +308,7 @@ _adapter: Final = TypeAdapter(ElasticQuotaProfileSpec)
 class ProfileTranslator(SeenStatuses):
     """Translates profiles, and keeps their status for the status writer."""
 
-    def translate(self, wire: WireQuotaProfile) -> QuotaProfile:
+    def translate(self, wire: WireCustomResource) -> QuotaProfile:
         status = self._see(wire.metadata.uid, wire.status)
         profile = translate_profile(wire.metadata, bytes(wire.spec))
         kept = _decode_last_valid_profile(wire.metadata, status) if profile.problems else None
@@ -353,12 +350,6 @@ def _parse(raw: bytes) -> ElasticQuotaProfileSpec | InvalidObject:
     return parse_value(_adapter, spec or {}, at=("spec",))
 
 
-class _LastValidProfile(msgspec.Struct):
-    spec: msgspec.Raw = msgspec.Raw()
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
 def encode_last_valid_profile(profile: QuotaProfile) -> dict[str, Any]:
     """Return the settings of a profile in the form of the object, as the status keeps them."""
     spec: dict[str, Any] = {
@@ -373,18 +364,18 @@ def encode_last_valid_profile(profile: QuotaProfile) -> dict[str, Any]:
     if profile.is_owner:
         annotations[operators.DELETION_POLICY] = DELETE
     labels = {keys.TREE_ID: profile.tree_id} if profile.tree_id else {}
-    return {"spec": spec, "labels": labels, "annotations": annotations}
+    return KeptProfile(spec=spec, labels=labels, annotations=annotations).encode()
 
 
 def _decode_last_valid_profile(
     meta: WireObjectMeta, status: bytes
 ) -> tuple[WireObjectMeta, bytes] | None:
     """Return metadata and spec with the last valid settings from a status; None without any."""
-    kept = read_last_valid(status, _LastValidProfile)
+    kept = read_last_valid(status, _KEPT_PROFILE)
     if kept is None:
         return None
     labelled = msgspec.structs.replace(meta, labels=kept.labels, annotations=kept.annotations)
-    return labelled, bytes(kept.spec)
+    return labelled, msgspec.json.encode(kept.spec)
 
 
 def _write_ratio(ratio: Fraction) -> str:

@@ -5,10 +5,12 @@ A translator of a kind whose status we write inherits this. The bytes are decode
 The form of the last valid settings is up to the kind.
 """
 
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from koord.api.model import Model
+from koord.api.shape import Shape
 from koord.kube.decode import MALFORMED
 
 _decoder = msgspec.json.Decoder(dict[str, Any] | None)
@@ -48,17 +50,21 @@ class SeenStatuses:
         return raw
 
 
-T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 
 
-class _StatusWithSpec(msgspec.Struct, Generic[T], rename="camel"):
-    last_valid_spec: T | None = None
+class _StatusWithSpec(msgspec.Struct, rename="camel"):
+    last_valid_spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
-def read_last_valid(status: bytes, of: type[T]) -> T | None:
+_kept_decoder = msgspec.json.Decoder(_StatusWithSpec | None)
+
+
+def read_last_valid(status: bytes, shape: Shape[M]) -> M | None:
     """Return the last valid settings in a status; None if there are none that can be read."""
     try:
-        decoded = msgspec.json.decode(status, type=_StatusWithSpec[of] | None) if status else None  # type: ignore[valid-type]
+        decoded = _kept_decoder.decode(status) if status else None
+        raw = b"null" if decoded is None else bytes(decoded.last_valid_spec)
+        return None if raw == b"null" else shape.read(raw)
     except MALFORMED:
         return None
-    return decoded.last_valid_spec if decoded is not None else None

@@ -1,0 +1,84 @@
+"""What is read of objects that nobody has checked: types only, and what cannot be used, late."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from koord.api.device import DeviceInfo, DeviceSpec
+from koord.api.elasticquota import ElasticQuotaSpec
+from koord.api.networktopology import ClusterNetworkTopologySpec
+from koord.api.podgroup import PodGroupSpec, PodGroupStatus
+from koord.api.quantity import InvalidQuantityError
+from koord.api.shape import Shape
+
+DEVICES = Shape(DeviceSpec, ("spec",), only={DeviceInfo: ("type", "minor", "resources")})
+
+
+def read(shape: Shape[Any], value: object) -> Any:
+    return shape.read(json.dumps(value).encode())
+
+
+def test_bounds_and_rules_are_left_to_the_core() -> None:
+    group = read(Shape(PodGroupSpec), {"minMember": -3})
+    assert group.min_member == -3
+    layer = {"topologyLayer": "ClusterTopologyLayer", "parentTopologyLayer": "ClusterTopologyLayer"}
+    layers = read(Shape(ClusterNetworkTopologySpec), {"networkTopologySpec": [layer, layer]})
+    assert len(layers.network_topology_spec) == 2
+    quota = read(Shape(ElasticQuotaSpec), {"min": {"cpu": "-2"}, "max": {"cpu": 1}})
+    assert quota.min["cpu"].whole == -2
+    with pytest.raises(ValidationError):
+        PodGroupSpec.model_validate({"minMember": -3})
+
+
+def test_missing_and_unknown_fields_cost_nothing() -> None:
+    assert Shape(PodGroupSpec).read(b"") == PodGroupSpec.model_construct(min_member=0)
+    assert read(Shape(ClusterNetworkTopologySpec), {}).network_topology_spec == []
+    (device,) = read(DEVICES, {"devices": [{"new": {"a": 1}}], "more": None}).devices
+    assert (device.type, device.minor, device.resources) == ("", 0, None)
+
+
+def test_what_is_not_read_may_be_anything() -> None:
+    (device,) = read(DEVICES, {"devices": [{"type": "gpu", "conditions": 7}]}).devices
+    assert device.type == "gpu"
+    assert not hasattr(device, "conditions"), "it is missing, not empty"
+
+
+def test_an_amount_that_is_none_fails_where_it_is_used() -> None:
+    good, bad = read(DEVICES, {"devices": [{"resources": {"a": n}} for n in ("1Ki", "x")]}).devices
+    assert good.resources["a"].whole == 1024
+    with pytest.raises(InvalidQuantityError, match="'x' is not a quantity"):
+        bad.resources["a"].whole  # noqa: B018
+    assert "x" in repr(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"null", "spec: null: must be a mapping"),
+        (b'{"devices":[{"type":3}]}', "spec.devices[0].type: 3: must be a string"),
+        (b'{"devices":[{"minor":"0"}]}', 'spec.devices[0].minor: "0": must be a whole number'),
+        (b'{"devices":[{"resources":{"a":1.5}}]}', "spec.devices[0].resources.a: 1.5"),
+        (b'{"devices":[{"resources":{"a":true}}]}', "spec.devices[0].resources.a: true"),
+        (b'{"devices":[{"type":"\\ud800"}]}', "spec: Invalid JSON"),
+        (b'{"devices":[{"type":"\xff"}]}', "spec: Invalid JSON"),
+        (b'{"a":' + b"[" * 9999 + b"]" * 9999 + b"}", "spec: Invalid JSON: recursion limit"),
+    ],
+)
+def test_a_wrong_type_is_named(text: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match="spec") as caught:
+        DEVICES.read(text)
+    assert str(caught.value).startswith(problem)
+
+
+def test_thousands_of_bad_items_are_told_by_the_first() -> None:
+    with pytest.raises(ValueError, match="spec") as caught:
+        read(DEVICES, {"devices": [{"type": 3}] * 10_000})
+    assert str(caught.value).startswith("spec.devices[0].type: 3")
+    assert len(str(caught.value)) < 200
+
+
+def test_a_field_that_is_none_of_the_model_is_a_mistake_at_once() -> None:
+    with pytest.raises(KeyError):
+        Shape(PodGroupStatus, only={PodGroupStatus: ("phases",)})
