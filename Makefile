@@ -81,7 +81,7 @@ image: ## build the image, its base pinned by digest (needs docker with buildx, 
 	  --build-arg REVISION=$$(git rev-parse HEAD) --tag koord-operators:0.1.0 $(ARGS) .
 
 audit: .tools/ready ## look up known vulnerabilities of all packages in uv.lock (needs the JSON API of pypi.org)
-	@mkdir -p build && .tools/venv/bin/uv export --frozen --quiet --all-groups --no-emit-project --output-file build/locked.txt
+	@mkdir -p build && .tools/venv/bin/uv export --frozen --quiet --all-packages --all-groups --no-emit-workspace --output-file build/locked.txt
 	@.tools/venv/bin/uv tool run pip-audit --strict --disable-pip --require-hashes --requirement build/locked.txt $(ARGS)
 
 clean: ## remove installed tools and build results
@@ -91,5 +91,5 @@ clean: ## remove installed tools and build results
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v < (3, 11) and sys.exit(f"Python 3.11 or newer is needed, $(PYTHON) is {v[0]}.{v[1]}; name another: make PYTHON=python3.13 …")'
 	@$(PYTHON) -m venv .tools/venv && .tools/venv/bin/pip install --disable-pip-version-check --require-hashes --only-binary :all: -r $< && touch $@
 
-.venv/ready: .tools/ready pyproject.toml uv.lock
-	@.tools/venv/bin/uv sync --frozen --python $(PYTHON) && touch $@
+.venv/ready: .tools/ready pyproject.toml uv.lock $(wildcard contrib/*/pyproject.toml)
+	@.tools/venv/bin/uv sync --frozen --all-packages --python $(PYTHON) && touch $@

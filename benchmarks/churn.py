@@ -32,7 +32,7 @@ from benchmarks.objects import (
 from benchmarks.processes import ROOT
 from benchmarks.scenarios import Who
 from benchmarks.usage import read_cpu_seconds, read_rss_mib
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 NODES: Final = 100
 SIZE: Final = 5

@@ -31,12 +31,12 @@ from benchmarks.objects import (
 from benchmarks.pace import Pace
 from benchmarks.processes import ROOT, run_module
 from benchmarks.usage import read_busy_seconds, read_cpu_seconds
-from koord.sandbox import AuditedWrite, Component, Sandbox
-from koord.sandbox.binaries import find_binaries
-from koord.sandbox.build import ConsoleReporter
-from koord.sandbox.components import make_command
-from koord.sandbox.errors import SandboxApiError
-from koord.sandbox.node_reports import DEVICES, report_devices
+from koord_sandbox import AuditedWrite, Component, Sandbox
+from koord_sandbox.binaries import find_binaries
+from koord_sandbox.build import ConsoleReporter
+from koord_sandbox.components import make_command
+from koord_sandbox.errors import SandboxApiError
+from koord_sandbox.node_reports import DEVICES, report_devices
 
 SHAPE: Final = "a100x8"
 SERVICE_ACCOUNT: Final = ("koord-system", "koord-operators")

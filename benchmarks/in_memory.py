@@ -32,8 +32,8 @@ from koord.kube.kinds import (
     TranslatorOptions,
 )
 from koord.kube.store import Deleted, Store
-from koord.sandbox.node_reports import make_device, make_report
-from koord.sandbox.nodes import load_shape, make_node
+from koord_sandbox.node_reports import make_device, make_report
+from koord_sandbox.nodes import load_shape, make_node
 
 Body = dict[str, Any]
 SINCE: Final = "2025-01-01T00:00:00Z"

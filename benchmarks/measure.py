@@ -20,7 +20,7 @@ from benchmarks.scenarios import Cell, Mode, Who
 from benchmarks.usage import Meter, read_cpu_seconds, read_peak_mib
 from koord.kube.config import load_kubeconfig
 from koord.runtime.settings import Settings
-from koord.sandbox import AuditedWrite, Component
+from koord_sandbox import AuditedWrite, Component
 
 Attach = Callable[[str, int], None]
 """Receives the name of a row and the measured process of the operators."""

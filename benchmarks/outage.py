@@ -20,7 +20,7 @@ from benchmarks.measure import Laboratory, percentile
 from benchmarks.objects import Pod, groups_path, make_group, make_namespace, make_pod, pods_path
 from benchmarks.processes import ROOT, KubeScheduler
 from benchmarks.scenarios import CPU, Cell, Load, Mode, Who
-from koord.sandbox import AuditedWrite
+from koord_sandbox import AuditedWrite
 
 OTHERS = "others"
 """Namespace of the pods that are not ours."""

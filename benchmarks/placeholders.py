@@ -21,8 +21,8 @@ from benchmarks.cluster import SERVICE_ACCOUNT
 from benchmarks.objects import GATE, SCHEDULER, make_namespace, pods_path
 from benchmarks.processes import ROOT, Operators
 from koord.api.keys import operators
-from koord.sandbox import Sandbox
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Sandbox
+from koord_sandbox.errors import SandboxApiError
 
 GPU: Final = "nvidia.com/gpu"
 GPUS: Final = 8

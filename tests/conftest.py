@@ -16,9 +16,9 @@ from tests.support.shared_cluster import (
 )
 
 from koord.isolation import FAILURES
-from koord.sandbox import Component, Sandbox, SandboxError
-from koord.sandbox.binaries import find_binaries
-from koord.sandbox.build import ConsoleReporter
+from koord_sandbox import Component, Sandbox, SandboxError
+from koord_sandbox.binaries import find_binaries
+from koord_sandbox.build import ConsoleReporter
 
 __all__ = [
     "cluster",

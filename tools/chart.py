@@ -22,8 +22,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from koord.runtime.settings import Settings
-from koord.sandbox.binaries import KUBECTL
-from koord.sandbox.build import ConsoleReporter, build_missing, find_cache
+from koord_sandbox.binaries import KUBECTL
+from koord_sandbox.build import ConsoleReporter, build_missing, find_cache
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "koord-operators"

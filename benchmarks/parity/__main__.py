@@ -9,7 +9,7 @@ import sys
 from benchmarks.parity.cases import NODES
 from benchmarks.parity.scheduler import Extender, running_scheduler
 from benchmarks.parity.worlds import Round, Tally
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 _SUBJECTS = 110
 

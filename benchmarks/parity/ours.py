@@ -23,7 +23,7 @@ from koord.kube.wire import (
     WirePod,
 )
 from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
-from koord.sandbox.client import AdminClient
+from koord_sandbox.client import AdminClient
 
 W = TypeVar("W")
 Feasible = dict[str, frozenset[str]]

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from benchmarks.parity.cases import SCHEDULER
-from koord.sandbox import Component, Sandbox
-from koord.sandbox.binaries import find_binaries
+from koord_sandbox import Component, Sandbox
+from koord_sandbox.binaries import find_binaries
 
 
 class Extender:

@@ -8,7 +8,7 @@ from benchmarks.parity.cases import Maker, Object, World
 from benchmarks.parity.mutants import MUTANTS, count_found_out
 from benchmarks.parity.ours import Feasible, Sight, find_feasible, read_sight
 from benchmarks.parity.scheduler import Extender
-from koord.sandbox.client import AdminClient
+from koord_sandbox.client import AdminClient
 
 SETTLE_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0

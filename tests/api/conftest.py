@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.sandbox import Component, Sandbox
+from koord_sandbox import Component, Sandbox
 
 CRDS = Path(__file__).parents[2] / "crds"
 

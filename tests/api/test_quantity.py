@@ -13,7 +13,7 @@ from koord.api.quantity import (
     Quantity,
     parse_quantity,
 )
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 UNIT = 10**9
 SUFFIXES = {

@@ -10,8 +10,8 @@ from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES
 from koord.api.parse import InvalidObject, parse
 from koord.api.podgroup import GroupMembers, PodGroup, PodGroupStatus
 from koord.api.resource import Condition
-from koord.sandbox import Sandbox
-from koord.sandbox.errors import KubectlError, SandboxApiError
+from koord_sandbox import Sandbox
+from koord_sandbox.errors import KubectlError, SandboxApiError
 
 pytestmark = pytest.mark.sandbox
 

@@ -9,9 +9,9 @@ from tests.api.cases import make_object
 from tests.api.conftest import CRDS
 
 from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES, make_crd
-from koord.sandbox import Sandbox
-from koord.sandbox.binaries import parse_version
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Sandbox
+from koord_sandbox.binaries import parse_version
+from koord_sandbox.errors import SandboxApiError
 
 pytestmark = pytest.mark.sandbox
 

@@ -18,7 +18,7 @@ from tests.support.namespaces import empty
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from koord.sandbox import Sandbox
+    from koord_sandbox import Sandbox
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"

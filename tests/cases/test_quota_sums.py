@@ -12,8 +12,8 @@ from tests.operators.test_profiles import Profiles
 from tests.operators.test_quotas import GPU, Quotas
 from tests.operators.test_reservations import Reservations, reservations
 
-from koord.sandbox.errors import SandboxApiError
-from koord.sandbox.node_reports import set_health
+from koord_sandbox.errors import SandboxApiError
+from koord_sandbox.node_reports import set_health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

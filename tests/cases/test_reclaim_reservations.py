@@ -11,7 +11,7 @@ from tests.operators.test_everyday import explain_text
 from tests.operators.test_quotas import Quotas
 from tests.operators.test_reservations import Reservations
 
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from koord.cli.main import app
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 GATE = {"name": "operators.koordinator.sh/placement"}
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"

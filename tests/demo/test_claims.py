@@ -4,9 +4,9 @@ import pytest
 
 from koord.api.keys import operators
 from koord.core.gang.reasons import MissingMembers
-from koord.demo import scenes
-from koord.demo.observer import Cluster, SeenGang, SeenPod
 from koord.kube.wire import WireCondition
+from koord_sandbox.demo import scenes
+from koord_sandbox.demo.observer import Cluster, SeenGang, SeenPod
 
 
 def make_pod(number, *, gang="a", created=0.0, bound=None, ended=None, **others):

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import koord.demo.show
+import koord_sandbox.demo.show
 from koord.cli.main import app
-from koord.demo import DemoError, NotSeenError, OperatorsError
-from koord.demo import show as demo
-from koord.sandbox.record import list_names
+from koord_sandbox.demo import DemoError, NotSeenError, OperatorsError
+from koord_sandbox.demo import show as demo
+from koord_sandbox.record import list_names
 
 IDLE = textwrap.dedent("""
     from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -129,7 +129,7 @@ def test_a_failure_is_printed_with_the_end_of_the_log(monkeypatch):
         error.add_note("the operators said last: no")
         raise error
 
-    monkeypatch.setattr(koord.demo.show, "show", fail)
+    monkeypatch.setattr(koord_sandbox.demo.show, "show", fail)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 1
     assert "pigs fly" in result.stderr

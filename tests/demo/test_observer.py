@@ -8,10 +8,10 @@ import pytest
 from tests.demo.conftest import wait_for
 
 from koord.api.keys import gang as keys
-from koord.demo import observer as module
-from koord.demo.observer import Observer
 from koord.kube.store import Added, Deleted, Modified
 from koord.kube.wire import WireCondition, WirePod, WirePodGroup
+from koord_sandbox.demo import observer as module
+from koord_sandbox.demo.observer import Observer
 
 GATED = {"schedulingGates": [{"name": "example.com/held"}]}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.demo import parent_watch
+from koord_sandbox.demo import parent_watch
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]
 

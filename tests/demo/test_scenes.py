@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from koord.demo import DemoError
-from koord.demo.scenes import BIG, NODES, SHAPE, SMALL, play
-from koord.demo.show import find_checkout
-from koord.sandbox import load_shape
+from koord_sandbox import load_shape
+from koord_sandbox.demo import DemoError
+from koord_sandbox.demo.scenes import BIG, NODES, SHAPE, SMALL, play
+from koord_sandbox.demo.show import find_checkout
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "demo"
 

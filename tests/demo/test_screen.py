@@ -7,9 +7,9 @@ import time
 import pytest
 from rich.console import Console
 
-from koord.demo.observer import Cluster, SeenGang, SeenPod
-from koord.demo.screen import Screen, draw
 from koord.kube.wire import WireCondition
+from koord_sandbox.demo.observer import Cluster, SeenGang, SeenPod
+from koord_sandbox.demo.screen import Screen, draw
 
 WHY = WireCondition("Placed", "False", "InsufficientNodes", "Room for 0 of 8 pods. " + "long " * 50)
 NODES = [f"a100x8-{number:04}" for number in range(8)]

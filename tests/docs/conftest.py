@@ -12,8 +12,8 @@ import yaml
 from tests.support.namespaces import empty
 from tests.support.operators import KOORD, run_operators
 
-from koord.sandbox import Sandbox
-from koord.sandbox.binaries import KUBECTL
+from koord_sandbox import Sandbox
+from koord_sandbox.binaries import KUBECTL
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from tests.docs.markdown import parse_page
 from tests.manifests.waiting import wait_for
 from tests.support.operators import run_operators
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 GATE = "operators.koordinator.sh/placement"
 COMMANDS = [

@@ -101,6 +101,9 @@ def test_modules_named_in_the_architecture_exist():
     named = re.findall(r"`((?:agent|api|core|kube|controllers|runtime|cli)/[\w/.]+)`", text)
     assert named
     assert [one for one in named if not (ROOT / "operators/koord" / one).exists()] == []
+    contrib = re.findall(r"`(contrib/[\w/.]+)`", text)
+    assert contrib
+    assert [one for one in contrib if not (ROOT / one).exists()] == []
 
 
 def figures(row: str, column: int) -> list[float]:

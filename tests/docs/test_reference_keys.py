@@ -14,6 +14,7 @@ from pkgutil import iter_modules, walk_packages
 import pytest
 
 import koord
+import koord_sandbox
 from koord.api import keys
 from koord.reference.entries import EntryKind, list_entries
 
@@ -50,8 +51,9 @@ def undescribed(texts: Iterable[str]) -> set[str]:
 
 MODULES = [
     one.name
-    for one in walk_packages(koord.__path__, "koord.")
-    if ".migration" not in one.name and not one.name.endswith("__main__")
+    for package in (koord, koord_sandbox)
+    for one in walk_packages(package.__path__, f"{package.__name__}.")
+    if not one.name.endswith("__main__")
 ]
 
 

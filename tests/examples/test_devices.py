@@ -13,9 +13,9 @@ import pytest
 import yaml
 from tests.support.operators import run_operators
 
-from koord.sandbox import Sandbox
-from koord.sandbox.errors import KubectlError
-from koord.sandbox.node_reports import report_devices, report_numa
+from koord_sandbox import Sandbox
+from koord_sandbox.errors import KubectlError
+from koord_sandbox.node_reports import report_devices, report_numa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

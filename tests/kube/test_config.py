@@ -19,7 +19,7 @@ from koord.kube.config import (
     load_service_account,
 )
 from koord.kube.errors import ConfigError
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 
 def write_config(path: Path, *, user: dict[str, Any], **cluster: Any) -> str:

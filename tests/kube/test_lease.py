@@ -23,7 +23,7 @@ from koord.kube.election import (
 )
 from koord.kube.errors import NotFound
 from koord.kube.lease import Elector, NoNamespace
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 POD = "/api/v1/namespaces/default/pods/none"
 

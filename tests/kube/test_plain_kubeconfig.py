@@ -11,7 +11,7 @@ import yaml
 from koord.kube import config as kube_config
 from koord.kube.config import load_kubeconfig
 from koord.kube.plain_kubeconfig import read_plain
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 
 def make_config(**changes: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from koord.kube import pool, warm_connections
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
 from koord.kube.errors import ApiError, ConnectionLost, Garbled, TooManyRequests
-from koord.sandbox.credentials import Authority, User
+from koord_sandbox.credentials import Authority, User
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 HANG_UP = b""

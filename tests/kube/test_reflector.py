@@ -19,7 +19,7 @@ from koord.kube.reflector import Absence, Reflector, Source, WatchTimes
 from koord.kube.retry import Backoff
 from koord.kube.store import Added, Change, Deleted, Modified
 from koord.kube.wire import WireNode
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 GONE: dict[str, Any] = {"status": 410, "reason": "Expired"}
 EXPIRED = {

@@ -25,7 +25,7 @@ from koord.kube.status import (
     annotated_by,
     applied_by,
 )
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 GROUPS = "scheduling.sigs.k8s.io/v1alpha1"
 NOBODY: dict[str, Any] = {}

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from tests.manifests.waiting import wait_for
 
-from koord.sandbox import Component, Sandbox
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Component, Sandbox
+from koord_sandbox.errors import SandboxApiError
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"

@@ -9,7 +9,7 @@ from tests.manifests.conftest import MANIFESTS, load_all
 from tests.manifests.someone import APPLY, JSON_PATCH, STRATEGIC, Someone, create_account
 from tests.support.namespaces import empty
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 EVERYTHING_ON_PODS = """
 apiVersion: rbac.authorization.k8s.io/v1

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"

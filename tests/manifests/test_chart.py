@@ -11,7 +11,7 @@ from tests.manifests.conftest import load_all
 from tests.support.helm import CHART, ROOT, run_helm
 
 import koord
-from koord.sandbox import Component, Sandbox
+from koord_sandbox import Component, Sandbox
 
 sys.path.insert(0, str(ROOT / "tools"))
 from chart import (

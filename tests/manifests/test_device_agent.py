@@ -15,8 +15,8 @@ from tests.manifests.test_rights import Rights, read_requests
 from tests.manifests.waiting import wait_for
 from tests.support.operators import KOORD, run_operators
 
-from koord.sandbox import Component, Sandbox
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Component, Sandbox
+from koord_sandbox.errors import SandboxApiError
 
 pytestmark = pytest.mark.sandbox
 

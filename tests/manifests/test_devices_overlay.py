@@ -12,12 +12,12 @@ from tests.support.namespaces import empty
 
 from koord.core.device.allocation import GPU_UUIDS
 from koord.core.device.vendors import CORE_LIMIT, HAMI_CORE, ISOLATION_LABEL, MEMORY_LIMIT
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from koord.sandbox import Sandbox
+    from koord_sandbox import Sandbox
 
 pytestmark = pytest.mark.sandbox
 

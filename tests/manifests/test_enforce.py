@@ -12,7 +12,7 @@ from tests.operators.conftest import delete_lease
 from tests.support.operators import KOORD, run_operators
 
 from koord.api.keys import quota
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 pytestmark = pytest.mark.sandbox
 

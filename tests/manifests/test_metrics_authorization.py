@@ -9,7 +9,7 @@ import pytest
 from tests.manifests.conftest import MANIFESTS
 from tests.support.operators import RunningOperators, run_operators
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 pytestmark = pytest.mark.sandbox
 

@@ -5,7 +5,7 @@ from tests.manifests.attacks import OTHER_GATE, PLAN, make_pod, release
 from tests.manifests.scene import Scene, protected_state, quoted, read_policy
 from tests.manifests.someone import JSON, JSON_PATCH, MERGE, STRATEGIC
 
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.support.operators import run_operators
 from koord.api.crdgen import RESOURCES
 from koord.api.podgroup import PodGroup
 from koord.runtime.registry import OPERATORS
-from koord.sandbox import Component, Sandbox
+from koord_sandbox import Component, Sandbox
 
 pytestmark = pytest.mark.sandbox
 

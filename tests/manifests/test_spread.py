@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.manifests.conftest import MANIFESTS
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 pytestmark = pytest.mark.sandbox
 

@@ -8,10 +8,10 @@ from tests.migrate.test_rewrite import GATE, GROUP, flatten, job_of, lost_keys, 
 
 from koord.api.keys import operators
 from koord.api.lint import read_documents
-from koord.api.migration.koordinator import to_koordinator
-from koord.api.migration.rewrite import migrate
-from koord.api.migration.table import TABLE, Peer
-from koord.api.migration.workloads import find_templates
+from koord.api.workloads import find_templates
+from koord_migrate.koordinator import to_koordinator
+from koord_migrate.rewrite import migrate
+from koord_migrate.table import TABLE, Peer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("**/*.yaml"))

@@ -3,7 +3,7 @@
 import pytest
 from tests.migrate.test_rewrite import QUOTA, job_of, pod_of, rewrite
 
-from koord.api.migration.rewrite import migrate
+from koord_migrate.rewrite import migrate
 
 
 def object_of(version, kind, spec, **metadata):

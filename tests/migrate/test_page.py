@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.api.migration.table import render_tables
+from koord_migrate.table import render_tables
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("migration.md", "migration-keys.md")

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.api.lint import lint_documents, read_documents
-from koord.api.migration.koordinator import to_koordinator
-from koord.api.migration.requested_settings import SETTERS, layer_of
-from koord.api.migration.rewrite import migrate
-from koord.api.migration.table import PREFIXES, SCHEDULERS, TABLE, Action, Peer
+from koord_migrate.koordinator import to_koordinator
+from koord_migrate.requested_settings import SETTERS, layer_of
+from koord_migrate.rewrite import migrate
+from koord_migrate.table import PREFIXES, SCHEDULERS, TABLE, Action, Peer
 
 MANIFESTS = Path(__file__).parent / "manifests"
 PEERS = sorted(path.name for path in MANIFESTS.iterdir())

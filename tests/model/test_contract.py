@@ -35,7 +35,7 @@ from koord.kube import kinds
 from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.kube.errors import ApiError
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 pytestmark = pytest.mark.sandbox
 

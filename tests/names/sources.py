@@ -1,18 +1,20 @@
-"""The modules of the package ``koord``, parsed once for all tests of names."""
+"""The modules of all packages, parsed once for all tests of names."""
 
 import ast
 from functools import cache
 from pathlib import Path
 
-_SOURCES = Path(__file__).parents[2] / "operators"
+_ROOT = Path(__file__).parents[2]
+_SOURCES = (_ROOT / "operators", *sorted(_ROOT.glob("contrib/*/")))
 
 
 @cache
 def read_modules() -> dict[str, ast.Module]:
     """Return the modules by their full names."""
     trees = {}
-    for path in sorted(_SOURCES.rglob("*.py")):
-        parts = path.relative_to(_SOURCES).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    for folder in _SOURCES:
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            trees[name] = ast.parse(path.read_text(encoding="utf-8"))
     return trees

@@ -1,4 +1,4 @@
-"""Names say what they hold: no pronouns, and a class name means one thing in the whole package."""
+"""Names say what they hold: no pronouns, and a class name means one thing in all packages."""
 
 import ast
 from collections import Counter

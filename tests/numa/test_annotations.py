@@ -26,8 +26,8 @@ from koord.kube.translate.numa import (
 )
 from koord.kube.translate.numa import translate_node_topology as translate
 from koord.kube.wire import WireNodeTopology
-from koord.sandbox import load_shape
-from koord.sandbox.node_reports import make_report
+from koord_sandbox import load_shape
+from koord_sandbox.node_reports import make_report
 
 SPEC, CPUS = device.NUMA_TOPOLOGY_SPEC, device.RESOURCE_SPEC
 

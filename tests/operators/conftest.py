@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from tests.support.namespaces import empty
 
-from koord.sandbox import Sandbox
-from koord.sandbox.binaries import find_binaries, parse_version
-from koord.sandbox.build import ConsoleReporter
-from koord.sandbox.components import Component
-from koord.sandbox.errors import SandboxApiError
-from koord.sandbox.node_reports import install_definition
+from koord_sandbox import Sandbox
+from koord_sandbox.binaries import find_binaries, parse_version
+from koord_sandbox.build import ConsoleReporter
+from koord_sandbox.components import Component
+from koord_sandbox.errors import SandboxApiError
+from koord_sandbox.node_reports import install_definition
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "system:serviceaccount:koord-system:koord-operators"

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from tests.operators.conftest import Cluster, make_pod
 
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 NODES = 8
 GPUS = 8

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from tests.operators.conftest import Cluster, Operators, read_lease
 from typing_extensions import override
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 PATIENCE_SECONDS = 90.0
 R = TypeVar("R", bound="Replica")

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.operators.conftest import Cluster
 
-from koord.sandbox.client import SandboxApiError
+from koord_sandbox.client import SandboxApiError
 
 GANG = "gang.scheduling.koordinator.sh/"
 

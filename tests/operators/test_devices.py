@@ -12,7 +12,7 @@ import pytest
 from benchmarks.holders import Holders, read_holders
 from tests.operators.test_quotas import Quotas
 
-from koord.sandbox.errors import KubectlError, SandboxApiError
+from koord_sandbox.errors import KubectlError, SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from benchmarks.holders import read_holders
 
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

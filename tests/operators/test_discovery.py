@@ -17,7 +17,7 @@ from tests.operators.conftest import ROOT, Cluster, Operators, open_cluster
 from tests.operators.test_topology import CHOICE, TOPOLOGIES, WISH, label
 from tests.support.operators import run_operators
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 pytestmark = pytest.mark.sandbox
 

@@ -13,7 +13,7 @@ from tests.operators.test_reclaim import Scene
 from typer.testing import CliRunner
 
 from koord.cli.main import app
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

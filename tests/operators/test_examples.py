@@ -8,7 +8,7 @@ import yaml
 from tests.operators.conftest import ROOT, Cluster
 from tests.operators.test_devices import DEVICES, make_device
 
-from koord.sandbox.errors import KubectlError, SandboxApiError
+from koord_sandbox.errors import KubectlError, SandboxApiError
 
 EXAMPLES = ROOT / "examples"
 NAMES = (

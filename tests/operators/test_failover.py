@@ -20,7 +20,7 @@ from tests.support.figures import write_figures
 from tests.support.tcp_proxy import TcpProxy, open_line
 
 from koord.kube.election import LEASE_SECONDS
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 TAKES_OVER_WITHIN = LEASE_SECONDS + 5.0
 LEADERSHIP_LOST = 3

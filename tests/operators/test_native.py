@@ -14,8 +14,8 @@ from tests.operators.conftest import (
     open_cluster,
 )
 
-from koord.sandbox import Sandbox
-from koord.sandbox.components import Component
+from koord_sandbox import Sandbox
+from koord_sandbox.components import Component
 
 PATH = "/apis/scheduling.k8s.io/v1alpha2"
 SERVED = [f"--runtime-config={PATH.removeprefix('/apis/')}=true"]

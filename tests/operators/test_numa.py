@@ -14,7 +14,7 @@ from tests.operators.conftest import node_status
 from tests.operators.test_devices import DEVICES, annotate, make_device, minors
 
 from koord.core.numa.cpu_topology import parse_cpuset
-from koord.sandbox.node_reports import TOPOLOGIES, make_report
+from koord_sandbox.node_reports import TOPOLOGIES, make_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

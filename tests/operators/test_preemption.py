@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.operators.conftest import GROUP_LABEL, SERVICE_ACCOUNT, Cluster, Operators
 
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

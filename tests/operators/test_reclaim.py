@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from koord.api.keys.preemption import SOFT_EVICTION, SOFT_EVICTION_TIME
 from koord.cli.main import app
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

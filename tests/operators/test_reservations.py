@@ -13,7 +13,7 @@ from tests.operators.conftest import make_pod
 from tests.operators.test_quotas import PREFIX, Quotas
 from tests.support.namespaces import empty
 
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

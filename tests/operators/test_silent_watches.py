@@ -8,7 +8,7 @@ from tests.operators.conftest import Cluster, Operators, delete_lease
 from tests.support.fault_proxy import FaultProxy, ProxyThread, open_fault_proxy
 
 from koord.kube.config import find_credentials
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from tests.support.namespaces import empty
 
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
-from koord.sandbox import Sandbox
-from koord.sandbox.client import wait_until_served
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Sandbox
+from koord_sandbox.client import wait_until_served
+from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

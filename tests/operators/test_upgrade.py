@@ -33,7 +33,7 @@ from tests.support.fault_proxy import Do, ProxyThread, is_method, open_fault_pro
 from typing_extensions import override
 
 from koord.kube.config import find_credentials
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 # Python before 3.11.4 has no filters; the archive is ours.
 _SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}

@@ -7,7 +7,7 @@ from tests.operators.conftest import SETTINGS, Cluster, Operators, install, open
 from tests.operators.test_devices import DEVICES, make_device
 from tests.support.job_controllers import JobControllers, install_definitions
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 LABELS = ("example.com/topology-block", "example.com/topology-rack")
 PATIENCE_SECONDS = 150.0

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from tests.migrate.test_rewrite import PEERS, flatten, read
 
-from koord.api.migration.rewrite import migrate
-from koord.sandbox.errors import SandboxApiError
+from koord_migrate.rewrite import migrate
+from koord_sandbox.errors import SandboxApiError
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(300)]
 CLUSTER_WIDE = {"ClusterNetworkTopology"}

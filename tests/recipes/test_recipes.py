@@ -13,7 +13,7 @@ import yaml
 from tests.docs.markdown import parse_page
 from tests.support.helm import ROOT
 
-from koord.api.migration.rewrite import migrate
+from koord_migrate.rewrite import migrate
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(300)]
 

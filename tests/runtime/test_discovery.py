@@ -13,8 +13,8 @@ from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.runtime import discovery
 from koord.runtime.discovery import Definitions, NameGuard, NotInstalled, check_installed
-from koord.sandbox import Sandbox
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Sandbox
+from koord_sandbox.errors import SandboxApiError
 
 NAMESPACE = "koordinator-system"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"

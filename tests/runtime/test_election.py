@@ -15,7 +15,7 @@ from koord.kube.election import Fence, LeadershipLost
 from koord.runtime import election
 from koord.runtime.election import LeaseThread, lease_name, make_elector
 from koord.runtime.registry import OPERATORS
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/koord-system/leases/koord-device"
 

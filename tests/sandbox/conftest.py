@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.sandbox.record import Process, Record, describe_process
+from koord_sandbox.record import Process, Record, describe_process
 
 _PATIENCE = 30.0  # seconds until a test gives up on what should happen at once
 

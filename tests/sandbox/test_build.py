@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from koord.sandbox import Component
-from koord.sandbox.binaries import KUBECTL, BinarySource, find_binaries
-from koord.sandbox.build import (
+from koord_sandbox import Component
+from koord_sandbox.binaries import KUBECTL, BinarySource, find_binaries
+from koord_sandbox.build import (
     ConsoleReporter,
     build_missing,
     find_cache,
@@ -18,7 +18,7 @@ from koord.sandbox.build import (
     list_kubernetes,
     read_required_version,
 )
-from koord.sandbox.errors import BinariesError, BuildError
+from koord_sandbox.errors import BinariesError, BuildError
 
 # Notes each build and writes an empty program to where -o points.
 _GO = """#!/bin/sh
@@ -35,8 +35,8 @@ echo "main.go:1: this does not compile" >&2
 exit 1
 """
 _BUILD = """
-from koord.sandbox.build import build_missing, find_cache
-from koord.sandbox.build import ConsoleReporter
+from koord_sandbox.build import build_missing, find_cache
+from koord_sandbox.build import ConsoleReporter
 build_missing(find_cache(), ["etcd", "kwok"], ConsoleReporter())
 """
 _VERSIONS = {
@@ -129,14 +129,14 @@ def test_a_failed_build_shows_the_end_of_its_log(tmp_path, log):
 def test_an_old_go_is_skipped(tmp_path, log, monkeypatch):
     _write_program(tmp_path / "bin" / "go", "#!/bin/sh\necho 'go version go1.22.1 linux/amd64'\n")
     fetched = tmp_path / "fetched"
-    monkeypatch.setattr("koord.sandbox.build._fetch_go", lambda *_: fetched)
+    monkeypatch.setattr("koord_sandbox.build._fetch_go", lambda *_: fetched)
     module = find_cache().module
     assert read_required_version(module) > (1, 22)
     assert find_go(module, ConsoleReporter()) == fetched
 
 
 def test_the_error_without_a_source_checkout_says_what_to_do(log, monkeypatch):
-    monkeypatch.setattr("koord.sandbox.build.controlplane_module", lambda: None)
+    monkeypatch.setattr("koord_sandbox.build.controlplane_module", lambda: None)
     with pytest.raises(BinariesError, match=r"source checkout.*KUBEBUILDER_ASSETS"):
         find_binaries(Component, ConsoleReporter())
 

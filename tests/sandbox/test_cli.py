@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from koord.cli.main import app
-from koord.cli.sandbox import print_next_steps
-from koord.sandbox.record import list_names, read_record
+from koord_sandbox.cli import print_next_steps
+from koord_sandbox.record import list_names, read_record
 
 _ROOT = Path(__file__).parents[2]
 _KOORD = [sys.executable, "-c", "from koord.cli.main import main; main()"]
@@ -66,7 +66,7 @@ def test_a_sandbox_outlives_up_and_ends_with_down(trace):
 )
 def test_errors_are_one_sentence(arguments, message, monkeypatch):
     """Each is found before anything is built, which takes minutes the first time."""
-    monkeypatch.setattr("koord.sandbox.binaries.build_missing", None)
+    monkeypatch.setattr("koord_sandbox.binaries.build_missing", None)
     result = _run(*arguments)
     assert result.exit_code == 1
     assert message in result.stderr
@@ -74,7 +74,7 @@ def test_errors_are_one_sentence(arguments, message, monkeypatch):
 
 
 def test_how_to_start_one_is_told_where_others_run(monkeypatch):
-    monkeypatch.setattr("koord.sandbox.record.list_names", lambda: ["other"])
+    monkeypatch.setattr("koord_sandbox.record.list_names", lambda: ["other"])
     result = _run("env")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there are: other; `koord sandbox up` starts one" in result.stderr.replace("\n", " ")

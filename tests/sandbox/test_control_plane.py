@@ -2,8 +2,8 @@
 
 import pytest
 
-from koord.sandbox.errors import KubectlError, SandboxApiError
-from koord.sandbox.nodes import load_shape
+from koord_sandbox.errors import KubectlError, SandboxApiError
+from koord_sandbox.nodes import load_shape
 
 
 def _make_pod(node, **annotations):

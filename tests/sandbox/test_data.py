@@ -6,10 +6,10 @@ import pytest
 
 from koord.api.device import Device
 from koord.api.parse import parse
-from koord.sandbox import AuditedWrite, list_shapes, load_shape, make_node
-from koord.sandbox.audit import read_writes
-from koord.sandbox.errors import UnknownShapeError
-from koord.sandbox.node_reports import make_device
+from koord_sandbox import AuditedWrite, list_shapes, load_shape, make_node
+from koord_sandbox.audit import read_writes
+from koord_sandbox.errors import UnknownShapeError
+from koord_sandbox.node_reports import make_device
 
 
 @pytest.mark.parametrize("name", list_shapes())

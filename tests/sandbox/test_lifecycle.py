@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from koord.sandbox import Component, Sandbox, SandboxError
-from koord.sandbox.errors import NameTakenError, StartError
-from koord.sandbox.record import State, list_names, read_record, read_status
+from koord_sandbox import Component, Sandbox, SandboxError
+from koord_sandbox.errors import NameTakenError, StartError
+from koord_sandbox.record import State, list_names, read_record, read_status
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.usefixtures("state_home")]
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.usefixtures("state_home")]
 # a process pool do.
 _OWNER = """
 import os, signal, sys, time
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 with Sandbox("owned", components=[]):
     if os.fork() == 0:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -5,8 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from koord.sandbox.build import ConsoleReporter, find_go, make_go_environment
-from koord.sandbox.paths import cache_directory
+from koord_sandbox.build import ConsoleReporter, find_go, make_go_environment
+from koord_sandbox.paths import cache_directory
 
 ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "tools" / "helm"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from koord.sandbox import Sandbox
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox import Sandbox
+from koord_sandbox.errors import SandboxApiError
 
 Object = dict[str, Any]
 

@@ -7,8 +7,8 @@ is deleted.
 
 from typing import Final
 
-from koord.sandbox.client import AdminClient
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.client import AdminClient
+from koord_sandbox.errors import SandboxApiError
 
 _OWNERS_BEFORE_OWNED: Final = (
     "batch/v1/cronjobs",

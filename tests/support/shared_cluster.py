@@ -16,7 +16,7 @@ from tests.operators.conftest import (
     wait_until_unprotected,
 )
 
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
-from koord.api.migration.documents import Document
-from koord.api.migration.workloads import find_jobs
 from koord.api.parse import Problem
 from koord.api.untyped import to_list, to_map
+from koord.api.workloads import Document, find_jobs
 
 POLICY: Final = "podFailurePolicy"
 _DISRUPTION: Final = "DisruptionTarget"

@@ -1,7 +1,8 @@
 """The command ``koord``: lists the commands, and loads the one that runs.
 
-A command is a typer app or a function of its name, in one of the modules of this package. The
-overview and completion import none of them: an operator framework or numpy takes long to import.
+A command is a typer app or a function of its name, in one of the modules of this package, or in a
+package of its own (`koord.cli.installed`). The overview and completion import none of them: an
+operator framework or numpy takes long to import.
 """
 
 import atexit
@@ -21,13 +22,19 @@ from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
 from koord.cli.common import say
+from koord.cli.installed import find_installed, import_command, read_summary
 
 
 class Command(NamedTuple):
     """Where a command is defined, and its summary."""
 
     module: str
+    """A module of this package, or else the folder with the package of the command."""
     summary: str
+
+    @property
+    def is_ours(self) -> bool:
+        return "/" not in self.module
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
@@ -50,13 +57,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "devices": Command("queries", "Show the GPUs and NICs of nodes, and who holds what."),
     "reservation": Command("queries", "Show reservations, and why a pod may use one or not."),
     "device-agent": Command("agent", "Report the devices of this node as its Device object."),
-    "demo": Command("sandbox", "See gangs wait and start, on a real API server with fake nodes."),
+    "demo": Command(
+        "contrib/sandbox", "See gangs wait and start, on a real API server with fake nodes."
+    ),
     "sandbox": Command(
-        "sandbox", "A real Kubernetes control plane on this machine, without containers."
+        "contrib/sandbox", "A real Kubernetes control plane on this machine, without containers."
     ),
     "reference": Command("reference", "Say what a key, field, reason, metric or setting means."),
     "migrate": Command(
-        "migrate", "Rewrite manifests of Volcano, Kueue, KAI and others to ours, or to Koordinator."
+        "contrib/migrate",
+        "Rewrite manifests of Volcano, Kueue, KAI and others to ours, or to Koordinator.",
     ),
     "crds": Command("crds", "Write and check the CRDs."),
     "version": Command("queries", "Print the versions of koord, of Python and of the API server."),
@@ -76,6 +86,16 @@ class _Commands(TyperGroup):
             self.add_command(TyperCommand(name, help=command.summary))
 
     @override
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list_names()
+
+    @override
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS and cmd_name in find_installed():
+            return TyperCommand(cmd_name, help=read_summary(find_installed()[cmd_name]))
+        return super().get_command(ctx, cmd_name)
+
+    @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, stand_in, arguments = super().resolve_command(ctx, args)
         return name, stand_in if name is None else load(name), arguments
@@ -86,11 +106,23 @@ _SHORT: Final = frozenset({"queries", "overview"})
 looking through it for garbage would take a tenth of their time."""
 
 
+def list_names() -> list[str]:
+    """Return the commands that can run here."""
+    installed = find_installed()
+    names = [name for name, command in COMMANDS.items() if command.is_ours or name in installed]
+    return [*names, *sorted(installed.keys() - COMMANDS.keys())]
+
+
 def load(name: str) -> Any:
     """Import a command."""
-    if COMMANDS[name].module not in _SHORT:
+    command_entry = COMMANDS.get(name)
+    if command_entry is None or command_entry.module not in _SHORT:
         gc.enable()
-    command = getattr(import_module(f"koord.cli.{COMMANDS[name].module}"), name.replace("-", "_"))
+    if command_entry is not None and command_entry.is_ours:
+        module = import_module(f"koord.cli.{command_entry.module}")
+        command = getattr(module, name.replace("-", "_"))
+    else:
+        command = import_command(name, "" if command_entry is None else command_entry.module)
     single = typer.Typer(add_completion=False)
     if isinstance(command, typer.Typer):
         single.add_typer(command, name=name)

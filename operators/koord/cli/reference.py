@@ -60,9 +60,9 @@ def find(key: str, entries: Iterable[Entry]) -> list[Entry]:
 
 def list_commands() -> Iterator[Entry]:
     """Yield an entry per command, with its options."""
-    from koord.cli.main import COMMANDS, load  # noqa: PLC0415 - which loads this module
+    from koord.cli.main import list_names, load  # noqa: PLC0415 - which loads this module
 
-    for name in COMMANDS:
+    for name in list_names():
         yield from _walk(f"koord {name}", load(name))
 
 

@@ -10,7 +10,7 @@ from tests.operators.replicas import Pair, Replica
 from tests.support.fault_proxy import ProxyThread, open_fault_proxy
 
 from koord.kube.config import find_credentials
-from koord.sandbox import Component, Sandbox
+from koord_sandbox import Component, Sandbox
 
 
 class ProxiedPair(Pair[Replica]):

@@ -21,7 +21,7 @@ from tests.support.fault_proxy import Do, FaultProxy, is_watch
 from tests.support.figures import write_figures
 
 from koord.kube.election import LEASE_SECONDS
-from koord.sandbox import Component
+from koord_sandbox import Component
 
 Fault = Callable[[ProxiedPair], None]
 

@@ -12,7 +12,7 @@ from tests.support.fault_proxy import Do, FaultProxy
 from typer.testing import CliRunner
 
 from koord.cli.main import app
-from koord.sandbox import Sandbox
+from koord_sandbox import Sandbox
 
 NODES = 38
 MEMBERS = 256

@@ -13,7 +13,7 @@ from tests.operators.conftest import GROUP_LABEL, Cluster, make_pod
 from tests.operators.faults.kubelets import OVER, Kubelets
 from tests.support.figures import write_figures
 
-from koord.sandbox.errors import SandboxApiError
+from koord_sandbox.errors import SandboxApiError
 
 NODES = 20
 ROOM = 64_000
