@@ -17,7 +17,7 @@ import msgspec
 
 from koord_sandbox.client import AdminClient, wait_until_served
 from koord_sandbox.errors import SandboxApiError, SandboxError
-from koord_sandbox.nodes import PARALLEL, SHAPE_LABEL, DevicePool, Shape, load_shape
+from koord_sandbox.nodes import PARALLEL, SHAPE_LABEL, DevicePool, NodeShape, load_shape
 
 DEVICES: Final = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 _LABELS: Final = ("node.koordinator.sh/gpu-vendor", "node.koordinator.sh/gpu-model")
@@ -74,7 +74,7 @@ def set_health(client: AdminClient, device: str, *, is_healthy: bool) -> None:
     client.patch(f"{DEVICES}/{node}", {"spec": {"devices": devices}})
 
 
-def make_device(shape: Shape, node: str, uid: str) -> dict[str, Any]:
+def make_device(shape: NodeShape, node: str, uid: str) -> dict[str, Any]:
     """Return the Device object of a node, which goes with the node."""
     labels: dict[str, str] = {key: shape.labels[key] for key in _LABELS if key in shape.labels}
     metadata: dict[str, Any] = {

@@ -3,7 +3,7 @@
 A node is created with its status, Ready, in one request, as a kubelet does when it registers. kwok
 stands in for its kubelet.
 
-A ``Shape`` is what all fake nodes of it have in common, as read from its file.
+A ``NodeShape`` is what all fake nodes of it have in common, as read from its file.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class DevicePool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     """SR-IOV virtual functions of each device."""
 
 
-class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """What all nodes of a shape have in common."""
 
     name: str
@@ -70,15 +70,15 @@ def list_shapes() -> list[str]:
     return sorted(path.stem for path in _SHAPES.glob("*.yaml"))
 
 
-def load_shape(name: str) -> Shape:
+def load_shape(name: str) -> NodeShape:
     if name not in list_shapes():
         raise UnknownShapeError(
             f"there is no node shape {name!r}; shapes are: {', '.join(list_shapes())}"
         )
-    return msgspec.yaml.decode((_SHAPES / f"{name}.yaml").read_bytes(), type=Shape)
+    return msgspec.yaml.decode((_SHAPES / f"{name}.yaml").read_bytes(), type=NodeShape)
 
 
-def make_node(shape: Shape, number: int) -> dict[str, Any]:
+def make_node(shape: NodeShape, number: int) -> dict[str, Any]:
     name = f"{shape.name}-{number:04d}"
     return {
         "apiVersion": "v1",
@@ -88,7 +88,7 @@ def make_node(shape: Shape, number: int) -> dict[str, Any]:
     }
 
 
-def add_nodes(client: AdminClient, count: int, shape: Shape) -> list[str]:
+def add_nodes(client: AdminClient, count: int, shape: NodeShape) -> list[str]:
     """Create nodes, numbered after the existing ones; return their names."""
     first = _find_next_number(client, shape)
     nodes = [make_node(shape, number) for number in range(first, first + count)]
@@ -102,7 +102,7 @@ def count_nodes(client: AdminClient) -> int:
     return len(page["items"]) + remaining
 
 
-def _find_next_number(client: AdminClient, shape: Shape) -> int:
+def _find_next_number(client: AdminClient, shape: NodeShape) -> int:
     selector = quote(f"{SHAPE_LABEL}={shape.name}")
     names = (
         item["metadata"]["name"]
@@ -128,7 +128,7 @@ def _create_node(client: AdminClient, node: Mapping[str, Any]) -> str:
     return name
 
 
-def _make_labels(shape: Shape, number: int, name: str) -> dict[str, str]:
+def _make_labels(shape: NodeShape, number: int, name: str) -> dict[str, str]:
     return {
         **shape.labels,
         **{layer.label: f"{layer.prefix}{number // layer.nodes}" for layer in shape.topology},
@@ -139,7 +139,7 @@ def _make_labels(shape: Shape, number: int, name: str) -> dict[str, str]:
     }
 
 
-def _make_status(shape: Shape, name: str) -> dict[str, Any]:
+def _make_status(shape: NodeShape, name: str) -> dict[str, Any]:
     return {
         "capacity": shape.capacity,
         "allocatable": shape.allocatable,
