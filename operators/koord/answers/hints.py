@@ -4,14 +4,12 @@ The advice of a reason itself is in the core. A hint only names what really exis
 """
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from functools import cache
-from importlib.resources import files
 from typing import Final
 
+from koord.answers.conditions import list_conditions
 from koord.answers.quota_hints import hint_at_quota
 from koord.answers.reports import ReportedReason
 from koord.api.keys import gang as keys
@@ -210,8 +208,5 @@ def find_help(code: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-@cache
 def _helps() -> dict[str, str]:
-    text = files(__package__).joinpath("conditions.toml").read_text(encoding="utf-8")
-    entries = tomllib.loads(text)["entry"]
-    return {entry["reason"]: entry.get("helps", "") for entry in entries if "reason" in entry}
+    return {entry.reason: entry.helps for entry in list_conditions() if entry.reason}

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from koord import answers, reference
+from koord import reference
+from koord.answers.conditions import list_conditions
 from koord.api import keys
 from koord.api.crdgen import RESOURCES, make_resource_schema
 from koord.runtime.settings import Address, Settings, parse_seconds
@@ -106,35 +107,22 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _list_conditions() -> Iterator[Entry]:
-    for condition_entry in _read("conditions.toml", answers)["entry"]:
-        conditions = condition_entry.get("conditions", ["event only"])
-        key = condition_entry.get("reason") or conditions[0]
-        where = (
-            f"{condition_entry['on']}: {', '.join(conditions)}"
-            if "reason" in condition_entry
-            else condition_entry["on"]
-        )
-        yield Entry(
-            key,
-            EntryKind.CONDITION,
-            where,
-            condition_entry["means"],
-            condition_entry.get("helps", ""),
-        )
+    for entry in list_conditions():
+        conditions = entry.conditions or ("event only",)
+        where = f"{entry.on}: {', '.join(conditions)}" if entry.reason else entry.on
+        key = entry.reason or conditions[0]
+        yield Entry(key, EntryKind.CONDITION, where, entry.means, entry.helps)
 
 
 def _list_series() -> Iterator[Entry]:
-    documented = _read("metrics.toml", reference)
+    text = files(reference).joinpath("metrics.toml").read_text(encoding="utf-8")
+    documented = tomllib.loads(text)
     for series in documented["series"]:
         labels = ", ".join(series.get("labels", ()))
         facts = {"labels": labels} if labels else {}
         yield Entry(series["name"], EntryKind.SERIES, "/metrics", series["means"], facts=facts)
     for alert in documented["alert"]:
         yield Entry(alert["name"], EntryKind.ALERT, "Prometheus", alert["means"], alert["helps"])
-
-
-def _read(name: str, package: ModuleType) -> dict[str, Any]:
-    return tomllib.loads(files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 def _list_settings() -> Iterable[Entry]:

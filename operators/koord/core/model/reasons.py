@@ -1,9 +1,10 @@
 """Reasons: why something waits, was refused, or is done, as values that bring their texts.
 
-A reason is a frozen dataclass: a code and the numbers behind it. It travels unchanged from the rule
-that made it to the condition, the event, the metric and ``koord explain``; only those call
-``text()`` and ``advice()``. Concrete reasons stand with the rules of their domain; here are the
-base class and the reasons that belong to no domain.
+A reason is a frozen dataclass: a code and the numbers behind it, declared with the templates of
+its texts. It travels unchanged from the rule that made it to the condition, the event, the metric
+and ``koord explain``; only those call ``text()`` and ``advice()``, which fill the templates in.
+Concrete reasons stand with the rules of their domain; here are the base class and the reasons that
+belong to no domain.
 
 A text says first what is wrong, with numbers and names, then what would help. Where Koordinator or
 kube-scheduler have words for the same situation, they follow in brackets with ``compat``, so that
@@ -11,6 +12,7 @@ runbooks written for them keep working. Advice is whole sentences, the most prom
 promises nothing, and what clears up by itself has none.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from koord.core.model.text import MAX_QUOTED, MAX_TEXT, cut, listed, named, plural
+from koord.core.model.templates import fill
+from koord.core.model.text import MAX_QUOTED, MAX_TEXT, cut
 
 MAX_SENTENCES: Final = 3
 ASK: Final = "ask the administrators to"
@@ -58,15 +61,26 @@ class ReasonContext(ABC):
         return ""
 
 
-class Reason(ABC):
+class Reason:
     """Base of all reasons. A subclass with a ``code`` is registered; codes are unique.
 
-    Codes are part of the API: they stand in conditions, events, metrics and JSON.
+    Codes are part of the API: they stand in conditions, events, metrics and JSON. Texts are
+    templates (``koord.core.model.templates``), filled in from the fields and properties.
     """
 
     __slots__ = ()
 
     code: ClassVar[str]
+    says: ClassVar[str] = ""
+    """The text."""
+    quotes: ClassVar[str] = ""
+    """What Koordinator or kube-scheduler say of the situation."""
+    advises: ClassVar[tuple[str, ...]] = ()
+    """Sentences that say what would help; those that come out empty are left out."""
+    meaning: ClassVar[str] = ""
+    """When it occurs, for the reference; if empty, the first line of the docstring says it."""
+    way_out: ClassVar[str] = ""
+    """What helps, for the reference, without the numbers of a case."""
 
     is_placed: ClassVar[bool] = False
     """The unit has its nodes; every other reason is a warning."""
@@ -131,15 +145,25 @@ class Reason(ABC):
             return self.context.advice()[:MAX_SENTENCES]
         return tuple(self._advice())[:MAX_SENTENCES]
 
-    @abstractmethod
-    def _text(self) -> str: ...
+    def _text(self) -> str:
+        return fill(self.says, self)
 
     def upstream(self) -> str:
         """Return what Koordinator or kube-scheduler say of the situation."""
-        return ""
+        return fill(self.quotes, self)
 
     def _advice(self) -> Iterable[str]:
-        return ()
+        return filter(None, (fill(sentence, self) for sentence in self.advises))
+
+    @classmethod
+    def describe(cls) -> str:
+        """Return the entry of the reference: when it occurs, as a part of a sentence."""
+        if cls.meaning:
+            return cls.meaning
+        line = inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
+        line = line.removesuffix(".").replace("``", "`")
+        is_name = any(char.isupper() for char in line.partition(" ")[0][1:])
+        return line if is_name else f"{line[:1].lower()}{line[1:]}"
 
     def __init_subclass__(cls) -> None:
         code = cls.__dict__.get("code")
@@ -179,6 +203,16 @@ class LateClaim:
         return f"{self.claim} of StorageClass {self.storage_class}"
 
 
+_TOGETHER: Final = "{members:# member} have to start together"
+_LATE: Final = "{claims:?: {claims:list}, bound with its first pod}"
+_REMEDY: Final = (
+    "{claims:?let a pod of its own use {_claims:names} once, which binds the volume, or use a "
+    "StorageClass with volumeBindingMode Immediate"
+    "|remove {fields:names} from {pod}, or from all that starts with it}"
+)
+_CHANGE_MINIMUM: Final = "Or set the minimum of the gang to 1, if its members may start one by one."
+
+
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerOnly(PodReason):
     """A pod uses something that only kube-scheduler can serve, in the named fields of its spec.
@@ -192,54 +226,38 @@ class KubeSchedulerOnly(PodReason):
     members: int = 1
 
     @property
-    def _late(self) -> str:
-        """The claims that are bound late; empty if there are none."""
-        return f": {listed(map(str, self.claims))}, bound with its first pod" if self.claims else ""
+    def _claims(self) -> tuple[str, ...]:
+        return tuple(late_claim.claim for late_claim in self.claims)
 
     @property
-    def _way_out(self) -> str:
+    def remedy(self) -> str:
         """What lets members start together although one of them uses such a thing."""
-        if not self.claims:
-            return f"remove {named(self.fields)} from {self.pod}, or from all that starts with it"
-        claims = named([late_claim.claim for late_claim in self.claims])
-        return (
-            f"let a pod of its own use {claims} once, which binds the volume, or use a "
-            "StorageClass with volumeBindingMode Immediate"
-        )
-
-    def _advise_gang(self) -> Iterable[str]:
-        yield f"{self._way_out[0].upper()}{self._way_out[1:]}."
-        yield "Or set the minimum of the gang to 1, if its members may start one by one."
+        return fill(_REMEDY, self)
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsKubeScheduler(KubeSchedulerOnly):
-    """Such a pod has our scheduler name."""
+    """A member uses something that only kube-scheduler supports; the message names the field."""
 
     code: ClassVar = "NeedsKubeScheduler"
     is_unschedulable: ClassVar = True
-
-    def _text(self) -> str:
-        text = f"{self.pod} uses {listed(self.fields)}, which only kube-scheduler supports"
-        if self.members > 1:
-            return (
-                f"{text}{self._late}; {plural(self.members, 'member')} have to start together: "
-                f"{self._way_out}"
-            )
-        return (
-            f"{text}; set spec.schedulerName to default-scheduler and keep our gate: a pod that "
-            "starts alone is then released to kube-scheduler when there is room for it"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        if self.members > 1:
-            yield from self._advise_gang()
-            return
-        yield f"Remove {named(self.fields)} from the pod."
-        yield (
-            "Or set spec.schedulerName to default-scheduler and keep the gate: the operators then "
-            "plan the pod, and kube-scheduler binds it."
-        )
+    way_out: ClassVar = (
+        "leave `schedulerName` at `default-scheduler` and keep the gate; for gangs see "
+        "`PlacementUnknown`"
+    )
+    says: ClassVar = (
+        "{pod} uses {fields:list}, which only kube-scheduler supports{members:; set "
+        "spec.schedulerName to default-scheduler and keep our gate: a pod that starts alone is "
+        "then released to kube-scheduler when there is room for it"
+        f"|{_LATE}; {_TOGETHER}: {{remedy}}}}"
+    )
+    advises: ClassVar = (
+        "{members:Remove {fields:names} from the pod|{remedy:capital}}.",
+        (
+            "{members:Or set spec.schedulerName to default-scheduler and keep the gate: the "
+            f"operators then plan the pod, and kube-scheduler binds it.|{_CHANGE_MINIMUM}}}"
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,16 +265,22 @@ class PlacementUnknown(KubeSchedulerOnly):
     """kube-scheduler binds such a pod, and pods that start with it may not be able to follow."""
 
     code: ClassVar = "PlacementUnknown"
-
-    def _text(self) -> str:
-        return (
-            f"only kube-scheduler knows which nodes can serve {listed(self.fields)} of {self.pod}"
-            f"{self._late}; {plural(self.members, 'member')} have to start together, and a pod "
-            f"that is released cannot be held again, so none is released; {self._way_out}"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        return self._advise_gang()
+    meaning: ClassVar = (
+        "members have to start together, and only kube-scheduler knows which nodes can serve one "
+        "of them: it uses a claim that is bound with its first pod, a ResourceClaim or the like; "
+        "the message names it"
+    )
+    way_out: ClassVar = (
+        "let another pod use the claim once, which binds the volume, or use a class with "
+        "`volumeBindingMode: Immediate` "
+        "([more](compatibility.md#what-is-left-to-kube-scheduler))"
+    )
+    says: ClassVar = (
+        f"only kube-scheduler knows which nodes can serve {{fields:list}} of {{pod}}{_LATE}; "
+        f"{_TOGETHER}, and a pod that is released cannot be held again, so none is released; "
+        "{remedy}"
+    )
+    advises: ClassVar = ("{remedy:capital}.", _CHANGE_MINIMUM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +291,16 @@ class TooLarge(Reason):
     """
 
     code: ClassVar = "TooLarge"
+    wakes_on: ClassVar = WakesOn.DOMAIN  # and none is named: only a change of its own helps
+    meaning: ClassVar = (
+        "a member, the gang or its group has more of something than is "
+        "[planned](security.md#input); the message has both numbers"
+    )
+    way_out: ClassVar = "use less of it"
+    says: ClassVar = (
+        "{kind} {subject} has {count} {what}, more than the {most} that the operators plan."
+    )
+    advises: ClassVar = ("Reduce the {what} of {subject} to {most} or fewer.",)
     kind: str
     subject: str
     what: str
@@ -276,19 +310,6 @@ class TooLarge(Reason):
     @property
     def culprit(self) -> str:
         return self.subject if self.kind == "pod" else ""
-
-    @property
-    def wakes_on(self) -> WakesOn:
-        return WakesOn.DOMAIN  # and none is named: only a change of its own helps
-
-    def _text(self) -> str:
-        return (
-            f"{self.kind} {self.subject} has {self.count} {self.what}, more than the {self.most} "
-            "that the operators plan."
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield f"Reduce the {self.what} of {self.subject} to {self.most} or fewer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +321,21 @@ class TooExpensive(Reason):
     """
 
     code: ClassVar = "TooExpensive"
+    wakes_on: ClassVar = WakesOn.DOMAIN  # and none is named: it is tried again from time to time
+    meaning: ClassVar = (
+        "planning takes more [steps](performance-planner.md#bounds-of-planning) than a unit of "
+        "this size may take; others go first"
+    )
+    way_out: ClassVar = "use fewer terms of affinity and spread, or a smaller gang"
+    says: ClassVar = (
+        "planning {pods:# pod} with up to {terms:# rule} about other pods took {steps:,} steps, "
+        "more than the {most:,} allowed{wasted:? (less {wasted:,} that its namespace has wasted)}; "
+        "other pods go first, and it is tried again after a growing pause"
+    )
+    advises: ClassVar = (
+        "{terms:?Use fewer terms of affinity and topology spread on pods like {pod}.}",
+        "{pods:|Or make the gang smaller, or its pods more alike.}",
+    )
     pod: str
     pods: int
     terms: int
@@ -307,69 +343,45 @@ class TooExpensive(Reason):
     most: int
     wasted: int = 0
 
-    @property
-    def wakes_on(self) -> WakesOn:
-        return WakesOn.DOMAIN  # and none is named: it is tried again from time to time
-
-    def _text(self) -> str:
-        less = f" (less {self.wasted:,} that its namespace has wasted)" if self.wasted else ""
-        return (
-            f"planning {plural(self.pods, 'pod')} with up to {plural(self.terms, 'rule')} about "
-            f"other pods took {self.steps:,} steps, more than the {self.most:,} allowed{less}; "
-            "other pods go first, and it is tried again after a growing pause"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        if self.terms:
-            yield f"Use fewer terms of affinity and topology spread on pods like {self.pod}."
-        if self.pods > 1:
-            yield "Or make the gang smaller, or its pods more alike."
-
 
 @dataclass(frozen=True, slots=True)
 class WaitingForForeignGate(PodReason):
-    """``pods`` members of the unit have scheduling gates of others; ``pod`` is the first."""
+    """Too many members have scheduling gates of other controllers.
+
+    These are ``pods`` members of the unit, ``pod`` is the first.
+    """
 
     code: ClassVar = "WaitingForForeignGate"
+    way_out: ClassVar = "see what the controller of the gate waits for"
+    says: ClassVar = (
+        "{pods:{pod} has|{pods} pods have} scheduling gates of other controllers: "
+        "{gates:list}{pods:|; the first is {pod}}"
+    )
+    advises: ClassVar = (
+        "The controller that set {gates:names} has to remove it; ours is removed last.",
+        "Remove a gate that no controller handles from spec.schedulingGates by hand.",
+    )
     gates: tuple[str, ...]
     pods: int = 1
-
-    def _text(self) -> str:
-        gates = listed(self.gates)
-        if self.pods == 1:
-            return f"{self.pod} has scheduling gates of other controllers: {gates}"
-        return (
-            f"{self.pods} pods have scheduling gates of other controllers: {gates}; "
-            f"the first is {self.pod}"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield (
-            f"The controller that set {named(self.gates)} has to remove it; ours is removed last."
-        )
-        yield "Remove a gate that no controller handles from spec.schedulingGates by hand."
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedNodeUnfit(PodReason):
-    """A released pod is pinned to a node that can no longer take it."""
+    """A released member is pinned to a node that can no longer take it."""
 
     code: ClassVar = "PinnedNodeUnfit"
     is_unschedulable: ClassVar = True
     rests_on: ClassVar = frozenset({"nodes"})
+    way_out: ClassVar = "delete the pod; its owner makes a new one"
+    says: ClassVar = (
+        "{pod} is pinned to node {node}, which can no longer take it; delete the pod so that its "
+        "owner creates a new one"
+    )
+    advises: ClassVar = (
+        "Delete {pod}; its replacement may run on another node.",
+        f"Or {ASK} restore on node {{node}} the room it had when the pod was released to it.",
+    )
     node: str
-
-    def _text(self) -> str:
-        return (
-            f"{self.pod} is pinned to node {self.node}, which can no longer take it; delete the "
-            "pod so that its owner creates a new one"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield f"Delete {self.pod}; its replacement may run on another node."
-        yield (
-            f"Or {ASK} restore on node {self.node} the room it had when the pod was released to it."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,75 +389,96 @@ class RefusedByScheduler(PodReason):
     """A pod was released to ``node`` for its own scheduler to bind, which does not."""
 
     code: ClassVar = "RefusedByScheduler"
+    meaning: ClassVar = (
+        "a pod was released to its planned node, and its own scheduler does not bind it; the "
+        "message is that of the scheduler. It is part of the message of `BelowMin`, too"
+    )
+    way_out: ClassVar = (
+        "mend on the node what the message names, or delete the pod: its replacement may get "
+        "another node"
+    )
+    says: ClassVar = (
+        "{pod} was released{node:? and pinned to node {node}}, and its scheduler does not bind it"
+        "{message:?: {message}}"
+    )
+    advises: ClassVar = (
+        "Mend{node:? on node {node}} what the message names: the scheduler tries again.",
+        (
+            "{node:?Or delete {pod}: the node of a released pod cannot be changed, and its "
+            "replacement may get another one.}"
+        ),
+    )
     node: str
     message: str
-
-    def _text(self) -> str:
-        says = f": {self.message}" if self.message else ""
-        pinned = f" and pinned to node {self.node}" if self.node else ""
-        return f"{self.pod} was released{pinned}, and its scheduler does not bind it{says}"
-
-    def _advice(self) -> Iterable[str]:
-        there = f" on node {self.node}" if self.node else ""
-        yield f"Mend{there} what the message names: the scheduler tries again."
-        if self.node:
-            yield (
-                f"Or delete {self.pod}: the node of a released pod cannot be changed, and its "
-                "replacement may get another one."
-            )
 
 
 @dataclass(frozen=True, slots=True)
 class BindFailed(PodReason):
-    """The API server refused a write for a member, or fails to carry it out; it is tried again.
+    """Nodes were found, but a write was refused, or fails again and again; see ``Bound``.
 
     ``status`` 0: there is no answer, or none that makes sense.
     """
 
     code: ClassVar = "BindFailed"
     also_false: ClassVar = MappingProxyType({"Bound": "BindFailed"})
+    way_out: ClassVar = "as there"
+    says: ClassVar = (
+        "{status:?the API server {_did} a write for {pod} ({status})"
+        "|a write for {pod} got no usable answer}, retrying: {message:cut}"
+    )
+    advises: ClassVar = (
+        (
+            "{_is_forbidden:?Grant the operators the rights of their ClusterRoles; the message "
+            "names them.}"
+        ),
+    )
     status: int
     message: str
 
-    def _text(self) -> str:
-        message = cut(self.message)
-        if not self.status:
-            return f"a write for {self.pod} got no usable answer, retrying: {message}"
-        did = "failed to complete" if self.status >= _SERVER_ERROR else "refused"
-        return f"the API server {did} a write for {self.pod} ({self.status}), retrying: {message}"
+    @property
+    def _did(self) -> str:
+        return "failed to complete" if self.status >= _SERVER_ERROR else "refused"
 
-    def _advice(self) -> Iterable[str]:
-        if self.status == _FORBIDDEN:
-            yield "Grant the operators the rights of their ClusterRoles; the message names them."
+    @property
+    def _is_forbidden(self) -> bool:
+        return self.status == _FORBIDDEN
 
 
 @dataclass(frozen=True, slots=True)
 class Planned(Reason):
-    """Every pod of the unit has a node; other schedulers chose ``by_others`` of them."""
+    """Nodes are found, and recorded on the pods or bound.
+
+    Every pod of the unit has one; other schedulers chose ``by_others`` of them.
+    """
 
     code: ClassVar = "Planned"
     is_placed: ClassVar = True
     rests_on: ClassVar = frozenset({"nodes"})
+    says: ClassVar = (
+        "{pods:# pod} placed on {nodes:# node}{plan_id:? (plan {plan_id})}"
+        "{by_others:?; {by_others} of them by other schedulers}"
+    )
     pods: int
     nodes: int
     plan_id: str = ""
     by_others: int = 0
 
-    def _text(self) -> str:
-        plan = f" (plan {self.plan_id})" if self.plan_id else ""
-        nodes = plural(self.nodes, "node")
-        elsewhere = f"; {self.by_others} of them by other schedulers" if self.by_others else ""
-        return f"{plural(self.pods, 'pod')} placed on {nodes}{plan}{elsewhere}"
-
 
 @dataclass(frozen=True, slots=True)
 class InternalError(Reason):
-    """Planning failed by a defect of the operators; ``error`` is its type, the log has the rest.
+    """An internal error prevents this gang from being planned; others are not affected.
 
-    ``quota`` is the one whose shares cannot be computed, if that is what failed.
+    It is a defect of the operators; ``error`` is its type, the log has the rest. ``quota`` is the
+    one whose shares cannot be computed, if that is what failed.
     """
 
     code: ClassVar = "InternalError"
+    way_out: ClassVar = "report it with the operators' log"
+    says: ClassVar = (
+        "an internal error ({error}) prevents {quota:?the shares of quota {quota} from being "
+        "computed; other quota trees are|this from being planned; everything else is} not "
+        "affected. Please report it with the operators' log"
+    )
     error: str
     quota: str = ""
 
@@ -456,15 +489,3 @@ class InternalError(Reason):
     @property
     def domain(self) -> str:
         return "quota" if self.quota else ""
-
-    def _text(self) -> str:
-        if self.quota:
-            return (
-                f"an internal error ({self.error}) prevents the shares of quota {self.quota} from "
-                "being computed; other quota trees are not affected. Please report it with the "
-                "operators' log"
-            )
-        return (
-            f"an internal error ({self.error}) prevents this from being planned; everything else "
-            "is not affected. Please report it with the operators' log"
-        )
