@@ -11,7 +11,8 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 from typing_extensions import override
 
-from koord.core.engine.plugin import Plugin, Session, Unschedulable
+from koord.core.engine.capabilities import Aligned
+from koord.core.engine.plugin import Plugin, Unschedulable
 from koord.core.model.pods import AnnotationWrite
 from koord.core.model.zone_hints import NumaHint
 
@@ -43,7 +44,7 @@ class Seats(Plugin):
         return SeatsSession(self, cycle)
 
 
-class SeatsSession(Session):
+class SeatsSession(Aligned):
     def __init__(self, plugin: Seats, cycle: Cycle) -> None:
         self.name, self.cycle = plugin.name, cycle  # type: ignore[misc]
         self.free = np.tile(np.array(plugin.free), (len(cycle.table.nodes), 1))
@@ -85,7 +86,7 @@ class OneZone(Plugin):
         return OneZoneSession(cycle)
 
 
-class OneZoneSession(Session):
+class OneZoneSession(Aligned):
     name = OneZone.name
 
     def __init__(self, cycle: Cycle) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from koord.core.engine.capabilities import Holding
 from koord.core.engine.cause import Cause
 from koord.core.engine.plugin import FilterReach, Hold, Plugin, Scale, Score, Session, Unschedulable
 from koord.core.model.pods import AnnotationWrite
@@ -149,7 +150,7 @@ class Booking(Plugin):
         return BookingSession(cycle, [cycle.table.row_of[node] for node in self.nodes], self.cpu)
 
 
-class BookingSession(Session):
+class BookingSession(Holding):
     """Charges max(C, U) per row: C is held, U is used by pods of the booking."""
 
     name = "booking"

@@ -27,9 +27,10 @@ from koord.core.device.states import (
     knows_devices,
 )
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
+from koord.core.engine.capabilities import Aligned
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Draft, FilterReach, Hold, Score, Session, Unschedulable
+from koord.core.engine.plugin import Draft, FilterReach, Hold, Score, Unschedulable
 from koord.core.model.device_names import GPU
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape, hold_owner_of
 from koord.core.model.reasons import Reason
@@ -43,7 +44,7 @@ _FIRST: Final = np.zeros(1, dtype=np.int64)
 T = TypeVar("T")
 
 
-class DeviceSession(Session):
+class DeviceSession(Aligned):
     """Devices in one cycle; the states of all nodes are copied before the first change."""
 
     name = NAME

@@ -236,9 +236,9 @@ class Cycle(CycleView):
         """Place and reserve; amounts are checked at the end, after held room was released."""
         shape, row = draft.shape, draft.row
         self.place(shape, row)
-        for session in self._aligning:
-            if session.concerns(shape):
-                zones = session.align(draft)
+        for aligning in self._aligning:
+            if aligning.concerns(shape):
+                zones = aligning.align(draft)
                 if isinstance(zones, Unschedulable):
                     return zones
                 draft.zones = zones

@@ -127,7 +127,7 @@ class _Attempt:
         self._allocator = Allocator(cycle, scoring)
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
         strategies = (
-            session.strategy(partial(_keep_recorded, cycle)) for session in cycle.sessions
+            session.strategy(partial(_keep_recorded, cycle)) for session in cycle.strategic
         )
         self._strategies = [strategy for strategy in strategies if strategy is not None]
         self._latest: tuple[Sequence[Pod], list[PodShape], list[PodShape]] = ((), [], [])

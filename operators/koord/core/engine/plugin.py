@@ -13,17 +13,16 @@ Rules for authors:
 * ``filter`` may overestimate but never underestimate; ``reserve`` is exact.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
-from koord.core.model.plan import Assignment, Demand, Plan, Unit, Unplaced
+from koord.core.model.plan import Assignment, Demand, Plan, Unit
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import Reason
-from koord.core.model.zone_hints import Hints
 
 if TYPE_CHECKING:
     from koord.core.engine.cycle import Cycle
@@ -162,19 +161,15 @@ class PlaceRecorded(Protocol):
 
 
 class Session:
-    """One domain in one cycle."""
+    """One domain in one cycle: what any domain may want to say about pods and nodes.
+
+    What few domains need is in ``capabilities``.
+    """
 
     name: ClassVar[str]
     after: ClassVar[tuple[str, ...]] = ()
     """Sessions whose ``reserve`` runs before."""
     reach: ClassVar[FilterReach] = FilterReach.CLUSTER
-
-    def expect(self, pods: Iterable[Pod]) -> None:
-        """Take note of pods before any of them is planned."""
-
-    def narrow(self, pod: Pod, shape: PodShape) -> PodShape:  # noqa: ARG002 - for overriding
-        """Return the shape with further node requirements of the domain."""
-        return shape
 
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:  # noqa: ARG002 - the same
         """Return the data of the domain about a pod; it becomes part of its shape."""
@@ -183,10 +178,6 @@ class Session:
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
         """Return :meth:`ask` of each pod; None if it is None for all of them."""
         return [self.ask(pod, pod.shape) for pod in pods]
-
-    def pre_filter(self, unit: Unit) -> Admission | Unplaced:
-        """Admit a unit, trim its surplus and charge it; or refuse it."""
-        return Admission(unit)
 
     def blocking_reasons(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:  # noqa: ARG002 - the same
         """Return, by uid, why pods cannot be placed on any node."""
@@ -212,50 +203,15 @@ class Session:
         """Return an upper bound of pods on an empty node; None if other pods matter."""
         return NO_LIMIT
 
-    def may_fit_later(self, shape: PodShape) -> bool:  # noqa: ARG002 - the same
-        """Whether a pod that does not fit may fit after other pods of its unit are placed."""
-        return False
-
-    def is_reactive(self, shape: PodShape) -> bool:  # noqa: ARG002 - the same
-        """Whether placing a pod of the shape changes where the next one may go."""
-        return False
-
-    def retry_within(
-        self,
-        shapes: Mapping[PodShape, int],  # noqa: ARG002 - the same
-    ) -> Iterator[Mapping[PodShape, Mask]]:
-        """Yield restrictions to retry with, after not all pods of a unit fitted."""
-        return iter(())
-
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:  # noqa: ARG002 - the same
         """Yield raw scores of feasible rows; nothing if the rows do not differ."""
         return ()
-
-    def strategy(self, place_recorded: PlaceRecorded) -> UnitStrategy | None:  # noqa: ARG002 - the same
-        """Return the strategy of the domain for whole units."""
-        return None
 
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         """Count ``count`` more pods of a shape on a row (negative: fewer)."""
 
     def signature(self, shape: PodShape, rows: Ints) -> Ints | None:  # noqa: ARG002 - the same
         """Return one number per row; as many pods fit on rows with equal numbers."""
-        return None
-
-    def holds(
-        self,
-        shape: PodShape,  # noqa: ARG002 - the same
-        rows: Ints,  # noqa: ARG002 - the same
-    ) -> Mapping[int, Sequence[tuple[Hold, ...]]]:
-        """Return, per row, the combinations of held room to try, the best one first."""
-        return {}
-
-    def hints(self, shape: PodShape, row: int) -> Mapping[str, Hints]:  # noqa: ARG002 - the same
-        """Return, per resource, which zones of a row could serve a pod; as by ``signature``."""
-        return {}
-
-    def align(self, draft: Draft) -> int | Unschedulable | None:  # noqa: ARG002 - the same
-        """Return the zones of the row that all allocations of a pod must be in; None: any."""
         return None
 
     def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:  # noqa: ARG002 - the same
@@ -269,16 +225,6 @@ class Session:
     def release(self, pod: Pod, row: int) -> Sequence[Allocation]:  # noqa: ARG002 - the same
         """Release and return the allocations of a pod, also of a pod from before the cycle."""
         return ()
-
-    def hold(self, pod: Pod, count: int) -> bool:  # noqa: ARG002 - the same
-        """Charge room that is held for ``count`` pods like this one (negative: no longer held).
-
-        False, without a charge, if no room may be held for it.
-        """
-        return True
-
-    def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
-        """Undo the charges for pods of an admitted unit that were not placed."""
 
 
 @dataclass(frozen=True, slots=True)

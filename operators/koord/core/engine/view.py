@@ -11,6 +11,14 @@ from typing import TypeVar
 import numpy as np
 
 from koord.core.engine.arrays import ALL, NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.capabilities import (
+    CAPABILITIES,
+    Admitting,
+    Aligned,
+    Holding,
+    Reactive,
+    Strategic,
+)
 from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.engine.node_table import NodeTable, RequestVector
 from koord.core.engine.plugin import FilterReach, Hold, Score, Session
@@ -51,32 +59,35 @@ class CycleView:
         self.sessions = _in_order(sessions)
         extends = _extensions(tuple(map(type, self.sessions)))
 
-        def pick(method: str) -> list[Session]:
-            return [self.sessions[at] for at in extends[method]]
+        def pick(kind: type[S], method: str) -> list[S]:
+            sessions = (self.sessions[at] for at in extends[method])
+            return [session for session in sessions if isinstance(session, kind)]
 
-        self._charging_holds = pick("hold")
-        self.pre_filtering = pick("pre_filter")
-        self.retrying = pick("retry_within")
-        self._expecting = pick("expect")
-        self._narrowing = pick("narrow")
-        self._asking = pick("ask")
-        self._filtering = pick("filter")
+        self._asking = pick(Session, "ask")
+        self._filtering = pick(Session, "filter")
         self._local = [
             session for session in self._filtering if session.reach is not FilterReach.CLUSTER
         ]
         self._global = [
             session for session in self._filtering if session.reach is FilterReach.CLUSTER
         ]
-        self._following = pick("may_fit_later")
-        self._reacting = pick("is_reactive")
-        self._blocking = pick("blocking_reasons")
-        self._scoring = pick("score")
-        self._applying = pick("apply")
-        self._reserving = pick("reserve")
-        self._hinting = pick("hints")
-        self._aligning = pick("align")
-        self._holding = pick("holds")
-        self._releasing = pick("release")
+        self._blocking = pick(Session, "blocking_reasons")
+        self._bounding = pick(Session, "most_when_empty")
+        self._scoring = pick(Session, "score")
+        self._applying = pick(Session, "apply")
+        self._reserving = pick(Session, "reserve")
+        self._releasing = pick(Session, "release")
+        self.pre_filtering = pick(Admitting, "pre_filter")
+        self._narrowing = pick(Admitting, "narrow")
+        self._charging_holds = pick(Admitting, "hold")
+        self.retrying = pick(Reactive, "retry_within")
+        self._expecting = pick(Reactive, "expect")
+        self._following = pick(Reactive, "may_fit_later")
+        self._reacting = pick(Reactive, "is_reactive")
+        self._hinting = pick(Aligned, "hints")
+        self._aligning = pick(Aligned, "align")
+        self._holding = pick(Holding, "holds")
+        self.strategic = pick(Strategic, "strategy")
 
     @contextmanager
     def lifting(self, holds: Mapping[int, tuple[Hold, ...]]) -> Iterator[None]:
@@ -201,7 +212,7 @@ class CycleView:
     def room_when_empty(self, shape: PodShape) -> Ints | None:
         """Return, per row, how many pods fit on the empty node; None if other pods matter."""
         copies = self._copies(self.vector(shape), None, ALL)
-        for session in self.sessions:
+        for session in self._bounding:
             most = session.most_when_empty(shape)
             if most is None:
                 return None
@@ -330,11 +341,19 @@ class CycleView:
 @cache
 def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...]]:
     """Return, per method, the positions of the sessions that override it."""
-    return {
-        method: tuple(at for at, kind in enumerate(kinds) if getattr(kind, method) is not default)
-        for method, default in vars(Session).items()
-        if callable(default)
-    }
+    extensions: dict[str, tuple[int, ...]] = {}
+    for capability in CAPABILITIES:
+        for method, default in vars(capability).items():
+            if not callable(default) or method.startswith("__"):
+                continue
+            having = [at for at, kind in enumerate(kinds) if hasattr(kind, method)]
+            for at in having:
+                if not issubclass(kinds[at], capability):
+                    raise TypeError(f"{kinds[at].__name__}.{method} needs {capability.__name__}")
+            extensions[method] = tuple(
+                at for at in having if getattr(kinds[at], method) is not default
+            )
+    return extensions
 
 
 def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:

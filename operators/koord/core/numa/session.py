@@ -9,9 +9,10 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows, combine
+from koord.core.engine.capabilities import Aligned
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Draft, FilterReach, Session, Unschedulable
+from koord.core.engine.plugin import Draft, FilterReach, Unschedulable
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape, hold_owner_of
 from koord.core.model.reasons import Reason
 from koord.core.model.units import CPU
@@ -70,7 +71,7 @@ class _Bounds:
         return np.flatnonzero(is_changed)
 
 
-class NumaSession(Session):
+class NumaSession(Aligned):
     """NUMA nodes and CPUs in one cycle."""
 
     name = NAME

@@ -12,9 +12,10 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import HOSTNAME, NO_LIMIT, Ints, Mask, Rows, choose_tightest
+from koord.core.engine.capabilities import Reactive
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import FilterReach, Plugin, Score, Session
+from koord.core.engine.plugin import FilterReach, Plugin, Score
 from koord.core.model.constraints import AffinityTerm, PodConstraints, PodSelector
 from koord.core.model.nodes import Namespace
 from koord.core.model.pod_charge import PodCharge
@@ -66,7 +67,7 @@ class InterPod(Plugin):
         return InterPodSession(PodAffinityState(base, cycle.table, cycle.steps), cycle)
 
 
-class InterPodSession(Session):
+class InterPodSession(Reactive):
     """The rules in one cycle, which include the pods it has placed."""
 
     name = InterPod.name

@@ -14,9 +14,10 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
+from koord.core.engine.capabilities import Admitting
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Admission, FilterReach, Plugin, Session
+from koord.core.engine.plugin import Admission, FilterReach, Plugin
 from koord.core.model.plan import Assignment, Unit, UnitKey
 from koord.core.model.pods import Pod, PodShape
 from koord.core.plugins.causes import NodeCause
@@ -77,7 +78,7 @@ class Nominations(Plugin):
         return NominationsSession(cycle, tuple(self)) if self._by_unit else None
 
 
-class NominationsSession(Session):
+class NominationsSession(Admitting):
     """The nominations in one cycle."""
 
     name = Nominations.name

@@ -17,11 +17,12 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.engine.capabilities import Reactive
 from koord.core.engine.cause import Cause
 from koord.core.engine.columns import ABSENT
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.labels import LabelColumns
-from koord.core.engine.plugin import FilterReach, Plugin, Session
+from koord.core.engine.plugin import FilterReach, Plugin
 from koord.core.model.constraints import ClaimUse, VolumeConstraints
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Handling, Pod, PodShape
@@ -360,7 +361,7 @@ class Volumes(Plugin):
         return VolumesSession(self.cache, cycle.table.labels)
 
 
-class VolumesSession(Session):
+class VolumesSession(Reactive):
     """Volumes in one cycle: changes of the use of exclusive claims."""
 
     name = Volumes.name

@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
-from koord.core.engine.plugin import Admission, FilterReach, Session
+from koord.core.engine.capabilities import Admitting
+from koord.core.engine.plugin import Admission, FilterReach
 from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import InternalError, Reason
@@ -38,7 +39,7 @@ _Kind: TypeAlias = tuple[QuotaName, tuple[tuple[str, int], ...], bool]
 """Quota, amounts, and whether it is non-preemptible: what pods that are charged alike share."""
 
 
-class QuotaSession(Session):
+class QuotaSession(Admitting):
     """Quotas in one cycle; charges are on the undo log of the cycle.
 
     ``pending`` returns all complete units that wait, in order: leftovers are those of all.

@@ -12,6 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
+from koord.core.engine.capabilities import Admitting, Holding, Reactive
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import (
@@ -21,7 +22,6 @@ from koord.core.engine.plugin import (
     Hold,
     Scale,
     Score,
-    Session,
     Unschedulable,
 )
 from koord.core.model.plan import Unit, Unplaced
@@ -64,7 +64,7 @@ class _RowHolds:
     amounts: Amounts
 
 
-class ReservationSession(Session):
+class ReservationSession(Reactive, Holding):
     """Accounts as of this cycle."""
 
     name = NAME
@@ -467,7 +467,7 @@ class ReservationSession(Session):
         self._given[uid] = use
 
 
-class PayingSession(ReservationSession):
+class PayingSession(ReservationSession, Admitting):
     """The session while there are reservations: pods are charged in place of what they use."""
 
     @override

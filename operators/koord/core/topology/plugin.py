@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from koord.core.engine.capabilities import Strategic
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import FilterReach, PlaceRecorded, Plugin, Session, UnitStrategy
+from koord.core.engine.plugin import FilterReach, PlaceRecorded, Plugin, UnitStrategy
 from koord.core.engine.state_view import GangView
 from koord.core.model.nodes import Node
 from koord.core.topology.cache import Topology, TopologyCache
@@ -57,7 +58,7 @@ class Topologies(Plugin):
         return TopologySession(cycle, TopologyView(self.cache, self.attraction, self._gangs))
 
 
-class TopologySession(Session):
+class TopologySession(Strategic):
     """Topologies in one cycle: a strategy that places gangs by them."""
 
     name = Topologies.name
