@@ -7,8 +7,13 @@ CRD) and here by pydantic, for clusters with older CRDs and for ``koord lint``.
 CRD: references are inlined, ``null`` alternatives and titles removed, and keywords converted.
 """
 
-from collections.abc import Callable, Mapping
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
 from typing import Any, ClassVar, Final, Self
 
 from pydantic import (
@@ -123,7 +128,58 @@ def refuse(message: str, *path: str | int) -> PydanticCustomError:
     return PydanticCustomError("rule", template, {"path": path} if path else None)
 
 
-class Model(BaseModel):
+class Documented(BaseModel):
+    """A model whose schema has the docstrings of its fields.
+
+    They are read when a schema is made. pydantic would read them when it makes the class, and
+    every command starts later.
+    """
+
+    @classmethod
+    @override
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> JsonSchemaValue:
+        json_schema = handler(schema)
+        docs = _read_docs(cls)
+        properties = handler.resolve_ref_schema(json_schema).get("properties", {})
+        for name, made in zip(cls.model_fields, properties.values(), strict=True):
+            if name in docs:
+                made["description"] = docs[name]
+        return json_schema
+
+
+def _read_docs(model: type[BaseModel]) -> dict[str, str]:
+    """Return the texts below the fields of a model, by name."""
+    docs: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and base is not BaseModel:
+            docs |= _read_module(base.__module__).get(base.__qualname__, {})
+    return docs
+
+
+@cache
+def _read_module(module: str) -> dict[str, dict[str, str]]:
+    """Return the texts below fields by class."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {
+        part.name: dict(_read_class(part)) for part in tree.body if isinstance(part, ast.ClassDef)
+    }
+
+
+def _read_class(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for statement, following in pairwise(definition.body):
+        match statement, following:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, inspect.cleandoc(text)
+            case _:
+                pass
+
+
+class Model(Documented):
     """A part of a resource.
 
     Validation is strict in types, like the API server's, and ignores unknown fields, so that older
@@ -137,7 +193,6 @@ class Model(BaseModel):
         extra="ignore",
         frozen=True,
         strict=True,
-        use_attribute_docstrings=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
     markers: ClassVar[tuple[Marker, ...]] = ()
@@ -153,7 +208,7 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /
     ) -> JsonSchemaValue:
-        json_schema = handler(schema)
+        json_schema = super().__get_pydantic_json_schema__(schema, handler)
         target = handler.resolve_ref_schema(json_schema)
         if cls.rules:
             target[VALIDATIONS] = [rule.to_schema() for rule in cls.rules]

@@ -16,7 +16,6 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -27,6 +26,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from koord.api import Compat
+from koord.api.model import Documented
 from koord.api.quantity import parse_duration_seconds
 from koord.api.yaml_text import load_yaml
 from koord.core.device.health import RECOVERY_SECONDS
@@ -86,10 +86,8 @@ def parse_seconds(text: object) -> float:
     return float(seconds)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True
-    )
+class _Section(Documented):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
 
 Weight: TypeAlias = Annotated[int, Field(ge=1, le=100, strict=True)]
