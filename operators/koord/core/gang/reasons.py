@@ -1,14 +1,29 @@
 """Why a gang waits or runs below its minimum, and the reasons of its other conditions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from koord.core.model.gangs import BadValue, DeprecatedKey, GangKey, GangMembership, OnMemberFailure
 from koord.core.model.reasons import Reason, RefusedByScheduler
-from koord.core.model.text import MAX_LISTED, MAX_TEXT, cut, listed, named, plural
+from koord.core.model.templates import fill, fill_all
+from koord.core.model.text import MAX_TEXT, cut, listed
 
 _POD_GROUPS: Final = frozenset({"podgroups"})
+_COUNT: Final = (
+    "{done:? ({done} succeeded)}{waiting_only:? (only-waiting: bound members do not count)}"
+)
+_COUNT_ADVICE: Final = (
+    (
+        "{strangers:?Add our gate and scheduler name to the pod template of {strangers:# pod} of "
+        "{gang}; without them another scheduler places {strangers:it|them}.}"
+    ),
+    (
+        "{to_create:?Create {to_create:# more member} of {gang}"
+        "{present:?, or lower its minimum to {present}}.}"
+    ),
+    "{waiting_only:?To count members that already run, use the match policy waiting-and-running.}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,52 +42,50 @@ class GangCount:
     strangers: int = 0
     done: int = 0
 
-    def text(self, *, is_first: bool) -> str:
-        """Return ``3 of 4 members of default/a present``, or shorter: ``default/b: 1 of 2``."""
-        numbers = f"{self.present} of {self.min_member}"
-        text = f"{self.gang}: {numbers}"
-        if is_first:
-            members = "member" if self.min_member == 1 else "members"
-            state = "waiting" if self.waiting_only else "present"
-            text = f"{numbers} {members} of {self.gang} {state}"
-        if self.done:
-            text += f" ({self.done} succeeded)"
-        if self.waiting_only:
-            text += " (only-waiting: bound members do not count)"
-        return text
+    def text(self) -> str:
+        """Return ``3 of 4 members of default/a present``."""
+        members = "{present} of {min_member:# member} of {gang}"
+        return fill(f"{members} {{waiting_only:?waiting|present}}{_COUNT}", self)
+
+    def short_text(self) -> str:
+        """Return ``default/b: 1 of 2``."""
+        return fill(f"{{gang}}: {{present}} of {{min_member}}{_COUNT}", self)
 
     def advice(self) -> Iterator[str]:
-        lacking = self.min_member - self.present
-        if self.strangers:
-            yield self._adopt()
-        if lacking > self.strangers:
-            members = plural(lacking - self.strangers, "more member")
-            lower = f", or lower its minimum to {self.present}" if self.present else ""
-            yield f"Create {members} of {self.gang}{lower}."
-        if self.waiting_only:
-            policy = "waiting-and-running"
-            yield f"To count members that already run, use the match policy {policy}."
+        return fill_all(_COUNT_ADVICE, self)
 
-    def _adopt(self) -> str:
-        pods = plural(self.strangers, "pod")
-        them = "it" if self.strangers == 1 else "them"
-        return (
-            f"Add our gate and scheduler name to the pod template of {pods} of {self.gang}; "
-            f"without them another scheduler places {them}."
-        )
-
-
-def _counts(gangs: Sequence[GangCount]) -> str:
-    return listed((gang.text(is_first=not i) for i, gang in enumerate(gangs)), "; ")
+    @property
+    def to_create(self) -> int:
+        return max(0, self.min_member - self.present - self.strangers)
 
 
 @dataclass(frozen=True, slots=True)
-class MissingMembers(Reason):
-    """Some gang of the group, or a sub-group, has fewer live members than its minimum."""
+class _Quorum(Reason):
+    gangs: tuple[GangCount, ...]
+
+    @property
+    def counts(self) -> str:
+        first = [gang.text() for gang in self.gangs[:1]]
+        return listed(first + [gang.short_text() for gang in self.gangs[1:]], "; ")
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMembers(_Quorum):
+    """Fewer pods than ``minMember``, in this gang, in one of its group, or in a sub-group."""
 
     code: ClassVar = "MissingMembers"
     is_incomplete: ClassVar = True
-    gangs: tuple[GangCount, ...]
+    way_out: ClassVar = (
+        "create them; look at the owner's events (quota of the namespace, a webhook) if it does "
+        "not. Pods with neither gate nor scheduler name of ours are counted apart: correct the "
+        "template, or let others place them"
+    )
+    says: ClassVar = (
+        "{counts}{strangers:?; {strangers:# more pod} {strangers:has|have} neither our gate nor "
+        "our scheduler name, so they count only after another scheduler has placed them"
+        "|{is_empty:?; no live pod belongs to {gangs:it|them}}}"
+    )
+    quotes: ClassVar = "child pod not collect enough"
     left_out: str = field(default="", compare=False)
     """The sub-group that waits, if its gang does not."""
 
@@ -80,21 +93,13 @@ class MissingMembers(Reason):
     def about(self) -> str:
         return self.left_out
 
-    def _text(self) -> str:
-        counts = _counts(self.gangs)
-        strangers = sum(count.strangers for count in self.gangs)
-        if strangers:
-            verb = "has" if strangers == 1 else "have"
-            counts += (
-                f"; {plural(strangers, 'more pod')} {verb} neither our gate nor our scheduler "
-                "name, so they count only after another scheduler has placed them"
-            )
-        elif not any(count.present or count.waiting_only for count in self.gangs):
-            counts += f"; no live pod belongs to {'it' if len(self.gangs) == 1 else 'them'}"
-        return counts
+    @property
+    def strangers(self) -> int:
+        return sum(count.strangers for count in self.gangs)
 
-    def upstream(self) -> str:
-        return "child pod not collect enough"
+    @property
+    def is_empty(self) -> bool:
+        return not any(count.present or count.waiting_only for count in self.gangs)
 
     def _advice(self) -> Iterable[str]:
         return (sentence for gang in self.gangs for sentence in gang.advice())
@@ -105,143 +110,132 @@ class GangNotStarted(Reason):
     """A complete sub-group is not needed for the start of what it belongs to, and follows it."""
 
     code: ClassVar = "GangNotStarted"
+    meaning: ClassVar = (
+        "its sub-group is complete, and is placed after the gang, or the sub-group above it, has "
+        "started without it"
+    )
+    way_out: ClassVar = "see why the gang waits"
+    says: ClassVar = "{sub_group} is placed after {parent}, which has not started yet"
+    advises: ClassVar = ("See why {parent} waits.",)
     sub_group: str
     parent: str
-
-    def _text(self) -> str:
-        return f"{self.sub_group} is placed after {self.parent}, which has not started yet"
-
-    def _advice(self) -> Iterable[str]:
-        yield f"See why {self.parent} waits."
 
 
 @dataclass(frozen=True, slots=True)
 class MissingPodGroup(Reason):
-    """Pods name a PodGroup that does not exist."""
+    """Pods name a PodGroup that does not exist, in this gang or in one of its group."""
 
     code: ClassVar = "MissingPodGroup"
     is_incomplete: ClassVar = True
     rests_on: ClassVar = _POD_GROUPS
+    way_out: ClassVar = "create it, or correct the label"
+    says: ClassVar = "PodGroup {gang} does not exist; create it, or correct the name on the pods"
+    quotes: ClassVar = "gang has not init, gangName: {gang}"
+    advises: ClassVar = ("Create the PodGroup {gang}, or correct the name on the pods.",)
     gang: GangKey
-
-    def _text(self) -> str:
-        return f"PodGroup {self.gang} does not exist; create it, or correct the name on the pods"
-
-    def upstream(self) -> str:
-        return f"gang has not init, gangName: {self.gang}"
-
-    def _advice(self) -> Iterable[str]:
-        yield f"Create the PodGroup {self.gang}, or correct the name on the pods."
 
 
 @dataclass(frozen=True, slots=True)
 class MissingGang(Reason):
-    """The group lists gangs that have neither a PodGroup nor pods."""
+    """``groups`` lists a gang that does not exist.
+
+    Those listed that are ``missing`` have neither a PodGroup nor pods.
+    """
 
     code: ClassVar = "MissingGang"
     is_incomplete: ClassVar = True
     rests_on: ClassVar = _POD_GROUPS
+    way_out: ClassVar = "create it, or remove it from the list"
+    says: ClassVar = (
+        "{gang} lists {missing:a gang that does not exist|gangs that do not exist}: "
+        "{missing:list}; create {missing:it|them}, or remove {missing:it|them} from its groups"
+    )
+    quotes: ClassVar = "memberGangs [{words}] doesn't exists"
+    advises: ClassVar = (
+        "Create {missing:names}, or remove {missing:it|them} from the groups of {gang}.",
+    )
     gang: GangKey
     missing: tuple[GangKey, ...]
 
-    def _text(self) -> str:
-        gangs, them = "a gang that does not exist", "it"
-        if len(self.missing) > 1:
-            gangs, them = "gangs that do not exist", "them"
-        return (
-            f"{self.gang} lists {gangs}: {listed(self.missing)}; create {them}, or remove {them} "
-            "from its groups"
-        )
-
-    def upstream(self) -> str:
-        return f"memberGangs [{listed(self.missing, ' ')}] doesn't exists"
-
-    def _advice(self) -> Iterable[str]:
-        them = "them" if len(self.missing) > 1 else "it"
-        yield f"Create {named(self.missing)}, or remove {them} from the groups of {self.gang}."
+    @property
+    def words(self) -> str:
+        return listed(self.missing, " ")
 
 
 @dataclass(frozen=True, slots=True)
 class InconsistentGroup(Reason):
-    """Gangs of one group do not list each other: ``silent`` ones do not list ``gang`` back."""
+    """A listed gang does not list this one back.
+
+    The ``silent`` gangs do not list ``gang``.
+    """
 
     code: ClassVar = "InconsistentGroup"
     is_incomplete: ClassVar = True
     rests_on: ClassVar = _POD_GROUPS
+    way_out: ClassVar = "write the same list on both"
+    says: ClassVar = (
+        "{gang} lists {silent:list} in its groups, but {silent:list} {silent:does|do} not list "
+        "{gang}; gangs start together only if each lists the other"
+    )
+    advises: ClassVar = (
+        "Add {gang} to the groups of {silent:names}.",
+        (
+            "Or remove {silent:names} from the groups of {gang}, which then starts without "
+            "{silent:it|them}."
+        ),
+    )
     gang: GangKey
     silent: tuple[GangKey, ...]
 
-    def _text(self) -> str:
-        silent = listed(self.silent)
-        verb = "do" if len(self.silent) > 1 else "does"
-        return (
-            f"{self.gang} lists {silent} in its groups, but {silent} {verb} not list {self.gang}; "
-            "gangs start together only if each lists the other"
-        )
 
-    def _advice(self) -> Iterable[str]:
-        silent = named(self.silent)
-        yield f"Add {self.gang} to the groups of {silent}."
-        them = "them" if len(self.silent) > 1 else "it"
-        yield (
-            f"Or remove {silent} from the groups of {self.gang}, which then starts without {them}."
-        )
+_BAD_VALUE: Final = '{key}{value:? "{value}"} {problem} (in force: {in_force})'
+_CORRECT: Final = "{value:?Correct {key}, which {problem}|Set {key} on the pods}."
+_DEPRECATED: Final = "{key} is deprecated, use {instead}"
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidAnnotation(Reason):
-    """Invalid settings; defaults apply where there are any."""
+    """A value cannot be used; the message says what is in force."""
 
     code: ClassVar = "InvalidAnnotation"
     is_incomplete: ClassVar = True
+    way_out: ClassVar = "correct the value"
+    says: ClassVar = f"{{values:list; {_BAD_VALUE}}}"
     values: tuple[BadValue, ...]
 
-    def _text(self) -> str:
-        return listed(map(_bad_value, self.values), "; ")
-
     def _advice(self) -> Iterable[str]:
-        for value in self.values:
-            if value.value:
-                yield f"Correct {value.key}, which {value.problem}."
-            else:
-                yield f"Set {value.key} on the pods."
+        return (fill(_CORRECT, value) for value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class SpecValid(Reason):
-    """All settings are valid; some may use deprecated keys."""
+    """All settings are valid.
+
+    Some may use deprecated keys.
+    """
 
     code: ClassVar = "Valid"
+    says: ClassVar = "{notes:list;}"
     deprecated: tuple[DeprecatedKey, ...] = ()
 
-    def _text(self) -> str:
-        return listed(("all settings are valid", *map(_deprecated, self.deprecated)), "; ")
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ("all settings are valid", *(fill(_DEPRECATED, key) for key in self.deprecated))
 
 
 def describe_settings(claim: GangMembership) -> str:
     """Return the problems of a pod's own gang settings that do not block it; empty if none."""
-    notes = (*map(_bad_value, claim.bad_values), *map(_deprecated, claim.deprecated))
+    notes = [fill(_BAD_VALUE, bad) for bad in claim.bad_values]
+    notes += [fill(_DEPRECATED, key) for key in claim.deprecated]
     return f"Note: {cut(listed(notes, '; '), MAX_TEXT)}" if notes else ""
 
 
-def _bad_value(bad: BadValue) -> str:
-    written = f' "{bad.value}"' if bad.value else ""
-    return f"{bad.key}{written} {bad.problem} (in force: {bad.in_force})"
-
-
-def _deprecated(used: DeprecatedKey) -> str:
-    return f"{used.key} is deprecated, use {used.instead}"
-
-
 @dataclass(frozen=True, slots=True)
-class Reached(Reason):
-    """Every gang of the group has its quorum."""
+class Reached(_Quorum):
+    """Enough members exist."""
 
     code: ClassVar = "Reached"
-    gangs: tuple[GangCount, ...]
-
-    def _text(self) -> str:
-        return _counts(self.gangs)
+    says: ClassVar = "{counts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,45 +244,49 @@ class HeldForReplacements(Reason):
 
     code: ClassVar = "KeptForReplacements"
     is_capacity: ClassVar = True
+    meaning: ClassVar = (
+        "there is room, but it is reserved for replacements of lost members of running gangs of "
+        "at least the same priority, or that must not be preempted; the message names the gangs "
+        "and the longest wait"
+    )
+    way_out: ClassVar = (
+        "wait, or see why these gangs get no replacements; a gang can "
+        "[give it up](gang-lifecycle.md#members-that-are-lost)"
+    )
+    says: ClassVar = (
+        "room for {pods:# pod} is reserved for replacements of lost members of {gangs:list}, for "
+        "at most {seconds} s more"
+    )
+    advises: ClassVar = (
+        (
+            "Wait, or give the room up: annotate the PodGroups of {gangs:list} with "
+            "operators.koordinator.sh/kept-room: GiveUp."
+        ),
+    )
     gangs: tuple[GangKey, ...]
     pods: int
     seconds: int
 
-    def _text(self) -> str:
-        return (
-            f"room for {plural(self.pods, 'pod')} is reserved for replacements of lost members of "
-            f"{listed(self.gangs)}, for at most {self.seconds} s more"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield (
-            f"Wait, or give the room up: annotate the PodGroups of {listed(self.gangs)} with "
-            "operators.koordinator.sh/kept-room: GiveUp."
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class AllBound(Reason):
-    """At least the minimum is bound, and no pod that is ours to place waits."""
+    """The minimum has nodes, and nobody waits."""
 
     code: ClassVar = "AllBound"
+    says: ClassVar = "{bound} of {present:# member} bound; none is waiting for a node"
     bound: int
     present: int
-
-    def _text(self) -> str:
-        return f"{self.bound} of {plural(self.present, 'member')} bound; none is waiting for a node"
 
 
 @dataclass(frozen=True, slots=True)
 class PartiallyBound(Reason):
-    """Some members are bound and some still wait."""
+    """Some have a node and some do not."""
 
     code: ClassVar = "PartiallyBound"
+    way_out: ClassVar = "nothing, unless it lasts: then look at `Placed` of the pods that wait"
+    says: ClassVar = "{bound} of {present:# member} bound"
     bound: int
     present: int
-
-    def _text(self) -> str:
-        return f"{self.bound} of {plural(self.present, 'member')} bound"
 
 
 _NEXT: Final = {
@@ -298,15 +296,28 @@ _NEXT: Final = {
 }
 
 
-def _required(members: int) -> str:
-    return plural(members, "required member")
-
-
 @dataclass(frozen=True, slots=True)
 class BelowMin(Reason):
-    """A gang that had started has lost members: it, or a sub-group, is below its minimum."""
+    """A started gang has lost members; their replacements are placed first.
+
+    It, or a sub-group of it, is below its minimum.
+    """
 
     code: ClassVar = "BelowMin"
+    way_out: ClassVar = (
+        "see why they died; create replacements if the owner does not. A member that "
+        "kube-scheduler was to bind and cannot (its `PodScheduled` says why) is lost, too, unless "
+        "it finds a way later: delete it"
+    )
+    says: ClassVar = (
+        "{sub_groups:?{sub_groups:list {gang} has {present} of {min_member:# required member}}"
+        "|the started gang has {bound} of {min_member:# required member}} left; "
+        "{refused:?{refused.text()}; }{next}"
+    )
+    advises: ClassVar = (
+        "The owner of the pods, such as a Job, is expected to create {lacking:# member} again.",
+        "If it does not, its events say why; pods without an owner are created by hand.",
+    )
     bound: int
     min_member: int
     policy: OnMemberFailure = OnMemberFailure.REPLACE
@@ -315,27 +326,16 @@ class BelowMin(Reason):
     sub_groups: tuple[GangCount, ...] = ()
     """Those of it that lack members."""
 
-    def _text(self) -> str:
-        refused = "" if self.refused is None else f"{self.refused.text()}; "
-        left = [f"the started gang has {self.bound} of {_required(self.min_member)}"]
-        if self.sub_groups:
-            parts = self.sub_groups
-            left = [
-                f"{part.gang} has {part.present} of {_required(part.min_member)}" for part in parts
-            ]
-        return f"{listed(left)} left; {refused}{_NEXT[self.policy]}"
+    @property
+    def next(self) -> str:
+        return _NEXT[self.policy]
 
     @property
     def lacking(self) -> int:
         return self.min_member - self.bound
 
     def _advice(self) -> Iterable[str]:
-        if self.refused is not None:
-            yield from self.refused.advice()
-            return
-        lacking = plural(self.lacking, "member")
-        yield f"The owner of the pods, such as a Job, is expected to create {lacking} again."
-        yield "If it does not, its events say why; pods without an owner are created by hand."
+        return self.refused.advice() if self.refused else fill_all(self.advises, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,22 +346,27 @@ class MemberOnFailedNode(Reason):
     """
 
     code: ClassVar = "MemberOnFailedNode"
+    meaning: ClassVar = (
+        "members are on nodes that are not ready, not reachable or deleted; the gang has its "
+        "minimum still"
+    )
+    way_out: ClassVar = (
+        "see to the nodes. Kubernetes evicts the members after five minutes, if they tolerate it "
+        "for no longer"
+    )
+    says: ClassVar = (
+        "{members:# member} {members:is|are} on "
+        "{nodes:?nodes that are not ready ({nodes:most names}){gone:? and on }}"
+        "{gone:?nodes that were deleted ({gone:most names})} "
+        "and will be lost if the nodes do not come back"
+    )
     members: int
     nodes: tuple[str, ...]
     gone: tuple[str, ...] = ()
     """Nodes that do not exist any more."""
 
-    def _text(self) -> str:
-        are = "is" if self.members == 1 else "are"
-        where = []
-        if self.nodes:
-            where.append(f"nodes that are not ready ({named(self.nodes, MAX_LISTED)})")
-        if self.gone:
-            where.append(f"nodes that were deleted ({named(self.gone, MAX_LISTED)})")
-        return (
-            f"{plural(self.members, 'member')} {are} on {' and on '.join(where)} "
-            f"and will be lost if the nodes do not come back"
-        )
+
+_LOST: Final = "{lost:?{lost:# member} lost|{unbound:# member} released but not bound}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,24 +376,20 @@ class _Restart(Reason):
     pods: int
     what: str = "gang"
 
-    @property
-    def _cause(self) -> str:
-        if self.lost:
-            return f"{plural(self.lost, 'member')} lost"
-        return f"{plural(self.unbound, 'member')} released but not bound"
-
 
 @dataclass(frozen=True, slots=True)
 class RestartingGang(_Restart):
     """The remaining members are evicted: some were lost, or released ones got no node."""
 
     code: ClassVar = "RestartingGang"
-
-    def _text(self) -> str:
-        return (
-            f"{self._cause}: the remaining {self.pods} are evicted so that the whole {self.what} "
-            "restarts"
-        )
+    meaning: ClassVar = (
+        "the remaining members [are evicted](gang-lifecycle.md#members-that-are-lost) so that the "
+        "whole gang restarts"
+    )
+    way_out: ClassVar = "see why members were lost"
+    says: ClassVar = (
+        f"{_LOST}: the remaining {{pods}} are evicted so that the whole {{what}} restarts"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,24 +397,21 @@ class RestartProtected(_Restart):
     """The remaining members should be evicted, but a disruption budget does not allow it."""
 
     code: ClassVar = "RestartProtected"
-
-    def _text(self) -> str:
-        return (
-            f"{self._cause}: the remaining {self.pods} should be evicted so that the whole "
-            f"{self.what} restarts, but a disruption budget or the API server does not allow it "
-            "for all of them; relax the budget, or delete them"
-        )
+    way_out: ClassVar = "relax the budget, or delete them"
+    says: ClassVar = (
+        f"{_LOST}: the remaining {{pods}} should be evicted so that the whole {{what}} restarts, "
+        "but a disruption budget or the API server does not allow it for all of them; relax the "
+        "budget, or delete them"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class AtStrength(Reason):
-    """The gang is not running, or has at least its minimum."""
+    """The gang has its minimum, or is not running."""
 
     code: ClassVar = "AtStrength"
+    says: ClassVar = "the gang {has_minimum:?has its minimum|is not running}"
     has_minimum: bool
-
-    def _text(self) -> str:
-        return "the gang has its minimum" if self.has_minimum else "the gang is not running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,22 +419,23 @@ class ScheduleTimeout(Reason):
     """All members were present for longer than the gang's wait time, and no place was found."""
 
     code: ClassVar = "ScheduleTimeout"
+    meaning: ClassVar = (
+        "all members were present for longer than the wait time, and no place was found; attempts "
+        "go on"
+    )
+    way_out: ClassVar = "look at `Placed`"
+    says: ClassVar = (
+        "all members are present but no place was found for {waited_seconds} s, longer than the "
+        "{limit_seconds} s allowed; still trying"
+    )
     waited_seconds: int
     limit_seconds: int
-
-    def _text(self) -> str:
-        return (
-            f"all members are present but no place was found for {self.waited_seconds} s, longer "
-            f"than the {self.limit_seconds} s allowed; still trying"
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class WithinTime(Reason):
-    """The wait time is not over."""
+    """The gang has waited less than its wait time."""
 
     code: ClassVar = "WithinTime"
+    says: ClassVar = "the wait time of {limit_seconds} s is not over"
     limit_seconds: int
-
-    def _text(self) -> str:
-        return f"the wait time of {self.limit_seconds} s is not over"

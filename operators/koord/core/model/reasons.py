@@ -20,7 +20,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from koord.core.model.templates import fill
+from koord.core.model.templates import fill, fill_all
 from koord.core.model.text import MAX_QUOTED, MAX_TEXT, cut
 
 MAX_SENTENCES: Final = 3
@@ -153,7 +153,7 @@ class Reason:
         return fill(self.quotes, self)
 
     def _advice(self) -> Iterable[str]:
-        return filter(None, (fill(sentence, self) for sentence in self.advises))
+        return fill_all(self.advises, self)
 
     @classmethod
     def describe(cls) -> str:

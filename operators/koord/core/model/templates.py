@@ -19,7 +19,7 @@ texts cost no more than others until somebody asks for one. Knows no domain.
 """
 
 import re
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import cache
 from operator import attrgetter, itemgetter
 from string import Formatter
@@ -42,6 +42,11 @@ _LIST: Final = re.compile(r"list(;?)(?: (.*))?")
 def fill(template: str, value: object) -> str:
     """Return the text of a template for a value."""
     return _read(template)(value)
+
+
+def fill_all(templates: Iterable[str], value: object) -> Iterator[str]:
+    """Yield the texts of templates for a value, but those that are empty."""
+    return filter(None, (fill(template, value) for template in templates))
 
 
 @cache
