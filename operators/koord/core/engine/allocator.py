@@ -231,7 +231,7 @@ def _preferences(cycle: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
 
 
 def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> _Scores:
-    """Return terms for CPU, memory, and configured resources that the shape requests."""
+    """Return terms for CPU, memory, configured resources that the shape requests, and plugins."""
     requests = dict(shape.requests)
 
     def make_terms(
@@ -246,9 +246,10 @@ def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> _Scores:
         )
 
     first = ScoreTerms(make_terms(scoring.weights, (CPU, MEMORY)))
+    more = cycle.score_terms(shape)
     if not scoring.plus:
-        return (first,)
-    return first, ScoreTerms(make_terms(scoring.plus, ()), scoring.plus_weight)
+        return (first, *more)
+    return first, ScoreTerms(make_terms(scoring.plus, ()), scoring.plus_weight), *more
 
 
 def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, terms: _Scores) -> list[RowShare]:
@@ -297,7 +298,9 @@ def _key_on(cycle: Cycle, terms: _Scores, row: int) -> int:
     score = 0
     for term in terms:
         taken = [used[column] for column in term.columns]
-        score += term.weight * score_of(term.terms, taken, [sizes[at] for at in term.columns], 1)
+        score += term.weight * score_of(
+            term.terms, taken, [sizes[at] for at in term.size_columns], 1
+        )
     table = cycle.table
     return _key_of(score, used[table.column(PODS)], int(table.name_rank[row]))
 
@@ -307,7 +310,7 @@ def _first_scores(cycle: Cycle, rows: Ints, terms: _Scores, preferred: Ints | No
     scores = np.zeros(rows.size, dtype=np.int64) if preferred is None else preferred.copy()
     for term in terms:
         used = [cycle.used[column, rows] for column in term.columns]
-        sizes = [cycle.table.allocatable[column, rows] for column in term.columns]
+        sizes = [cycle.table.allocatable[column, rows] for column in term.size_columns]
         scores += term.weight * score_rows(term.terms, used, sizes)
     return scores
 
@@ -351,7 +354,7 @@ def _amounts_of(
     """Return used and allocatable amounts of terms, per row."""
     return (
         _look_up(cycle.used, terms.columns, rows),
-        _look_up(cycle.table.allocatable, terms.columns, rows),
+        _look_up(cycle.table.allocatable, terms.size_columns, rows),
     )
 
 

@@ -18,6 +18,7 @@ from koord.core.engine.plugin import (
     UnitStrategy,
     Unschedulable,
 )
+from koord.core.engine.scoring import ScoreTerms
 from koord.core.model.plan import Unit, Unplaced
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.zone_hints import Hints
@@ -43,6 +44,22 @@ class Admitting(Session):
         False, without a charge, if no room may be held for it.
         """
         return True
+
+
+class Charging(Session):
+    """Charges amounts in columns of its own, such as an estimate of what pods really use.
+
+    They are limits like those of resources: filters, removal and rollback are the arithmetic of the
+    cycle, and pods without further rules keep being placed by count.
+    """
+
+    def demand(self, shape: PodShape) -> Iterable[tuple[int, int]]:  # noqa: ARG002 - for overriding
+        """Yield, per column of the plugin, the amount that each pod of a shape is charged."""
+        return ()
+
+    def score_terms(self, shape: PodShape) -> Iterable[ScoreTerms]:  # noqa: ARG002 - the same
+        """Yield scores by what is used of columns, to be added to that by resources."""
+        return ()
 
 
 class Reactive(Session):
@@ -102,6 +119,7 @@ class Strategic(Session):
 CAPABILITIES: Final[tuple[type[Session], ...]] = (
     Session,
     Admitting,
+    Charging,
     Reactive,
     Aligned,
     Holding,

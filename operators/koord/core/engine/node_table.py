@@ -5,6 +5,9 @@ depend on the order of arrival are sorted by ``name_rank``. Does not know units 
 
 Only resources that a node has, or had, get a column. Pods may request any other name, and each one
 would cost a number per node for ever, so those share the column ``ON_NO_NODE``.
+
+A plugin may have columns of its own for other amounts, such as an estimate of what pods really use.
+It writes both arrays there; what a cycle charges to them, its session says (``Charging.demand``).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +17,7 @@ import numpy as np
 
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.cause import Cause
 from koord.core.engine.labels import LabelColumns
 from koord.core.model.nodes import Node
 from koord.core.model.pods import PodShape
@@ -25,10 +29,15 @@ _MAX_VECTORS = 4 * MIB
 """Bytes."""
 ON_NO_NODE: Final = 0
 """The column of all resources that no node has. Each request for one is counted as 1."""
+UNLIMITED: Final = 1 << 62
+"""The allocatable amount of a plugin's column where it limits nothing: everywhere, at first."""
 
 
 class RequestVector:
-    """The requests of one shape as column numbers and amounts; without zero amounts."""
+    """The requests of one shape as column numbers and amounts; without zero amounts.
+
+    Those in columns of plugins come after the ``resources``.
+    """
 
     __slots__ = ("amounts", "columns", "resources")
 
@@ -39,7 +48,18 @@ class RequestVector:
 
     def items(self) -> Iterator[tuple[str, int, int]]:
         """Yield (resource, column, amount)."""
-        return zip(self.resources, self.columns, self.amounts, strict=True)
+        return zip(self.resources, self.columns, self.amounts, strict=False)
+
+    def items_of_plugins(self) -> Iterator[tuple[int, int]]:
+        """Yield (column, amount) in columns of plugins."""
+        first = len(self.resources)
+        return zip(self.columns[first:], self.amounts[first:], strict=True)
+
+    def with_amounts(self, amounts: Iterable[tuple[int, int]]) -> "RequestVector":
+        """Return the vector with further (column, amount) in columns of plugins."""
+        more = [(column, amount) for column, amount in amounts if amount > 0]
+        columns = [*self.columns, *(column for column, _ in more)]
+        return RequestVector(self.resources, columns, [*self.amounts, *(n for _, n in more)])
 
 
 class NodeTable:
@@ -52,6 +72,8 @@ class NodeTable:
     def __init__(self) -> None:
         self.columns: dict[str, int] = {PODS: 1, CPU: 2, MEMORY: 3}
         """Resource that a node has or had -> its column; the first column is ``ON_NO_NODE``."""
+        self.causes: dict[int, Cause] = {}
+        """Column of a plugin -> why a node with too little of it is refused."""
         self.allocatable: Ints = np.zeros((_FIRST_COLUMNS, _FIRST_ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((_FIRST_COLUMNS, _FIRST_ROWS), dtype=np.int64)
         self.is_live: Mask = np.zeros(_FIRST_ROWS, dtype=np.bool_)
@@ -117,6 +139,7 @@ class NodeTable:
         self.nodes[row] = None
         self.is_live[row] = False
         self.allocatable[:, row] = 0
+        self.allocatable[[*self.causes], row] = UNLIMITED
         self.used[:, row] = 0
         self.labels.clear(row)
         self._free_rows.append(row)
@@ -142,6 +165,17 @@ class NodeTable:
         """Return the column of a resource; ``ON_NO_NODE`` if no node has it."""
         return self.columns.get(resource, ON_NO_NODE)
 
+    def add_column(self, cause: Cause) -> int:
+        """Return a new column for a plugin, which is to have nothing but what that writes there.
+
+        Node by node the plugin sets ``allocatable`` and keeps ``used`` current. A node that is
+        removed starts again without a limit.
+        """
+        column = self._take_column()
+        self.causes[column] = cause
+        self.allocatable[column] = UNLIMITED
+        return column
+
     def charge(self, row: int, shape: PodShape, count: int) -> None:
         """Add the requests of ``count`` pods of a shape to a row (negative: subtract)."""
         vector = self.vector(shape)
@@ -151,17 +185,24 @@ class NodeTable:
     def _add_columns(self, node: Node, shapes_on: Callable[[str], Iterable[PodShape]]) -> None:
         added = [name for name in node.allocatable if name not in self.columns]
         for name in added:
-            column = self.columns[name] = len(self.columns) + 1
-            if column >= len(self.allocatable):
-                self.allocatable = np.vstack([self.allocatable, np.zeros_like(self.allocatable)])
-                self.used = np.vstack([self.used, np.zeros_like(self.used)])
+            self.columns[name] = self._take_column()
         if not added:
             return
         self._vectors.clear()
         for row in np.flatnonzero(self.used[ON_NO_NODE]).tolist():
-            self.used[:, row] = 0
+            self.used[self._of_resources(), row] = 0
             for shape in shapes_on(self.node_at(row).name):
                 self.charge(row, shape, 1)
+
+    def _take_column(self) -> int:
+        column = 1 + len(self.columns) + len(self.causes)
+        if column >= len(self.allocatable):
+            self.allocatable = np.vstack([self.allocatable, np.zeros_like(self.allocatable)])
+            self.used = np.vstack([self.used, np.zeros_like(self.used)])
+        return column
+
+    def _of_resources(self) -> list[int]:
+        return [ON_NO_NODE, *self.columns.values()]
 
     def _take_row(self, name: str) -> int:
         if not self._free_rows:
@@ -175,6 +216,7 @@ class NodeTable:
     def _grow(self) -> None:
         rows = len(self.nodes)
         self.allocatable = np.hstack([self.allocatable, np.zeros_like(self.allocatable)])
+        self.allocatable[[*self.causes], rows:] = UNLIMITED
         self.used = np.hstack([self.used, np.zeros_like(self.used)])
         self.is_live = np.hstack([self.is_live, np.zeros_like(self.is_live)])
         self.nodes.extend([None] * rows)
@@ -183,7 +225,7 @@ class NodeTable:
 
     def _write_allocatable(self, row: int, node: Node) -> None:
         columns = [(self.column(name), amount) for name, amount in node.allocatable.items()]
-        self.allocatable[:, row] = 0
+        self.allocatable[self._of_resources(), row] = 0
         for column, amount in columns:
             self.allocatable[column, row] = amount
 

@@ -56,12 +56,17 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTerm:
-    """How one resource contributes to the score of one shape."""
+    """How one resource contributes to the score of one shape.
+
+    What is used of ``column`` is weighed against what is allocatable of the same column, or of that
+    of ``size_column`` (negative: the same): a plugin's estimate of used CPU against the CPUs.
+    """
 
     column: int
     request: int
     strategy: ScoringStrategy
     weight: int
+    size_column: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,12 @@ class ScoreTerms:
     terms: tuple[ScoreTerm, ...]
     weight: int = 1
     columns: list[int] = field(init=False)
+    size_columns: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", [term.column for term in self.terms])
+        sizes = [term.column if term.size_column < 0 else term.size_column for term in self.terms]
+        object.__setattr__(self, "size_columns", sizes)
 
 
 def score_of(terms: Sequence[ScoreTerm], used: list[int], allocatable: list[int], pods: int) -> int:

@@ -15,6 +15,7 @@ from koord.core.engine.capabilities import (
     CAPABILITIES,
     Admitting,
     Aligned,
+    Charging,
     Holding,
     Reactive,
     Strategic,
@@ -22,6 +23,7 @@ from koord.core.engine.capabilities import (
 from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.engine.node_table import NodeTable, RequestVector
 from koord.core.engine.plugin import FilterReach, Hold, Score, Session
+from koord.core.engine.scoring import ScoreTerms
 from koord.core.engine.steps import Steps
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod, PodShape
@@ -51,6 +53,8 @@ class CycleView:
         """Row -> held room that is the pod's for now; see :meth:`lifting`."""
         self._restricted: Mapping[PodShape, Mask] = {}
         self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
+        self._vectors: dict[PodShape, RequestVector] = {}
+        """Those with columns of plugins."""
         self._accounting: dict[PodShape, tuple[Session, ...]] = {}
         self._extended: tuple[Sequence[Pod], Sequence[Pod]] = ((), ())
 
@@ -80,6 +84,8 @@ class CycleView:
         self.pre_filtering = pick(Admitting, "pre_filter")
         self._narrowing = pick(Admitting, "narrow")
         self._charging_holds = pick(Admitting, "hold")
+        self._demanding = pick(Charging, "demand")
+        self._rating = pick(Charging, "score_terms")
         self.retrying = pick(Reactive, "retry_within")
         self._expecting = pick(Reactive, "expect")
         self._following = pick(Reactive, "may_fit_later")
@@ -163,8 +169,19 @@ class CycleView:
         return self._extended[1]
 
     def vector(self, shape: PodShape) -> RequestVector:
-        """Return the request vector of a shape."""
-        return self.table.vector(shape)
+        """Return the request vector of a shape, columns of plugins included."""
+        if not self._demanding:
+            return self.table.vector(shape)
+        vector = self._vectors.get(shape)
+        if vector is None:
+            demands = (session.demand(shape) for session in self._demanding)
+            amounts = [amount for demand in demands for amount in demand]
+            vector = self._vectors[shape] = self.table.vector(shape).with_amounts(amounts)
+        return vector
+
+    def score_terms(self, shape: PodShape) -> tuple[ScoreTerms, ...]:
+        """Return the scores of plugins by what is used of their columns."""
+        return tuple(terms for session in self._rating for terms in session.score_terms(shape))
 
     def _resolve(self, shape: PodShape, asks: tuple[tuple[str, object], ...]) -> PodShape:
         key = (shape, asks)
@@ -247,7 +264,8 @@ class CycleView:
             for _, limits in session.filter(shape, np.array([row]))
         ):
             return False
-        columns = self.vector(shape).columns
+        # Only resources: limits of plugins keep pods from coming, none from staying.
+        columns = self.table.vector(shape).columns
         return bool((self.used[columns, row] <= self.table.allocatable[columns, row]).all())
 
     def checks(self, shape: PodShape) -> list[tuple[Cause, str, Mask]]:
@@ -264,6 +282,14 @@ class CycleView:
         checks += [
             (RESOURCE, name, self.table.allocatable[column] - self.used[column] >= amount)
             for name, column, amount in vector.items()
+        ]
+        checks += [
+            (
+                self.table.causes[column],
+                "",
+                self.table.allocatable[column] - self.used[column] >= amount,
+            )
+            for column, amount in vector.items_of_plugins()
         ]
         return sorted(checks, key=lambda check: check[0].rank)
 
