@@ -11,12 +11,14 @@ from datetime import UTC, datetime
 from tests.cluster import make_cluster
 
 from koord.controllers.commit import Commit
+from koord.controllers.eviction import EvictionController
 from koord.controllers.placement import PlacementController
-from koord.controllers.restart import GangRestarts
+from koord.controllers.restart import RESTART_LIMIT, GangRestarts
 from koord.controllers.writes_in_flight import BindTurns
 from koord.core.device.vendors import Locked, NeedsLock, take_lock
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
+from koord.core.eviction.limits import EvictionLimits
 from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import Pod, RecordedPlan
@@ -125,6 +127,14 @@ class Reporter:
     def placed(self, unit: Unit, outcome: Commit) -> None: ...
 
 
+def make_evictions(
+    state: ClusterState, is_synced: Callable[[], bool] = lambda: True
+) -> EvictionController:
+    """Return the controller of evictions, with the limits of the operators."""
+    limits = EvictionLimits((RESTART_LIMIT,))
+    return EvictionController(state, is_synced, time.time, limits)
+
+
 class Scene:
     """A cluster, and the operator that plans it."""
 
@@ -134,6 +144,7 @@ class Scene:
         self.announcer = Announcer()
         self.is_synced = True
         self.noted: set[GangKey] = set()
+        self.evictions = make_evictions(self.state, lambda: self.is_synced)
         self.operator = PlacementController(
             state=self.state,
             binder=self.writer,  # type: ignore[arg-type]
@@ -141,7 +152,7 @@ class Scene:
             scoring=Scoring(),
             observer=Observer(),
             reporter=Reporter(self.noted),
-            restarts=GangRestarts(self.state, self.writer, self.announcer, time.time),
+            restarts=GangRestarts(self.evictions, self.writer, self.announcer),
             is_synced=lambda: self.is_synced,
             clock=time.time,
         )

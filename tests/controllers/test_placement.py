@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
+from tests.controllers.scene import make_evictions
 
 from koord.controllers import placement
 from koord.controllers.placement import PlacementController
@@ -56,7 +57,7 @@ async def test_planning_pauses_at_the_limit_of_pods_in_flight(
         scoring=Scoring(),
         observer=Nobody(),
         reporter=Nobody(),
-        restarts=GangRestarts(state, Nobody(), Nobody(), asyncio.get_running_loop().time),
+        restarts=GangRestarts(make_evictions(state), Nobody(), Nobody()),
         is_synced=lambda: True,
         clock=asyncio.get_running_loop().time,
     )

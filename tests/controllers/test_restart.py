@@ -9,7 +9,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 from tests.objects import upsert_pod_group
 
-from koord.controllers import restart, restart_pace
+from koord.controllers import restart
 from koord.core.gang.group import make_group_id
 from koord.core.model.gangs import OnBindFailure, OnMemberFailure
 from koord.core.model.pods import RecordedPlan
@@ -154,7 +154,7 @@ async def _count_attempts(scene: Scene, clock: list[float], seconds: int) -> lis
 
 def _make_protected_scene() -> tuple[Scene, list[float]]:
     scene, clock = make_scene(), [1000.0]
-    scene.operator.restarts.clock = lambda: clock[0]
+    scene.operator.restarts.controller.clock = lambda: clock[0]
     scene.writer.may_go = lambda _: _answer(is_allowed=False)  # type: ignore[assignment]
     return scene, clock
 
@@ -170,7 +170,7 @@ async def test_gang_that_budgets_protect_is_tried_less_and_less() -> None:
     assert 2 <= len(first) <= 5
     assert 20 <= len(await _count_attempts(scene, clock, 3600)) <= 35
     scene.writer.may_go = lambda _: _answer(is_allowed=True)  # type: ignore[assignment]
-    assert await _count_attempts(scene, clock, int(restart_pace.LONGEST_PAUSE_SECONDS) + 1)
+    assert await _count_attempts(scene, clock, int(restart.LONGEST_PAUSE_SECONDS) + 1)
     assert scene.writer.evicted == ["g0-0"]
 
 
@@ -178,10 +178,10 @@ async def test_gangs_of_one_namespace_share_a_number_of_restarts_per_minute() ->
     scene, clock = _make_protected_scene()
     _lose_members(scene, "evil", 300)
     tried = await _count_attempts(scene, clock, 60)
-    assert len(tried) == restart_pace.MOST_PER_MINUTE
-    assert len(set(tried)) == restart_pace.MOST_PER_MINUTE, "whoever was not tried yet comes first"
+    assert len(tried) == restart.RESTART_LIMIT.most
+    assert len(set(tried)) == restart.RESTART_LIMIT.most, "whoever was not tried yet comes first"
     _lose_members(scene, "default", 1)
     assert "default/g0" in await _count_attempts(scene, clock, 1)
     others = await _count_attempts(scene, clock, 300)
-    assert len(others) <= 7 * restart_pace.MOST_PER_MINUTE
+    assert len(others) <= 7 * restart.RESTART_LIMIT.most
     assert {f"evil/g{number}" for number in range(300)} <= {*tried, *others}

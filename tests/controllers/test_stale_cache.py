@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
+from tests.controllers.scene import make_evictions
 
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
@@ -55,7 +56,7 @@ async def test_outdated_pod_is_left_alone_until_the_watch_catches_up(answer: Out
         scoring=Scoring(),
         observer=Nobody(),
         reporter=Nobody(),
-        restarts=GangRestarts(state, Nobody(), Nobody(), asyncio.get_running_loop().time),
+        restarts=GangRestarts(make_evictions(state), Nobody(), Nobody()),
         is_synced=lambda: True,
         clock=asyncio.get_running_loop().time,
     )

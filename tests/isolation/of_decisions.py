@@ -162,7 +162,7 @@ def restarts(patch: Patch) -> list[str]:
 
     patch.setattr(GangRestarts, "_check", check)
     restarts.note(NAMES)
-    restarts.clock = lambda: float("inf")
+    restarts.controller.clock = lambda: float("inf")
     restarts.take()
     return seen
 

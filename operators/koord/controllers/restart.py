@@ -1,21 +1,27 @@
-"""Restarts gangs: evicts the remaining members of a gang that cannot continue.
+"""The policy of restarts: evicts the remaining members of a gang that cannot continue.
 
 All or nothing: while a PodDisruptionBudget does not allow evicting all of them, none is evicted,
 because a partial gang is useless; users see ``RestartProtected``.
 
 Level-triggered like placement: whether a gang must restart is derived from its members every time,
-and a failed eviction is retried while that holds, at the pace of ``RestartPace``. An interrupted
-start gets the gang's wait time, counted from when it was first observed.
+and a failed eviction is retried while that holds. An interrupted start gets the gang's wait time,
+counted from when it was first observed.
+
+A restart that is not allowed costs requests, and whoever owns the gang decides whether it is
+allowed. So a gang pauses after each one, longer every time, whatever it looks like meanwhile, and
+all gangs of a namespace share a number of restarts per minute.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
-from koord.controllers.restart_pace import RestartPace
-from koord.core.engine.state import ClusterState
+from typing_extensions import override
+
+from koord.controllers.eviction import EvictionController, EvictionPolicy, EvictionRun
+from koord.core.eviction.limits import EvictionLimit, Pauses, Scope
+from koord.core.eviction.plan import EvictionPlan, Outcome
 from koord.core.gang.failure import Restart, find_restart
 from koord.core.gang.reasons import RestartingGang, RestartProtected
 from koord.core.model.gang_history import Happened
@@ -29,8 +35,14 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 5.0
 """When a failed eviction is retried; each failure doubles it."""
+LONGEST_PAUSE_SECONDS: Final = 120.0
+REMEMBERED_SECONDS: Final = 3600.0
+"""How long it counts that a gang could not be restarted: others come first."""
 CHECK_AGAIN_SECONDS: Final = 1.0
 """When a gang whose members are being written is checked again."""
+RESTARTS: Final = "restart"
+RESTART_LIMIT: Final = EvictionLimit(Scope.NAMESPACE, 60, RESTARTS, counts_plans=True)
+"""Restarts of one namespace, tried or carried out."""
 
 
 class GangEvictor(Protocol):
@@ -46,70 +58,99 @@ class RestartReporter(Protocol):
     def announce_event(self, pod_group: ObservedPodGroup, reason: Reason, note: str) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
+class RestartRun(EvictionRun):
+    """One restart that is being carried out."""
+
+    restart: Restart = field(kw_only=True)
+    group: tuple[GangKey, ...] = ()
+    """All gangs of the group when the restart began."""
+
+
 @dataclass(slots=True)
-class GangRestarts:
+class GangRestarts(EvictionPolicy[RestartRun]):
     """Checks changed gangs; at most one restart per gang runs at a time.
 
-    ``is_committing`` returns whether members of a gang are being written: a pod that is about to be
-    bound is not lost. ``clock`` is that of the planner.
+    Placement asks it in its own cycle: what it has just assumed is not lost. ``is_committing``
+    returns whether members of a gang are being written: a pod that is about to be bound is not
+    lost either.
     """
 
-    state: ClusterState
+    name: ClassVar = RESTARTS
+    controller: EvictionController
     evictor: GangEvictor
     announcer: RestartReporter
-    clock: Callable[[], float]
     is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
     record: Callable[[ObservedPodGroup, Happened, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""
-    _isolated: Isolation = field(default_factory=lambda: Isolation("restarts"))
-    _pace: RestartPace = field(default_factory=RestartPace)
+    isolated: Isolation = field(default_factory=lambda: Isolation("restarts"))
+    _pauses: Pauses = field(
+        default_factory=lambda: Pauses(
+            RETRY_SECONDS, LONGEST_PAUSE_SECONDS, remembered=REMEMBERED_SECONDS
+        )
+    )
     _due: dict[GangKey, float] = field(default_factory=dict)
     _interrupted_since: dict[GangKey, float] = field(default_factory=dict)
-    _restarting: dict[GangKey, tuple[GangKey, ...]] = field(default_factory=dict)
-    """Gangs being restarted -> all gangs of their group when the restart began."""
+    _taken: dict[GangKey, RestartRun] = field(default_factory=dict)
     _held_up: set[GangKey] = field(default_factory=set)
     """Gangs reported as protected."""
 
+    # --- deciding --------------------------------------------------------------------------------
+
     def note(self, gangs: Iterable[GangKey]) -> None:
-        self._due |= dict.fromkeys(gangs, self.clock())
+        self._due |= dict.fromkeys(gangs, self.controller.clock())
 
     def next_due(self) -> float | None:
         return min(self._due.values(), default=None)
 
     def take(self) -> list[Restart]:
-        now = self.clock()
-        taken: list[Restart] = []
+        now = self.controller.clock()
         due = [gang for gang, at in self._due.items() if at <= now]
-        for gang in sorted(due, key=lambda gang: (self._pace.count_failures(gang), gang)):
+        taken: list[Restart] = []
+        for gang in sorted(due, key=lambda gang: (self._pauses.failures(gang), gang)):
             del self._due[gang]
             restart = None
-            with self._isolated.of(gang, now):
+            with self.isolated.of(gang, now):
                 restart = None if self._is_restarting(gang) else self._check(gang, now)
-            again_at = self._isolated.again_at(gang)
-            if restart is not None and (until := self._pace.wait_until(gang, now)) > now:
+            again_at = self.isolated.again_at(gang)
+            if restart is not None and (until := self._begin(restart, now)) > now:
                 restart, again_at = None, until
             if again_at is not None:
                 self._due[gang] = again_at
             if restart is not None:
-                self._pace.note_try(gang, now)
-                self._restarting[gang] = self.state.gangs.group(gang).gangs
                 taken.append(restart)
+        if taken:
+            self._pauses.drop_old(now)
         return taken
 
+    def _begin(self, restart: Restart, now: float) -> float:
+        """Admit a restart; return until when it has to wait, if that has not passed."""
+        gang = restart.gang
+        if (until := self._pauses.until(gang)) > now:
+            return until
+        namespace = gang.partition("/")[0]
+        plan = EvictionPlan(self.name, gang, restart.pods, namespace=namespace)
+        until = self.controller.admit(plan, now)
+        if until <= now:
+            group = self.controller.state.gangs.group(gang).gangs
+            self._taken[gang] = RestartRun(plan, now, restart=restart, group=group)
+        return until
+
     def _is_restarting(self, gang: GangKey) -> bool:
-        return any(gang in together for together in self._restarting.values())
+        return any(gang in run.group for run in self._taken.values())
 
     def _check(self, gang: GangKey, now: float) -> Restart | None:
+        gangs = self.controller.state.gangs
         if self._is_in_flight(gang):
             self._due[gang] = now + CHECK_AGAIN_SECONDS
             return None
-        restart = find_restart(self.state.gangs, gang)
+        restart = find_restart(gangs, gang)
         if restart is None:
             self._held_up.discard(gang)
         if restart is None or restart.lost:
             self._interrupted_since.pop(gang, None)
             return restart
-        spec = self.state.gangs.spec(gang)
+        spec = gangs.spec(gang)
         since = self._interrupted_since.setdefault(gang, now)
         until = since + (spec.wait_seconds if spec is not None else 0)
         if now >= until:
@@ -119,42 +160,65 @@ class GangRestarts:
 
     def _is_in_flight(self, gang: GangKey) -> bool:
         """Whether members are being bound, or the watch has not confirmed it."""
-        assumed, members = self.state.assumed, self.state.gangs.members(gang)
-        return self.is_committing(gang) or any(uid in assumed for uid in members)
+        state = self.controller.state
+        members = state.gangs.members(gang)
+        return self.is_committing(gang) or any(uid in state.assumed for uid in members)
+
+    # --- carrying out ----------------------------------------------------------------------------
 
     async def carry_out(self, restart: Restart) -> None:
-        outcomes: list[Eviction] = []
-        try:
-            if await self._may_go(restart):
-                outcomes = await asyncio.gather(*map(self.evictor.restart, restart.pods))
-        finally:
-            self._restarting.pop(restart.gang, None)
-            is_done = bool(outcomes) and all(outcome.is_done for outcome in outcomes)
-            # Also after success, to check what the watch delivers until then.
-            now = self.clock()
-            until = self._pace.note_end(restart.gang, now, RETRY_SECONDS, is_done=is_done)
-            self._due[restart.gang] = until
-        failed = sum(not outcome.is_done for outcome in outcomes)
-        if failed:
-            log.warning(
-                "Could not evict members of a gang",
-                extra={"gang": restart.gang, "pods": failed},
-            )
+        await self.controller.carry_out(self, self._taken[restart.gang])
 
-    async def _may_go(self, restart: Restart) -> bool:
-        """Whether all of a gang may be evicted now; reported to users."""
-        gang, counts = (
-            restart.gang,
-            (restart.lost, restart.unbound, len(restart.pods), restart.what),
-        )
+    @override
+    async def prepare(self, run: RestartRun) -> Outcome | None:
+        """Ask whether all of a gang may be evicted now; reported to users."""
+        restart = run.restart
+        gang = restart.gang
+        counts = restart.lost, restart.unbound, len(restart.pods), restart.what
         is_allowed = await self.evictor.may_go(restart.pods)
         reason = RestartingGang(*counts) if is_allowed else RestartProtected(*counts)
         if is_allowed or gang not in self._held_up:
             log.info(reason.text(), extra={"gang": gang, "pods": len(restart.pods)})
-            pod_group = self.state.gangs.pod_group(gang)
+            pod_group = self.controller.state.gangs.pod_group(gang)
             if pod_group is not None:
                 self.announcer.announce_event(pod_group, reason, reason.text())
                 if is_allowed:
                     self.record(pod_group, Happened.RESTARTED, reason.text())
         (self._held_up.discard if is_allowed else self._held_up.add)(gang)
-        return is_allowed
+        return None if is_allowed else Outcome.PROTECTED
+
+    @override
+    async def mark(self, run: RestartRun, pod: Pod, seconds: float) -> bool:
+        # Each pod is marked in the moment in which it goes: no process has to find it again.
+        return True
+
+    @override
+    def choose_next(self, run: RestartRun, left: Sequence[Pod]) -> Sequence[Pod]:
+        """Return all members, also those that have no node yet."""
+        return run.restart.pods
+
+    @override
+    async def evict(self, run: RestartRun, pods: Sequence[Pod]) -> list[Pod]:
+        await self.controller.evict_each(self.name, pods, self.evictor.restart)
+        failed = [pod for pod in pods if pod.uid not in self.controller.evicted]
+        if failed:
+            log.warning(
+                "Could not evict members of a gang",
+                extra={"gang": run.restart.gang, "pods": len(failed)},
+            )
+        return failed
+
+    @override
+    async def cancel(self, run: RestartRun, outcome: Outcome) -> None:
+        """Leave the gang as it is: what was refused is unmarked, and all is tried again."""
+
+    @override
+    def note_end(self, run: RestartRun, outcome: Outcome) -> None:
+        gang, now = run.restart.gang, self.controller.clock()
+        del self._taken[gang]
+        if outcome is Outcome.ENDED:
+            self._pauses.end(gang)
+            # Also after success, to check what the watch delivers until then.
+            self._due[gang] = now + RETRY_SECONDS
+        else:
+            self._due[gang] = self._pauses.note(gang, now)

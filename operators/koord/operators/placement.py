@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from koord.controllers.eviction import EvictionController
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.placeholders import Placeholders
 from koord.controllers.placement import PlacementController
 from koord.controllers.preemption import PreemptionController
 from koord.controllers.preemption_run import PreemptionRules
 from koord.controllers.reclaim import ReclaimController, ReclaimOptions
-from koord.controllers.restart import GangRestarts
+from koord.controllers.restart import RESTART_LIMIT, GangRestarts
 from koord.controllers.status_publishing import (
     IgnoredKeys,
     PlacementAnnouncer,
@@ -26,6 +27,7 @@ from koord.controllers.status_publishing import (
 from koord.controllers.wait_reports import WaitReports
 from koord.controllers.writes_in_flight import BindTurns
 from koord.core.engine.holds import Holds
+from koord.core.eviction.limits import EvictionLimits
 from koord.core.eviction.search import PreemptionOptions
 from koord.core.model.gang_history import OF_PLACEMENT
 from koord.core.model.pods import Pod
@@ -77,6 +79,15 @@ def start(parts: "Parts") -> None:
         state=state, announcer=announcer, clock=time.monotonic, is_busy=parts.is_binding
     )
     evictor, clock = Evictor(parts.client, time.time), Clock()
+    settings = parts.settings.preemption
+    evictions = EvictionController(
+        state,
+        may_place,
+        clock,
+        EvictionLimits((RESTART_LIMIT,)),
+        settings.soft_eviction_limit,
+        settings.patience,
+    )
     history = make_history(parts, "koord-placement-history", OF_PLACEMENT)
     placement = parts.placement = PlacementController(
         state=state,
@@ -85,7 +96,7 @@ def start(parts: "Parts") -> None:
         scoring=parts.settings.make_scoring(),
         observer=parts.metrics,
         reporter=reports,
-        restarts=GangRestarts(state, evictor, announcer, clock, record=history.record),
+        restarts=GangRestarts(evictions, evictor, announcer, record=history.record),
         is_synced=may_place,
         clock=clock,
         holds=Holds(parts.settings.keep_room_seconds),
