@@ -14,7 +14,7 @@ from koord.core.device.model import DeviceName, DeviceShare, Exclusive, Hint, Sc
 from koord.core.device.vendors import BIND_TIMESTAMP
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_device_hints
-from koord.kube.wire import WireDevice
+from koord.kube.wire import WireCustomResource
 
 PARTS = "scheduling.koordinator.sh/gpu-request"
 HINTS = "scheduling.koordinator.sh/device-allocate-hint"
@@ -123,7 +123,7 @@ def test_entries_of_a_device_object_that_cannot_be_used_are_left_out() -> None:
             ]
         },
     }
-    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
+    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireCustomResource)
     report = DeviceTranslator().translate(wire)
     ((kind, devices),) = report.devices
     assert kind == GPU
@@ -154,7 +154,7 @@ def test_what_has_the_name_of_another_device_is_left_out() -> None:
         {**nic, "minor": 2, "vfGroups": functions},
     ]
     manifest = {"metadata": {"name": "n0"}, "spec": {"devices": devices}}
-    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
+    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireCustomResource)
     report = DeviceTranslator().translate(wire)
     assert [(kind, [device.minor for device in devices]) for kind, devices in report.devices] == [
         (GPU, [0, 2, 3]),

@@ -136,7 +136,7 @@ class DeviceUse(Model):
     """Number of the device."""
     id: str | None = None
     """UUID or PCI address of the device."""
-    health: bool = False
+    health: bool = True
     """Whether the device is healthy."""
     free: ObservedResources | None = None
     """Free resources."""

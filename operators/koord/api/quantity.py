@@ -6,6 +6,7 @@ server does.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -74,19 +75,21 @@ class Quantity:
 
 
 class UnreadableQuantity(Quantity):
-    """A text that is no quantity, in an object that nobody has checked; its amount raises."""
+    """What is no quantity, in an object that nobody has checked; its amount raises."""
 
-    __slots__ = ()
+    __slots__ = ("_error",)
+    _error: InvalidQuantityError
 
-    def __init__(self, text: str) -> None:
-        object.__setattr__(self, "text", text)
+    def __init__(self, error: InvalidQuantityError) -> None:
+        object.__setattr__(self, "text", "")
+        object.__setattr__(self, "_error", error)
 
     @property
     def nano(self) -> int:
-        raise InvalidQuantityError(self.text)
+        raise self._error
 
     def __repr__(self) -> str:
-        return f"UnreadableQuantity({self.text!r})"
+        return f"UnreadableQuantity({self._error})"
 
 
 def to_quantity(value: Quantity | str | int) -> Quantity:
@@ -94,14 +97,18 @@ def to_quantity(value: Quantity | str | int) -> Quantity:
     return value if isinstance(value, Quantity) else parse_quantity(value)
 
 
-def read_quantity(value: str | int) -> Quantity:
-    """Parse a quantity; what is wrong with a text is raised when its amount is used."""
+def read_quantities(value: object) -> dict[str, Quantity]:
+    """Parse a map of quantities; what is wrong with it is raised when its amounts are used."""
+    if not isinstance(value, Mapping):
+        return {"": UnreadableQuantity(InvalidQuantityError(value))}
+    return {name: _read_quantity(text) for name, text in value.items()}
+
+
+def _read_quantity(value: str | int) -> Quantity:
     try:
         return parse_quantity(value)
-    except InvalidQuantityError:
-        if isinstance(value, str):
-            return UnreadableQuantity(value)
-        raise
+    except InvalidQuantityError as error:
+        return UnreadableQuantity(error)
 
 
 def parse_quantity(value: str | int) -> Quantity:

@@ -17,7 +17,7 @@ from pydantic_core import SchemaValidator
 
 from koord.api.model import Model
 from koord.api.parse import Location, make_problems
-from koord.api.quantity import read_quantity, to_quantity
+from koord.api.quantity import read_quantities, to_quantity
 
 M = TypeVar("M", bound=Model)
 Fields = Mapping[type[Model], Collection[str]]
@@ -47,6 +47,10 @@ class Shape(Generic[M]):
         return value
 
 
+def _is_quantity(schema: Any) -> bool:
+    return schema["type"] == "function-plain" and schema["function"]["function"] is to_quantity
+
+
 class _Relaxed:
     """Converts the schema of a validator, from the outside to the inside."""
 
@@ -59,8 +63,9 @@ class _Relaxed:
         kind = schema["type"]
         if kind == "literal":
             return {"type": "str"}
-        if kind == "function-plain" and schema["function"]["function"] is to_quantity:
-            return schema | {"function": {"type": "no-info", "function": read_quantity}}
+        if kind == "dict" and _is_quantity(self._unwrap(schema["values_schema"])):
+            function = {"type": "no-info", "function": read_quantities}
+            return {"type": "function-plain", "function": function}
         bare = {key: value for key, value in schema.items() if key not in _DROPPED}
         if kind == "list":
             bare["fail_fast"] = True

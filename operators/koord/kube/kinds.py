@@ -58,7 +58,6 @@ from koord.kube.translate.quotas import ProfileTranslator, QuotaTranslator
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import (
     WireCustomResource,
-    WireDevice,
     WireNamespace,
     WireNativePodGroup,
     WireNode,
@@ -378,10 +377,10 @@ PODS: Final = Kind[WirePod, Pod, PodTranslator](
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, DEVICE, RESERVATION}),
     is_useful_in_part=True,
 )
-DEVICES: Final = Kind[WireDevice, DeviceReport, DeviceTranslator](
+DEVICES: Final = Kind[WireCustomResource, DeviceReport, DeviceTranslator](
     "scheduling.koordinator.sh/v1alpha1",
     "devices",
-    WireDevice,
+    WireCustomResource,
     lambda _: DeviceTranslator(),
     _plugin(Devices),
     Devices.upsert,

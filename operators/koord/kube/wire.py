@@ -249,55 +249,6 @@ class WireCustomResource(Struct, gc=False):
     status: Raw = Raw()
 
 
-class DevicePlace(Struct, gc=False):
-    """``topology`` of a device."""
-
-    socket_id: int = msgspec.field(default=-1, name="socketID")
-    node_id: int = msgspec.field(default=-1, name="nodeID")
-    pcie_id: str = msgspec.field(default="", name="pcieID")
-
-
-class DeviceFunction(Struct, gc=False):
-    """A virtual function."""
-
-    minor: int = -1
-    bus_id: str = msgspec.field(default="", name="busID")
-
-
-class DeviceFunctionGroup(Struct, gc=False):
-    """One of ``vfGroups``."""
-
-    labels: dict[str, str] | None = None
-    vfs: list[DeviceFunction] | None = None
-
-
-class DeviceEntry(Struct, rename="camel", gc=False):
-    """One of ``spec.devices``; the amounts stay raw."""
-
-    type: str = ""
-    minor: int | None = None
-    health: bool = False
-    id: str | None = None
-    labels: dict[str, str] | None = None
-    resources: Raw = Raw()
-    topology: DevicePlace | None = None
-    vf_groups: list[DeviceFunctionGroup] | None = None
-
-
-class WireDeviceSpec(Struct, gc=False):
-    """``spec`` of a Device."""
-
-    devices: list[DeviceEntry] | None = None
-
-
-class WireDevice(Struct, gc=False):
-    """A Device; its status stays raw until a writer compares it."""
-
-    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
-    spec: WireDeviceSpec = msgspec.field(default_factory=WireDeviceSpec)
-    status: Raw = Raw()
-
-
 class ZoneResource(Struct, gc=False):
     """One of the ``resources`` of a zone."""
 

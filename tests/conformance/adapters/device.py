@@ -42,7 +42,7 @@ from koord.core.model.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_device_hints
-from koord.kube.wire import WireDevice
+from koord.kube.wire import WireCustomResource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -90,7 +90,7 @@ def read_report(device: Any, labels: Mapping[str, str]) -> DeviceReport | None:
         "spec": {**spec, "devices": list(with_own_ids(spec.get("devices") or ()))},
     }
     try:
-        wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
+        wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireCustomResource)
     except MALFORMED:
         return None
     return DeviceTranslator().translate(wire)

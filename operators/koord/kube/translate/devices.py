@@ -18,8 +18,10 @@ from koord.api.annotations import (
     GpuPart,
     GpuPartitionSpec,
 )
+from koord.api.device import DeviceInfo, DeviceSpec, DeviceStatus, DeviceTopology, DeviceUse
 from koord.api.device_partitions import parse_partitions
 from koord.api.parse import InvalidObject, JsonAnnotation
+from koord.api.shape import Shape
 from koord.core.device.allocation import AllocatedDevices
 from koord.core.device.inventory import NamedDevices, compared
 from koord.core.device.model import (
@@ -49,10 +51,10 @@ from koord.core.device.vendors import GPU_DRIVERS, ISOLATION_LABEL
 from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceType, rename
 from koord.core.model.text import MAX_QUOTED, cut
 from koord.kube.decode import MALFORMED
-from koord.kube.translate.amounts import parse_amount, parse_amounts
+from koord.kube.translate.amounts import parse_amount, to_amounts
 from koord.kube.translate.node_affinity import parse_node_selector, pinned_to, translate_selector
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.wire import DeviceEntry, WireDevice, WireResourceClaim
+from koord.kube.wire import WireCustomResource, WireResourceClaim
 
 T = TypeVar("T")
 
@@ -67,6 +69,20 @@ _SCOPES: Final = {
     "PCIe": Scope.PCIE,
     "Device": Scope.DEVICE,
 }
+_SPEC: Final = Shape(
+    DeviceSpec,
+    ("spec",),
+    only={
+        DeviceInfo: (
+            "type", "minor", "health", "id", "labels", "resources", "topology", "vf_groups"
+        ),
+        DeviceTopology: ("socket_id", "node_id", "pcie_id"),
+    },
+)  # fmt: skip
+_STATUS: Final = Shape(
+    DeviceStatus,
+    only={DeviceStatus: ("devices",), DeviceUse: ("type", "minor", "id", "health")},
+)
 _Entries = dict[DeviceType, dict[int, tuple[NodeDevice, DeviceName]]]
 _Owners = dict[tuple[DeviceType, str], int]
 """Type and id, or address of a virtual function -> the entry that has it."""
@@ -75,11 +91,11 @@ _Owners = dict[tuple[DeviceType, str], int]
 class DeviceTranslator(SeenStatuses):
     """Translates Devices, and keeps their statuses for their writers."""
 
-    def translate(self, wire: WireDevice) -> DeviceReport:
+    def translate(self, wire: WireCustomResource) -> DeviceReport:
         meta = wire.metadata
         raw = self._see(meta.uid, wire.status)
         problems: list[tuple[str, str]] = []
-        entries = _read_entries(wire.spec.devices or (), problems)
+        entries = _read_entries(_SPEC.read(bytes(wire.spec)).devices or (), problems)
         names = {
             (kind, minor): name
             for kind, devices in entries.items()
@@ -101,44 +117,30 @@ class DeviceTranslator(SeenStatuses):
         )
 
 
-class _ShownDevice(msgspec.Struct, gc=False):
-    type: str
-    minor: int
-    id: str = ""
-    health: bool = True
-
-
-class _ShownStatus(msgspec.Struct, gc=False):
-    devices: list[_ShownDevice] = []
-
-
-_status_decoder = msgspec.json.Decoder(_ShownStatus)
-
-
 def _read_unhealthy(status: bytes, names: Mapping[DeviceKey, DeviceName]) -> frozenset[DeviceKey]:
     """Return the devices that a status shows as unhealthy; none if it cannot be read.
 
     By the minors that they have now.
     """
     try:
-        shown = _status_decoder.decode(status or b"{}")
+        shown = _STATUS.read(status).devices or ()
     except MALFORMED:
         return frozenset()
     named = NamedDevices(names)
     unhealthy = (
-        (device.type, named.locate(device.type, device.minor, DeviceName(device.id)))
-        for device in shown.devices
+        (device.type, named.locate(device.type, device.minor, DeviceName(device.id or "")))
+        for device in shown
         if not device.health
     )
     return frozenset((kind, minor) for kind, minor in unhealthy if minor is not None)
 
 
-def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]) -> _Entries:
+def _read_entries(listed: Sequence[DeviceInfo], problems: list[tuple[str, str]]) -> _Entries:
     """Read the devices. What has a name that another has would be given out twice."""
     entries: _Entries = {}
     owners: _Owners = {}
     for index, entry in enumerate(listed[:MOST_DEVICES]):
-        path, minor = f"spec.devices[{index}]", entry.minor or 0
+        path, minor = f"spec.devices[{index}]", entry.minor
         devices = entries.setdefault(entry.type, {})
         if not entry.type or not 0 <= minor <= MOST_MINOR:
             problems.append((f"{path}.minor", f"{minor} is not within 0 and {MOST_MINOR}"))
@@ -157,33 +159,34 @@ def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]
     return {kind: devices for kind, devices in entries.items() if devices}
 
 
-def _is_taken(owners: _Owners, entry: DeviceEntry, name: str, index: int) -> bool:
+def _is_taken(owners: _Owners, entry: DeviceInfo, name: str, index: int) -> bool:
     """Return whether another entry has a name; it is this one's from now on if none has."""
     return owners.setdefault((entry.type, compared(name)), index) != index
 
 
-def _say_twice(entry: DeviceEntry, name: str) -> str:
+def _say_twice(entry: DeviceInfo, name: str) -> str:
     return f"{cut(name, MAX_QUOTED)} is there twice for type {entry.type}"
 
 
 def _read_functions(
-    entry: DeviceEntry, owners: _Owners, index: int
+    entry: DeviceInfo, owners: _Owners, index: int
 ) -> tuple[list[tuple[str, int]], str]:
     """Return the virtual functions, address and minor; and one that another device has."""
     twice, functions = "", {}
     for function in (function for group in entry.vf_groups or () for function in group.vfs or ()):
-        if function.bus_id and _is_taken(owners, entry, function.bus_id, index):
-            twice = function.bus_id
+        bus_id = function.bus_id or ""
+        if bus_id and _is_taken(owners, entry, bus_id, index):
+            twice = bus_id
         else:
-            functions[function.bus_id] = function.minor
+            functions[bus_id] = function.minor
     return sorted(functions.items())[:MOST_FUNCTIONS], twice
 
 
 def _read_device(
-    entry: DeviceEntry, minor: int, functions: Sequence[tuple[str, int]]
+    entry: DeviceInfo, minor: int, functions: Sequence[tuple[str, int]]
 ) -> tuple[NodeDevice, DeviceName]:
     """Translate one entry. Raises ValueError if its amounts are invalid."""
-    amounts = rename(parse_amounts(bytes(entry.resources)))
+    amounts = rename(to_amounts(entry.resources))
     place = entry.topology
     number_of = {bus_id: number for number, (bus_id, _) in enumerate(functions)}
     groups = tuple(
@@ -191,9 +194,9 @@ def _read_device(
             _labels(group.labels),
             tuple(
                 sorted(
-                    number_of[function.bus_id]
+                    number_of[function.bus_id or ""]
                     for function in group.vfs or ()
-                    if function.bus_id in number_of
+                    if (function.bus_id or "") in number_of
                 )
             ),
         )
