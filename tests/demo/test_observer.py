@@ -9,7 +9,7 @@ from tests.demo.conftest import wait_for
 
 from koord.api.keys import gang as keys
 from koord.kube.store import Added, Deleted, Modified
-from koord.kube.wire import WireCondition, WirePod, WirePodGroup
+from koord.kube.wire import WireCondition, WireCustomResource, WirePod
 from koord_sandbox.demo import observer as module
 from koord_sandbox.demo.observer import Observer
 
@@ -72,7 +72,7 @@ def test_conditions_of_a_pod_group_say_why_it_waits(observer):
         "spec": {"minMember": 2},
         "status": {"phase": "Pending", "conditions": conditions},
     }
-    wire = msgspec.json.decode(msgspec.json.encode(group), type=WirePodGroup)
+    wire = msgspec.json.decode(msgspec.json.encode(group), type=WireCustomResource)
     observer.take([Added(module._see_gang(wire))])
     gang = observer.look().gang("a")
     assert gang.min_member == 2

@@ -17,7 +17,7 @@ from koord.kube.plan_keys import PlanKeys
 from koord.kube.release import encode_reservation
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservations import ReservationTranslator
-from koord.kube.wire import WireReservation
+from koord.kube.wire import WireCustomResource
 
 KEYS = PlanKeys(b"k" * 32)
 HELD = record("uid-r", [whole(2), whole(3)], report("n1").names)
@@ -43,7 +43,7 @@ def read(written: dict[str, str], *, keys: PlanKeys = KEYS, **changes: Any) -> A
     }
     manifest["metadata"] |= changes
     translator = ReservationTranslator(PodTranslator(plans=keys))
-    found = translator.translate(msgspec.json.decode(json.dumps(manifest), type=WireReservation))
+    found = translator.translate(msgspec.json.decode(json.dumps(manifest), type=WireCustomResource))
     return found.pod.allocations, translator.outdated
 
 

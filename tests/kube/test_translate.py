@@ -20,7 +20,7 @@ from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.cluster_objects import translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireNativePodGroup, WireNode, WirePod, WirePodGroup
+from koord.kube.wire import WireCustomResource, WireNativePodGroup, WireNode, WirePod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GATE = {"name": operators.PLACEMENT_GATE}
@@ -560,13 +560,13 @@ def test_nodes() -> None:
     assert (bare.taints, bare.allocatable, bare.is_unschedulable) == ((), {}, False)
 
 
-def wire_group(spec: dict[str, Any], status: Any = None, **meta: Any) -> WirePodGroup:
+def wire_group(spec: dict[str, Any], status: Any = None, **meta: Any) -> WireCustomResource:
     body = {
         "metadata": {"name": "g", "namespace": "ns", "uid": "u", "generation": 4, **meta},
         "spec": spec,
         "status": status if status is not None else {},
     }
-    return msgspec.json.decode(msgspec.json.encode(body), type=WirePodGroup)
+    return msgspec.json.decode(msgspec.json.encode(body), type=WireCustomResource)
 
 
 def test_pod_groups() -> None:

@@ -30,7 +30,7 @@ from koord.core.reservation.plugin import Reservations
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_hints import read_reservation_hints
 from koord.kube.translate.reservations import ReservationTranslator
-from koord.kube.wire import WirePod, WireReservation
+from koord.kube.wire import WireCustomResource, WirePod
 
 if TYPE_CHECKING:
     from koord.core.reservation.model import ReservationInfo
@@ -41,7 +41,7 @@ PREFIX = "scheduling.koordinator.sh/"
 def translate(meta: Any = None, status: Any = None, **spec: Any) -> ReservationInfo:
     given = {"owners": [{"labelSelector": {"matchLabels": {"app": "web"}}}], "template": {}, **spec}
     body = {"metadata": {"name": "r", "uid": "r", **(meta or {})}, "spec": given, "status": status}
-    wire = msgspec.json.decode(json.dumps(body), type=WireReservation)
+    wire = msgspec.json.decode(json.dumps(body), type=WireCustomResource)
     return ReservationTranslator().translate(wire)
 
 

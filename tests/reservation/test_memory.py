@@ -12,7 +12,7 @@ import pytest
 
 from koord.kube.kinds import RESERVATIONS, TranslatorOptions
 from koord.kube.translate.reservations import _parse_spec
-from koord.kube.wire import WireReservation
+from koord.kube.wire import WireCustomResource
 
 COUNT = 60
 MOST_TIMES = 5
@@ -45,7 +45,7 @@ def test_owners_take_at_most_five_times_their_size(make_owner: Any) -> None:
     ]
 
     def read(text: bytes) -> object:
-        return translator.translate(msgspec.json.decode(text, type=WireReservation))
+        return translator.translate(msgspec.json.decode(text, type=WireCustomResource))
 
     reservations = [read(texts[0])]
     _parse_spec.cache_clear()  # type: ignore[attr-defined]

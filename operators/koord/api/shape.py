@@ -69,6 +69,8 @@ class _Relaxed:
         bare = {key: value for key, value in schema.items() if key not in _DROPPED}
         if kind == "list":
             bare["fail_fast"] = True
+        if kind == "datetime":
+            bare["strict"] = True  # a number is no time
         if kind == "model":
             fields = bare["schema"]["fields"]
             names = self._only.get(bare["cls"], fields)

@@ -9,7 +9,7 @@ operators reported them: a part of a tree says nothing about shares.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -35,6 +35,7 @@ from koord.cli.leases import parse_time, read_leader
 from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.progress import find_nominations
+from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts
 from koord.core.plugins.inter_pod import InterPod
@@ -58,8 +59,10 @@ from koord.kube.kinds import (
     KINDS,
     NAMESPACES,
     PLACEMENT,
+    POD_GROUPS,
     PODS,
     QUOTAS,
+    RESERVATIONS,
     AnyKind,
     Kind,
     Translator,
@@ -77,8 +80,6 @@ from koord.kube.wire import (
     WireCondition,
     WireCustomResource,
     WirePod,
-    WirePodGroup,
-    WireReservation,
 )
 from koord.runtime.hooks import load_hooks
 
@@ -254,7 +255,7 @@ class _Reader:
         self.places: dict[GangKey, QueuePlace] = {}
         self._client = client
         self._target = target
-        self._wire = _WIRE[target.kind]
+        self._path = _KINDS[target.kind].path
         self._places = {"", target.namespace}
 
     def reject(self, key: str, problem: str) -> None:
@@ -310,8 +311,8 @@ class _Reader:
             return
         meta = item.metadata
         is_named = meta.name == self._target.name
-        if is_named and isinstance(item, self._wire) and meta.namespace in self._places:
-            self.details = _see(item)
+        if is_named and source.path == self._path and meta.namespace in self._places:
+            self.details = _see(cast("WirePod | WireCustomResource", item))
         if meta.finalizers and meta.deletion_timestamp and isinstance(item, WirePod):
             self.finalizers[f"{meta.namespace}/{meta.name}"] = tuple(meta.finalizers)
         try:
@@ -320,14 +321,18 @@ class _Reader:
             source.reject(f"{meta.namespace}/{meta.name}", str(error))
         else:
             take(value)
-            if isinstance(item, WirePodGroup) and (place := read_place(bytes(item.status))):
+            if (
+                isinstance(value, ObservedPodGroup)
+                and isinstance(item, WireCustomResource)
+                and (place := read_place(bytes(item.status)))
+            ):
                 self.places[f"{meta.namespace}/{meta.name}"] = place
             elif isinstance(item, WirePod) and not item.spec.node_name:
                 self._note_report(
                     f"{meta.namespace}/{meta.name}", _by_type(item.status.conditions or ())
                 )
             elif isinstance(value, ReservationInfo) and value.pod is not None:
-                self._note_report(value.pod.key, _see(cast("WireReservation", item)).conditions)
+                self._note_report(value.pod.key, _see(cast("WireCustomResource", item)).conditions)
 
     def _note_report(self, pod: str, conditions: Mapping[str, SeenCondition]) -> None:
         condition = conditions.get(operators.PLACED) or conditions.get(SCHEDULED)
@@ -335,15 +340,14 @@ class _Reader:
             self.reports[pod] = make_report(condition)
 
 
-_Seen: TypeAlias = WirePod | WirePodGroup | WireReservation
-_WIRE: Final[Mapping[TargetKind, type[_Seen]]] = {
-    TargetKind.POD: WirePod,
-    TargetKind.POD_GROUP: WirePodGroup,
-    TargetKind.RESERVATION: WireReservation,
+_KINDS: Final[Mapping[TargetKind, AnyKind]] = {
+    TargetKind.POD: PODS,
+    TargetKind.POD_GROUP: POD_GROUPS,
+    TargetKind.RESERVATION: RESERVATIONS,
 }
 
 
-def _see(wire: _Seen) -> TargetDetails:
+def _see(wire: WirePod | WireCustomResource) -> TargetDetails:
     owners = tuple(
         f"{owner_reference.kind}/{owner_reference.name}"
         for owner_reference in wire.metadata.owner_references or ()

@@ -28,7 +28,7 @@ from koord.kube.client import Client
 from koord.kube.errors import ApiError, Forbidden, Garbled, KubeError, NotFound
 from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS, RESERVATIONS
 from koord.kube.translate.reservations import ReservationTranslator
-from koord.kube.wire import Identified, ObjectList, WireObjectMeta, WireReservation
+from koord.kube.wire import Identified, ObjectList, WireCustomResource, WireObjectMeta
 
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 """On the pods of a Job: its name."""
@@ -68,7 +68,7 @@ class TargetLookup:
 async def find_reservation(client: Client, name: str) -> Target:
     """Return the reservation of this name as a target; ends the command if there is none."""
     try:
-        reservation = await client.get(f"{RESERVATIONS.path}/{name}", WireReservation)
+        reservation = await client.get(f"{RESERVATIONS.path}/{name}", WireCustomResource)
     except NotFound:
         objects = await client.get(RESERVATIONS.path, ObjectList[Identified], {"limit": "500"})
         meant = suggest(name, (item.metadata.name for item in objects.items or ()))

@@ -51,7 +51,7 @@ from koord.kube.translate.amounts import write_amounts
 from koord.kube.translate.node_affinity import AffinityForm, parse_affinity
 from koord.kube.translate.pods import make_form
 from koord.kube.translate.reservations import read_status
-from koord.kube.wire import WireObjectMeta, WirePod, WireReservation
+from koord.kube.wire import WireCustomResource, WireObjectMeta, WirePod
 
 MAX_IN_FLIGHT: Final = 32
 PATIENCE_SECONDS: Final = 60.0
@@ -255,7 +255,7 @@ class Binder:
         return step.outcome(current)
 
 
-W = TypeVar("W", WirePod, WireReservation)
+W = TypeVar("W", WirePod, WireCustomResource)
 
 
 class _PatchedObject(msgspec.Struct, gc=False):
@@ -288,14 +288,14 @@ class _Step(ABC, Generic[W]):
         """Return the outcome that an object shows; None for no effect yet."""
 
 
-class _Reserve(_Step[WireReservation]):
+class _Reserve(_Step[WireCustomResource]):
     """Writes the node of a reservation, unless somebody has changed it since it was read.
 
     What it holds besides amounts is written before, so that no watcher sees the node without it;
     so is the record on running pods that it takes in.
     """
 
-    kind = WireReservation
+    kind = WireCustomResource
 
     def __init__(self, assignment: Assignment, held: Mapping[str, str], keys: PlanKeys) -> None:
         super().__init__(assignment)
@@ -376,7 +376,7 @@ class _Reserve(_Step[WireReservation]):
         await client.patch(f"{self.path}/status", body, form.media, form.params)
 
     @override
-    def outcome(self, reservation: WireReservation) -> Outcome | None:
+    def outcome(self, reservation: WireCustomResource) -> Outcome | None:
         self._version = reservation.metadata.resource_version
         annotations = reservation.metadata.annotations or {}
         self._has_held = self._held.items() <= annotations.items()

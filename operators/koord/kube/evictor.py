@@ -43,7 +43,7 @@ from koord.kube.retry import is_transient
 from koord.kube.status import ConditionPatch, StatusPatch, applied_by, render
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
 from koord.kube.translate.reservations import read_status
-from koord.kube.wire import WireObjectMeta, WireReservation
+from koord.kube.wire import WireCustomResource, WireObjectMeta
 
 log = logging.getLogger(__name__)
 
@@ -278,7 +278,7 @@ class Evictor:
 
     async def _confirm_release(self, pod: Pod) -> Eviction:
         try:
-            reservation = await self._client.get(ref_of_pod(pod).path, WireReservation)
+            reservation = await self._client.get(ref_of_pod(pod).path, WireCustomResource)
         except KubeError:
             return Eviction.UNKNOWN
         keeps = read_status(bytes(reservation.status)).node == pod.node

@@ -63,9 +63,7 @@ from koord.kube.wire import (
     WireNode,
     WireNodeTopology,
     WirePod,
-    WirePodGroup,
     WirePriorityClass,
-    WireReservation,
     WireResourceClaim,
 )
 from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
@@ -233,10 +231,10 @@ NODES: Final = Kind[WireNode, Node, Stateless[WireNode, Node]](
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY, DEVICE, RESERVATION}),
     is_namespaced=False,
 )
-POD_GROUPS: Final = Kind[WirePodGroup, ObservedPodGroup, PodGroupTranslator](
+POD_GROUPS: Final = Kind[WireCustomResource, ObservedPodGroup, PodGroupTranslator](
     "scheduling.sigs.k8s.io/v1alpha1",
     "podgroups",
-    WirePodGroup,
+    WireCustomResource,
     lambda options: PodGroupTranslator(options.gang_defaults),
     _gangs,
     GangCache.upsert_pod_group,
@@ -403,10 +401,10 @@ NODE_TOPOLOGIES: Final = Kind[
     is_namespaced=False,
     absent_on=(NotFound,),
 )
-RESERVATIONS: Final = Kind[WireReservation, ReservationInfo, ReservationTranslator](
+RESERVATIONS: Final = Kind[WireCustomResource, ReservationInfo, ReservationTranslator](
     "scheduling.koordinator.sh/v1alpha1",
     "reservations",
-    WireReservation,
+    WireCustomResource,
     lambda options: ReservationTranslator(PodTranslator(plans=options.plans)),
     _plugin(Reservations),
     Reservations.upsert,

@@ -171,14 +171,6 @@ class WireNode(Struct, gc=False):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-class WireReservation(Struct, gc=False):
-    """A Reservation; ``spec`` and ``status`` stay raw."""
-
-    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
-    spec: Raw = Raw()
-    status: Raw = Raw()
-
-
 class WireNamespace(Struct, gc=False):
     """A Namespace: its name and labels."""
 
@@ -224,21 +216,6 @@ class WirePriorityClass(Struct, rename="camel", gc=False):
     metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     value: int = 0
     preemption_policy: str | None = None
-
-
-class WirePodGroupSpec(Struct, rename="camel", gc=False):
-    """``spec`` of a PodGroup."""
-
-    min_member: int = 0
-    schedule_timeout_seconds: int | None = None
-
-
-class WirePodGroup(Struct, gc=False):
-    """A PodGroup; its status stays raw until a writer compares it."""
-
-    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
-    spec: WirePodGroupSpec = msgspec.field(default_factory=WirePodGroupSpec)
-    status: Raw = Raw()
 
 
 class WireCustomResource(Struct, gc=False):

@@ -31,7 +31,7 @@ from koord.core.model.gangs import GangPhase, GangSource, GangSpec, MatchPolicy,
 from koord.core.model.pods import Pod, PodPhase, RecordedPlan
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WirePod, WirePodGroup
+from koord.kube.wire import WireCustomResource, WirePod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,7 +90,7 @@ def decode_pod_group(pod_group: Mapping[str, Any], defaults: GangDefaults) -> Ob
         },
         "status": pod_group.get("status", {}),
     }
-    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WirePodGroup)
+    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireCustomResource)
     return PodGroupTranslator(defaults).translate(wire)
 
 

@@ -62,7 +62,7 @@ from koord.kube.translate.amounts import parse_amount, write_amounts
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_hints import read_reservation_hints, read_use
 from koord.kube.translate.reservations import ReservationTranslator
-from koord.kube.wire import WirePod, WireReservation
+from koord.kube.wire import WireCustomResource, WirePod
 from koord.runtime.settings import ReservationSettings
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def read_reservation(manifest: Mapping[str, Any]) -> ReservationInfo:
         "spec": {"owners": [{"labelSelector": {}}], "template": {}, **(manifest.get("spec") or {})},
         "status": manifest.get("status") or {},
     }
-    wire = msgspec.json.decode(json.dumps(full), type=WireReservation)
+    wire = msgspec.json.decode(json.dumps(full), type=WireCustomResource)
     return ReservationTranslator().translate(wire)
 
 
@@ -442,7 +442,7 @@ def gc(case: Any) -> Fields:
 
 def valid_active(case: Any) -> Fields:
     full = {"metadata": {"name": "r"}, "spec": case["spec"], "status": case["status"]}
-    wire = msgspec.json.decode(json.dumps(full), type=WireReservation)
+    wire = msgspec.json.decode(json.dumps(full), type=WireCustomResource)
     found = ReservationTranslator().translate(wire)
     return {"validAndActive": not found.problems and found.status.is_active}
 

@@ -27,7 +27,7 @@ from koord.core.topology.tree import describe_domains
 from koord.kube.translate.cluster_objects import TopologyTranslator, translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_constraint
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireCustomResource, WireNode, WirePod, WirePodGroup
+from koord.kube.wire import WireCustomResource, WireNode, WirePod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -105,7 +105,7 @@ def decode_gang(case: Mapping[str, Any], pods: Iterable[Pod]) -> Any:
         },
         "spec": {"minMember": len(list(pods))},
     }
-    return PodGroupTranslator().translate(decode(manifest, WirePodGroup))
+    return PodGroupTranslator().translate(decode(manifest, WireCustomResource))
 
 
 def plan_case(case: Fields) -> Fields:

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from koord.api.keys.gang import POD_GROUP
+from koord.api.podgroup import PodGroupSpec
+from koord.api.shape import Shape
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.errors import NotFound
@@ -22,7 +24,7 @@ from koord.kube.kinds import POD_GROUPS, PODS
 from koord.kube.reflector import Reflector, Source
 from koord.kube.store import Change, Deleted
 from koord.kube.translate.amounts import parse_requests
-from koord.kube.wire import WireCondition, WirePod, WirePodGroup
+from koord.kube.wire import WireCondition, WireCustomResource, WirePod
 
 GPU: Final = "nvidia.com/gpu"
 _CHECK_INTERVAL: Final = 0.2  # seconds
@@ -162,14 +164,18 @@ class Observer:
         )
 
 
+_SPEC: Final = Shape(PodGroupSpec, only={PodGroupSpec: ("min_member",)})
+
+
 class _PodGroupStatus(msgspec.Struct):
     conditions: list[WireCondition] | None = None
 
 
-def _see_gang(group: WirePodGroup) -> tuple[str, SeenGang]:
+def _see_gang(group: WireCustomResource) -> tuple[str, SeenGang]:
     status = msgspec.json.decode(bytes(group.status) or b"{}", type=_PodGroupStatus)
     conditions = tuple(status.conditions or ())
-    return group.metadata.uid, SeenGang(group.metadata.name, group.spec.min_member, conditions)
+    needed = _SPEC.read(bytes(group.spec)).min_member
+    return group.metadata.uid, SeenGang(group.metadata.name, needed, conditions)
 
 
 def _see_pod(pod: WirePod) -> tuple[str, SeenPod]:
@@ -187,6 +193,6 @@ def _see_pod(pod: WirePod) -> tuple[str, SeenPod]:
 
 
 _SOURCES: Final[tuple[Source[Any, tuple[str, Any]], ...]] = (
-    Source(POD_GROUPS.path, WirePodGroup, _see_gang, absent_on=(NotFound,)),
+    Source(POD_GROUPS.path, WireCustomResource, _see_gang, absent_on=(NotFound,)),
     Source(PODS.path, WirePod, _see_pod),
 )

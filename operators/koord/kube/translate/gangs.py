@@ -5,8 +5,6 @@ from datetime import datetime
 from typing import Final
 from weakref import WeakValueDictionary
 
-import msgspec
-
 from koord.api.annotations import NetworkTopologySpec
 from koord.api.gang import (
     GANG_ANNOTATIONS,
@@ -22,6 +20,9 @@ from koord.api.gang import (
     parse_pod_group_settings,
 )
 from koord.api.keys import gang as keys
+from koord.api.podgroup import GroupRun, PodGroupSpec, PodGroupStatus
+from koord.api.resource import Condition
+from koord.api.shape import Shape
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
 from koord.core.gang.done import MAX_RECORDED, MAX_SUB_GROUPS
 from koord.core.gang.group import MAX_GANGS, make_gang_key
@@ -55,7 +56,7 @@ from koord.core.model.topology_constraint import (
 )
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.wire import WireCondition, WireNativePodGroup, WireObjectMeta, WirePodGroup
+from koord.kube.wire import WireCustomResource, WireNativePodGroup, WireObjectMeta
 
 _NO_TEXTS: Final[dict[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in GangPhase}
@@ -189,48 +190,28 @@ def _bad_values(bad: Iterable[BadSetting]) -> tuple[BadValue, ...]:
     return tuple(BadValue(b.key, b.value, b.in_force, b.problem) for b in bad)
 
 
-class _Episode(msgspec.Struct, gc=False):
-    time: datetime
-    what: str = ""
-    why: str = ""
-    by: str = ""
+_SPEC: Final = Shape(
+    PodGroupSpec, ("spec",), only={PodGroupSpec: ("min_member", "schedule_timeout_seconds")}
+)
+_STATUS: Final = Shape(
+    PodGroupStatus,
+    only={
+        PodGroupStatus: (
+            "phase", "occupied_by", "schedule_start_time", "scheduled", "running", "attempts",
+            "conditions", "history", "runs",
+        ),
+        Condition: ("type", "status", "reason"),
+    },
+)  # fmt: skip
+"""The fields of a status that outlive a restart."""
+_UNKNOWN: Final = _STATUS.read(b"")
 
 
-class _RunSubGroup(msgspec.Struct, gc=False):
-    name: str = ""
-    succeeded: int = 0
-
-
-class _RecordedRun(msgspec.Struct, rename="camel", gc=False):
-    controller: str = ""
-    start: str = ""
-    size: int = 0
-    succeeded: int = 0
-    sub_groups: list[_RunSubGroup] | None = None
-
-
-class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
-    """The fields of a status that outlive a restart."""
-
-    phase: str | None = None
-    occupied_by: str | None = None
-    schedule_start_time: datetime | None = None
-    scheduled: int | None = None
-    running: int | None = None
-    attempts: int | None = None
-    conditions: list[WireCondition] | None = None
-    history: list[_Episode] | None = None
-    runs: list[_RecordedRun] | None = None
-
-
-def _wait_reason(status: _GroupStatus) -> str:
+def _wait_reason(status: PodGroupStatus) -> str:
     for condition in status.conditions or ():
         if condition.type == ConditionType.PLACED and condition.status != "True":
             return condition.reason
     return ""
-
-
-_status_decoder = msgspec.json.Decoder(_GroupStatus | None)
 
 
 class PodGroupTranslator(SeenStatuses):
@@ -240,14 +221,14 @@ class PodGroupTranslator(SeenStatuses):
         super().__init__()
         self.defaults = defaults
 
-    def translate(self, wire: WirePodGroup) -> ObservedPodGroup:
+    def translate(self, wire: WireCustomResource) -> ObservedPodGroup:
         """Return the PodGroup as a value of the core; values out of bounds are kept."""
-        meta = wire.metadata
+        meta, spec = wire.metadata, _SPEC.read(bytes(wire.spec))
         key = make_gang_key(meta.namespace, meta.name)
         settings, bad = parse_pod_group_settings(
             key,
-            wire.spec.min_member,
-            wire.spec.schedule_timeout_seconds,
+            spec.min_member,
+            spec.schedule_timeout_seconds,
             meta.annotations or _NO_TEXTS,
             self.defaults,
         )
@@ -267,19 +248,24 @@ class PodGroupTranslator(SeenStatuses):
             attempts=status.attempts,
             wait_reason=_wait_reason(status),
             is_settled=is_settled(
-                wire.spec.min_member, (status.scheduled or 0, status.running or 0), waited
+                spec.min_member, (status.scheduled or 0, status.running or 0), waited
             ),
             runs=tuple(_make_record(run) for run in (status.runs or ())[:MAX_RECORDED]),
             history=tuple(
                 sorted(
-                    Episode(int(episode.time.timestamp()), episode.what, episode.why, episode.by)
+                    Episode(
+                        int(episode.time.timestamp()),
+                        episode.what,
+                        episode.why or "",
+                        episode.by or "",
+                    )
                     for episode in status.history or ()
                 )
             ),
         )
 
 
-def _make_record(run: _RecordedRun) -> BondRecord:
+def _make_record(run: GroupRun) -> BondRecord:
     named = tuple(
         (sub_group.name, sub_group.succeeded)
         for sub_group in (run.sub_groups or ())[:MAX_SUB_GROUPS]
@@ -291,12 +277,12 @@ def _seconds(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
 
 
-def _read_status(raw: bytes) -> _GroupStatus:
+def _read_status(raw: bytes) -> PodGroupStatus:
     try:
-        return (_status_decoder.decode(raw) if raw else None) or _GroupStatus()
+        return _STATUS.read(raw)
     except MALFORMED:
         # Invalid: the next write replaces it.
-        return _GroupStatus()
+        return _UNKNOWN
 
 
 def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> ObservedPodGroup:

@@ -5,7 +5,6 @@ What cannot be read is left out and named.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,8 +22,15 @@ from koord.api.keys.operators import PROTECTION
 from koord.api.keys.reservation import ORDER, PRE_ALLOCATION_REQUIRED
 from koord.api.parse import InvalidObject, JsonAnnotation, parse_value
 from koord.api.quantity import parse_duration_seconds
-from koord.api.reservation import ControllerReference, ReservationOwner, ReservationSpec
+from koord.api.reservation import (
+    ControllerReference,
+    ReservationCondition,
+    ReservationOwner,
+    ReservationSpec,
+    ReservationStatus,
+)
 from koord.api.resource import ObjectReference
+from koord.api.shape import Shape
 from koord.caches import cached_by_text
 from koord.core.model.nodes import Taint
 from koord.core.model.pods import Handling, Pod
@@ -44,11 +50,11 @@ from koord.core.reservation.model import (
 )
 from koord.kube.decode import MALFORMED
 from koord.kube.objects import ref_of_pod
-from koord.kube.translate.amounts import parse_amount, parse_amounts
+from koord.kube.translate.amounts import parse_amount, to_amounts
 from koord.kube.translate.node_affinity import translate_selector
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.statuses import HasUid, SeenStatuses
-from koord.kube.wire import PodSpec, WireObjectMeta, WirePod, WireReservation
+from koord.kube.wire import PodSpec, WireCustomResource, WireObjectMeta, WirePod
 
 if TYPE_CHECKING:
     from koord.kube.plan_keys import OutdatedPlan
@@ -74,25 +80,17 @@ class _ReservationSpec(Struct, gc=False):
     template: _PodTemplate | None = None
 
 
-class _Condition(Struct, rename="camel", gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_probe_time: datetime | None = None
-    last_transition_time: datetime | None = None
-
-
-class _ReservationStatus(Struct, rename="camel", gc=False):
-    phase: str = ""
-    node_name: str = ""
-    allocatable: msgspec.Raw = msgspec.Raw()
-    conditions: list[_Condition] | None = None
-
-
 _spec_decoder = msgspec.json.Decoder(_ReservationSpec)
 _any_decoder = msgspec.json.Decoder(dict[str, Any])
-_status_decoder = msgspec.json.Decoder(_ReservationStatus | None)
+_STATUS: Final = Shape(
+    ReservationStatus,
+    only={
+        ReservationStatus: ("phase", "node_name", "allocatable", "conditions"),
+        ReservationCondition: (
+            "type", "status", "reason", "message", "last_probe_time", "last_transition_time"
+        ),
+    },
+)  # fmt: skip
 
 
 class ReservationTranslator(SeenStatuses):
@@ -108,7 +106,7 @@ class ReservationTranslator(SeenStatuses):
         super().forget(value)
         self.outdated.pop(value.uid, None)
 
-    def translate(self, wire: WireReservation) -> ReservationInfo:
+    def translate(self, wire: WireCustomResource) -> ReservationInfo:
         meta = wire.metadata
         status = read_status(self._see(meta.uid, wire.status))
         problems = Problems()
@@ -317,24 +315,24 @@ def _translate_controller(controller_reference: ControllerReference) -> Controll
 def read_status(raw: bytes) -> ReservationState:
     """Return what a status says; one that cannot be read says nothing."""
     try:
-        wire = (_status_decoder.decode(raw) if raw else None) or _ReservationStatus()
+        status = _STATUS.read(raw)
     except MALFORMED:
-        wire = _ReservationStatus()
+        status = _STATUS.read(b"")
     return ReservationState(
-        phase=wire.phase,
-        node=wire.node_name,
-        allocatable=parse_amounts(bytes(wire.allocatable)),
-        conditions=tuple(
-            StatusCondition(
-                condition.type,
-                condition.status,
-                condition.reason,
-                condition.message,
-                condition.last_probe_time.timestamp() if condition.last_probe_time else 0.0,
-                condition.last_transition_time.timestamp()
-                if condition.last_transition_time
-                else 0.0,
-            )
-            for condition in wire.conditions or ()
-        ),
+        phase=status.phase if "phase" in status.model_fields_set else "",
+        node=status.node_name or "",
+        allocatable=to_amounts(status.allocatable),
+        conditions=tuple(map(_translate_condition, status.conditions or ())),
+    )
+
+
+def _translate_condition(condition: ReservationCondition) -> StatusCondition:
+    probed, changed = condition.last_probe_time, condition.last_transition_time
+    return StatusCondition(
+        condition.type,
+        condition.status or "",
+        condition.reason or "",
+        condition.message or "",
+        probed.timestamp() if probed else 0.0,
+        changed.timestamp() if changed else 0.0,
     )
