@@ -56,8 +56,9 @@ def copy_checkout(target: Path) -> None:
     for installed in (".venv", ".tools"):
         (target / installed).symlink_to(ROOT / installed)
     # Older than what is installed: make would install the copy in place of this checkout.
-    for name in ("pyproject.toml", "uv.lock", "tools/uv.txt"):
-        os.utime(target / name, (0, 0))
+    projects = [target / "pyproject.toml", *target.glob("contrib/*/pyproject.toml")]
+    for path in (*projects, target / "uv.lock", target / "tools/uv.txt"):
+        os.utime(path, (0, 0))
 
 
 class Reader:
