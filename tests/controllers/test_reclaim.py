@@ -12,8 +12,10 @@ from tests.builders import GPU, make_pod, make_quota
 from tests.core.test_reclaim import Scene
 from tests.objects import upsert_quota
 
-from koord.controllers.reclaim import ReclaimController, ReclaimOptions
+from koord.controllers.eviction import EvictionController
+from koord.controllers.reclaim import ReclaimOptions, ReclaimPolicy
 from koord.core.eviction import reclaim
+from koord.core.eviction.limits import EvictionLimits
 from koord.core.model.patience import Patience
 from koord.core.model.pods import Handling
 from koord.core.reservation.model import ReservationPhase, ReservationState
@@ -147,29 +149,27 @@ class Stage:
         self.evictor = FakeEvictor(self.scene)
         self.reporter = Reporter()
         self.now = 0.0
-        self.controller = ReclaimController(
-            state=self.scene.state,
-            evictor=self.evictor,  # type: ignore[arg-type]
-            reporter=self.reporter,
-            blocked=lambda: self.scene.blocked,
-            is_synced=lambda: True,
-            clock=lambda: self.now,
-            wall_clock=lambda: self.now,
-            options=ReclaimOptions(
-                is_on,
-                120,
-                1,
-                is_dry,
-                rate,
-                soft_eviction_limit=300,
-                patience=Patience(stuck_after=60, grace_limit=600, ask_limit=300),
-            ),
+        options = ReclaimOptions(is_on, 120, 1, is_dry, rate)
+        evictions = EvictionController(
+            self.scene.state,
+            lambda: True,
+            lambda: self.now,
+            EvictionLimits(options.limits),
+            300.0,
+            Patience(stuck_after=60, grace_limit=600, ask_limit=300),
+        )
+        self.controller = ReclaimPolicy(
+            evictions,
+            self.evictor,  # type: ignore[arg-type]
+            self.reporter,  # type: ignore[arg-type]
+            lambda: self.scene.blocked,
+            options,
         )
 
     def look(self, after: float = 0.0) -> None:
         self.now += after
         self.evictor.now = self.now
-        asyncio.run(self.controller.look())
+        asyncio.run(self.controller.controller.look(self.controller))
 
     def wait_and_look(self) -> None:
         self.look()

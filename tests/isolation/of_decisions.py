@@ -126,7 +126,7 @@ def over_used_quotas(patch: Patch) -> list[str]:
 
     patch.setattr(type(stage.controller), "_find_due", lambda _: NAMES)
     patch.setattr(type(stage.controller), "_reclaim", lambda _, name: reclaim(name))
-    asyncio.run(stage.controller.look())
+    stage.look()
     return seen
 
 
@@ -138,15 +138,15 @@ def marked_pods(patch: Patch) -> list[str]:
     state = stage.scene.state
     for pod in list(state.pods.values()):
         state.upsert_pod(replace(pod, is_eviction_pending=True, is_terminating=True))
-    finish = type(stage.controller)._finish
+    finish = type(stage.controller)._finish_unit
 
-    async def fail(self: Any, pods: Any, *, is_spared: bool) -> None:
+    async def fail(self: Any, pods: Any, *, is_spared: bool) -> bool:
         if is_bad(pods[0]):
             raise ZeroDivisionError
-        await finish(self, pods, is_spared=is_spared)
+        return await finish(self, pods, is_spared=is_spared)
 
-    patch.setattr(type(stage.controller), "_finish", fail)
-    asyncio.run(stage.controller.look())
+    patch.setattr(type(stage.controller), "_finish_unit", fail)
+    stage.look()
     return stage.evictor.evicted
 
 

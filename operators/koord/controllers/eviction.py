@@ -59,8 +59,8 @@ class EvictionRun:
     plan: EvictionPlan
     began: float
     phase: EvictionPhase = EvictionPhase.WRITING
-    waits: bool = False
-    """Others of its purpose want time, although its own pods may not."""
+    waits: bool | None = None
+    """Whether it waits for the time that its purpose has; None: if its own pods want time."""
     is_recovered: bool = False
     """Begun by a process before."""
     is_marked: bool = False
@@ -92,6 +92,9 @@ class EvictionPolicy(Generic[R]):
         """Whether it may be asked yet."""
         return True
 
+    def observe(self) -> None:
+        """Take note of what has changed, before plans are judged."""
+
     async def look(self) -> None:
         """Decide, and begin what is decided."""
 
@@ -110,6 +113,11 @@ class EvictionPolicy(Generic[R]):
     async def check_marked(self, run: R) -> Outcome | None:
         """Return why the plan ends although all its pods are marked."""
         return self.judge(run)
+
+    def is_due(self, run: R) -> bool:
+        """Whether a plan whose pods are marked is to be judged now."""
+        del run
+        return True
 
     def judge(self, run: R) -> Outcome | None:
         """Return why a plan ends; None while it goes on."""
@@ -229,6 +237,7 @@ class EvictionController:
         if not policy.is_ready:
             return
         self._forget_confirmed()
+        policy.observe()
         for run in self.runs_of(policy):
             if run.phase is EvictionPhase.WAITING:
                 work = policy.isolated.call(run.plan.key, self.advance, policy, run)
@@ -297,7 +306,8 @@ class EvictionController:
             await self._cancel(policy, run, outcome)
             return
         policy.note_marked(run)
-        if run.waits or self.find_deadline(policy, run) or await self._evict(policy, run):
+        has_time = self.find_deadline(policy, run) > 0 if run.waits is None else run.waits
+        if has_time or await self._evict(policy, run):
             run.phase = EvictionPhase.WAITING
 
     async def _mark(self, policy: EvictionPolicy[R], run: R) -> bool:
@@ -341,6 +351,8 @@ class EvictionController:
 
     def advance(self, policy: EvictionPolicy[R], run: R) -> Coroutine[object, object, None] | None:
         """Judge a plan whose pods are marked; return what has to be written for it now."""
+        if not policy.is_due(run):
+            return None
         outcome = policy.judge(run)
         if outcome is not None:
             return self._begin_cancel(policy, run, outcome)

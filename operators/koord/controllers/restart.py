@@ -15,11 +15,12 @@ all gangs of a namespace share a number of restarts per minute.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 from typing_extensions import override
 
 from koord.controllers.eviction import EvictionController, EvictionPolicy, EvictionRun
+from koord.controllers.status_publishing import PlacementAnnouncer
 from koord.core.eviction.limits import EvictionLimit, Pauses, Scope
 from koord.core.eviction.plan import EvictionPlan, Outcome
 from koord.core.gang.failure import Restart, find_restart
@@ -27,9 +28,8 @@ from koord.core.gang.reasons import RestartingGang, RestartProtected
 from koord.core.model.gang_history import Happened
 from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.pods import Pod
-from koord.core.model.reasons import Reason
 from koord.isolation import Isolation
-from koord.kube.evictor import Eviction
+from koord.kube.evictor import Evictor
 
 log = logging.getLogger(__name__)
 
@@ -43,19 +43,6 @@ CHECK_AGAIN_SECONDS: Final = 1.0
 RESTARTS: Final = "restart"
 RESTART_LIMIT: Final = EvictionLimit(Scope.NAMESPACE, 60, RESTARTS, counts_plans=True)
 """Restarts of one namespace, tried or carried out."""
-
-
-class GangEvictor(Protocol):
-    """Evicts pods."""
-
-    async def may_go(self, pods: tuple[Pod, ...]) -> bool: ...
-    async def restart(self, pod: Pod) -> Eviction: ...
-
-
-class RestartReporter(Protocol):
-    """Reports to users."""
-
-    def announce_event(self, pod_group: ObservedPodGroup, reason: Reason, note: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -78,8 +65,8 @@ class GangRestarts(EvictionPolicy[RestartRun]):
 
     name: ClassVar = RESTARTS
     controller: EvictionController
-    evictor: GangEvictor
-    announcer: RestartReporter
+    evictor: Evictor
+    announcer: PlacementAnnouncer
     is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
     record: Callable[[ObservedPodGroup, Happened, str], None] = field(default=lambda *_: None)
     """Adds to the history of a gang."""

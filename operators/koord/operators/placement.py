@@ -15,7 +15,7 @@ from koord.controllers.placeholders import Placeholders
 from koord.controllers.placement import PlacementController
 from koord.controllers.preemption import PreemptionController
 from koord.controllers.preemption_run import PreemptionRules
-from koord.controllers.reclaim import ReclaimController, ReclaimOptions
+from koord.controllers.reclaim import RECLAIM, ReclaimOptions, ReclaimPolicy
 from koord.controllers.restart import RESTART_LIMIT, GangRestarts
 from koord.controllers.status_publishing import (
     IgnoredKeys,
@@ -53,6 +53,7 @@ from koord.runtime.collectors import (
 )
 from koord.runtime.descriptions import count_by_reason
 from koord.runtime.discovery import NameGuard
+from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
@@ -79,14 +80,14 @@ def start(parts: "Parts") -> None:
         state=state, announcer=announcer, clock=time.monotonic, is_busy=parts.is_binding
     )
     evictor, clock = Evictor(parts.client, time.time), Clock()
-    settings = parts.settings.preemption
+    options = _make_reclaim_options(parts.settings)
     evictions = EvictionController(
         state,
         may_place,
         clock,
-        EvictionLimits((RESTART_LIMIT,)),
-        settings.soft_eviction_limit,
-        settings.patience,
+        EvictionLimits((RESTART_LIMIT, *options.limits)),
+        parts.settings.preemption.soft_eviction_limit,
+        parts.settings.preemption.patience,
     )
     history = make_history(parts, "koord-placement-history", OF_PLACEMENT)
     placement = parts.placement = PlacementController(
@@ -116,7 +117,9 @@ def start(parts: "Parts") -> None:
         pending_units(lambda: count_by_reason(placement)),
         kubelet_rejections(lambda: parts.reader.rejections),
     )
-    _start_reclaim(parts, placement, history)
+    evictions.add(_make_reclaim(parts, placement, evictions, options, history))
+    parts.background.append(evictions.run)
+    parts.metrics.watch(quota_evictions(lambda: evictions.counts[RECLAIM]))
     _start_preemption(parts, placement, history)
 
 
@@ -133,36 +136,37 @@ def _keep_placeholders(parts: "Parts", events: EventRecorder) -> Placeholders:
     return placeholders
 
 
-def _start_reclaim(
-    parts: "Parts", placement: PlacementController, history: HistoryRecorder
-) -> None:
-    settings, events = parts.settings.elastic_quota, parts.events
-    if events is None:
+def _make_reclaim_options(settings: Settings) -> ReclaimOptions:
+    quota = settings.elastic_quota
+    return ReclaimOptions(
+        is_on=settings.reclaims_after is not None,
+        delay=quota.delay_evict_time,
+        interval=quota.revoke_pod_interval,
+        is_dry=quota.reclaim_dry_run,
+        most_per_minute=quota.max_reclaims_per_minute,
+        min_runtime=settings.preemption.min_runtime,
+        budget_grace=quota.budget_grace,
+    )
+
+
+def _make_reclaim(
+    parts: "Parts",
+    placement: PlacementController,
+    evictions: EvictionController,
+    options: ReclaimOptions,
+    history: HistoryRecorder,
+) -> ReclaimPolicy:
+    if parts.events is None:
         raise AssertionError("placement has events")
-    controller = ReclaimController(
-        state=parts.reader.state,
+    return ReclaimPolicy(
+        controller=evictions,
         evictor=Evictor(parts.client, time.time, parts.settings.preemption.most_grace),
-        reporter=ReclaimAnnouncer(events),
+        reporter=ReclaimAnnouncer(parts.events),
         blocked=lambda: list(placement.queue.blocked.values()),
-        is_synced=placement.is_synced,
-        clock=time.monotonic,
-        wall_clock=time.time,
-        options=ReclaimOptions(
-            is_on=parts.settings.reclaims_after is not None,
-            delay=settings.delay_evict_time,
-            interval=settings.revoke_pod_interval,
-            is_dry=settings.reclaim_dry_run,
-            most_per_minute=settings.max_reclaims_per_minute,
-            min_runtime=parts.settings.preemption.min_runtime,
-            soft_eviction_limit=parts.settings.preemption.soft_eviction_limit,
-            patience=parts.settings.preemption.patience,
-            budget_grace=settings.budget_grace,
-        ),
+        options=options,
         record=history.record,
         note=partial(_note, placement),
     )
-    parts.background.append(controller.run)
-    parts.metrics.watch(quota_evictions(lambda: controller.evictions.counts))
 
 
 def _note(placement: PlacementController, pods: Iterable[Pod]) -> None:
