@@ -79,7 +79,7 @@ def start(parts: "Parts") -> None:
     reports = WaitReports(
         state=state, announcer=announcer, clock=time.monotonic, is_busy=parts.is_binding
     )
-    evictor, clock = Evictor(parts.client, time.time), Clock()
+    evictor, clock = Evictor(parts.client, time.time), Clock(time.time, time.monotonic)
     options = _make_reclaim_options(parts.settings)
     evictions = EvictionController(
         state,
