@@ -22,15 +22,12 @@ from koord.core.engine.holds import Holds
 from koord.core.engine.steps import MOST_PER_CALL, budget_of
 from koord.core.model.plan import Plan, Unit
 from koord.core.model.reasons import TooExpensive
+from koord.domains.device import DEVICES
+from koord.domains.numa import NODE_TOPOLOGIES
+from koord.domains.placement import NODES
+from koord.domains.registry import KINDS, make_translator_options
 from koord.kube.decode import Decoder
-from koord.kube.kinds import (
-    DEVICES,
-    KINDS,
-    NODE_TOPOLOGIES,
-    NODES,
-    AnyKind,
-    TranslatorOptions,
-)
+from koord.kube.kind import AnyKind
 from koord.kube.store import Deleted, Store
 from koord_sandbox.node_reports import make_device, make_report
 from koord_sandbox.nodes import load_shape, make_node
@@ -65,7 +62,7 @@ class Reader:
         self.kind = kind
         self.rejected = 0
         self._decoder: Decoder[Any] = Decoder(kind.wire)
-        self._translator = kind.make_translator(TranslatorOptions())
+        self._translator = kind.make_translator(make_translator_options())
         self._store: Store[Any, Any] = Store(self._translator.translate, self._reject)
 
     def _reject(self, _key: str, _problem: str) -> None:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from koord.api.keys import device, gang, operators, reservation
-from koord.kube.kinds import CLAIMS, POD_GROUPS, PODS, RESERVATIONS, AnyKind
+from koord.domains.gang import POD_GROUPS
+from koord.domains.placement import CLAIMS, PODS
+from koord.domains.reservation import RESERVATIONS
+from koord.kube.kind import AnyKind
 
 Body = dict[str, Any]
 Objects: TypeAlias = Iterable[tuple[AnyKind, Body]]

@@ -24,11 +24,13 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Demand, Plan, Unit
 from koord.core.topology.cache import Topology
+from koord.domains.registry import make_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from koord.core.engine.cycle import Cycle
+    from koord.core.engine.plugin import Plugin
     from koord.core.model.changes import Feed
     from koord.core.model.nodes import Node
     from koord.core.model.pods import Pod
@@ -58,8 +60,11 @@ def plan_once(state: ClusterState, units: Iterable[Unit]) -> Plan:
 class FakeCluster:
     """A ``ClusterState`` with a queue; methods that fill it return the cluster."""
 
-    def __init__(self, **options: Any) -> None:
-        self.state = ClusterState(**options)
+    def __init__(
+        self, *, compat: bool = False, more_plugins: Iterable[Plugin] = (), **options: Any
+    ) -> None:
+        plugins = make_plugins(*options.values(), compat=compat)
+        self.state = ClusterState([*plugins, *more_plugins], compat=compat)
 
     @cached_property
     def feed(self) -> Feed:
@@ -189,7 +194,7 @@ class FakeCluster:
 
 
 def make_cluster(nodes: int = 0, *, gpus: int = 8, **options: Any) -> FakeCluster:
-    """Start a cluster of equal nodes ``n0`` …; ``options`` are those of ``ClusterState``."""
+    """Start a cluster of equal nodes ``n0`` …; ``options`` are those of domains."""
     cluster = FakeCluster(**options)
     return cluster.nodes(*(make_node(f"n{at}").gpu(gpus) for at in range(nodes)))
 

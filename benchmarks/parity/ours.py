@@ -9,6 +9,8 @@ from tests.objects import upsert_claim, upsert_namespace, upsert_storage_class, 
 
 from benchmarks.parity.cases import SCHEDULER, Object
 from koord.core.engine.state import ClusterState
+from koord.domains.registry import make_pod_translator
+from koord.kube.kind import TranslatorOptions
 from koord.kube.translate.cluster_objects import (
     translate_namespace,
     translate_node,
@@ -16,7 +18,6 @@ from koord.kube.translate.cluster_objects import (
     translate_volume,
     translate_volume_claim,
 )
-from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import (
     WireNamespace,
     WireNode,
@@ -63,7 +64,7 @@ def read_sight(client: AdminClient, subjects: list[Object]) -> Sight:
 
 def find_feasible(sight: Sight) -> Feasible:
     """Return the feasible nodes of each pod, as if it were the only new one."""
-    state, translator = _make_state(sight), PodTranslator(SCHEDULER)
+    state, translator = _make_state(sight), make_pod_translator(TranslatorOptions(SCHEDULER))
     found = {}
     for wire in sight.subjects:
         pod = translator.translate(wire)
@@ -77,7 +78,7 @@ def find_feasible(sight: Sight) -> Feasible:
 
 
 def _make_state(sight: Sight) -> ClusterState:
-    state, translator = make_cluster().state, PodTranslator(SCHEDULER)
+    state, translator = make_cluster().state, make_pod_translator(TranslatorOptions(SCHEDULER))
     for space in map(translate_namespace, sight.namespaces):
         upsert_namespace(state, space.name, space.labels)
     for node in sight.nodes:

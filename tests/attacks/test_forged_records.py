@@ -16,7 +16,8 @@ from tests.support.plan_keys import make_keys, sign_plan
 from koord.core.device.allocation import ALLOCATED
 from koord.core.numa.model import STATUS, NumaAllocation
 from koord.core.reservation.model import ALLOCATED as RESERVED
-from koord.kube.translate.pods import PodTranslator
+from koord.domains.registry import make_pod_translator
+from koord.kube.kind import TranslatorOptions
 from koord.kube.wire import WirePod
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def translate(annotations: dict[str, str], namespace: str = "team", node: str = 
     container: dict[str, Any] = {"name": "c", "resources": {"limits": limits, "requests": limits}}
     spec = {"nodeName": node, "schedulerName": "koord-scheduler", "containers": [container]}
     body = msgspec.json.encode({"metadata": meta, "spec": spec})
-    return PodTranslator(plans=make_keys()).translate(msgspec.json.decode(body, type=WirePod))
+    return make_pod_translator(TranslatorOptions(plans=make_keys())).translate(
+        msgspec.json.decode(body, type=WirePod)
+    )
 
 
 @each_record

@@ -15,7 +15,7 @@ from koord.answers.why import Explanation, make_answer
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod
-from koord.kube.kinds import AnyKind
+from koord.kube.kind import AnyKind
 from koord.kube.wire import WireCondition
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()

@@ -16,7 +16,9 @@ from koord.core.gang.status import ConditionType
 from koord.core.model.gangs import GangPhase
 from koord.core.model.pods import OwnerReference, Pod, PodPhase
 from koord.core.model.reasons import RefusedByScheduler
-from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
+from koord.domains.gang import POD_GROUPS
+from koord.domains.placement import NODES, PODS
+from koord.domains.quota import QUOTAS
 
 A, B = "default/a", "default/b"
 WAITING, PLACEABLE = PlacementState.WAITING, PlacementState.PLACEABLE

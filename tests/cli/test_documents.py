@@ -48,7 +48,7 @@ from koord.cli.leases import make_leader
 from koord.cli.main import app
 from koord.core.model.gang_history import Episode
 from koord.core.model.reasons import Reason
-from koord.kube.kinds import TOPOLOGIES
+from koord.domains.topology import TOPOLOGIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

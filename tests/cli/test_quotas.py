@@ -36,7 +36,7 @@ from koord.cli.top_view import draw_quotas
 from koord.core.engine.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.profile import GENERATED_MAX
-from koord.kube.kinds import QUOTAS
+from koord.domains.quota import QUOTAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -33,7 +33,9 @@ from koord.api.keys import quota as keys
 from koord.cli.cluster import make_reported
 from koord.core.gang.status import ConditionType
 from koord.core.model.gangs import GangPhase
-from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS
+from koord.domains.gang import POD_GROUPS
+from koord.domains.placement import NODES, PODS
+from koord.domains.quota import QUOTAS
 from koord.kube.wire import WireCustomResource
 
 KEPT = "room for 1 pod is reserved for replacements of lost members of default/a, for 90 s more"

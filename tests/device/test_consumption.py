@@ -17,7 +17,6 @@ from koord.core.device.request import DeviceAllocationHints
 from koord.core.device.session import NAME
 from koord.core.device.status import Consumption, consumption_of, isolation_reason
 from koord.core.device.vendors import HAMI_CORE
-from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import (
     GPU_CORE,
     GPU_MEMORY,
@@ -25,6 +24,7 @@ from koord.core.model.device_names import (
     GPU_SHARED,
     NVIDIA_GPU,
 )
+from koord.domains.registry import make_cluster_state
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_pods_that_share_without_isolation_start_with_a_remark() -> None:
 
 
 def test_pods_that_share_without_isolation_wait_if_they_are_to() -> None:
-    state = ClusterState(device_options=DeviceOptions(waits_for_isolation=True))
+    state = make_cluster_state(DeviceOptions(waits_for_isolation=True))
     node = make_node("n0").gpu(8)
     for name, amount in ROOMY.items():
         node.resource(name, amount)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("extending.md", "extending-resource.md", "extending-operator.md")
 BLOCKS = {block.title: block for name in PAGES for block in parse_page(ROOT / "docs" / name, name)}
 MAX_LINES = 60
-MAX_EDITED = 3
+MAX_EDITED = 1
 CRD = "example.com_nodefreezes.yaml"
 
 
@@ -82,7 +82,7 @@ def test_plugin_filters_scores_and_reserves(tmp_path: Path) -> None:
     run_python(tmp_path, "try_licenses.py")
 
 
-def test_custom_resource_edits_at_most_three_files(extended: Path) -> None:
+def test_custom_resource_edits_one_list(extended: Path) -> None:
     files = {path.relative_to(ROOT) for path in (ROOT / "operators").rglob("*.py")}
     edited = [one for one in files if (ROOT / one).read_bytes() != (extended / one).read_bytes()]
     assert 0 < len(edited) <= MAX_EDITED

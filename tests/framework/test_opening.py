@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tests.builders import make_node, make_pod, make_quota
 from tests.objects import upsert_quota
 
-from koord.core.engine.state import ClusterState
 from koord.core.quota.hooks import Hooks, QuotaHook
+from koord.domains.registry import make_cluster_state
 
 if TYPE_CHECKING:
     from koord.core.quota.model import QuotaSpec
@@ -30,7 +30,7 @@ class Recorder(QuotaHook):
 
 def test_opening_a_cycle_changes_nothing_and_calls_no_hook() -> None:
     recorder = Recorder()
-    state = ClusterState(hooks=Hooks({"recorder": recorder}))
+    state = make_cluster_state(Hooks({"recorder": recorder}))
     state.upsert_node(make_node("n").cpu(4000).build())
     upsert_quota(state, make_quota("q", namespace="ns", max={"cpu": 4000}))
     state.upsert_pod(make_pod("p").requests(cpu=1000).quota("q").build())
@@ -45,7 +45,7 @@ def test_opening_a_cycle_changes_nothing_and_calls_no_hook() -> None:
 
 
 def test_cycles_do_not_see_each_other() -> None:
-    state = ClusterState()
+    state = make_cluster_state()
     state.upsert_node(make_node("n").cpu(4000).build())
     pod = make_pod("p").requests(cpu=1000).build()
     one, other = state.open_cycle(), state.open_cycle()

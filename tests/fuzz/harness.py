@@ -18,9 +18,10 @@ from tests.fuzz.samples import samples_of
 
 from koord.api.crdgen import RESOURCES as MODELS
 from koord.controllers.validation import judge
+from koord.domains.registry import KINDS, make_translator_options
 from koord.kube.decode import Decoder
 from koord.kube.errors import Garbled, error_of_answer
-from koord.kube.kinds import KINDS, AnyKind, TranslatorOptions
+from koord.kube.kind import AnyKind
 from koord.kube.store import Deleted, Store
 
 RESOURCES = {one.names.plural: one for one in MODELS}
@@ -35,7 +36,7 @@ class Reader:
         self.kind = kind
         self.malformed = 0
         self._samples = [json.dumps(one) for one in samples_of(kind.plural)]
-        self._translator = kind.make_translator(TranslatorOptions())
+        self._translator = kind.make_translator(make_translator_options())
         self._decoder: Decoder[Any] = Decoder(kind.wire)
         self._store: Store[Any, Any] = Store(self._translator.translate, self._reject)
 

@@ -10,8 +10,9 @@ import pytest
 from tests.fuzz.objects import BOMBS, KINDS, known_keys
 from tests.fuzz.samples import samples_of
 
-from koord.kube.kinds import KINDS as READ
-from koord.kube.kinds import AnyKind, TranslatorOptions
+from koord.domains.registry import KINDS as READ
+from koord.domains.registry import make_translator_options
+from koord.kube.kind import AnyKind
 from koord.kube.store import Store
 
 WRITTEN = [kind for kind in READ if kind.plural in {plural for _, plural, _ in KINDS.values()}]
@@ -20,7 +21,7 @@ WRITTEN = [kind for kind in READ if kind.plural in {plural for _, plural, _ in K
 @pytest.mark.parametrize("kind", WRITTEN, ids=str)
 def test_no_annotation_makes_an_object_undecodable(kind: AnyKind) -> None:
     rejected: list[str] = []
-    translate = kind.make_translator(TranslatorOptions()).translate
+    translate = kind.make_translator(make_translator_options()).translate
     store = Store(translate, lambda _, problem: rejected.append(problem))
     sample = samples_of(kind.plural)[-1]
     for number, key in enumerate(known_keys()):

@@ -11,8 +11,10 @@ from tests.fuzz.__main__ import used_mib
 from tests.fuzz.harness import Fuzzer
 from tests.fuzz.samples import SAMPLES, samples_of
 
+from koord.domains.placement import PODS
+from koord.domains.quota import QUOTAS
+from koord.domains.registry import KINDS, make_translator_options
 from koord.kube.decode import Decoder, Poison
-from koord.kube.kinds import KINDS, PODS, QUOTAS, TranslatorOptions
 from koord.kube.store import Store
 
 INPUTS = 20_000
@@ -36,7 +38,7 @@ def test_samples_are_valid(kind: object) -> None:
     """Otherwise all mutants would be refused for the same reason."""
     for sample in samples_of(kind.plural):  # type: ignore[attr-defined]
         wire = msgspec.json.decode(json.dumps(sample), type=kind.wire)  # type: ignore[attr-defined]
-        kind.make_translator(TranslatorOptions()).translate(wire)  # type: ignore[attr-defined]
+        kind.make_translator(make_translator_options()).translate(wire)  # type: ignore[attr-defined]
     assert len(SAMPLES["pods"]) == 3
 
 
@@ -53,7 +55,8 @@ def test_malformed_objects_affect_no_others(broken: bytes) -> None:
     good = json.dumps(SAMPLES["pods"][2]).encode()
     reported: list[str] = []
     store = Store(
-        PODS.make_translator(TranslatorOptions()).translate, lambda key, _: reported.append(key)
+        PODS.make_translator(make_translator_options()).translate,
+        lambda key, _: reported.append(key),
     )
     decoder = Decoder(PODS.wire)
     pages = decoder.decode_page(b'{"metadata":{},"items":[' + broken + b"," + good + b"]}")[1]
@@ -68,7 +71,7 @@ def test_malformed_objects_affect_no_others(broken: bytes) -> None:
 
 def test_an_unreadable_status_counts_as_empty() -> None:
     quota = json.dumps({**SAMPLES["elasticquotas"][0], "status": "?"}).encode()
-    translator = QUOTAS.make_translator(TranslatorOptions())
+    translator = QUOTAS.make_translator(make_translator_options())
     for status in (b'"\xed"', b"[1]", b'{"used":"\xed"}'):
         raw = quota.replace(b'"?"', status)
         translator.translate(msgspec.json.decode(raw, type=QUOTAS.wire))

@@ -18,9 +18,9 @@ from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.controllers.status_controller import ChangedInputs, StatusController
 from koord.controllers.validation import Validation, ValidationController, Validator
 from koord.core.engine.state import ClusterState
+from koord.domains.placement import PODS
 from koord.kube import plan_keys
 from koord.kube.events import EventRecorder, EventType
-from koord.kube.kinds import PODS
 from koord.kube.objects import ObjectRef
 from koord.kube.status import StatusPatch, StatusWriter, applied_by
 from koord.kube.store import Added, Store

@@ -14,8 +14,10 @@ from tests.support.plan_keys import make_keys
 from koord.api.keys import operators
 from koord.core.model.plan import Assignment, Demand, Placement, Unit
 from koord.core.model.pods import Pod
+from koord.domains.registry import make_pod_translator
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
+from koord.kube.kind import TranslatorOptions
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod
 from koord_sandbox import Sandbox
@@ -79,7 +81,7 @@ class Pods:
 
 @pytest.fixture
 def pods(client: Client, namespace: str) -> Pods:
-    return Pods(client, namespace, PodTranslator(plans=make_keys()))
+    return Pods(client, namespace, make_pod_translator(TranslatorOptions(plans=make_keys())))
 
 
 def place(*assignments: tuple[Pod, str], group: str = "", plan_id: str = "plan-1") -> Placement:

@@ -13,8 +13,8 @@ from koord.core.model.object_size import MOST_TO_PLAN
 from koord.core.model.plan import Assignment, Placement
 from koord.core.model.pods import ExceededLimit, Pod
 from koord.core.model.reasons import TooLarge
+from koord.domains.registry import make_pod_translator
 from koord.kube.release import decode_plan, encode_metadata
-from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -25,7 +25,7 @@ def translate(spec: dict[str, Any], **meta: Any) -> Pod:
     spec = {"containers": [{"name": "c"}], "schedulerName": operators.SCHEDULER_NAME} | spec
     body = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", **meta}, "spec": spec}
     wire = msgspec.json.decode(msgspec.json.encode(body), type=WirePod)
-    return PodTranslator().translate(wire)
+    return make_pod_translator().translate(wire)
 
 
 def term(app: str) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def test_labels_and_owners_beyond_the_bound_are_not_kept() -> None:
 
 def test_memory_does_not_grow_with_distinct_pods() -> None:
     """A tenant may create and delete pods with new rules all day."""
-    translator, wire = PodTranslator(), msgspec.json.Decoder(WirePod)
+    translator, wire = make_pod_translator(), msgspec.json.Decoder(WirePod)
     rules = msgspec.json.encode(apart(64)).decode()
     most = 0
     for at in range(1000):

@@ -5,8 +5,7 @@ from tests.manifests.conftest import MANIFESTS, load_all
 
 from koord.kube.client import KEPT_SECONDS, MAX_TEXT, MAX_TEXTS, RefusedWrites, name_write
 from koord.kube.errors import Forbidden
-from koord.kube.write_check import WRITES
-from koord.runtime.registry import OPERATORS
+from koord.runtime.registry import OPERATORS, writes_of
 
 POD = "/api/v1/namespaces/team/pods/train-0"
 DENIED = Forbidden(403, "Forbidden", "a policy denied request")
@@ -82,4 +81,4 @@ def test_all_that_a_role_lets_an_operator_write_is_checked(operator: str) -> Non
         for resource in rule["resources"]
         for verb in set(rule["verbs"]) - {"get", "list", "watch"}
     }
-    assert {(one.group, one.resource, one.verb) for one in WRITES[operator]} == granted
+    assert {(one.group, one.resource, one.verb) for one in writes_of([operator])} == granted

@@ -13,9 +13,10 @@ from tests.reservation.make import make_reservation
 from koord.api.keys import operators
 from koord.core.device.allocation import ALLOCATED, record
 from koord.core.model.plan import Assignment, Placement
+from koord.domains.registry import make_pod_translator
+from koord.kube.kind import TranslatorOptions
 from koord.kube.plan_keys import PlanKeys
 from koord.kube.release import encode_reservation
-from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import WireCustomResource
 
@@ -42,7 +43,7 @@ def read(written: dict[str, str], *, keys: PlanKeys = KEYS, **changes: Any) -> A
         "status": {"phase": "Available", "nodeName": "n1", **changes.pop("status", {})},
     }
     manifest["metadata"] |= changes
-    translator = ReservationTranslator(PodTranslator(plans=keys))
+    translator = ReservationTranslator(make_pod_translator(TranslatorOptions(plans=keys)))
     found = translator.translate(msgspec.json.decode(json.dumps(manifest), type=WireCustomResource))
     return found.pod.allocations, translator.outdated
 

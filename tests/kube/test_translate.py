@@ -16,6 +16,8 @@ from koord.core.model.nodes import Taint
 from koord.core.model.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
 from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.model.units import AMOUNT_LIMIT
+from koord.domains.registry import make_pod_translator
+from koord.kube.kind import TranslatorOptions
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.cluster_objects import translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
@@ -49,7 +51,7 @@ def container(name: str = "main", **requests: str) -> dict[str, Any]:
 
 @pytest.fixture
 def translator() -> PodTranslator:
-    return PodTranslator(plans=make_keys())
+    return make_pod_translator(TranslatorOptions(plans=make_keys()))
 
 
 def test_plain_fields(translator: PodTranslator) -> None:
@@ -140,7 +142,7 @@ def test_handling(
 
 
 def test_another_scheduler_name() -> None:
-    pod = PodTranslator("mine").translate(wire({"schedulerName": "mine"}))
+    pod = make_pod_translator(TranslatorOptions("mine")).translate(wire({"schedulerName": "mine"}))
     assert pod.handling is Handling.BIND
 
 

@@ -19,6 +19,8 @@ from koord.core.model.pods import Handling, Pod
 from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.plugins.late_volumes import StorageClass, VolumeOffer, WantedVolume
 from koord.core.plugins.volumes import Volume, VolumeClaim
+from koord.domains.registry import make_pod_translator
+from koord.kube.kind import TranslatorOptions
 from koord.kube.plan_keys import AnySignature
 from koord.kube.translate.cluster_objects import (
     translate_storage_class,
@@ -26,7 +28,6 @@ from koord.kube.translate.cluster_objects import (
     translate_volume_claim,
 )
 from koord.kube.translate.devices import translate_resource_claim
-from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod, WireResourceClaim
 from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
 
@@ -43,7 +44,9 @@ def read(wire: type[Any], body: dict[str, Any]) -> Any:
 def translate(spec: dict[str, Any], **meta: Any) -> Pod:
     metadata = {"name": "p", "namespace": "ns", "uid": "u", **meta}
     body = {"metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
-    return PodTranslator(plans=AnySignature()).translate(read(WirePod, body))
+    return make_pod_translator(TranslatorOptions(plans=AnySignature())).translate(
+        read(WirePod, body)
+    )
 
 
 def near(term: dict[str, Any]) -> AffinityTerm:
@@ -120,7 +123,7 @@ def test_shapes_differ_only_by_fields_that_constraints_depend_on() -> None:
         "labelSelector": BY_APP,
         "matchLabelKeys": ["hash"],
     }
-    translator = PodTranslator()
+    translator = make_pod_translator()
 
     def shape_of(spec: dict[str, Any], namespace: str, **labels: str) -> Any:
         meta = {"name": "p", "namespace": namespace, "uid": "u", "labels": labels}
@@ -134,7 +137,7 @@ def test_shapes_differ_only_by_fields_that_constraints_depend_on() -> None:
 
 
 def test_profiles_are_shared() -> None:
-    translator = PodTranslator()
+    translator = make_pod_translator()
     body = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"app": "web"}}}
     first, second = (translator.translate(read(WirePod, body)) for _ in range(2))
     assert first.profile is second.profile

@@ -14,6 +14,7 @@ from koord.core.model.reasons import REASONS
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
+from koord.domains.registry import make_cluster_state
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
@@ -84,7 +85,7 @@ def make_metrics() -> Metrics:
 
 
 def _make_reserved_state() -> ClusterState:
-    state = ClusterState()
+    state = make_cluster_state()
     upsert_reservation(state, make_reservation())
     return state
 

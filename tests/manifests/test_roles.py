@@ -2,12 +2,12 @@
 
 import pytest
 
-from koord.kube.kinds import KINDS, PLACEMENT
-from koord.runtime.registry import DOMAINS, OPERATORS
+from koord.domains.registry import KINDS
+from koord.runtime.registry import OPERATORS, REGISTERED, kinds_of
 
 READ = {"get", "list", "watch"}
 REFLECT = ("list", "watch")
-RESOURCE_OF = {one.name: one.resource for domain in DOMAINS for one in domain.operators}
+RESOURCE_OF = {operator.name: operator.resource for operator in REGISTERED}
 
 
 def grants_of(role):
@@ -39,7 +39,7 @@ READ_OTHERWISE = {
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator_may_read_exactly_the_kinds_it_reflects(cluster_roles, operator):
-    kinds = {(kind.group, kind.plural) for kind in KINDS if operator in kind.read_by}
+    kinds = {(kind.group, kind.plural) for kind in kinds_of([operator])}
     if (resource := RESOURCE_OF[operator]) is not None:
         kinds.add((resource.names.group, resource.names.plural))
     granted = grants_of(cluster_roles[f"koord-{operator}"])
@@ -50,8 +50,7 @@ def test_operator_may_read_exactly_the_kinds_it_reflects(cluster_roles, operator
 
 def test_users_may_list_every_kind_that_is_planned_with(cluster_roles):
     granted = grants_of(cluster_roles["koord-user"])
-    kinds = [kind for kind in KINDS if PLACEMENT in kind.read_by]
-    assert {(kind.group, kind.plural, "list") for kind in kinds} <= granted
+    assert {(kind.group, kind.plural, "list") for kind in KINDS} <= granted
 
 
 def test_nothing_is_granted_by_wildcard(cluster_roles):

@@ -17,9 +17,9 @@ from tests.model.server import Answer, Request, Server, parse_path
 from tests.model.store import Event, decode, encode
 from typing_extensions import override
 
+from koord.domains.registry import KINDS
 from koord.kube.client import Client, Media
 from koord.kube.errors import ConnectionLost, Forbidden, error_of_answer
-from koord.kube.kinds import KINDS
 
 
 class Fault(StrEnum):

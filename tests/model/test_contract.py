@@ -31,7 +31,7 @@ from tests.model.server import REQUIRED, Request, Server, parse_path
 from tests.model.store import NODES, POD_GROUPS, PODS, QUOTAS, Obj, decode
 
 from koord.api.keys import operators
-from koord.kube import kinds
+from koord.domains import gang, placement
 from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.kube.errors import ApiError
@@ -41,10 +41,10 @@ pytestmark = pytest.mark.sandbox
 
 ROOT = Path(__file__).parents[2]
 REQUESTS = 500
-GROUPS = kinds.POD_GROUPS.path.replace("podgroups", f"namespaces/{NAMESPACE}/podgroups")
+GROUPS = gang.POD_GROUPS.path.replace("podgroups", f"namespaces/{NAMESPACE}/podgroups")
 PATHS = {
     PODS: f"/api/v1/namespaces/{NAMESPACE}/pods",
-    NODES: kinds.NODES.path,
+    NODES: placement.NODES.path,
     POD_GROUPS: GROUPS,
     QUOTAS: QUOTAS_PATH,
 }

@@ -39,7 +39,7 @@ from tests.support.plan_keys import make_keys
 from koord.answers.quota_audit import find_drift
 from koord.api.keys import gang, operators
 from koord.kube.client import Media
-from koord.kube.kinds import PLACEMENT, POD_GROUP, RESERVATION
+from koord.operators.names import PLACEMENT, POD_GROUP, RESERVATION
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
 

@@ -19,7 +19,8 @@ from koord.core.eviction.protection import ALLOWED_IN, has_paid
 from koord.core.eviction.search import plan_preemption
 from koord.core.model.pods import Handling, OwnerReference, Pod
 from koord.core.quota.model import SYSTEM
-from koord.kube.translate.pods import PodTranslator
+from koord.domains.registry import make_pod_translator
+from koord.kube.kind import TranslatorOptions
 from koord.kube.wire import WirePod
 
 PAID: dict[str, Any] = {"is_non_preemptible": True, "quota": "q"}
@@ -124,7 +125,7 @@ def test_a_label_that_a_pod_gets_when_it_runs_is_late(
     meta = {"name": "p", "namespace": "d", "uid": "u", "labels": labels, "annotations": annotations}
     body = {"metadata": meta, "spec": {"containers": [], "schedulerName": "koord-scheduler"}}
     wire = msgspec.json.decode(msgspec.json.encode(body), type=WirePod)
-    pod = PodTranslator(plans=make_keys()).translate(wire)
+    pod = make_pod_translator(TranslatorOptions(plans=make_keys())).translate(wire)
     assert (pod.recorded is not None) is bool(plan)
     assert pod.is_non_preemptible is is_fixed
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from koord.kube.translate.pods import PodTranslator
+from koord.domains.registry import make_pod_translator
 from koord.kube.wire import WirePod
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def translate(
         },
         "spec": {"preemptionPolicy": policy, "containers": []},
     }
-    return PodTranslator().translate(
+    return make_pod_translator().translate(
         msgspec.json.decode(msgspec.json.encode(manifest), type=WirePod)
     )
 

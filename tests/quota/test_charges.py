@@ -13,12 +13,13 @@ from tests.cluster import make_cluster
 from tests.objects import remove_quota, upsert_quota
 
 from koord.answers.quota_audit import find_drift
-from koord.core.engine.state import ClusterState
 from koord.core.model.pods import RecordedPlan
 from koord.core.quota import cache
 from koord.core.quota.model import DEFAULT, ROOT, SYSTEM
+from koord.domains.registry import make_cluster_state
 
 if TYPE_CHECKING:
+    from koord.core.engine.state import ClusterState
     from koord.core.model.pods import Pod
 
 MINE = make_quota("mine", "q", namespaces=("default",), max={GPU: 64}, shared_with=())
@@ -38,7 +39,7 @@ def used(state: ClusterState) -> dict[str, int]:
 
 def restart(state: ClusterState) -> ClusterState:
     """Return a state made of the same objects, as another process makes it."""
-    fresh = ClusterState()
+    fresh = make_cluster_state()
     for spec in state.quotas.catalog.written.values():
         upsert_quota(fresh, spec)
     for node in state.table.nodes:

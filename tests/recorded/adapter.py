@@ -18,13 +18,13 @@ from koord.core.engine.holds import Holds
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
 from koord.core.engine.reasons import CauseCount
-from koord.core.engine.state import ClusterState
 from koord.core.gang.start import make_start_id
 from koord.core.model.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.quota.model import QuotaOptions
 from koord.core.quota.reasons import QuotaShortage
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.topology.reasons import UnknownLayer
+from koord.domains.registry import make_cluster_state
 
 if TYPE_CHECKING:
     from tests.recorded.changes import Change, Step
@@ -47,9 +47,8 @@ class _Cluster:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.state = ClusterState(
-            compat=scenario.is_compat,
-            quota_options=QuotaOptions(limits_by_share=scenario.limits_by_share),
+        self.state = make_cluster_state(
+            QuotaOptions(limits_by_share=scenario.limits_by_share), compat=scenario.is_compat
         )
         self.feed = self.state.feed()
         self.queue = Queue()

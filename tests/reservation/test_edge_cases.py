@@ -27,7 +27,7 @@ from koord.core.reservation.lifecycle import deadline_of, expire, must_fail, suc
 from koord.core.reservation.matching import MatchOutcome, is_owner, judge
 from koord.core.reservation.model import DAY, ReservationUse
 from koord.core.reservation.plugin import Reservations
-from koord.kube.translate.pods import PodTranslator
+from koord.domains.registry import make_pod_translator
 from koord.kube.translate.reservation_hints import read_reservation_hints
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import WireCustomResource, WirePod
@@ -253,7 +253,7 @@ def test_exact_match_compares_amounts_not_texts() -> None:
         "metadata": {"name": "p", "namespace": "default", "labels": {"app": "web"}},
         "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1000m"}}}]},
     }
-    pod = PodTranslator().translate(msgspec.json.decode(json.dumps(manifest), type=WirePod))
+    pod = make_pod_translator().translate(msgspec.json.decode(json.dumps(manifest), type=WirePod))
     status = {"phase": "Available", "nodeName": "n", "allocatable": {"cpu": "1"}}
     template = {"metadata": {"namespace": "default"}}
     translated = translate(status=status, template=template)

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from koord.kube.kinds import RESERVATIONS, TranslatorOptions
+from koord.domains.registry import make_translator_options
+from koord.domains.reservation import RESERVATIONS
 from koord.kube.translate.reservations import _parse_spec
 from koord.kube.wire import WireCustomResource
 
@@ -29,7 +30,7 @@ def by_expressions(at: int, number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("make_owner", [by_labels, by_expressions])
 def test_owners_take_at_most_five_times_their_size(make_owner: Any) -> None:
-    translator = RESERVATIONS.make_translator(TranslatorOptions())
+    translator = RESERVATIONS.make_translator(make_translator_options())
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
     texts = [
         json.dumps(

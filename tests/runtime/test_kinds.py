@@ -3,29 +3,16 @@
 import pytest
 
 from koord.api.crdgen import RESOURCES
-from koord.kube.kinds import (
-    DEVICE,
-    DEVICES,
-    KINDS,
-    NATIVE_POD_GROUPS,
-    NODES,
-    PLACEMENT,
-    POD_GROUP,
-    POD_GROUPS,
-    PODS,
-    PROFILE,
-    PROFILES,
-    QUOTA,
-    QUOTAS,
-    RESOURCE_CLAIMS,
-    TOPOLOGIES,
-    TOPOLOGY,
-    AnyKind,
-    kinds_of,
-)
-from koord.runtime.registry import DOMAINS, OPERATORS, required_resources
+from koord.domains.device import DEVICES, RESOURCE_CLAIMS
+from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
+from koord.domains.placement import NODES, PODS
+from koord.domains.quota import PROFILES, QUOTAS
+from koord.domains.topology import TOPOLOGIES
+from koord.kube.kind import AnyKind
+from koord.operators.names import DEVICE, PLACEMENT, POD_GROUP, PROFILE, QUOTA, TOPOLOGY
+from koord.runtime.registry import ALL_KINDS, OPERATORS, REGISTERED, kinds_of, required_resources
 
-EVERYWHERE = set(KINDS)
+EVERYWHERE = set(ALL_KINDS)
 
 
 @pytest.mark.parametrize(
@@ -49,16 +36,20 @@ def test_process_reads_the_kinds_of_its_operators(
 
 
 def test_kinds_are_read_by_registered_operators() -> None:
-    assert {name for kind in KINDS for name in kind.read_by} <= set(OPERATORS)
+    assert set(kinds_of(OPERATORS)) == set(ALL_KINDS)
 
 
 def test_names_are_unique() -> None:
-    assert len({kind.name for kind in KINDS}) == len({kind.path for kind in KINDS}) == len(KINDS)
+    assert (
+        len({kind.name for kind in ALL_KINDS})
+        == len({kind.path for kind in ALL_KINDS})
+        == len(ALL_KINDS)
+    )
 
 
 def test_kinds_of_custom_resources_are_addressed_as_their_crds_say() -> None:
     names = {one.names.crd_name: one.names for one in RESOURCES}
-    kinds = [kind for kind in KINDS if kind.resource in names]
+    kinds = [kind for kind in ALL_KINDS if kind.resource in names]
     assert kinds
     for kind in kinds:
         crd = names[kind.resource]
@@ -66,7 +57,7 @@ def test_kinds_of_custom_resources_are_addressed_as_their_crds_say() -> None:
 
 
 def test_every_custom_resource_is_validated_by_one_operator() -> None:
-    validated = [one.resource for domain in DOMAINS for one in domain.operators if one.resource]
+    validated = [operator.resource for operator in REGISTERED if operator.resource]
     assert sorted(validated, key=str) == sorted(RESOURCES, key=str)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from koord.core.engine.scoring import Scoring, ScoringStrategy, Weighed
 from koord.core.model.gangs import MatchPolicy
+from koord.domains.registry import make_plugins
 from koord.runtime.logs import LogFormat
 from koord.runtime.settings import (
     Address,
@@ -31,14 +32,13 @@ def test_default_scoring_is_that_of_the_planner():
 
 def test_further_scores_are_off_by_default():
     assert Settings().make_scoring().plus == {}
-    assert Settings().make_plugins() == ()
+    assert not Settings().scarce_rules.resources
 
 
 @pytest.mark.parametrize(("compat", "by_names"), [("none", False), ("koordinator", True)])
 def test_scarce_resources_are_scored_by_names_as_koordinator_does(compat, by_names):
     text = f"{HEAD}compat: {compat}\nscarceResources: {{resources: [nvidia.com/gpu], weight: 3}}"
-    (plugin,) = parse_settings(text, "file").make_plugins()
-    rules = plugin._rules
+    rules = parse_settings(text, "file").scarce_rules
     assert (rules.resources, rules.weight) == (frozenset({"nvidia.com/gpu"}), 3)
     assert (rules.class_of is None) == by_names
 
@@ -71,7 +71,8 @@ logFormat: json
     }
     assert settings.make_scoring().plus == {"cpu": Weighed(ScoringStrategy.LEAST_ALLOCATED)}
     assert settings.make_scoring().plus_weight == 2
-    assert [one.name for one in settings.make_plugins()] == ["scarce-resources"]
+    plugins = make_plugins(settings.scarce_rules)
+    assert "scarce-resources" in [plugin.name for plugin in plugins]
     assert settings.http_address == Address("0.0.0.0", 9000)  # noqa: S104 - only parsed
     assert settings.bind_concurrency == 8
     assert settings.default_wait_seconds == 30

@@ -7,9 +7,9 @@ from tests.support.plan_keys import make_keys
 
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
-from koord.kube.kinds import PLACEMENT
 from koord.kube.objects import ref_of_pod
 from koord.kube.status import ConditionPatch, StatusPatch
+from koord.operators.names import PLACEMENT
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
 

@@ -49,10 +49,14 @@ from koord.core.device.plugin import Devices
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
-from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.domains.device import DEVICES
+from koord.domains.gang import POD_GROUPS
+from koord.domains.placement import NODES, PODS
+from koord.domains.quota import QUOTAS
+from koord.domains.registry import make_cluster_state, make_translator_options
 from koord.kube.binder import Binder
-from koord.kube.kinds import DEVICES, NODES, POD_GROUPS, PODS, QUOTAS, AnyKind, TranslatorOptions
+from koord.kube.kind import AnyKind, TranslatorOptions
 from koord.kube.objects import ref_of_quota
 from koord.kube.status import Form, Present, StatusWriter, annotated_by, applied_by, metadata_by
 
@@ -126,8 +130,8 @@ class FakeCluster:
     """The state of a process, filled with objects as the API server sends them."""
 
     def __init__(self) -> None:
-        self.state = ClusterState()
-        options = TranslatorOptions(plans=make_keys())
+        self.state = make_cluster_state()
+        options = make_translator_options(TranslatorOptions(plans=make_keys()))
         kinds = (PODS, NODES, POD_GROUPS, QUOTAS, DEVICES)
         self.translators = {kind: kind.make_translator(options) for kind in kinds}
         self._versions = 0

@@ -46,6 +46,12 @@ from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition, Summary
 from koord.core.reservation.lifecycle import SCHEDULED
 from koord.core.reservation.model import ReservationInfo
+from koord.domains.device import DEVICES
+from koord.domains.gang import POD_GROUPS
+from koord.domains.placement import NAMESPACES, PODS
+from koord.domains.quota import QUOTAS
+from koord.domains.registry import KINDS, make_cluster_state, make_translator_options
+from koord.domains.reservation import RESERVATIONS
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED, Decoder, Poison
 from koord.kube.errors import (
@@ -54,20 +60,7 @@ from koord.kube.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
-from koord.kube.kinds import (
-    DEVICES,
-    KINDS,
-    NAMESPACES,
-    PLACEMENT,
-    POD_GROUPS,
-    PODS,
-    QUOTAS,
-    RESERVATIONS,
-    AnyKind,
-    Kind,
-    Translator,
-    TranslatorOptions,
-)
+from koord.kube.kind import AnyKind, Kind, Translator, TranslatorOptions
 from koord.kube.leader_report import LeaderReport
 from koord.kube.plan_keys import AnySignature
 from koord.kube.reflector import Source
@@ -94,8 +87,6 @@ _AT_ONCE: Final = 50
 BUSY_SECONDS: Final = 5.0
 """How long requests to a busy server are repeated."""
 
-PLANNED_WITH: Final = tuple(kind for kind in KINDS if PLACEMENT in kind.read_by)
-
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
 
@@ -107,8 +98,8 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     """
     reader = _Reader(client, target)
     # What the leader does not report of its settings is as by default. Its key is not known here.
-    options = TranslatorOptions(plans=AnySignature())
-    translators = {kind: kind.make_translator(options) for kind in PLANNED_WITH}
+    options = make_translator_options(TranslatorOptions(plans=AnySignature()))
+    translators = {kind: kind.make_translator(options) for kind in KINDS}
     sink = _PodSink()
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -124,10 +115,10 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
             statuses = {quota.name: quotas.status_of(quota.uid) or {} for quota in values[QUOTAS]}
             leader = await leading
             leader_report = cast("LeaderReport | None", leader.report) if leader else None
-            state = ClusterState(
+            state = make_cluster_state(
+                _find_quota_options(leader_report, statuses.values()),
+                load_hooks(),
                 compat=compat or (leader_report is not None and leader_report.compat),
-                quota_options=_find_quota_options(leader_report, statuses.values()),
-                hooks=load_hooks(),
             )
             for kind, objects in reversed(values.items()):
                 for value in objects:

@@ -21,7 +21,8 @@ from koord.core.device.plugin import Devices
 from koord.core.device.status import DeviceState, NodeDeviceStatus
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.model.units import format_amount
-from koord.kube.kinds import DEVICES, NODES
+from koord.domains.device import DEVICES
+from koord.domains.placement import NODES
 
 _SHORT: Final = {GPU_CORE: "core", GPU_MEMORY_RATIO: "memory", GPU_MEMORY: ""}
 """How the free amounts of a GPU are called; its bytes are left out."""

@@ -24,9 +24,12 @@ from koord.cli.common import ExitCode, fail
 from koord.cli.connection import open_client, path_in
 from koord.cli.job_state import JobState, read_job
 from koord.core.model.text import listed
+from koord.domains.gang import POD_GROUPS
+from koord.domains.placement import NODES, PODS
+from koord.domains.quota import QUOTAS
+from koord.domains.reservation import RESERVATIONS
 from koord.kube.client import Client
 from koord.kube.errors import ApiError, Forbidden, Garbled, KubeError, NotFound
-from koord.kube.kinds import NODES, POD_GROUPS, PODS, QUOTAS, RESERVATIONS
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import Identified, ObjectList, WireCustomResource, WireObjectMeta
 

@@ -204,7 +204,9 @@ def _ask(kubeconfig: str, context: str) -> ClusterFacts:
     from koord.cli.cluster import read_without_target, refuse_gaps  # noqa: PLC0415 - slow
     from koord.core.plugins.inter_pod import InterPod  # noqa: PLC0415 - slow
     from koord.core.quota.model import ROOT  # noqa: PLC0415 - slow
-    from koord.kube.kinds import NODES, POD_GROUPS, QUOTAS  # noqa: PLC0415 - slow
+    from koord.domains.gang import POD_GROUPS  # noqa: PLC0415 - slow
+    from koord.domains.placement import NODES  # noqa: PLC0415 - slow
+    from koord.domains.quota import QUOTAS  # noqa: PLC0415 - slow
 
     reading, target = read_without_target(kubeconfig, context)
     refuse_gaps(reading, POD_GROUPS, QUOTAS)

@@ -27,10 +27,10 @@ from koord.core.eviction.progress import WaitingForPreemption, name_of
 from koord.core.model.budgets import Budget
 from koord.core.model.plan import Unit
 from koord.core.model.reasons import Reason
+from koord.domains.placement import NODES
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.evictor import list_budgets
-from koord.kube.kinds import NODES
 
 _NOT_WAITING = "it does not wait for a place, or is not complete; see koord explain"
 

@@ -28,6 +28,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import named
 from koord.core.plugins.inter_pod import InterPod
+from koord.domains.registry import make_pod_translator
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED
 from koord.kube.errors import Forbidden, KubeError
@@ -171,7 +172,7 @@ async def list_suspended(client: Client, namespace: str) -> list[SuspendedJob] |
 
 def view_suspended(state: ClusterState, jobs: list[SuspendedJob]) -> Iterator[QueueEntry]:
     """Yield those whose pods would opt in, by name."""
-    translator = PodTranslator()
+    translator = make_pod_translator()
     for job in sorted(jobs, key=lambda job: (job.metadata.namespace, job.metadata.name)):
         pod = _make_pod(job, translator)
         if pod is None or not _would_opt_in(pod, state):

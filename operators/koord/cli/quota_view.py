@@ -54,7 +54,8 @@ from koord.core.model.device_names import CARDS
 from koord.core.model.text import named
 from koord.core.model.units import format_amount, format_limit
 from koord.core.quota.model import QuotaSpec
-from koord.kube.kinds import QUOTAS, AnyKind
+from koord.domains.quota import QUOTAS
+from koord.kube.kind import AnyKind
 from koord.kube.translate.amounts import parse_amount
 
 

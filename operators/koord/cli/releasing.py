@@ -28,10 +28,12 @@ from koord.cli.connection import list_all, open_client, path_in
 from koord.cli.find_target import JOB_LABEL
 from koord.cli.leases import NAMES, get_lease, make_leader
 from koord.cli.output import count_of
+from koord.domains.placement import PODS
+from koord.domains.quota import QUOTAS
 from koord.kube.client import Client, Media
 from koord.kube.errors import ApiError, KubeError, NotFound
-from koord.kube.kinds import PODS, QUOTA, QUOTAS
 from koord.kube.wire import ObjectList, WireObjectMeta
+from koord.operators.names import QUOTA
 
 _AT_ONCE: Final = 16
 _MAX_SHOWN: Final = 10

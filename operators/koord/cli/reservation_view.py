@@ -20,7 +20,7 @@ from koord.core.model.text import named
 from koord.core.model.units import Amounts
 from koord.core.reservation.explain import explain
 from koord.core.reservation.plugin import Reservations
-from koord.kube.kinds import RESERVATIONS
+from koord.domains.reservation import RESERVATIONS
 
 
 def show_list(kubeconfig: str, context: str, *, output: Output) -> None:

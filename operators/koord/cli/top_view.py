@@ -22,7 +22,9 @@ from koord.cli.output import approximate, make_table, print_in
 from koord.core.model.device_names import CARDS
 from koord.core.model.text import named
 from koord.core.model.units import CPU, MEMORY, Amounts
-from koord.kube.kinds import NODES, QUOTAS, AnyKind
+from koord.domains.placement import NODES
+from koord.domains.quota import QUOTAS
+from koord.kube.kind import AnyKind
 
 _MOST_PODS: Final = 20
 

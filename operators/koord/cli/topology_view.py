@@ -25,7 +25,8 @@ from koord.core.model.units import MEMORY, format_amount, is_in_bytes
 from koord.core.topology.status import observe_topology
 from koord.core.topology.strategy.observation import DomainCapacity, domain_capacities
 from koord.core.topology.tree import TopologyTree
-from koord.kube.kinds import NODES, TOPOLOGIES
+from koord.domains.placement import NODES
+from koord.domains.topology import TOPOLOGIES
 
 MOST_DOMAINS: Final = 60
 """More are hidden without ``--all``."""

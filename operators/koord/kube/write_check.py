@@ -1,4 +1,4 @@
-"""What operators write, and whether the API server lets this identity do so.
+"""Whether the API server lets this identity write what operators write.
 
 Rights are asked for one by one with a SelfSubjectAccessReview, which every authenticated user may
 create. An admission policy is no right: whether one is in the way is tried with a pod that is only
@@ -9,7 +9,7 @@ of the operators may not.
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,13 +18,10 @@ from msgspec import Struct
 from koord.api.keys import operators as keys
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
-from koord.kube.kinds import DEVICE, PLACEMENT, POD_GROUP, PROFILE, QUOTA, RESERVATION, TOPOLOGY
 
 log = logging.getLogger(__name__)
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_GROUPS: Final = "scheduling.sigs.k8s.io"
-_KOORDINATOR: Final = "scheduling.koordinator.sh"
 
 
 class Write(NamedTuple):
@@ -42,49 +39,6 @@ class Write(NamedTuple):
         return f"{self.verb} {full}{slash}{subresource}"
 
 
-WRITES: Final[Mapping[str, frozenset[Write]]] = {
-    PLACEMENT: frozenset(
-        {
-            Write("", "pods", "patch"),
-            Write("", "pods", "delete"),
-            Write("", "pods/binding", "create"),
-            Write("", "pods/status", "patch"),
-            Write("", "nodes/status", "patch"),
-            Write(_GROUPS, "podgroups/status", "patch"),
-            Write(_KOORDINATOR, "reservations", "patch"),
-            Write(_KOORDINATOR, "reservations/status", "patch"),
-            Write("events.k8s.io", "events", "create"),
-        }
-    ),
-    POD_GROUP: frozenset({Write(_GROUPS, "podgroups/status", "patch")}),
-    QUOTA: frozenset(
-        {
-            Write(_GROUPS, "elasticquotas/status", "patch"),
-            Write(_GROUPS, "elasticquotas", "patch"),
-        }
-    ),
-    PROFILE: frozenset(
-        {
-            Write("quota.koordinator.sh", "elasticquotaprofiles/status", "patch"),
-            Write(_GROUPS, "elasticquotas", "create"),
-            Write(_GROUPS, "elasticquotas", "patch"),
-        }
-    ),
-    TOPOLOGY: frozenset({Write(_KOORDINATOR, "clusternetworktopologies/status", "patch")}),
-    DEVICE: frozenset(
-        {
-            Write(_KOORDINATOR, "devices/status", "patch"),
-            Write("", "nodes/status", "patch"),
-        }
-    ),
-    RESERVATION: frozenset(
-        {
-            Write(_KOORDINATOR, "reservations", "delete"),
-            Write(_KOORDINATOR, "reservations/status", "patch"),
-        }
-    ),
-}
-"""What each operator writes, as its role grants it; the Lease and the key are checked in use."""
 EVICT: Final = Write("", "pods/eviction", "create")
 """A role of its own grants this to placement, for some settings only."""
 
@@ -99,14 +53,12 @@ class _AccessReview(Struct):
     status: _AccessDecision
 
 
-async def find_missing_rights(
-    client: Client, chosen: Collection[str], more: Iterable[Write] = ()
-) -> tuple[Write, ...]:
-    """Return the writes of these operators, and ``more``, that this identity has no right to.
+async def find_missing_rights(client: Client, wanted: Iterable[Write]) -> tuple[Write, ...]:
+    """Return those writes that this identity has no right to, sorted.
 
     What the server does not answer counts as a right: the write itself will tell.
     """
-    writes = sorted({write for name in chosen for write in WRITES.get(name, ())} | {*more})
+    writes = sorted({*wanted})
     allowed = await asyncio.gather(*(is_allowed(client, write) for write in writes))
     return tuple(write for write, may in zip(writes, allowed, strict=True) if may is False)
 

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Final
 from koord.api.device import Device
 from koord.controllers.device_status import DeviceStatusPolicy, NodeResourcesPolicy
 from koord.controllers.status_publishing import DeviceAnnouncer, StatusPublisher
-from koord.kube.kinds import DEVICE, DEVICES
+from koord.domains.device import DEVICES, RESOURCE_CLAIMS
+from koord.domains.placement import NODES, PODS
 from koord.kube.node_writer import NodeWriter
 from koord.kube.objects import ref_of_devices
 from koord.kube.status import BEHIND_ALL, applied_by
+from koord.kube.write_check import Write
+from koord.operators.names import DEVICE
 from koord.operators.operator import Operator
 
 if TYPE_CHECKING:
@@ -34,4 +37,16 @@ def start(parts: "Parts") -> None:
     parts.keep_status(NodeResourcesPolicy(state, NodeWriter(parts.client)), pace=BEHIND_ALL)
 
 
-OPERATOR: Final = Operator(DEVICE, Device, start, BEHIND_ALL)
+OPERATOR: Final = Operator(
+    DEVICE,
+    Device,
+    start,
+    pace=BEHIND_ALL,
+    reads=(PODS, NODES, DEVICES, RESOURCE_CLAIMS),
+    writes=frozenset(
+        {
+            Write("scheduling.koordinator.sh", "devices/status", "patch"),
+            Write("", "nodes/status", "patch"),
+        }
+    ),
+)

@@ -6,7 +6,9 @@ from koord.api.elasticquota import ElasticQuota
 from koord.controllers.enforcement import Enforcement
 from koord.controllers.quota_status import QuotaAudit, QuotaStatusPolicy
 from koord.controllers.status_publishing import QuotaPublisher
-from koord.kube.kinds import PLACEMENT, QUOTA, QUOTAS
+from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
+from koord.domains.placement import NODES, PODS
+from koord.domains.quota import QUOTAS
 from koord.kube.objects import ref_of_quota
 from koord.kube.quota_objects import EnforcementMap
 from koord.kube.status import (
@@ -18,6 +20,8 @@ from koord.kube.status import (
     applied_by,
     metadata_by,
 )
+from koord.kube.write_check import Write
+from koord.operators.names import PLACEMENT, QUOTA
 from koord.operators.operator import Operator
 from koord.runtime.collectors import QuotaSeries, hook_failures, quota_audit
 
@@ -71,4 +75,15 @@ def start_audit(parts: "Parts") -> None:
         parts.metrics.watch(*quota_audit(audit))
 
 
-OPERATOR: Final = Operator(QUOTA, ElasticQuota, start)
+OPERATOR: Final = Operator(
+    QUOTA,
+    ElasticQuota,
+    start,
+    reads=(PODS, NODES, POD_GROUPS, NATIVE_POD_GROUPS, QUOTAS),
+    writes=frozenset(
+        {
+            Write("scheduling.sigs.k8s.io", "elasticquotas/status", "patch"),
+            Write("scheduling.sigs.k8s.io", "elasticquotas", "patch"),
+        }
+    ),
+)

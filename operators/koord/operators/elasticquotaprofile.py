@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING, Final
 from koord.api.quotaprofile import ElasticQuotaProfile
 from koord.controllers.quota_profile import ProfileStatusPolicy
 from koord.controllers.status_publishing import StatusPublisher
-from koord.kube.kinds import PROFILE, PROFILES, QUOTAS
+from koord.domains.placement import NODES
+from koord.domains.quota import PROFILES, QUOTAS
 from koord.kube.objects import ref_of_profile
 from koord.kube.quota_objects import RootQuotaWriter
 from koord.kube.status import AFTER_BINDINGS, applied_by
+from koord.kube.write_check import Write
+from koord.operators.names import PROFILE
 from koord.operators.operator import Operator
 
 if TYPE_CHECKING:
@@ -32,4 +35,16 @@ def start(parts: "Parts") -> None:
     parts.keep_status(policy)
 
 
-OPERATOR: Final = Operator(PROFILE, ElasticQuotaProfile, start)
+OPERATOR: Final = Operator(
+    PROFILE,
+    ElasticQuotaProfile,
+    start,
+    reads=(NODES, QUOTAS, PROFILES),
+    writes=frozenset(
+        {
+            Write("quota.koordinator.sh", "elasticquotaprofiles/status", "patch"),
+            Write("scheduling.sigs.k8s.io", "elasticquotas", "create"),
+            Write("scheduling.sigs.k8s.io", "elasticquotas", "patch"),
+        }
+    ),
+)

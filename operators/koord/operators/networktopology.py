@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Final
 from koord.api.networktopology import ClusterNetworkTopology
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.status_publishing import StatusPublisher
-from koord.kube.kinds import TOPOLOGIES, TOPOLOGY
+from koord.domains.placement import NODES
+from koord.domains.topology import TOPOLOGIES
 from koord.kube.objects import ref_of_topology
 from koord.kube.status import AFTER_BINDINGS, applied_by
+from koord.kube.write_check import Write
+from koord.operators.names import TOPOLOGY
 from koord.operators.operator import Operator
 
 if TYPE_CHECKING:
@@ -26,4 +29,12 @@ def start(parts: "Parts") -> None:
     parts.keep_status(policy, when_synced=False)
 
 
-OPERATOR: Final = Operator(TOPOLOGY, ClusterNetworkTopology, start)
+OPERATOR: Final = Operator(
+    TOPOLOGY,
+    ClusterNetworkTopology,
+    start,
+    reads=(NODES, TOPOLOGIES),
+    writes=frozenset(
+        {Write("scheduling.koordinator.sh", "clusternetworktopologies/status", "patch")}
+    ),
+)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from koord.api.resource import Resource
 from koord.kube.status import AT_ONCE, Pace
+from koord.kube.write_check import Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from koord.controllers.validation import ValidationSink
+    from koord.kube.kind import AnyKind
     from koord.runtime.wiring import Parts
 
 
@@ -30,3 +32,7 @@ class Operator:
     """
     pace: Pace = AT_ONCE
     """How that condition gives way to bindings."""
+    reads: "tuple[AnyKind, ...]" = ()
+    """The kinds that it reflects."""
+    writes: frozenset[Write] = frozenset()
+    """What it writes, as its role grants it; the Lease and the key are checked in use."""

@@ -32,14 +32,17 @@ from koord.core.eviction.search import PreemptionOptions
 from koord.core.model.gang_history import OF_PLACEMENT
 from koord.core.model.pods import Pod
 from koord.core.quota.entitlement import ReclaimSetting
+from koord.domains.placement import PODS
+from koord.domains.registry import KINDS
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
-from koord.kube.kinds import PLACEMENT, PODS
 from koord.kube.node_writer import NodeWriter
 from koord.kube.nominator import Nominator
 from koord.kube.objects import ObjectRef
 from koord.kube.placeholders import PlaceholderWriter
 from koord.kube.status import MERGED, StatusWriter
+from koord.kube.write_check import Write
+from koord.operators.names import PLACEMENT
 from koord.operators.operator import Operator
 from koord.operators.podgroup import make_group_writer, make_history
 from koord.operators.reservation import make_reservation_writer
@@ -227,4 +230,21 @@ def _make_pod_writer(parts: "Parts") -> StatusWriter:
     return parts.make_writer(PODS.plural, MERGED, present)
 
 
-OPERATOR: Final = Operator(PLACEMENT, start=start)
+OPERATOR: Final = Operator(
+    PLACEMENT,
+    start=start,
+    reads=KINDS,
+    writes=frozenset(
+        {
+            Write("", "pods", "patch"),
+            Write("", "pods", "delete"),
+            Write("", "pods/binding", "create"),
+            Write("", "pods/status", "patch"),
+            Write("", "nodes/status", "patch"),
+            Write("scheduling.sigs.k8s.io", "podgroups/status", "patch"),
+            Write("scheduling.koordinator.sh", "reservations", "patch"),
+            Write("scheduling.koordinator.sh", "reservations/status", "patch"),
+            Write("events.k8s.io", "events", "create"),
+        }
+    ),
+)

@@ -9,9 +9,13 @@ from koord.controllers.pod_group import PodGroupStatusPolicy, ProblemReports
 from koord.controllers.status_publishing import StatusPublisher
 from koord.controllers.validation import ValidationSink
 from koord.core.model.gang_history import OF_POD_GROUPS, Happened
-from koord.kube.kinds import POD_GROUP, POD_GROUPS
+from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
+from koord.domains.placement import NODES, PODS
+from koord.domains.topology import TOPOLOGIES
 from koord.kube.objects import ref_of_pod_group
 from koord.kube.status import AFTER_BINDINGS, AT_ONCE, Pace, StatusWriter, applied_by
+from koord.kube.write_check import Write
+from koord.operators.names import POD_GROUP
 from koord.operators.operator import Operator
 
 if TYPE_CHECKING:
@@ -47,4 +51,10 @@ def make_group_writer(parts: "Parts", manager: str, *, pace: Pace = AT_ONCE) -> 
     )
 
 
-OPERATOR: Final = Operator(POD_GROUP, PodGroup, start)
+OPERATOR: Final = Operator(
+    POD_GROUP,
+    PodGroup,
+    start,
+    reads=(PODS, NODES, POD_GROUPS, NATIVE_POD_GROUPS, TOPOLOGIES),
+    writes=frozenset({Write("scheduling.sigs.k8s.io", "podgroups/status", "patch")}),
+)

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Final
 from koord.api.reservation import Reservation
 from koord.controllers.reservation_status import ReservationStatusPolicy
 from koord.controllers.status_publishing import StatusPublisher
-from koord.kube.kinds import RESERVATION, RESERVATIONS
+from koord.domains.placement import NODES, PODS
+from koord.domains.reservation import PRIORITY_CLASSES, RESERVATIONS
 from koord.kube.objects import ref_of_reservation
 from koord.kube.status import StatusWriter, applied_by
+from koord.kube.write_check import Write
+from koord.operators.names import RESERVATION
 from koord.operators.operator import Operator
 from koord.runtime.collectors import reservations
 
@@ -37,4 +40,15 @@ def make_reservation_writer(parts: "Parts", manager: str) -> StatusWriter:
     return parts.make_writer(RESERVATIONS.plural, form, lambda ref: seen.status_of(ref.uid))
 
 
-OPERATOR: Final = Operator(RESERVATION, Reservation, start)
+OPERATOR: Final = Operator(
+    RESERVATION,
+    Reservation,
+    start,
+    reads=(PODS, NODES, RESERVATIONS, PRIORITY_CLASSES),
+    writes=frozenset(
+        {
+            Write("scheduling.koordinator.sh", "reservations", "delete"),
+            Write("scheduling.koordinator.sh", "reservations/status", "patch"),
+        }
+    ),
+)

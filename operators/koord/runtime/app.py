@@ -24,9 +24,9 @@ from koord.isolation import FAILURES, Isolation
 from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.election import Fence
-from koord.kube.kinds import PLACEMENT
 from koord.kube.leader_report import MAX_ERROR, LeaderReport, encode_report
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
+from koord.operators.names import PLACEMENT
 from koord.runtime.collectors import leadership
 from koord.runtime.descriptions import report_enforcement, report_queue
 from koord.runtime.discovery import (

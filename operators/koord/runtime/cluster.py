@@ -1,6 +1,6 @@
 """Keeps a ``ClusterState`` current: runs one reflector per kind and applies what they deliver.
 
-Which kinds there are and how each is applied stands in ``koord.kube.kinds``.
+Which kinds there are and how each is applied stands in ``koord.domains``.
 """
 
 import asyncio
@@ -13,9 +13,10 @@ from typing import Any, TypeVar, cast
 
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Handling, Pod
+from koord.domains.placement import PODS
 from koord.isolation import Isolation
 from koord.kube.client import Client
-from koord.kube.kinds import PODS, AnyKind, Kind, Translator, TranslatorOptions
+from koord.kube.kind import AnyKind, Kind, Translator, TranslatorOptions
 from koord.kube.reflector import Absence, Reflector, WatchTimes
 from koord.kube.store import Change, Deleted, HasMeta
 

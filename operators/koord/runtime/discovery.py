@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from koord.api.keys import operators
+from koord.domains.registry import KINDS
 from koord.kube.client import Client
 from koord.kube.election import LEASE_SECONDS, RETRY_SECONDS, Lease, LeaseSpec, read_clock
 from koord.kube.errors import Forbidden, KubeError, NotFound
-from koord.kube.kinds import KINDS
 
 log = logging.getLogger(__name__)
 

@@ -1,70 +1,52 @@
-"""The registrations: which domains there are, and what each brings into a process.
+"""The operators of all domains, and what a process that runs some of them reads and writes."""
 
-A domain is registered by one ``Domain`` in ``DOMAINS``: its operators, what it needs whichever
-operators run, and its part of the debug page. A custom resource that is only validated takes
-nothing but an ``Operator`` with that resource.
+from collections.abc import Collection, Iterator
+from importlib import import_module
+from typing import Final
 
-Plugins of the planner stand in ``koord.core.engine.registry``: the command line plans with them
-too. Kinds that are reflected stand in ``koord.kube.kinds``, which the command line reads without
-loading the operators; each kind says which operators read it. Commands are modules of
-``koord.cli``, found by name for the same reason.
-"""
-
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from koord.kube.kinds import kinds_of
-from koord.operators import (
-    device,
-    elasticquota,
-    elasticquotaprofile,
-    networktopology,
-    placement,
-    podgroup,
-    reservation,
-)
+from koord.domains import DOMAINS
+from koord.domains.registry import KINDS
+from koord.kube.kind import AnyKind
+from koord.kube.write_check import Write
 from koord.operators.operator import Operator
-from koord.runtime.descriptions import describe_placement, describe_quota_state
-
-if TYPE_CHECKING:
-    from koord.runtime.wiring import Parts
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """What one domain brings into a process."""
-
-    name: str
-    operators: tuple[Operator, ...]
-    start: "Callable[[Parts], None] | None" = None
-    """Adds what the domain needs whichever operators run: its metrics, for example."""
-    describe: "Callable[[Parts], Mapping[str, object]] | None" = None
-    """Returns the domain's part of the debug page."""
+def _load() -> Iterator[Operator]:
+    for domain in DOMAINS:
+        for module in domain.operators:
+            operator: Operator = import_module(module).OPERATOR
+            yield operator
 
 
-DOMAINS: Final = (
-    Domain("placement", (placement.OPERATOR,), describe=describe_placement),
-    Domain("gang", (podgroup.OPERATOR,)),
-    Domain(
-        "quota",
-        (elasticquota.OPERATOR, elasticquotaprofile.OPERATOR),
-        start=elasticquota.start_audit,
-        describe=describe_quota_state,
-    ),
-    Domain("reservation", (reservation.OPERATOR,)),
-    Domain("topology", (networktopology.OPERATOR,)),
-    Domain("device", (device.OPERATOR,)),
+REGISTERED: Final = tuple(_load())
+"""All operators, in the order of their domains."""
+OPERATORS: Final = tuple(operator.name for operator in REGISTERED)
+ALL_KINDS: Final = tuple(
+    dict.fromkeys([*KINDS, *(kind for operator in REGISTERED for kind in operator.reads)])
 )
-OPERATORS: Final = tuple(operator.name for domain in DOMAINS for operator in domain.operators)
 
 
-def required_resources(operators: Collection[str]) -> list[tuple[str, str]]:
-    read = [(kind.api_version, kind.plural) for kind in kinds_of(operators) if kind.is_required]
+def choose_operators(names: Collection[str]) -> list[Operator]:
+    return [operator for operator in REGISTERED if operator.name in names]
+
+
+def kinds_of(names: Collection[str]) -> tuple[AnyKind, ...]:
+    """Return the kinds that these operators reflect, in the order of their start."""
+    kinds = {kind for operator in choose_operators(names) for kind in operator.reads}
+    return tuple(kind for kind in ALL_KINDS if kind in kinds)
+
+
+def writes_of(names: Collection[str]) -> frozenset[Write]:
+    """Return what these operators write."""
+    return frozenset().union(*(operator.writes for operator in choose_operators(names)))
+
+
+def required_resources(names: Collection[str]) -> list[tuple[str, str]]:
+    """Return what has to be served, by API version and plural."""
+    read = [(kind.api_version, kind.plural) for kind in kinds_of(names) if kind.is_required]
     validated = [
         (operator.resource.names.api_version, operator.resource.names.plural)
-        for domain in DOMAINS
-        for operator in domain.operators
-        if operator.resource is not None and operator.name in operators
+        for operator in choose_operators(names)
+        if operator.resource is not None
     ]
     return list(dict.fromkeys(read + validated))

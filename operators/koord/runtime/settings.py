@@ -30,13 +30,13 @@ from koord.api.model import Documented
 from koord.api.quantity import parse_duration_seconds
 from koord.api.yaml_text import load_yaml
 from koord.core.device.health import RECOVERY_SECONDS
+from koord.core.device.model import DeviceOptions
 from koord.core.device.vendors import CLASS_OF
-from koord.core.engine.plugin import Plugin
 from koord.core.engine.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 from koord.core.model.gang_history import MAX_EPISODES
 from koord.core.model.gangs import DEFAULT_HOLD_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.core.model.patience import Patience
-from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
+from koord.core.plugins.scarce_resources import ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES, QuotaOptions, TerminatingUse
 from koord.core.reservation.model import IgnoredResources
 from koord.kube.reflector import WatchTimes
@@ -248,6 +248,11 @@ class DeviceSettings(_Section):
     shares_without_isolation: UnisolatedShares = UnisolatedShares.START
     """Whether pods that share a GPU without isolation start or wait."""
 
+    @property
+    def options(self) -> DeviceOptions:
+        waits = self.shares_without_isolation is UnisolatedShares.WAIT
+        return DeviceOptions(self.recovery_seconds, waits)
+
 
 _QUALIFIED = re.compile(
     r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
@@ -383,13 +388,11 @@ class Settings(_Section):
         plus = self.resource_fit_plus
         return Scoring(_weigh(self.scoring), _weigh(plus.resources), plus.weight)
 
-    def make_plugins(self) -> tuple[Plugin, ...]:
-        """Return the optional plugins that are configured."""
+    @property
+    def scarce_rules(self) -> ScarceRules:
         scarce = self.scarce_resources
-        if not scarce.resources:
-            return ()
         class_of = None if self.compat is Compat.KOORDINATOR else CLASS_OF
-        return (ScarceResources(ScarceRules(scarce.resources, scarce.weight, class_of)),)
+        return ScarceRules(scarce.resources, scarce.weight, class_of)
 
 
 def load_settings(path: Path) -> Settings:

@@ -16,24 +16,21 @@ from koord.api.gang import GangDefaults
 from koord.controllers.status_controller import StatusController, StatusPolicy
 from koord.controllers.status_publishing import AcceptedPublisher
 from koord.controllers.validation import ValidationController
-from koord.core.device.model import DeviceOptions
-from koord.core.engine.state import ClusterState
 from koord.core.quota.hooks import Hooks
+from koord.domains import DOMAINS
+from koord.domains.domain import load
+from koord.domains.placement import PODS
+from koord.domains.registry import make_cluster_state, make_translator_options
+from koord.domains.reservation import RESERVATIONS
 from koord.isolation import FAILURES, Isolation
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder, EventType
-from koord.kube.kinds import (
-    PLACEMENT,
-    PODS,
-    QUOTA,
-    RESERVATIONS,
-    TranslatorOptions,
-    kinds_of,
-)
+from koord.kube.kind import TranslatorOptions
 from koord.kube.plan_keys import PlanKeys, sign_again
 from koord.kube.status import AT_ONCE, Form, Pace, Present, StatusWriter, applied_by
+from koord.operators.names import PLACEMENT, QUOTA
 from koord.operators.operator import Operator
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import (
@@ -47,8 +44,8 @@ from koord.runtime.election import DEFAULT_NAMESPACE
 from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
-from koord.runtime.registry import DOMAINS, required_resources
-from koord.runtime.settings import Settings, UnisolatedShares
+from koord.runtime.registry import choose_operators, kinds_of, required_resources
+from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
     import kopf
@@ -107,21 +104,20 @@ class Parts:
         self.reader = ClusterReader(
             client,
             kinds_of(operators),
-            ClusterState(
+            make_cluster_state(
+                settings.elastic_quota.options,
+                settings.device.options,
+                settings.reservation.ignored,
+                settings.scarce_rules,
+                hooks,
                 compat=settings.compat is Compat.KOORDINATOR,
-                quota_options=settings.elastic_quota.options,
-                device_options=DeviceOptions(
-                    settings.device.recovery_seconds,
-                    settings.device.shares_without_isolation is UnisolatedShares.WAIT,
-                ),
-                ignored=settings.reservation.ignored,
-                hooks=hooks,
-                more_plugins=settings.make_plugins(),
             ),
-            TranslatorOptions(
-                settings.scheduler_name,
-                GangDefaults(settings.default_wait_seconds, settings.default_match_policy),
-                keys,
+            make_translator_options(
+                TranslatorOptions(
+                    settings.scheduler_name,
+                    GangDefaults(settings.default_wait_seconds, settings.default_match_policy),
+                    keys,
+                )
             ),
             settings.watch_times,
         )
@@ -194,8 +190,8 @@ class Parts:
             "reflectors": self.reader.describe(),
         }
         for domain in DOMAINS:
-            if domain.describe is not None:
-                description |= domain.describe(self)
+            if domain.describe:
+                description |= load(domain.describe)(self)
         return description
 
     def note_definitions(self, definitions: Definitions) -> None:
@@ -260,12 +256,11 @@ class Parts:
         return controller
 
     def _start_domains(self) -> None:
+        for operator in choose_operators(self.operators):
+            self._start(operator)
         for domain in DOMAINS:
-            for operator in domain.operators:
-                if operator.name in self.operators:
-                    self._start(operator)
-            if domain.start is not None:
-                domain.start(self)
+            if domain.start:
+                load(domain.start)(self)
 
     def _start(self, operator: Operator) -> None:
         sink = None if operator.start is None else operator.start(self)

@@ -12,8 +12,9 @@ from collections.abc import Collection
 from typing import Final, NoReturn
 
 from koord.kube.client import Client
-from koord.kube.kinds import PLACEMENT
 from koord.kube.write_check import EVICT, Write, find_denying_policy, find_missing_rights
+from koord.operators.names import PLACEMENT
+from koord.runtime.registry import writes_of
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class WriteRights:
         return _EVICTION if self.missing == (EVICT,) else _ROLES
 
     async def _find_missing(self) -> tuple[Write, ...]:
-        return await find_missing_rights(self._client, self._operators, self._more)
+        return await find_missing_rights(self._client, {*writes_of(self._operators), *self._more})
 
     def _name_missing(self) -> str:
         return f"no right to {', '.join(map(str, self.missing))}"

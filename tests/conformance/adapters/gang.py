@@ -29,8 +29,9 @@ from koord.core.gang.status import observe
 from koord.core.gang.tally import Tally
 from koord.core.model.gangs import GangPhase, GangSource, GangSpec, MatchPolicy, ObservedPodGroup
 from koord.core.model.pods import Pod, PodPhase, RecordedPlan
+from koord.domains.registry import make_pod_translator
+from koord.kube.kind import TranslatorOptions
 from koord.kube.translate.gangs import PodGroupTranslator
-from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WireCustomResource, WirePod
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def decode_pod(pod: Mapping[str, Any], defaults: GangDefaults, number: int = 0) 
         "status": {"phase": pod.get("phase", "Pending")},
     }
     wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WirePod)
-    return PodTranslator(defaults=defaults).translate(wire)
+    return make_pod_translator(TranslatorOptions(gang_defaults=defaults)).translate(wire)
 
 
 def make_uid(pod: Mapping[str, Any]) -> str:

@@ -14,25 +14,25 @@ from koord.api.keys import gang as gang_keys
 from koord.api.keys import operators
 from koord.api.preemption import is_protected, read_policy
 from koord.core.engine.queue import Queue
-from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import find_candidates
 from koord.core.eviction.model import Costs, Exempt, Preemption
 from koord.core.eviction.search import plan_preemption
 from koord.core.model.plan import Assignment, Demand, Unit
 from koord.core.plugins.nominations import Nomination
+from koord.domains.registry import make_cluster_state, make_pod_translator
 from koord.kube.translate.cluster_objects import translate_node
-from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WireNode, WirePod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from koord.core.engine.cycle import Cycle
+    from koord.core.engine.state import ClusterState
     from koord.core.model.pods import Pod
 
 Fields = dict[str, Any]
 
-PODS = PodTranslator()
+PODS = make_pod_translator()
 TOLD_OTHERWISE: Mapping[str, tuple[str, ...]] = {
     "job_preempt": ("message", "cycleMessage", "reason", "offersBefore", "victimCondition"),
     "fit_with_nominated": ("reason",),
@@ -68,7 +68,7 @@ def decode_pod(pod: Mapping[str, Any], node: str = "", gang: str = "") -> Pod:
 
 def fill_state(case: Mapping[str, Any]) -> ClusterState:
     """Make the cluster of a case; nodes that preemption cannot help are cordoned."""
-    state = ClusterState(compat=True)
+    state = make_cluster_state(compat=True)
     if "networkTopologySpec" in case:
         upsert_topology(state, decode_topology(case))
     for node in case["nodes"]:
@@ -127,7 +127,7 @@ def add_unit(state: ClusterState, case: Mapping[str, Any]) -> Unit:
 
 
 def adapt_victim_eligible(case: Mapping[str, Any]) -> Fields:
-    state = ClusterState(compat=True)
+    state = make_cluster_state(compat=True)
     state.upsert_node(translate_node(decode({"metadata": {"name": "n"}}, WireNode)))
     state.upsert_pod(decode_pod({"name": "victim", **case["victim"]}, "n"))
     trigger = decode_pod(case["trigger"])
@@ -136,7 +136,7 @@ def adapt_victim_eligible(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_victim_order(case: Mapping[str, Any]) -> Fields:
-    state = ClusterState(compat=True)
+    state = make_cluster_state(compat=True)
     state.upsert_node(translate_node(decode({"metadata": {"name": "n"}}, WireNode)))
     for pod in case["victims"]:
         state.upsert_pod(decode_pod(pod, "n"))

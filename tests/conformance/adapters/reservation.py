@@ -58,8 +58,8 @@ from koord.core.reservation.reasons import (
     describe_insufficient,
     find_conflict,
 )
+from koord.domains.registry import make_pod_translator
 from koord.kube.translate.amounts import parse_amount, write_amounts
-from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_hints import read_reservation_hints, read_use
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import WireCustomResource, WirePod
@@ -86,7 +86,7 @@ def amounts_of(quantities: Mapping[str, Any] | None) -> dict[str, int]:
 
 def read_pod(manifest: Mapping[str, Any]) -> Pod:
     wire = msgspec.json.decode(json.dumps(manifest), type=WirePod)
-    return PodTranslator().translate(wire)
+    return make_pod_translator().translate(wire)
 
 
 def read_reservation(manifest: Mapping[str, Any]) -> ReservationInfo:

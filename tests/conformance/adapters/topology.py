@@ -24,9 +24,9 @@ from koord.core.topology.plugin import Topologies
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 from koord.core.topology.strategy.domain_placer import sort_members
 from koord.core.topology.tree import describe_domains
+from koord.domains.registry import make_pod_translator
 from koord.kube.translate.cluster_objects import TopologyTranslator, translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_constraint
-from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WireCustomResource, WireNode, WirePod
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 
-PODS = PodTranslator()
+PODS = make_pod_translator()
 
 
 def decode(manifest: Mapping[str, Any], kind: type[Any]) -> Any:

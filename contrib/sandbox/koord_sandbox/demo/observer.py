@@ -17,10 +17,11 @@ import msgspec
 from koord.api.keys.gang import POD_GROUP
 from koord.api.podgroup import PodGroupSpec
 from koord.api.shape import Shape
+from koord.domains.gang import POD_GROUPS
+from koord.domains.placement import PODS
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.errors import NotFound
-from koord.kube.kinds import POD_GROUPS, PODS
 from koord.kube.reflector import Reflector, Source
 from koord.kube.store import Change, Deleted
 from koord.kube.translate.amounts import parse_requests

@@ -16,7 +16,7 @@ Rules for authors:
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
@@ -244,6 +244,8 @@ class Plugin:
     """One domain beside the cluster state. Only the owner of the state calls it."""
 
     name: ClassVar[str]
+    after: ClassVar[tuple[str, ...]] = ()
+    """Plugins that absorb before, and open their sessions before."""
 
     view: "StateView"
     """The cluster state, from :meth:`attach` on."""
@@ -297,3 +299,20 @@ class Plugin:
 
     def note_plan(self, session: Session, plan: Plan) -> None:
         """Record the effects of a committed plan on later cycles."""
+
+
+M = TypeVar("M", Plugin, Session)
+
+
+def in_order(members: Sequence[M]) -> tuple[M, ...]:
+    """Sort plugins or sessions so that each comes after those that it names in ``after``."""
+    ordered: list[M] = []
+    waiting = list(members) if any(member.after for member in members) else []
+    while waiting:
+        names = {member.name for member in waiting}
+        ready = [member for member in waiting if not names & set(member.after)]
+        if not ready:
+            raise ValueError(f"they wait for each other: {', '.join(sorted(names))}")
+        ordered += ready[:1]
+        waiting.remove(ready[0])
+    return tuple(ordered or members)

@@ -10,12 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from koord.core.device.model import DEFAULT_OPTIONS, DeviceOptions
-from koord.core.device.plugin import COMPATIBLE, PACKED
 from koord.core.engine.cycle import Cycle, Place
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.plugin import Plugin
-from koord.core.engine.registry import make_plugins
+from koord.core.engine.plugin import Plugin, in_order
 from koord.core.eviction.protection import is_evictable
 from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import find_quorum
@@ -33,12 +30,9 @@ from koord.core.plugins.pod_index import NOWHERE
 from koord.core.plugins.volumes import VolumeCache, Volumes
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.capacity import add_up
-from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.model import QUOTA_DEFAULTS, QuotaOptions
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile import ProfileCache
-from koord.core.reservation.model import NOTHING_IGNORED, IgnoredResources
 from koord.core.reservation.plugin import Reservations
 from koord.core.topology.cache import TopologyCache
 from koord.core.topology.plugin import Topologies
@@ -49,16 +43,7 @@ P = TypeVar("P")
 class ClusterState:
     """Pods, nodes, PodGroups and what domains need of the cluster."""
 
-    def __init__(  # noqa: PLR0913 - each sets up another domain
-        self,
-        *,
-        compat: bool = False,
-        quota_options: QuotaOptions = QUOTA_DEFAULTS,
-        device_options: DeviceOptions = DEFAULT_OPTIONS,
-        ignored: IgnoredResources = NOTHING_IGNORED,
-        hooks: Hooks | None = None,
-        more_plugins: Iterable[Plugin] = (),
-    ) -> None:
+    def __init__(self, plugins: Iterable[Plugin], *, compat: bool = False) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.eviction_pending: set[str] = set()
@@ -75,13 +60,9 @@ class ClusterState:
         """As of the last :meth:`advance`; 0 before it."""
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
-        rules = quota_options.choose_rules(compat=compat)
-        devices = COMPATIBLE if compat else PACKED
-        made = make_plugins(self.gangs, rules, hooks, devices, device_options)
-        self.plugins = (*made, *more_plugins)
+        self.plugins = in_order(tuple(plugins))
         for plugin in self.plugins:
             plugin.attach(self)
-        self.plugin(Reservations).ignored = ignored
         self._charging = [
             plugin for plugin in self.plugins if type(plugin).charge is not Plugin.charge
         ]

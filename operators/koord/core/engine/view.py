@@ -22,7 +22,7 @@ from koord.core.engine.capabilities import (
 )
 from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.engine.node_table import NodeTable, RequestVector
-from koord.core.engine.plugin import FilterReach, Hold, Score, Session
+from koord.core.engine.plugin import FilterReach, Hold, Score, Session, in_order
 from koord.core.engine.scoring import ScoreTerms
 from koord.core.engine.steps import Steps
 from koord.core.model.plan import Unit
@@ -60,7 +60,7 @@ class CycleView:
 
     def _join(self, sessions: Sequence[Session]) -> None:
         """Add the sessions, and find which of them extend which method."""
-        self.sessions = _in_order(sessions)
+        self.sessions = in_order(sessions)
         extends = _extensions(tuple(map(type, self.sessions)))
 
         def pick(kind: type[S], method: str) -> list[S]:
@@ -380,17 +380,3 @@ def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...
                 at for at in having if getattr(kinds[at], method) is not default
             )
     return extensions
-
-
-def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    """Sort sessions so that each comes after those that it names in ``after``."""
-    ordered: list[Session] = []
-    waiting = list(sessions) if any(session.after for session in sessions) else []
-    while waiting:
-        names = {session.name for session in waiting}
-        ready = [session for session in waiting if not names & set(session.after)]
-        if not ready:
-            raise ValueError(f"sessions wait for each other: {', '.join(sorted(names))}")
-        ordered += ready[:1]
-        waiting.remove(ready[0])
-    return tuple(ordered or sessions)

@@ -27,7 +27,7 @@ class ScarceRules:
     ``class_of``: resource -> class of names for the same thing; None: Koordinator's formula.
     """
 
-    resources: frozenset[str]
+    resources: frozenset[str] = frozenset()
     weight: int = 1
     class_of: Mapping[str, str] | None = None
 

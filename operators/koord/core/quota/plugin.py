@@ -28,6 +28,7 @@ class Quotas(Plugin):
     """The quotas of a cluster."""
 
     name = "quota"
+    after = ("reservation", "device", "numa", "topology")
 
     def __init__(self, cache: QuotaCache | None = None) -> None:
         self.cache = cache or QuotaCache()

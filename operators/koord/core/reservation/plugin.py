@@ -59,9 +59,11 @@ class Reservations(Plugin):
 
     name = NAME
 
-    def __init__(self, *, compat: bool = False) -> None:
+    def __init__(
+        self, *, compat: bool = False, ignored: IgnoredResources = NOTHING_IGNORED
+    ) -> None:
         self.compat = compat
-        self.ignored: IgnoredResources = NOTHING_IGNORED
+        self.ignored = ignored
         self.classes: dict[str, PriorityClass] = {}
         self.reservations: dict[str, ReservationInfo] = {}
         self.accounts: dict[str, ReservationAccount] = {}

@@ -11,7 +11,6 @@ from typing_extensions import override
 from koord.core.engine.capabilities import Strategic
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import FilterReach, PlaceRecorded, Plugin, UnitStrategy
-from koord.core.engine.state_view import GangView
 from koord.core.model.nodes import Node
 from koord.core.topology.cache import Topology, TopologyCache
 from koord.core.topology.strategy.gang_topology import TopologyStrategy
@@ -27,10 +26,9 @@ class Topologies(Plugin):
 
     name = "topology"
 
-    def __init__(self, gangs: GangView) -> None:
+    def __init__(self) -> None:
         self.cache = TopologyCache()
         self.attraction = PodAttraction()
-        self._gangs = gangs
 
     def upsert(self, topology: Topology) -> None:
         """Apply a topology; what waits for its domains is tried again, as all nodes change them."""
@@ -55,7 +53,7 @@ class Topologies(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> "TopologySession":
-        return TopologySession(cycle, TopologyView(self.cache, self.attraction, self._gangs))
+        return TopologySession(cycle, TopologyView(self.cache, self.attraction, self.view.gangs))
 
 
 class TopologySession(Strategic):

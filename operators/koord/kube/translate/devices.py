@@ -3,10 +3,11 @@
 An entry that cannot be used is left out and named; the others stay usable.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Annotated, Final, TypeVar
 
 import msgspec
+from typing_extensions import override
 
 from koord.api.annotations import (
     DEVICE_ALLOCATE_HINT,
@@ -22,7 +23,12 @@ from koord.api.device import DeviceInfo, DeviceSpec, DeviceStatus, DeviceTopolog
 from koord.api.device_partitions import parse_partitions
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.shape import Shape
-from koord.core.device.allocation import AllocatedDevices
+from koord.core.device.allocation import (
+    ALLOCATED,
+    AllocatedDevices,
+    count_given,
+    count_possible,
+)
 from koord.core.device.inventory import NamedDevices, compared
 from koord.core.device.model import (
     AllocateStrategy,
@@ -47,12 +53,22 @@ from koord.core.device.model import (
     minors_of,
 )
 from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints
+from koord.core.device.session import NAME as DEVICES
 from koord.core.device.vendors import GPU_DRIVERS, ISOLATION_LABEL
-from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceType, rename
+from koord.core.model.device_names import (
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    TYPE_OF,
+    DeviceType,
+    rename,
+)
+from koord.core.model.pods import Allocation, PodShape
 from koord.core.model.text import MAX_QUOTED, cut
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount, to_amounts
 from koord.kube.translate.node_affinity import parse_node_selector, pinned_to, translate_selector
+from koord.kube.translate.pod_reader import Counted, PodReader
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import WireCustomResource, WireResourceClaim
 
@@ -326,6 +342,40 @@ def read_device_hints(
         tuple(map(_make_part, parts)),
         problems=tuple(problems),
     )
+
+
+class DevicePodReader(PodReader):
+    """Reads what pods say about devices, and which they were given."""
+
+    name = DEVICES
+    record = ALLOCATED
+
+    @override
+    def concerns(self, shape: PodShape) -> bool:
+        return any(key in TYPE_OF for key, _ in shape.requests)
+
+    @override
+    def read_hints(
+        self, annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
+    ) -> Hashable | None:
+        hints = read_device_hints(annotations, labels)
+        return None if hints == NO_ALLOCATION_HINTS else hints
+
+    @override
+    def read_record(self, uid: str, text: str, hints: Hashable | None) -> Allocation:
+        return read_allocated(uid, text, _hints_or_none(hints))
+
+    @override
+    def count(
+        self, shape: PodShape, hints: Hashable | None, allocations: Sequence[Allocation]
+    ) -> Counted:
+        if allocations:
+            return count_given(shape.requests, allocations)
+        return count_possible(shape.requests, _hints_or_none(hints))
+
+
+def _hints_or_none(hints: Hashable | None) -> DeviceAllocationHints:
+    return hints if isinstance(hints, DeviceAllocationHints) else NO_ALLOCATION_HINTS
 
 
 def _make_part(spec: GpuPart) -> Part:

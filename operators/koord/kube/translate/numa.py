@@ -3,11 +3,12 @@
 What cannot be read is left out and named; the rest stays usable.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
+from typing_extensions import override
 
 from koord.api.annotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koord.api.keys.device import (
@@ -21,6 +22,7 @@ from koord.api.keys.device import (
 from koord.api.keys.reservation import INNER_RESERVED
 from koord.api.parse import InvalidObject
 from koord.caches import cached_by_text
+from koord.core.model.pods import Allocation, PodShape
 from koord.core.model.units import CPU
 from koord.core.model.zone_hints import MAX_NUMBER
 from koord.core.numa.cpu_topology import (
@@ -33,7 +35,9 @@ from koord.core.numa.cpu_topology import (
 )
 from koord.core.numa.cpus import MILLI, PINNED_QOS, CpuBind, wants_pinned
 from koord.core.numa.model import (
+    NAME,
     NO_ALLOCATION_HINTS,
+    STATUS,
     NumaAllocation,
     NumaAllocationHints,
     NumaReport,
@@ -43,6 +47,7 @@ from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.core.numa.zones import NumaShare
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
+from koord.kube.translate.pod_reader import PodReader
 from koord.kube.wire import WireNodeTopology, Zone, ZoneResource
 
 T = TypeVar("T")
@@ -234,6 +239,30 @@ def read_numa_hints(
         hints["preferred"] = CpuBind(cpus.preferred_cpu_bind_policy or CpuBind.DEFAULT)
         hints["cpu_exclusive"] = _read_exclusive(cpus.preferred_cpu_exclusive_policy)
     return NumaAllocationHints(**hints)
+
+
+class NumaPodReader(PodReader):
+    """Reads what pods say about NUMA nodes and CPUs, and which they were given."""
+
+    name = NAME
+    record = STATUS
+
+    @override
+    def read_hints(
+        self, annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
+    ) -> Hashable | None:
+        hints = read_numa_hints(annotations, labels, priority)
+        return None if hints is NO_ALLOCATION_HINTS else hints
+
+    @override
+    def read_record(self, uid: str, text: str, hints: Hashable | None) -> Allocation:
+        numa_hints = hints if isinstance(hints, NumaAllocationHints) else NO_ALLOCATION_HINTS
+        return read_status(uid, text, numa_hints)
+
+    @override
+    def replace_lost(self, uid: str, shape: PodShape) -> Allocation:
+        """Return an allocation of unknown CPUs: they are somewhere on the node."""
+        return NumaAllocation(uid, lost=dict(shape.requests).get(CPU, 0))
 
 
 def _read_exclusive(text: str | None) -> CpuExclusive | None:

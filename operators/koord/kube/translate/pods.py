@@ -4,7 +4,7 @@ The core's pod has what scheduling needs. The form of the manifest (annotations,
 conditions) matters only for writing and is kept here by uid while the pod is pending.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -20,9 +20,6 @@ from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.api.quantity import parse_duration_seconds
 from koord.caches import MIB, BoundedCache, size_of
-from koord.core.device.allocation import ALLOCATED, count_given, count_possible
-from koord.core.device.request import NO_ALLOCATION_HINTS, DeviceAllocationHints
-from koord.core.device.session import NAME as DEVICES
 from koord.core.eviction.model import read_victim_text
 from koord.core.eviction.protection import SYSTEM_CRITICAL
 from koord.core.model.constraints import PodLabels
@@ -41,27 +38,15 @@ from koord.core.model.pods import (
     RecordedPlan,
 )
 from koord.core.model.text import cut
-from koord.core.model.units import CPU
-from koord.core.numa.model import NAME as NUMA
-from koord.core.numa.model import NO_ALLOCATION_HINTS as NO_NUMA_HINTS
-from koord.core.numa.model import STATUS, NumaAllocation, NumaAllocationHints
-from koord.core.reservation.model import ALLOCATED as RESERVED
-from koord.core.reservation.model import NAME as RESERVATION
-from koord.core.reservation.model import NO_HINTS as NO_RESERVATION_HINTS
 from koord.kube.decode import MALFORMED
 from koord.kube.known_plans import KnownPlans, is_daemon_set, is_pinned_by_us
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
 from koord.kube.preemption_records import read_deadline, read_nomination, read_preempted_by
 from koord.kube.release import PodForm, decode_plan, is_recorded
-from koord.kube.translate.devices import read_allocated, read_device_hints
 from koord.kube.translate.gangs import GangMemberships
 from koord.kube.translate.node_affinity import AffinityForm
-from koord.kube.translate.numa import read_numa_hints, read_status
-from koord.kube.translate.reservation_hints import (
-    read_reservation_hints,
-    read_use,
-)
-from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, volume_claims_of
+from koord.kube.translate.pod_reader import Counted, PodReader
+from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, ShapedSpec, volume_claims_of
 from koord.kube.wire import PodSpec, PodStatus, WireCondition, WireObjectMeta, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
@@ -112,6 +97,7 @@ class PodTranslator:
         scheduler_name: str = operators.SCHEDULER_NAME,
         defaults: GangDefaults = UPSTREAM_DEFAULTS,
         plans: PlanVerifier | None = None,
+        readers: Iterable[PodReader] = (),
     ) -> None:
         self.outdated: dict[str, OutdatedPlan] = {}
         """Pod uid -> a plan that counts, but that the current key did not sign."""
@@ -123,7 +109,8 @@ class PodTranslator:
         self._forged: set[str] = set()
         """uids of pods with a plan that the operators did not write."""
         self._scheduler_name = scheduler_name
-        self._shapes = ShapeCache()
+        self._readers = tuple(readers)
+        self._shapes = ShapeCache(self._readers)
         self._claims = GangMemberships(defaults)
         self._forms: dict[str, PodForm] = {}
         self._texts: BoundedCache[str, str] = BoundedCache(16 * MIB)
@@ -170,9 +157,13 @@ class PodTranslator:
         is_eviction_pending = is_reclaimed and not is_deleted
         preempted_by = _preempted_by(wire)
         is_marked = is_reclaimed or preempted_by is not None
-        wishes = _read_wishes(meta) if shaped.has_devices else NO_ALLOCATION_HINTS
-        numa = read_numa_hints(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
-        allocations = _allocations(meta, shaped.shape, recorded, wishes, numa)
+        annotations, priority = meta.annotations or _NO_LABELS, spec.priority or 0
+        extensions = tuple(
+            (reader.name, hints)
+            for reader in shaped.readers
+            if (hints := reader.read_hints(annotations, labels, priority)) is not None
+        )
+        allocations = self._allocations(meta, shaped.shape, recorded, extensions)
         unschedulable = _find_unschedulable(wire) if is_foreign and recorded is not None else None
         pod = _make_pod(
             uid=meta.uid,
@@ -183,7 +174,7 @@ class PodTranslator:
             claims=claims,
             handling=handling,
             gang=self._claims.look_up(meta, _native_group(spec)),
-            priority=spec.priority or 0,
+            priority=priority,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             node=self._intern(spec.node_name),
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
@@ -205,9 +196,9 @@ class PodTranslator:
             is_protected=is_protected(labels),
             index=_index(meta),
             exceeded_limit=exceeded_limit,
-            extensions=_extensions(meta, labels, wishes, numa),
+            extensions=extensions,
             allocations=allocations,
-            counted=_count(shaped.shape, wishes, allocations) if shaped.has_devices else (),
+            counted=_count(shaped, extensions, allocations),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_attraction(meta)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
@@ -249,6 +240,27 @@ class PodTranslator:
             self._forged.add(meta.uid)
             return self._known_plans.recall(meta.uid, node)
         return self._known_plans.keep(meta.uid, plan)
+
+    def _allocations(
+        self,
+        meta: WireObjectMeta,
+        shape: PodShape,
+        plan: RecordedPlan | None,
+        extensions: tuple[tuple[str, Hashable], ...],
+    ) -> tuple[Allocation, ...]:
+        """Return what a pod was given, if the operators wrote it with its plan."""
+        if plan is None or not plan.records:
+            return ()
+        hints, written = dict(extensions), dict(plan.records)
+        allocations: list[Allocation] = []
+        for reader in self._readers:
+            with suppress(*MALFORMED):
+                if text := _recorded_text(meta, plan, reader.record):
+                    allocations.append(reader.read_record(meta.uid, text, hints.get(reader.name)))
+                elif reader.record in written:
+                    lost = reader.replace_lost(meta.uid, shape)
+                    allocations += () if lost is None else (lost,)
+        return tuple(allocations)
 
     def _nominated(self, meta: WireObjectMeta, node: str) -> Nominated | None:
         """Return the nomination of a pod that has no node yet, if the operators wrote it."""
@@ -349,54 +361,6 @@ def _foreign_gates(gates: list[str]) -> tuple[str, ...]:
     return tuple(sorted(gate for gate in gates[:MAX_PARTS] if gate != operators.PLACEMENT_GATE))
 
 
-def _read_wishes(meta: WireObjectMeta) -> DeviceAllocationHints:
-    """Return what a pod says about the devices that it asks for."""
-    return read_device_hints(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
-
-
-def _extensions(
-    meta: WireObjectMeta,
-    labels: Mapping[str, str],
-    devices: DeviceAllocationHints,
-    numa: NumaAllocationHints,
-) -> tuple[tuple[str, Hashable], ...]:
-    """Return what annotations and labels say to plugins."""
-    extensions: tuple[tuple[str, Hashable], ...]
-    is_silent = devices is NO_ALLOCATION_HINTS or devices == NO_ALLOCATION_HINTS
-    extensions = () if is_silent else ((DEVICES, devices),)
-    if numa is not NO_NUMA_HINTS:
-        extensions = (*extensions, (NUMA, numa))
-    reservations = read_reservation_hints(meta.annotations or _NO_LABELS, labels)
-    if reservations is not NO_RESERVATION_HINTS:
-        extensions = (*extensions, (RESERVATION, reservations))
-    return extensions
-
-
-def _allocations(
-    meta: WireObjectMeta,
-    shape: PodShape,
-    plan: RecordedPlan | None,
-    devices: DeviceAllocationHints,
-    numa: NumaAllocationHints,
-) -> tuple[Allocation, ...]:
-    """Return what a pod was given, if the operators wrote it with its plan."""
-    if plan is None or not plan.records:
-        return ()
-    allocations: list[Allocation] = []
-    with suppress(*MALFORMED):
-        if text := _recorded_text(meta, plan, ALLOCATED):
-            allocations.append(read_allocated(meta.uid, text, devices))
-    with suppress(*MALFORMED):
-        if text := _recorded_text(meta, plan, STATUS):
-            allocations.append(read_status(meta.uid, text, numa))
-        elif any(key == STATUS for key, _ in plan.records):
-            allocations.append(NumaAllocation(meta.uid, lost=dict(shape.requests).get(CPU, 0)))
-    with suppress(*MALFORMED):
-        if text := _recorded_text(meta, plan, RESERVED):
-            allocations.append(read_use(meta.uid, text))
-    return tuple(allocations)
-
-
 def _recorded_text(meta: WireObjectMeta, plan: RecordedPlan, key: str) -> str:
     """Return an annotation that was written with a plan; empty if it was not, or was changed."""
     text = _annotation(meta, key)
@@ -404,12 +368,16 @@ def _recorded_text(meta: WireObjectMeta, plan: RecordedPlan, key: str) -> str:
 
 
 def _count(
-    shape: PodShape, wishes: DeviceAllocationHints, allocations: tuple[Allocation, ...]
-) -> tuple[tuple[str, int], ...]:
-    """Return what quotas count for a pod that asks for devices, if it is more than it requests."""
-    if allocations:
-        return count_given(shape.requests, allocations)
-    return count_possible(shape.requests, wishes)
+    shaped: ShapedSpec,
+    extensions: tuple[tuple[str, Hashable], ...],
+    allocations: Sequence[Allocation],
+) -> Counted:
+    """Return what quotas count for a pod if it is more than it requests."""
+    hints = dict(extensions)
+    counted = (
+        reader.count(shaped.shape, hints.get(reader.name), allocations) for reader in shaped.readers
+    )
+    return next(filter(None, counted), ())
 
 
 def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:

@@ -1,10 +1,11 @@
 """What pods say about reservations: from annotations to ``koord.core.reservation``."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 import msgspec
 from msgspec import Struct
+from typing_extensions import override
 
 from koord.api.annotations import (
     EXACT_MATCH,
@@ -14,9 +15,16 @@ from koord.api.annotations import (
 )
 from koord.api.keys.reservation import IGNORED, PRE_ALLOCATABLE_PRIORITY
 from koord.api.parse import InvalidObject
-from koord.core.model.pods import Toleration
+from koord.core.model.pods import Allocation, Toleration
 from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
-from koord.core.reservation.model import NO_HINTS, ReservationHints, ReservationUse
+from koord.core.reservation.model import (
+    ALLOCATED,
+    NAME,
+    NO_HINTS,
+    ReservationHints,
+    ReservationUse,
+)
+from koord.kube.translate.pod_reader import PodReader
 
 MOST_DIGITS: Final = 12
 _HINT_KEYS: Final = frozenset({RESERVATION_AFFINITY.key, EXACT_MATCH.key})
@@ -66,6 +74,24 @@ def read_reservation_hints(
         is_ignoring=is_ignoring,
         rank=rank,
     )
+
+
+class ReservationPodReader(PodReader):
+    """Reads what pods say about reservations, and which one they use."""
+
+    name = NAME
+    record = ALLOCATED
+
+    @override
+    def read_hints(
+        self, annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
+    ) -> Hashable | None:
+        hints = read_reservation_hints(annotations, labels)
+        return None if hints is NO_HINTS else hints
+
+    @override
+    def read_record(self, uid: str, text: str, hints: Hashable | None) -> Allocation:
+        return read_use(uid, text)
 
 
 def _read_rank(annotations: Mapping[str, str]) -> int:

@@ -16,7 +16,6 @@ import msgspec
 
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
 from koord.core.model.constraints import ClaimUse, PodConstraints
-from koord.core.model.device_names import TYPE_OF
 from koord.core.model.pod_requests import InitContainer, effective_requests, resized_requests
 from koord.core.model.pods import ExceededLimit, HostPort, PodShape
 from koord.core.model.selectors import SelectorTerm
@@ -34,6 +33,7 @@ from koord.kube.translate.pod_constraints import (
     parse_constraints,
     spread_label_keys,
 )
+from koord.kube.translate.pod_reader import PodReader
 from koord.kube.wire import Container, ContainerPort, ContainerStatus, PodSpec, WirePod
 
 MAX_TEXT: Final = 64 * 1024
@@ -57,15 +57,16 @@ class ShapedSpec:
     shape: PodShape
     form: AffinityForm
     pinned_to: str
-    has_devices: bool
-    """Whether it requests devices."""
+    readers: tuple[PodReader, ...] = ()
+    """Those whose hints matter for the shape."""
     exceeded_limit: ExceededLimit | None = None
 
 
 class ShapeCache:
     """Caches the shapes of pod specs."""
 
-    def __init__(self) -> None:
+    def __init__(self, readers: Iterable[PodReader] = ()) -> None:
+        self._readers = tuple(readers)
         self._known: BoundedCache[_Key, ShapedSpec] = BoundedCache(_CACHE)
         self._shapes: BoundedCache[PodShape, PodShape] = BoundedCache(_CACHE)
 
@@ -82,7 +83,7 @@ class ShapeCache:
         if text > MAX_TEXT:
             bare = PodShape(requests=_requests_of(pod)[:MAX_RESOURCES])
             too_long = ExceededLimit("bytes of scheduling rules and requests", text, MAX_TEXT)
-            return ShapedSpec(bare, AffinityForm(), "", _has_devices(bare), too_long)
+            return ShapedSpec(bare, AffinityForm(), "", self._concerned(bare), too_long)
         affinity = parse_affinity(bytes(pod.spec.affinity))
         shape = _make_shape(pod, affinity, size)
         exceeded_limit = _find_exceeded_limit(shape, pod.spec)
@@ -91,12 +92,11 @@ class ShapeCache:
         cached = self._shapes.get(shape)
         shape = self._shapes.keep(shape, shape, EXPANSION * size) if cached is None else cached
         return ShapedSpec(
-            shape, affinity.form, affinity.pinned_to, _has_devices(shape), exceeded_limit
+            shape, affinity.form, affinity.pinned_to, self._concerned(shape), exceeded_limit
         )
 
-
-def _has_devices(shape: PodShape) -> bool:
-    return any(key in TYPE_OF for key, _ in shape.requests)
+    def _concerned(self, shape: PodShape) -> tuple[PodReader, ...]:
+        return tuple(reader for reader in self._readers if reader.concerns(shape))
 
 
 def _count_text(value: object) -> int:

@@ -1,0 +1,30 @@
+"""What a domain is: the modules that it consists of, by name, so that none of them is loaded.
+
+The command line lists commands without the planner, and plans without the operators. Nothing is
+known here of any domain.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One domain. ``module:name`` is what stands under a name in a module."""
+
+    name: str
+    planning: str = ""
+    """Its ``Planning``: kinds, plugins, what it reads of pods. The command line loads it, too."""
+    operators: tuple[str, ...] = ()
+    """Modules, each with an ``OPERATOR`` whose name is the last part of the module's."""
+    start: str = ""
+    """A function that adds to a process what is needed whichever operators run: its series."""
+    describe: str = ""
+    """A function that returns the domain's part of the debug page."""
+
+
+def load(reference: str) -> Any:
+    """Return what ``module:name`` refers to."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,47 @@
+"""All that the domains of the list bring to the planner, put together.
+
+Knows no domain by name.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from koord.core.engine.plugin import Plugin
+from koord.core.engine.state import ClusterState
+from koord.domains import DOMAINS
+from koord.domains.domain import load
+from koord.domains.planning import Planning, PlanOptions
+from koord.kube.kind import TranslatorOptions
+from koord.kube.translate.pods import PodTranslator
+
+PLANNINGS: Final[tuple[Planning, ...]] = tuple(
+    load(domain.planning) for domain in DOMAINS if domain.planning
+)
+KINDS: Final = tuple(kind for planning in PLANNINGS for kind in planning.kinds)
+"""Reflectors start in this order. Whoever applies complete lists goes the other way: pods last."""
+POD_READERS: Final = tuple(
+    planning.pod_reader for planning in PLANNINGS if planning.pod_reader is not None
+)
+
+
+def make_plugins(*values: object, compat: bool = False) -> list[Plugin]:
+    """Return new plugins of all domains for one cluster state; ``values`` are options."""
+    options = PlanOptions(*values, compat=compat)
+    return [plugin for planning in PLANNINGS for plugin in planning.make_plugins(options)]
+
+
+def make_cluster_state(*values: object, compat: bool = False) -> ClusterState:
+    """Return an empty cluster state with the plugins of all domains."""
+    return ClusterState(make_plugins(*values, compat=compat), compat=compat)
+
+
+def make_translator_options(options: TranslatorOptions = TranslatorOptions()) -> TranslatorOptions:  # noqa: B008 - a frozen value
+    """Return the options of translators with what all domains read of pods."""
+    return replace(options, pod_readers=POD_READERS)
+
+
+def make_pod_translator(options: TranslatorOptions = TranslatorOptions()) -> PodTranslator:  # noqa: B008 - the same
+    """Return a translator of pods that asks the readers of all domains."""
+    return PodTranslator(
+        options.scheduler_name, options.gang_defaults, options.plans, readers=POD_READERS
+    )

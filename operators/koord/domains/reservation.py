@@ -1,0 +1,56 @@
+"""Reservations: room that is held for pods to come."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from koord.core.engine.plugin import Plugin
+from koord.core.reservation.model import IgnoredResources, ReservationInfo
+from koord.core.reservation.plugin import Reservations
+from koord.core.reservation.priority import PriorityClass
+from koord.domains.planning import Planning, PlanOptions
+from koord.kube.errors import Forbidden, NotFound
+from koord.kube.kind import Kind, Stateless, of_plugin
+from koord.kube.translate.cluster_objects import translate_priority_class
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.reservation_hints import ReservationPodReader
+from koord.kube.translate.reservations import ReservationTranslator
+from koord.kube.wire import WireCustomResource, WirePriorityClass
+
+RESERVATIONS: Final = Kind[WireCustomResource, ReservationInfo, ReservationTranslator](
+    "scheduling.koordinator.sh/v1alpha1",
+    "reservations",
+    WireCustomResource,
+    lambda options: ReservationTranslator(
+        PodTranslator(plans=options.plans, readers=options.pod_readers)
+    ),
+    of_plugin(Reservations),
+    Reservations.upsert,
+    Reservations.remove,
+    is_namespaced=False,
+    absent_on=(NotFound,),
+)
+PRIORITY_CLASSES: Final = Kind[
+    WirePriorityClass, PriorityClass, Stateless[WirePriorityClass, PriorityClass]
+](
+    "scheduling.k8s.io/v1",
+    "priorityclasses",
+    WirePriorityClass,
+    lambda _: Stateless(translate_priority_class),
+    of_plugin(Reservations),
+    Reservations.upsert_priority_class,
+    Reservations.remove_priority_class,
+    is_namespaced=False,
+    # Without the right, which earlier roles lack, reservations take no part in preemption.
+    absent_on=(Forbidden,),
+)
+
+
+def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
+    yield Reservations(compat=options.compat, ignored=options.of(IgnoredResources))
+
+
+PLANNING: Final = Planning(
+    kinds=(RESERVATIONS, PRIORITY_CLASSES),
+    make_plugins=_make_plugins,
+    pod_reader=ReservationPodReader(),
+)

@@ -1,0 +1,150 @@
+"""A kind of objects that is read: where it is listed, how it is decoded, and who keeps it.
+
+A value of ``Kind`` says it all: how objects are translated, how they are applied to the
+``ClusterState``, and what it means that the kind cannot be read. The kinds themselves stand in
+``koord.domains``, each with its domain. Reflectors, the reader of the command line, the check for
+missing CRDs and the test of the RBAC roles go over them; nothing is known here of any of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
+from koord.api.keys import operators
+from koord.core.engine.plugin import Plugin
+from koord.core.engine.state import ClusterState
+from koord.core.gang.cache import GangCache
+from koord.kube.errors import KubeError
+from koord.kube.plan_keys import PlanVerifier
+from koord.kube.reflector import Absence, Source
+from koord.kube.store import HasMeta
+from koord.kube.translate.pod_reader import PodReader
+
+W = TypeVar("W", bound=HasMeta)
+W_contra = TypeVar("W_contra", bound=HasMeta, contravariant=True)
+T = TypeVar("T")
+P = TypeVar("P", bound=Plugin)
+
+
+class Translator(Protocol[W_contra, T]):
+    """Makes values of the core from decoded objects."""
+
+    def translate(self, wire: W_contra, /) -> T:
+        """Return the core's view of an object. Raises ValueError if the object is malformed."""
+
+    def forget(self, value: T, /) -> None:
+        """Drop what is remembered of a deleted object."""
+
+
+R = TypeVar("R", bound=Translator[Any, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Stateless(Generic[W, T]):
+    """A translator that remembers nothing."""
+
+    translate: Callable[[W], T]
+
+    def forget(self, value: T, /) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatorOptions:
+    """The settings that translation depends on."""
+
+    scheduler_name: str = operators.SCHEDULER_NAME
+    gang_defaults: GangDefaults = UPSTREAM_DEFAULTS
+    plans: PlanVerifier | None = None
+    """Tells our plans from others; None: no plan counts."""
+    pod_readers: tuple[PodReader, ...] = ()
+    """What domains read of pods."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kind(Generic[W, T, R]):
+    """One kind of object: ``W`` as decoded, ``T`` as translated, ``R`` the translator's type."""
+
+    api_version: str
+    """``v1`` or ``group/version``."""
+    plural: str
+    wire: type[W]
+    make_translator: Callable[[TranslatorOptions], R]
+    owner: Callable[[ClusterState], Any]
+    """Returns what keeps the objects of this kind: a plugin, mostly."""
+    upsert_in: Callable[[Any, T], None]
+    remove_from: Callable[[Any, T], None]
+    is_namespaced: bool = True
+    is_required: bool = False
+    """Whether an operator that reads this kind refuses to start where it is not served."""
+    shares_plural: bool = False
+    """Whether another kind has its plural, so that it is called by its full name."""
+    is_useful_in_part: bool = False
+    """Whether the objects of one namespace help a user who may not list all namespaces."""
+    absent_on: tuple[type[KubeError], ...] = ()
+    """Errors of a list that mean: there are no objects. All others keep the copy from syncing."""
+    kept_seconds: float = 0.0
+    """How long such errors may come before that is believed of objects that were there."""
+    note_absence: Callable[[ClusterState, Absence], None] | None = None
+
+    @property
+    def group(self) -> str:
+        """The API group, empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def resource(self) -> str:
+        """``plural.group``, as RBAC and ``kubectl`` name it; just the plural in the core group."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def name(self) -> str:
+        """What the kind is called in metrics and logs: the plural unless two kinds share it."""
+        return self.resource if self.shares_plural else self.plural
+
+    @property
+    def path(self) -> str:
+        """The path of the collection over all namespaces."""
+        root = "/apis" if self.group else "/api"
+        return f"{root}/{self.api_version}/{self.plural}"
+
+    def __str__(self) -> str:
+        return self.resource
+
+    def upsert(self, state: ClusterState, value: T) -> None:
+        """Apply an object as it is now."""
+        self.upsert_in(self.owner(state), value)
+
+    def remove(self, state: ClusterState, value: T) -> None:
+        """Apply that an object is gone."""
+        self.remove_from(self.owner(state), value)
+
+    def source(
+        self, translator: Translator[W, T], reject: Callable[[str, str], None]
+    ) -> Source[W, T]:
+        """Return the source of a reflector; ``reject`` gets ``namespace/name`` and the problem."""
+        return Source(
+            self.path,
+            self.wire,
+            translator.translate,
+            translator.forget,
+            reject,
+            absent_on=self.absent_on,
+            kept_seconds=self.kept_seconds,
+        )
+
+
+def of_plugin(kind: type[P]) -> Callable[[ClusterState], P]:
+    return lambda state: state.plugin(kind)
+
+
+def of_state(state: ClusterState) -> ClusterState:
+    return state
+
+
+def of_gangs(state: ClusterState) -> GangCache:
+    return state.gangs
+
+
+AnyKind: TypeAlias = Kind[Any, Any, Any]
