@@ -24,6 +24,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, NoReturn
 from uuid import uuid4
 
+from koord.answers.leaders import DEFAULT_NAMESPACE
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
 from koord.kube.election import Fence, LeadershipLost
@@ -33,8 +34,6 @@ from koord.runtime.registry import OPERATORS
 
 log = logging.getLogger(__name__)
 
-DEFAULT_NAMESPACE: Final = "koord-system"
-"""Own namespace of processes outside the cluster, the same as in the manifests."""
 EXIT_LOST: Final = 3
 """Exit code when the cluster or the leadership is lost; a restart helps."""
 TICK_SECONDS: Final = 1.0

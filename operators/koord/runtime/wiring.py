@@ -11,6 +11,7 @@ from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from koord.answers.leaders import DEFAULT_NAMESPACE
 from koord.api import Compat
 from koord.api.gang import GangDefaults
 from koord.controllers.status_controller import StatusController, StatusPolicy
@@ -40,7 +41,6 @@ from koord.runtime.collectors import (
     status_writes,
 )
 from koord.runtime.discovery import Definitions, NameGuard, name_of
-from koord.runtime.election import DEFAULT_NAMESPACE
 from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
