@@ -81,7 +81,7 @@ def plan_reclaim(
     if not selection.units:
         return ()
     units, beneficiary = selection.units, ""
-    if not any(_exceeds_max(state, ledger, overuse) for overuse in selection.over):
+    if not any(_exceeds_max(ledger, overuse) for overuse in selection.over):
         need = find_need(
             state, ledger, selection, blocked, partial(_choose_others, state, ledger, exempt)
         )
@@ -166,7 +166,7 @@ def can_keep_running(gangs: GangCache, pods: Collection[Pod]) -> bool:
 
 def _choose(state: ClusterState, ledger: Ledger, name: QuotaName, exempt: Exempt) -> Selection:
     view = _QuotaPods(state, ledger.account(name), exempt)
-    over = tuple(_find_over(state, ledger, view))
+    over = tuple(_find_over(ledger, view))
     if not over:
         return Selection(name, terminating=view.terminating)
     units = {reclaim_unit.unit.key: reclaim_unit for reclaim_unit in view.list_units()}
@@ -384,15 +384,15 @@ class _QuotaPods:
         return self._is_terminating(pod) and not hangs
 
 
-def _find_over(state: ClusterState, ledger: Ledger, view: _QuotaPods) -> Iterator[Overuse]:
+def _find_over(ledger: Ledger, view: _QuotaPods) -> Iterator[Overuse]:
     name = view.account.spec.name
     for key, entitled in sorted(find_entitlement(ledger, name).items()):
         over = Overuse(name, key, view.used.get(key, 0), entitled)
-        if over.over > 0 and (_exceeds_max(state, ledger, over) or not is_rounding(ledger, over)):
+        if over.over > 0 and (_exceeds_max(ledger, over) or not is_rounding(ledger, over)):
             yield over
 
 
-def _exceeds_max(state: ClusterState, ledger: Ledger, over: Overuse) -> bool:
+def _exceeds_max(ledger: Ledger, over: Overuse) -> bool:
     """Whether a quota, or one above it, uses more than its max.
 
     Without what other schedulers placed, which stays: otherwise one user of a quota would have
@@ -403,18 +403,9 @@ def _exceeds_max(state: ClusterState, ledger: Ledger, over: Overuse) -> bool:
         account = ledger.account(name)
         used = account.used.get(key, 0)
         most = account.spec.max.get(key, used)
-        if used > most and used - _foreign_use(state, ledger, name, key) > most:
+        if used - account.foreign.get(key, 0) > most:
             return True
     return False
-
-
-def _foreign_use(state: ClusterState, ledger: Ledger, name: QuotaName, key: str) -> int:
-    """Return what pods of other schedulers use of a quota and those below it."""
-    return sum(
-        usage.foreign_used.get(key, 0)
-        for quota, usage in state.quotas.usage.usage().items()
-        if (account := ledger.find(quota)) is not None and name in account.path
-    )
 
 
 def _priority(pod: Pod) -> int:

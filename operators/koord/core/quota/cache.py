@@ -18,6 +18,7 @@ from koord.core.model.units import Amounts, is_extended
 from koord.core.quota.admission import Submitted, find_exceeding_submissions
 from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
 from koord.core.quota.catalog import QuotaCatalog
+from koord.core.quota.foreign_use import find_uncharged
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
     DEFAULT,
@@ -436,7 +437,7 @@ class QuotaCache:
     def _totals(self) -> dict[TreeId, dict[str, int]]:
         specs = self.catalog.registry.specs
         if self.rules.supplies_use:
-            return self.supply.totals(self.usage, specs)
+            return self.supply.totals(self.usage, specs, self._find_uncharged())
         self.usage.take_touched()  # nobody else does
         counted = (node for node in self._nodes.values() if is_counted(node, self.rules))
         totals = tree_totals(
@@ -445,7 +446,21 @@ class QuotaCache:
         totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
         return totals
 
+    def _find_uncharged(self) -> dict[TreeId, Amounts]:
+        """Return what pods of each tree use that its root is not charged with."""
+        usage, specs = self.usage.usage(), self.catalog.registry.specs
+        users = (name for name, own in usage.items() if own.foreign_used and name in specs)
+        uncharged: dict[TreeId, Amounts] = {}
+        for tree_id in {specs[name].tree_id for name in users}:
+            try:
+                uncharged[tree_id] = find_uncharged(self.catalog.tree(tree_id), usage, self.rules)
+            except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
+                self.failures[tree_id] = error
+        return uncharged
+
     def _solve_tree(self, tree_id: TreeId, total: Amounts, before: Solution | None) -> None:
+        if tree_id in self.failures:
+            return
         try:
             tree = self.catalog.tree(tree_id)
             if len(tree.specs) == 1:

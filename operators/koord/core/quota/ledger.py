@@ -5,13 +5,14 @@ to its quota and to all above; a rollback takes back everything since a checkpoi
 is allowed is decided in ``admission``, not here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from koord.core.engine.undo_log import Mark, UndoLog
 from koord.core.model.units import Amounts
-from koord.core.quota.model import QuotaCharge, QuotaName, QuotaRules, QuotaSpec
+from koord.core.quota.foreign_use import pass_on
+from koord.core.quota.model import NOTHING, QuotaCharge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.solve import Solution
 
 Check: TypeAlias = Callable[[QuotaCharge], str]
@@ -36,9 +37,24 @@ class Account:
     """What its tree has to share out in all; None if nobody says."""
     kept: dict[str, int] = field(default_factory=dict)
     """The part of ``used`` that no pod uses: it is kept for gangs."""
+    foreign: dict[str, int] = field(default_factory=dict)
+    """The part of ``used`` of pods that other schedulers placed."""
 
     def limit(self, rules: QuotaRules) -> Amounts:
         return self.share if rules.limits_by_share else self.spec.max
+
+    def charged_above(self, key: str) -> int:
+        """Return what the quota above is charged with for this one."""
+        return self.pass_on(key)[0]
+
+    def charges_above(self) -> dict[str, int]:
+        return {key: self.charged_above(key) for key in self.used}
+
+    def pass_on(self, key: str) -> tuple[int, int]:
+        """Return that, and the part of it of other schedulers' pods."""
+        used = self.used.get(key, 0)
+        foreign = self.foreign.get(key, 0)
+        return pass_on(used, foreign, self.spec.max.get(key)) if foreign else (used, 0)
 
 
 class Ledger:
@@ -81,7 +97,8 @@ class Ledger:
         return self.account(name) if name in self._solutions else None
 
     def used_by(self, names: Iterable[QuotaName], key: str) -> int:
-        return sum(self.account(name).used.get(key, 0) for name in names)
+        """Return what several quotas charge to the one above them."""
+        return sum(self.account(name).charged_above(key) for name in names)
 
     def checkpoint(self) -> Mark:
         return self._undo.checkpoint()
@@ -99,12 +116,21 @@ class Ledger:
             mask(charge.request, account),
             mask(charge.non_preemptible, account),
         )
+        foreign: Amounts = NOTHING
         for name in account.path:
             above = self.account(name)
+            before = (
+                {key: above.pass_on(key) for key in request} if above.foreign or foreign else {}
+            )
             self._count(above.used, request)
+            self._count(above.foreign, foreign)
             self._count(above.non_preemptible_used, non_preemptible)
             if is_kept:
                 self._count(above.kept, request)
+            if before:
+                now = {key: above.pass_on(key) for key in request}
+                request = {key: now[key][0] - before[key][0] for key in now}
+                foreign = {key: now[key][1] - before[key][1] for key in now}
 
     def _count(self, amounts: dict[str, int], more: Amounts) -> None:
         for key, amount in more.items():
@@ -133,8 +159,13 @@ def _open(solution: Solution, name: QuotaName) -> Account:
     return Account(
         spec,
         solution.share(name),
-        {key: column[row] for key, column in solution.used_with_children.items() if column[row]},
+        _at(row, solution.used_with_children),
         dict(solution.non_preemptible_used_with_children.get(name, {})),
         tree.path(name)[:-1],
         solution.inputs.total,
+        foreign=_at(row, solution.foreign_with_children),
     )
+
+
+def _at(row: int, columns: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    return {key: column[row] for key, column in columns.items() if column[row]}

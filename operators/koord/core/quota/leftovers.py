@@ -41,7 +41,7 @@ class PendingUnit:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """Units that may exceed the share of their quota, and what is promised to all others."""
+    """Units that may exceed the share of their quota, and what all others are promised above."""
 
     granted: tuple[str, ...] = ()
     promised: Mapping[QuotaName, Amounts] | None = None
@@ -76,7 +76,7 @@ def grant_leftovers(
     if not blocked:
         ledger.rollback(mark)
         return Leftovers()
-    promised = {name: dict(ledger.account(name).used) for name in ledger.names()}
+    promised = {name: ledger.account(name).charges_above() for name in ledger.names()}
     leftovers = _Leftovers(ledger, promised)
     granted = []
     for unit in sorted(blocked, key=lambda unit: _order(ledger, unit, last_grants)):
@@ -218,4 +218,4 @@ class _Leftovers:
 
     def _has(self, account: Account, key: str) -> int:
         promised = self._promised.get(account.spec.name, NOTHING)
-        return max(account.used.get(key, 0), promised.get(key, 0))
+        return max(account.charged_above(key), promised.get(key, 0))

@@ -14,7 +14,7 @@ Arrays are resources (in the order of ``tree.keys``) by quotas (in the order of 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,8 +30,9 @@ from koord.core.quota.fair_share import (
     fits_int64,
     make_levels,
 )
+from koord.core.quota.foreign_use import collect_foreign, find_excess, sum_charges
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
-from koord.core.quota.tree import QuotaTree, TreeDepth, make_ints, set_amount
+from koord.core.quota.tree import QuotaTree, TreeDepth, collect, set_amount
 
 Pick: TypeAlias = Callable[[Usage], Amounts]
 
@@ -93,13 +94,27 @@ class Solution:
     inputs: ShareInput
     demand: Ints
     used: Ints
+    foreign: Ints | None
+    """The part of ``used`` of other schedulers' pods; None if there is none."""
     results: Results
 
     @cached_property
     def used_with_children(self) -> Mapping[str, Sequence[int]]:
-        """Resource -> what each quota and all quotas below it use, by row."""
-        tree = self.inputs.tree
-        return dict(zip(tree.keys, tree.layout.sum_up(self.used).tolist(), strict=True))
+        """Resource -> what each quota and all below it are charged with, by row."""
+        return self._by_resource(self._charges[0])
+
+    @cached_property
+    def foreign_with_children(self) -> Mapping[str, Sequence[int]]:
+        """Resource -> the part of it of other schedulers' pods; empty if there are none."""
+        foreign = self._charges[1]
+        return {} if foreign is None else self._by_resource(foreign)
+
+    @cached_property
+    def _charges(self) -> tuple[Ints, Ints | None]:
+        return sum_charges(self.inputs.tree, self.used, self.foreign)
+
+    def _by_resource(self, amounts: Ints) -> Mapping[str, Sequence[int]]:
+        return dict(zip(self.inputs.tree.keys, amounts.tolist(), strict=True))
 
     @cached_property
     def non_preemptible_used_with_children(self) -> Mapping[QuotaName, Amounts]:
@@ -191,27 +206,35 @@ class Solution:
         return {key: amount for key, amount in self._column(amounts, name).items() if amount}
 
 
+class _OwnAmounts(NamedTuple):
+    """What the own pods of every quota ask and use, of the resources that its max names."""
+
+    demand: Ints
+    used: Ints
+    foreign: Ints | None
+
+
 def solve(inputs: ShareInput, before: Solution | None = None) -> Solution:
     """Return the shares of all quotas; resources that are the same as ``before`` are taken over."""
     if before is not None and not _is_comparable(before.inputs, inputs):
         before = None
-    demand, used = _collect(inputs, before)
-    changed = _find_changed(inputs, demand, used, before)
-    is_small = _fits_int64(inputs, demand, used)
-    results = before.results if before is not None else _make_results(demand.shape)
+    own = _collect(inputs, before)
+    changed = _find_changed(inputs, own, before)
+    is_small = _fits_int64(inputs, own)
+    results = before.results if before is not None else _make_results(own.demand.shape)
     for dtype, is_chosen in ((np.dtype(np.int64), is_small), (np.dtype(object), ~is_small)):
         rows = np.flatnonzero(changed & is_chosen)
         if rows.size:
-            solved = _ShareSolver(inputs, demand, used, rows, dtype).solve()
+            solved = _ShareSolver(inputs, own, rows, dtype).solve()
             results = solved if len(rows) == len(changed) else _merge(solved, rows, results)
-    return Solution(inputs, demand, used, results)
+    return Solution(inputs, *own, results)
 
 
 class _ShareSolver:
     """Some resources of a tree that are solved together, in integers of one type."""
 
     def __init__(
-        self, inputs: ShareInput, demand: Ints, used: Ints, at: Rows, dtype: np.dtype[Any]
+        self, inputs: ShareInput, own: _OwnAmounts, at: Rows, dtype: np.dtype[Any]
     ) -> None:
         tree = inputs.tree
         selected = slice(None) if len(at) == len(tree.keys) else at
@@ -224,7 +247,8 @@ class _ShareSolver:
         if maximum.dtype.hasobject and not dtype.hasobject:
             maximum = np.minimum(maximum, int(MAX_WEIGHT))  # more than any request
         self._rules, self._layout = inputs.rules, tree.layout
-        self._demand, self._used = pick(demand), pick(used)
+        self._demand, self._used = pick(own.demand), pick(own.used)
+        self._foreign = None if own.foreign is None else pick(own.foreign)
         self._minimum, self._maximum, self._weight = map(pick, (tree.minimum, maximum, tree.weight))
         self._named, self._lends = tree.named[selected], _lends(inputs)
         keys = [tree.keys[position] for position in at]
@@ -258,14 +282,24 @@ class _ShareSolver:
         return child_request, request, limited
 
     def _add_up_guarantees(self) -> tuple[Ints, Ints]:
-        """Add up what must not be taken away: what is used, or the unscaled min if it is more."""
+        """Add up what must not be taken away: what is used, or the unscaled min if it is more.
+
+        Of other schedulers' pods no more than ``max``: see ``foreign_use``.
+        """
         if not self._rules.guarantees_usage:
             nothing = np.zeros_like(self._demand)
             return nothing, nothing
         allocated, guaranteed = self._used.copy(), self._used.copy()
+        foreign = None if self._foreign is None else self._foreign.copy()
         for depth in reversed(self._layout.depths):
             rows = slice(depth.first, depth.end)
-            least = np.maximum(allocated[:, rows], self._minimum[:, rows])
+            kept = allocated[:, rows]
+            if foreign is not None:
+                part, named = foreign[:, rows], self._named[:, rows]
+                excess = find_excess(kept, part, self._maximum[:, rows], named)
+                kept = kept - excess
+                foreign[:, depth.parents] += np.add.reduceat(part - excess, depth.starts, axis=1)
+            least = np.maximum(kept, self._minimum[:, rows])
             guaranteed[:, rows] = least
             allocated[:, depth.parents] += np.add.reduceat(least, depth.starts, axis=1)
         guaranteed[:, 0] = allocated[:, 0]
@@ -328,15 +362,19 @@ def _is_comparable(before: ShareInput, now: ShareInput) -> bool:
     )
 
 
-def _find_changed(inputs: ShareInput, demand: Ints, used: Ints, before: Solution | None) -> Flags:
+def _find_changed(inputs: ShareInput, own: _OwnAmounts, before: Solution | None) -> Flags:
     tree, total = inputs.tree, inputs.total
     if before is None:
         return np.ones(len(tree.keys), dtype=np.bool_)
     was = before.inputs.total
     changed = np.array([total.get(key) != was.get(key) for key in tree.keys], dtype=np.bool_)
-    pairs = [(demand, before.demand)]
+    pairs = [(own.demand, before.demand)]
     if inputs.rules.guarantees_usage:
-        pairs.append((used, before.used))
+        nothing = np.zeros_like(own.used)
+        foreign, foreign_before = (
+            nothing if amounts is None else amounts for amounts in (own.foreign, before.foreign)
+        )
+        pairs += [(own.used, before.used), (foreign, foreign_before)]
     tree_before = before.inputs.tree
     if tree_before is not tree:
         pairs += [
@@ -352,31 +390,32 @@ def _find_changed(inputs: ShareInput, demand: Ints, used: Ints, before: Solution
     return changed
 
 
-def _fits_int64(inputs: ShareInput, demand: Ints, used: Ints) -> Flags:
+def _fits_int64(inputs: ShareInput, own: _OwnAmounts) -> Flags:
     tree = inputs.tree
     totals = (inputs.total.get(key, 0) for key in tree.keys)
     amounts = np.abs(np.array([float(total) for total in totals]))
-    for array in (demand, used, tree.minimum):
+    for array in (own.demand, own.used, tree.minimum):
         amounts += np.abs(array.astype(np.float64)).sum(axis=1)
     weights = np.abs(tree.weight.astype(np.float64)).sum(axis=1)
     pairs = zip(amounts, weights, strict=True)
     return np.array([fits_int64(*pair) for pair in pairs], dtype=np.bool_)
 
 
-def _collect(inputs: ShareInput, before: Solution | None) -> tuple[Ints, Ints]:
-    """Return demand and use of every quota's own pods, of the resources that its max names."""
+def _collect(inputs: ShareInput, before: Solution | None) -> _OwnAmounts:
     tree, usage = inputs.tree, inputs.usage
     demand_of = _demand if inputs.rules.counts_whole_units_only else _submitted
+    foreign = collect_foreign(tree, usage, inputs.rules)
     if before is None or before.inputs.tree.named is not tree.named:
-        return _collect_all(tree, usage, demand_of), _collect_all(tree, usage, _used)
+        return _OwnAmounts(collect(tree, usage, demand_of), collect(tree, usage, _used), foreign)
     was = before.inputs.usage
     changed = dict.fromkeys(was.keys() - usage.keys(), NO_USAGE)
     changed |= {
         name: quota_usage for name, quota_usage in usage.items() if was.get(name) is not quota_usage
     }
-    return (
+    return _OwnAmounts(
         _update(tree, before.demand, changed, demand_of),
         _update(tree, before.used, changed, _used),
+        foreign,
     )
 
 
@@ -390,19 +429,6 @@ def _update(tree: QuotaTree, amounts: Ints, changed: Mapping[QuotaName, Usage], 
                 amounts = amounts if is_copied else amounts.copy()
                 amounts, is_copied = set_amount(amounts, (at, row), amount), True
     return amounts
-
-
-def _collect_all(tree: QuotaTree, usage: Mapping[QuotaName, Usage], pick: Pick) -> Ints:
-    columns = {key: [0] * len(tree.specs) for key in tree.keys}
-    for name, used in usage.items():
-        row = tree.layout.row_of.get(name, 0)
-        spec = tree.specs[row]
-        if spec is None:
-            continue
-        for key, amount in pick(used).items():
-            if key in spec.max:
-                columns[key][row] = amount
-    return make_ints([*columns.values()]).reshape(len(columns), len(tree.specs))
 
 
 def _demand(usage: Usage) -> Amounts:

@@ -12,6 +12,7 @@ Where Koordinator's rules are in force, the capacity is as in ``capacity`` inste
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from koord.core.model.nodes import Node
@@ -26,7 +27,7 @@ class _Sum(StrEnum):
     """What is added up over nodes, for each tree."""
 
     WORTH = "worth"
-    """Of the default tree: what its nodes are worth to it."""
+    """Of the default tree: what its open nodes offer to it."""
     OFFER = "offer"
     """Of a pool: what its open nodes offer."""
     OTHERS = "others"
@@ -34,13 +35,15 @@ class _Sum(StrEnum):
     GUESTS = "guests"
     """Of a pool: what pods of the default tree use there."""
     BEYOND = "beyond"
-    """Of a tree with a selector: what its pods use beyond what its nodes offer, and elsewhere."""
+    """Of a tree: what its pods use beyond what its nodes offer, and elsewhere."""
     NAMED = "named"
     """How many nodes name a resource."""
 
 
 _OUTSIDE: Final = "\0"
 """Stands for the tree of pods in no quota in force; no tree is called that."""
+
+NO_TREES: Final[Mapping[TreeId, Amounts]] = MappingProxyType({})
 
 _Key: TypeAlias = tuple[_Sum, TreeId]
 _Sums: TypeAlias = dict[_Key, dict[str, int]]
@@ -109,24 +112,31 @@ class Supply:
         self._stale.add(name)
 
     def totals(
-        self, use: UsageTracker, specs: Mapping[QuotaName, QuotaSpec]
+        self,
+        use: UsageTracker,
+        specs: Mapping[QuotaName, QuotaSpec],
+        uncharged: Mapping[TreeId, Amounts] = NO_TREES,
     ) -> dict[TreeId, dict[str, int]]:
-        """Return what each tree has to share out."""
+        """Return what each tree has to share out.
+
+        What its pods use and its root is not charged with (``uncharged``) adds nothing to it.
+        """
         self._update(use, specs)
         roots = [
             spec for spec in specs.values() if spec.tree_id != DEFAULT_TREE and spec.is_tree_root
         ]
-        totals: dict[TreeId, dict[str, int]] = {DEFAULT_TREE: self._default_total(roots)}
+        default = self._default_total(roots, uncharged.get(DEFAULT_TREE, NOTHING))
+        totals: dict[TreeId, dict[str, int]] = {DEFAULT_TREE: default}
         for spec in roots:
             totals[spec.tree_id] = add_up((totals.get(spec.tree_id, {}), spec.total))
         for tree in totals.keys() - {DEFAULT_TREE}:
-            beyond = self._sum(_Sum.BEYOND, tree)
+            beyond = self._beyond(tree, uncharged.get(tree, NOTHING))
             totals[tree] = {
                 key: amount + beyond.get(key, 0) for key, amount in totals[tree].items()
             }
         return totals
 
-    def _default_total(self, roots: Iterable[QuotaSpec]) -> dict[str, int]:
+    def _default_total(self, roots: Iterable[QuotaSpec], uncharged: Amounts) -> dict[str, int]:
         taken: dict[TreeId, dict[str, int]] = {}
         for spec in roots:
             if not spec.ignores_default_tree:
@@ -134,16 +144,25 @@ class Supply:
                 taken[spec.tree_id] = add_up((taken.get(spec.tree_id, {}), part))
         offered = [key for key, count in self._sum(_Sum.NAMED, DEFAULT_TREE).items() if count]
         total = add_up((dict.fromkeys(offered, 0), self._sum(_Sum.WORTH, DEFAULT_TREE)))
+        guests = []
         for tree, part in sorted(taken.items()):
-            left = self._left_of(tree, part) if tree in self._layout.apart else subtract({}, part)
-            total = add_up((total, left))
+            if tree in self._layout.apart:
+                left = self._left_of(tree, part)
+                guests.append(_most(subtract(self._sum(_Sum.GUESTS, tree), left)))
+                total = add_up((total, left))
+            else:
+                total = subtract(total, part)
+        total = add_up((total, self._beyond(DEFAULT_TREE, uncharged, *guests)))
         # A resource that no node offers is not divided, whatever is used of it.
         return {key: total[key] for key in offered}
 
     def _left_of(self, pool: TreeId, taken: Amounts) -> dict[str, int]:
-        """Return what a pool leaves to the default tree: at least what its pods use there."""
-        left = subtract(self._sum(_Sum.OFFER, pool), taken, self._sum(_Sum.OTHERS, pool))
-        return _most(left, self._sum(_Sum.GUESTS, pool))
+        """Return what a pool leaves to the default tree, whose pods may use more of it."""
+        return _most(subtract(self._sum(_Sum.OFFER, pool), taken, self._sum(_Sum.OTHERS, pool)))
+
+    def _beyond(self, tree: TreeId, uncharged: Amounts, *more: Amounts) -> dict[str, int]:
+        """Return what a tree has only because its pods use it."""
+        return _most(subtract(add_up((self._sum(_Sum.BEYOND, tree), *more)), uncharged))
 
     def _sum(self, what: _Sum, tree: TreeId) -> Amounts:
         return self._sums.get((what, tree), NOTHING)
@@ -191,10 +210,12 @@ class Supply:
         pool, offer = layout.pool_of(node), NOTHING if is_closed(node) else node.allocatable
         if pool == DEFAULT_TREE:
             strangers = [used for tree, used in sorted(away.items()) if tree in layout.apart]
-            part[_Sum.WORTH, DEFAULT_TREE] = _most(subtract(offer, outside, *strangers), own)
+            worth = _most(subtract(offer, outside, *strangers))
+            part[_Sum.WORTH, DEFAULT_TREE] = worth
+            part[_Sum.BEYOND, DEFAULT_TREE] = _most(subtract(own, worth))
         else:
             part[_Sum.OFFER, pool] = dict(offer)
-            part[_Sum.OTHERS, pool] = outside
+            part[_Sum.OTHERS, pool] = {key: min(n, offer.get(key, 0)) for key, n in outside.items()}
             part[_Sum.GUESTS, pool] = own
         for tree, used in away.items():
             offered = node.allocatable if layout.is_in(node, tree) else NOTHING

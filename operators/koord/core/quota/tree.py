@@ -10,8 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
+from koord.core.model.units import Amounts
 from koord.core.quota.fair_share import Flags, Ints, Rows
-from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaSpec
+from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaSpec, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,22 @@ def set_amount(amounts: Ints, at: tuple[int, int], amount: int) -> Ints:
         amounts = amounts.astype(object)
         amounts[at] = amount
     return amounts
+
+
+def collect(
+    tree: QuotaTree, usage: Mapping[QuotaName, Usage], pick: Callable[[Usage], Amounts]
+) -> Ints:
+    """Return an amount of every quota's own pods, of the resources that its max names."""
+    columns = {key: [0] * len(tree.specs) for key in tree.keys}
+    for name, own in usage.items():
+        row = tree.layout.row_of.get(name, 0)
+        spec = tree.specs[row]
+        if spec is None:
+            continue
+        for key, amount in pick(own).items():
+            if key in spec.max:
+                columns[key][row] = amount
+    return make_ints([*columns.values()]).reshape(len(columns), len(tree.specs))
 
 
 def _with_row(amounts: Ints, row: int, keys: Sequence[str], now: Mapping[str, int]) -> Ints:
