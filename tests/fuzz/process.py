@@ -102,13 +102,17 @@ class Round:
         return lease.get("holderIdentity", ""), lease.get("leaseTransitions", 0)
 
     def _expect(self, find: Any, what: str) -> None:
-        """Wait until nothing is found any more; fail early if the operators end."""
-        deadline = time.monotonic() + self._cluster.patience + len(self.created) / 50
+        """Wait until nothing is found any more; fail if the operators end, or get no further."""
+        began, fewest = time.monotonic(), len(self.created) + 1
         while left := find():
+            now = time.monotonic()
             assert self._cluster.operators.is_running(), self.problems()
-            if time.monotonic() > deadline:
+            if len(left) < fewest:
+                fewest, deadline = len(left), now + self._cluster.patience
+            elif now > deadline:
                 raise AssertionError("\n".join([f"not {what}: {len(left)} left", *left[:20]]))
-            time.sleep(0.25)
+            time.sleep(max(0.25, now - began))  # the API server has to write, too
+            began = time.monotonic()
 
     def _find_untold(self) -> list[str]:
         """Return what has no node, no status and no reason; some are gone, as their owners are."""
