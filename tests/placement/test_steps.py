@@ -1,12 +1,18 @@
 """Units that take too long to plan: they are rolled back and wait, and others are placed."""
 
+from collections.abc import Callable
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of, plan_in
+from tests.device.test_plugin import gpu_cluster
 
 from koord.core.engine import steps
 from koord.core.engine.steps import Steps, TooManySteps, budget_of
 from koord.core.model.constraints import PodSelector
+from koord.core.model.device_names import GPU_CORE, GPU_MEMORY_RATIO
 from koord.core.model.plan import Unplaced
 from koord.core.model.reasons import TooExpensive
 from koord.core.model.selectors import Requirement, SelectorOperator
@@ -206,3 +212,56 @@ def test_many_terms_of_others_are_summed_up(namespaces: tuple[str, ...]) -> None
             selector = PodSelector((lacking,), namespaces, by_labels)
             cluster.pods(make_pod(f"h{at}").apart(selector, "host").running(f"n{at % 2}"))
         assert cluster.feasible(make_pod("p")) == ("n1 n2 n3" if count == 1 else "n2 n3")
+
+
+def make_spread(count: int) -> list[PodBuilder]:
+    by_label = PodSelector((Requirement("a", SelectorOperator.DOES_NOT_EXIST),), ("default",))
+    return [make_pod(f"s{at}").gpu(1 + at % 2).spread(by_label, "host") for at in range(count)]
+
+
+def make_shared(count: int) -> list[PodBuilder]:
+    return [
+        make_pod(f"d{at}").requests(**{GPU_CORE: 10 + at, GPU_MEMORY_RATIO: 10 + at})
+        for at in range(count)
+    ]
+
+
+def make_ports(count: int, ports: int) -> list[PodBuilder]:
+    pods = [make_pod(f"p{at}") for at in range(count)]
+    for at, pod in enumerate(pods):
+        for port in range(ports):
+            pod.host_port(1000 + at * ports + port)
+    return pods
+
+
+@pytest.mark.parametrize(
+    ("make", "pods"),
+    [
+        (make_nodes, make_hostile(10, 40)),
+        (make_nodes, make_ports(6, 100)),
+        (make_nodes, make_spread(12)),
+        (gpu_cluster, make_shared(12)),
+    ],
+    ids=["terms", "ports", "spread", "devices"],
+)
+@given(most=st.integers(1, 30_000_000))
+@settings(max_examples=20)
+def test_no_unit_takes_more_than_its_budget(
+    make: Callable[[int], FakeCluster], pods: list[PodBuilder], most: int
+) -> None:
+    """Work is counted before it is done, and that of a rollback with what it takes back."""
+    beyond = []
+
+    def end(self: Steps) -> None:
+        beyond.append(self.taken - self.limit)
+        self.limit = float("inf")
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("PER_UNIT", most), ("PER_ROW", 0), ("PER_NODE", 0)):
+            patch.setattr(steps, name, value)
+        patch.setattr(steps, "LEAST_PER_ROW", 0)
+        patch.setattr(Steps, "end", end)
+        cycle = make(20).open_cycle()
+        outcome = plan_in(cycle, [make_unit("a", pods)])
+    assert max(beyond) <= 0
+    assert outcome.placements or isinstance(outcome.refusals[0].reason, TooExpensive)

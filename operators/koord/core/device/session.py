@@ -95,12 +95,7 @@ class DeviceSession(Aligned):
         if not isinstance(demand, DeviceDemand):
             return
         states, at = _distinct(self._numbers(rows))
-        fits = []
-        for state in states:
-            self._cycle.steps.check()
-            before = self._states.operations
-            fits.append(self._fit(state, demand))
-            self._count_work(before)
+        fits = [self._fit(state, demand) for state in states]
         counts = np.array([fit.count for fit in fits], dtype=np.int64)
         causes = [fit.device_cause.cause for fit in fits]
         for cause in dict.fromkeys(causes):
@@ -146,10 +141,8 @@ class DeviceSession(Aligned):
         demand, state = shape.ask_of(NAME), int(self._state_of[row])
         if not isinstance(demand, DeviceDemand) or not knows_devices(state):
             return {}
-        before = self._states.operations
-        hints = self._states.hints(state, demand, self._terms(row))
-        self._count_work(before)
-        return hints
+        self._states.steps = self._cycle.steps
+        return self._states.hints(state, demand, self._terms(row))
 
     @override
     def reserve(self, draft: Draft) -> Allocation | Unschedulable | None:
@@ -165,9 +158,8 @@ class DeviceSession(Aligned):
             )
         if any(hold.is_user for hold in draft.holds):
             return self._reserve_around(draft, demand, state)
-        before = self._states.operations
+        self._states.steps = self._cycle.steps
         choice = self._states.choose(state, demand, draft.zones, self._terms(draft.row))
-        self._count_work(before)
         if not isinstance(choice, DeviceChoice):
             return Unschedulable(choice, is_optional=bool(draft.holds))
         self._set(draft.row, choice.after)
@@ -339,15 +331,11 @@ class DeviceSession(Aligned):
         return self._number_of[key]
 
     def _fit(self, number: int, demand: DeviceDemand) -> Fit:
+        self._states.steps = self._cycle.steps
         if number >= 0:
             return self._states.fit(number, demand)
         state, terms = self._lifted[-1 - number]
         return self._states.fit(state, demand, terms)
-
-    def _count_work(self, before: int) -> None:
-        """Count what answers that were not remembered have cost."""
-        if self._states.operations > before:
-            self._cycle.steps.take(0, self._states.operations - before)
 
     # --- states ----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from koord.core.device.model import ANYWHERE, DeviceRequest, DeviceShare, Device
 from koord.core.device.numa_hints import count_looks, find_hints, limit_to
 from koord.core.device.reasons import find_largest
 from koord.core.engine.arrays import NO_LIMIT
+from koord.core.engine.steps import Steps
 from koord.core.model.device_names import DeviceType
 from koord.core.model.zone_hints import Hints, NumaNodes
 
@@ -85,8 +86,8 @@ class LedgerStates:
         self._fits: dict[tuple[StateId, DeviceDemand, DeviceHoldTerms | None], Fit] = {}
         self._points: dict[tuple[StateId, DeviceDemand], int] = {}
         self._largest: dict[DeviceLedger, int] = {}
-        self.operations = 0
-        """What all answers so far that were not remembered have cost."""
+        self.steps = Steps()
+        """Where answers that are not remembered are counted, before they are found."""
         self.compact(())
 
     def compact(self, used: Iterable[DeviceLedger]) -> None:
@@ -226,10 +227,10 @@ class LedgerStates:
         return count_most(lifted, request, self.settings)[0], False
 
     def _take(self, ledger: DeviceLedger, request: DeviceRequest, times: int = 1) -> None:
-        """Count the work of allocating devices on one node."""
+        """Count the work of allocating devices on one node, which is about to begin."""
         devices = sum(len(ledger.inventory.of(type_.kind)) for type_ in request.types)
         ways = 1 if request.joint is None else JOINT_WAYS
-        self.operations += times * ways * (PER_ALLOCATION + PER_DEVICE * devices)
+        self.steps.spend(0, times * ways * (PER_ALLOCATION + PER_DEVICE * devices))
 
     def refuses(self, state: StateId, request: DeviceRequest) -> bool:
         """Whether a node without a Device refuses a request: free devices are unknown there."""

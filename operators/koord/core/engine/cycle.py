@@ -123,7 +123,12 @@ class Cycle(CycleView):
     # --- placing ---------------------------------------------------------------------------------
 
     def place(self, shape: PodShape, row: int, count: int = 1) -> None:
-        """Place ``count`` pods of a shape on a row, which must have :meth:`room` for them."""
+        """Place ``count`` pods of a shape on a row, which must have :meth:`room` for them.
+
+        Steps are counted first, with those of a rollback: so the unit is within its budget then.
+        """
+        for session in self._sessions_of(shape):
+            session.spend_apply(shape)
         self.undo.push(self._apply, shape, row, -count)
         self._apply(shape, row, count)
 
@@ -160,8 +165,7 @@ class Cycle(CycleView):
 
     def reserve(self, pod: Pod, shape: PodShape, row: int) -> Place | Unschedulable:
         """Place one pod on one row, with the first combination of held room that succeeds."""
-        self.steps.check()
-        self.steps.take(0, RESERVE_STEPS)
+        self.steps.spend(0, RESERVE_STEPS)
         failure = Unschedulable()
         for holds in self._options(shape, row):
             mark = self.checkpoint()

@@ -82,17 +82,17 @@ def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Unplac
     before = steps.taken
     wasted = steps.wasted.get(pods[0].namespace, 0) if pods else 0
     most = budget_of(cycle.used.shape[1], len(pods), wasted)
-    steps.limit = steps.taken + most
+    steps.begin(most)
     try:
         return attempt.decide(unit)
-    except TooManySteps:
-        taken = steps.taken - steps.limit + most
+    except TooManySteps as error:
+        taken = int(error.taken - steps.limit) + most
         rules = (pod.shape.constraints for pod in pods)
         terms = max((len(rule.selectors) for rule in rules if rule is not None), default=0)
         reason = TooExpensive(pods[0].key, len(pods), terms, taken, most, wasted)
         return Unplaced(unit.key, pods, reason)
     finally:
-        steps.limit = float("inf")
+        steps.end()
         if pods:
             steps.spent[pods[0].namespace] += steps.taken - before
 

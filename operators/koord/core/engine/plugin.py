@@ -210,6 +210,9 @@ class Session:
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         """Count ``count`` more pods of a shape on a row (negative: fewer)."""
 
+    def spend_apply(self, shape: PodShape) -> None:
+        """Count the steps of one :meth:`apply` and of its opposite, which are about to be done."""
+
     def signature(self, shape: PodShape, rows: Ints) -> Ints | None:  # noqa: ARG002 - the same
         """Return one number per row; as many pods fit on rows with equal numbers."""
         return None

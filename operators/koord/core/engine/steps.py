@@ -30,16 +30,22 @@ PER_CALL: Final = 1000
 
 
 class TooManySteps(Exception):  # noqa: N818 - says what is wrong
-    """A unit has used up its budget."""
+    """A unit has used up its budget, or would: ``taken`` are the steps of the cycle by then."""
+
+    def __init__(self, taken: int) -> None:
+        super().__init__(taken)
+        self.taken = taken
 
 
 class Steps:
     """The steps of one cycle."""
 
-    __slots__ = ("limit", "most", "spent", "taken", "wasted")
+    __slots__ = ("limit", "most", "spent", "taken", "units", "wasted")
 
     def __init__(self) -> None:
         self.taken = 0
+        self.units = 0
+        """Number of units that were begun."""
         self.spent: Counter[str] = Counter()
         """Namespace -> steps that deciding its units has taken."""
         self.wasted: Mapping[str, int] = {}
@@ -47,11 +53,30 @@ class Steps:
         self.most = float("inf")
         """Number of steps after which no further unit is begun."""
         self.limit = float("inf")
-        """Number of steps after which :meth:`check` raises."""
+        """Number of steps after which :meth:`check` raises, and which :meth:`spend` keeps to."""
+
+    def begin(self, most: int) -> None:
+        """Begin to decide a unit, which may take so many steps."""
+        self.units += 1
+        self.limit = self.taken + most
+
+    def end(self) -> None:
+        """End the unit; what follows has no budget."""
+        self.limit = float("inf")
 
     def take(self, rows: int, operations: int = 1) -> None:
         """Count operations on ``rows`` rows each. Raises nothing: changes may be half done."""
         self.taken += (rows + PER_CALL) * operations
+
+    def spend(self, rows: int, operations: int = 1) -> None:
+        """Count work that is about to begin; raise ``TooManySteps`` instead if it is too much.
+
+        Called between changes only.
+        """
+        taken = self.taken + (rows + PER_CALL) * operations
+        if taken > self.limit:
+            raise TooManySteps(taken)
+        self.taken = taken
 
     def take_for_others(self, operations: int) -> None:
         """Count work that rules of pods on nodes cause: the current unit may take as much more."""
@@ -61,7 +86,7 @@ class Steps:
     def check(self) -> None:
         """Raise ``TooManySteps`` if the budget is used up. Called between changes only."""
         if self.taken > self.limit:
-            raise TooManySteps
+            raise TooManySteps(self.taken)
 
     @property
     def is_over(self) -> bool:

@@ -207,10 +207,9 @@ class CycleView:
 
     def capacity(self, shape: PodShape, rows: Rows = ALL) -> Ints:
         """Return :meth:`room` without the rules about pods on other rows."""
-        self.steps.check()
         vector = self.vector(shape)
         count = self.used.shape[1] if isinstance(rows, slice) else len(rows)
-        self.steps.take(count, len(vector.columns) + len(self._local))
+        self.steps.spend(count, len(vector.columns) + len(self._local))
         copies = self._copies(vector, self.used, rows)
         for session in self._local:
             for _, limits in session.filter(shape, rows):

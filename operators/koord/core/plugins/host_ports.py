@@ -184,7 +184,7 @@ class HostPortsSession(Session):
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
         if shape.host_ports:
-            self._steps.take(0, PER_PORT * len(shape.host_ports))
+            self._steps.spend(0, PER_PORT * len(shape.host_ports))
             conflicts = self.in_use.rows_in_conflict(shape.host_ports, self._rows)
             yield NodeCause.HOST_PORT, (~conflicts).astype(np.int64)[rows]
 
@@ -196,5 +196,8 @@ class HostPortsSession(Session):
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         if not self._is_changed:
             self.in_use, self._is_changed = PortsInUse(self.in_use), True
-        self._steps.take(0, PER_PORT * len(shape.host_ports))
         self.in_use.charge(row, shape.host_ports, count)
+
+    @override
+    def spend_apply(self, shape: PodShape) -> None:
+        self._steps.spend(0, PER_PORT * len(shape.host_ports))

@@ -138,6 +138,10 @@ class InterPodSession(Reactive):
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         self.state.apply(shape, row, count)
 
+    @override
+    def spend_apply(self, shape: PodShape) -> None:
+        self.state.spend_apply()
+
 
 def _is_one_per_node(shape: PodShape) -> bool:
     """Whether such pods only require that each node runs at most one of them."""

@@ -84,6 +84,8 @@ class PodAffinityState:
         self._selectors: dict[PodLabels, Selected] = {}
         self._domains: dict[str, LabelDomains] = {}
         self._remembered: dict[Hashable, Mask] = {}
+        self._spent_by: dict[str, int] = {}
+        """Kind of work -> the unit that has done it last."""
 
     @property
     def has_no_terms(self) -> bool:
@@ -111,10 +113,10 @@ class PodAffinityState:
         """Return the registered selectors that select such a pod, in a fixed order."""
         selected = self._selectors.get(profile)
         if selected is None:
-            self.steps.check()
+            self._spend("candidates", self._registered.count_candidates(profile))
             selectors = dict.fromkeys(self.selecting(self._registered, profile))
             own = len(selectors)
-            self.steps.take(0, self._registered.count_candidates(profile) + 8 * own)
+            self._spend("order", 8 * own)
             for index in self._base.terms.indexes:
                 selectors |= dict.fromkeys(self.selecting(index, profile))
                 self.steps.take_for_others(index.count_candidates(profile))
@@ -136,7 +138,8 @@ class PodAffinityState:
         counts = self._counts.get(key)
         if counts is None:
             rows = len(self.table.nodes)
-            self.steps.take(rows + self._base.pods.size, len(pods))
+            self.steps.spend(rows + self._base.pods.size, len(pods))
+            self.steps.spend(0, len(self._placed))
             counts = self._base.pods.count(pods, rows, alive_only=alive_only)
             for (shape, row), placed in self._placed.items():
                 if _is_selected_by(shape, pods):
@@ -160,16 +163,16 @@ class PodAffinityState:
         totals: dict[str, Ints] = {}
         for terms in (self._base.terms, self._added):
             for key, total in _counts_of(terms, kind).totals(selected_by(shape)).items():
+                self.steps.spend(100 * len(total))
                 per_row = totals.setdefault(key, np.zeros(len(self.table.nodes), dtype=np.int64))
                 per_row[list(total)] += list(total.values())
-                self.steps.take(100 * len(total))
         return totals
 
     def terms(self, kind: TermKind, shape: PodShape) -> dict[AffinityTerm, None]:
         """Return the terms of pods on nodes that select such a pod, each once."""
         selected = selected_by(shape)
         own = min(len(selected), len(self._registered))
-        self.steps.take(0, own)
+        self._spend(kind, own)
         self.steps.take_for_others(len(selected) - own)
         return dict.fromkeys(
             term
@@ -185,12 +188,26 @@ class PodAffinityState:
             mask = self._remembered[key] = find()
         return mask
 
+    def spend_apply(self) -> None:
+        """Count the work of one :meth:`apply`, and of its opposite."""
+        self._spend("apply", len(self._counts))
+
+    def _spend(self, work: str, operations: int) -> None:
+        """Count work that rules of all units of the cycle cause: each unit may do it once anyway.
+
+        So an ordinary pod is not too expensive because of the rules of others in its namespace.
+        """
+        if self._spent_by.get(work) == self.steps.units:
+            self.steps.spend(0, operations)
+        else:
+            self._spent_by[work] = self.steps.units
+            self.steps.take_for_others(operations)
+
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         """Put pods of a shape on a row (negative: take them off again)."""
         self._placed[shape, row] += count
         if not self._placed[shape, row]:
             del self._placed[shape, row]
-        self.steps.take(0, len(self._counts))
         for (pods, _), counts in self._counts.items():
             if _is_selected_by(shape, pods):
                 counts[row] += count

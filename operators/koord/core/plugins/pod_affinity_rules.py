@@ -85,7 +85,7 @@ def _apart(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinityS
 
 def _free_of(term: AffinityTerm, per_row: Ints, state: PodAffinityState) -> Mask:
     """Return the rows whose domain has none of the counted pods, and rows without a domain."""
-    state.steps.take(per_row.size, 4)
+    state.steps.spend(per_row.size, 4)
     domains = state.domains(term.topology_key)
     return np.equal(domains.of_rows(domains.total(per_row)), 0)
 
@@ -131,7 +131,7 @@ def _sum_weights(shape: PodShape, state: PodAffinityState, rows: Ints) -> Ints |
         )
         for weighted_term in own
     ]
-    state.steps.take(rows.size, 4 * len(weights))
+    state.steps.spend(rows.size, 4 * len(weights))
     for key, per_row in weights:
         domains = state.domains(key)
         part = domains.of_rows(domains.total(per_row))

@@ -82,7 +82,7 @@ def _limits(
     Pods in the emptiest domain raise the minimum until it reaches the next emptiest one; after
     that ``maxSkew`` more pods fit.
     """
-    state.steps.take(len(state.table.nodes), 8)
+    state.steps.spend(len(state.table.nodes), 8)
     tally = _count(shape, constraint, constraints, state)
     lowest, of_the_others = _minima(tally.totals, tally.present, constraint.min_domains)
     is_self = constraint.pods in selected_by(shape)
