@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from koord.core.engine.cycle import Cycle
     from koord.core.model.pods import Pod, PodShape
 
-FOR_EVERYBODY = 14
+FOR_EVERYBODY = 15
 
 
 class Partners(Plugin):
