@@ -32,7 +32,11 @@ def fields_in(template: str) -> Iterator[tuple[str, str]]:
 
 def unknown_in(template: str, cls: type[Any]) -> list[str]:
     """Return the fields that are neither fields nor properties of a class."""
-    return [path for path, _ in fields_in(template) if not hasattr(cls, path.partition(".")[0])]
+    return [
+        path
+        for path, _ in fields_in(template)
+        if not hasattr(cls, path.removesuffix("()").partition(".")[0])
+    ]
 
 
 def unknown_in_items(template: str, cls: type[Any]) -> list[str]:
@@ -70,7 +74,7 @@ def test_the_check_finds_fields_that_do_not_exist() -> None:
 
 @pytest.mark.parametrize("cls", OURS.values(), ids=OURS)
 def test_every_field_that_a_text_names_exists(cls: type[Reason]) -> None:
-    assert cls.says or cls._text is not Reason._text
+    assert cls.says
     for template in templates_of(cls):
         assert unknown_in(template, cls) == []
         assert unknown_in_items(template, cls) == []

@@ -7,7 +7,7 @@ Reads nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from koord.answers.explain import PlacementState
 from koord.answers.leaders import Leader
@@ -76,11 +76,9 @@ class Reported:
 class ReportedReason(Reason):
     """A reason of which only code and text are known."""
 
+    says: ClassVar = "{message}"
     code: str  # type: ignore[misc]
     message: str
-
-    def _text(self) -> str:
-        return self.message
 
 
 def make_report(condition: SeenCondition) -> Reported:

@@ -1,10 +1,7 @@
 """What waits, as far as a reading of the cluster tells: the queue with what only operators know."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
-
-from typing_extensions import override
 
 from koord.answers.missing_rights import is_unknown, keep_known
 from koord.answers.queue_view import QueueEntry, QueuePlace, view_queue
@@ -70,17 +67,16 @@ def _order_of(waiting_unit: QueueEntry) -> tuple[bool, int]:
 
 @dataclass(frozen=True, slots=True)
 class JobSuspended(Reason):
-    """Somebody holds the Job."""
+    """``suspend`` holds the Job, so it has no pods yet."""
 
+    code: ClassVar = "Suspended"
+    way_out: ClassVar = "set `spec.suspend` to false"
+    says: ClassVar = "The Job is suspended, so it has no pods."
+    advises: ClassVar = (
+        (
+            "To resume it: kubectl patch job -n {namespace} {name} "
+            """-p '{{"spec":{{"suspend":false}}}}'"""
+        ),
+    )
     namespace: str
     name: str
-    code: ClassVar[str] = "Suspended"
-
-    @override
-    def _text(self) -> str:
-        return "The Job is suspended, so it has no pods."
-
-    @override
-    def _advice(self) -> Iterator[str]:
-        patch = '{"spec":{"suspend":false}}'
-        yield f"To resume it: kubectl patch job -n {self.namespace} {self.name} -p '{patch}'"

@@ -1,6 +1,6 @@
 """Why devices keep a pod from every node, and what exactly those of one node lack for it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -11,43 +11,42 @@ from koord.core.device.model import DeviceRequest, NodeDevice, TypeRequest, make
 from koord.core.device.request import InvalidRequest
 from koord.core.device.vendors import ISOLATION_LABEL
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, PREFIX, WHOLE
-from koord.core.model.reasons import PodReason
-from koord.core.model.text import MAX_QUOTED, cut, listed
+from koord.core.model.reasons import InvalidPodAnnotation, PodReason
 from koord.core.model.units import format_amount
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidDeviceRequest(PodReason):
-    """The device resources of a pod are no valid request."""
+    """The device resources of a pod are no valid request; the message names the resource."""
 
     code: ClassVar = "InvalidDeviceRequest"
+    way_out: ClassVar = "correct the requests; see [what may be combined](devices.md)"
+    says: ClassVar = "{pod}: {problem.describe()} ({problem.amounts:list {0}: {1}}){_rejected}"
+    advises: ClassVar = (
+        "{problem.nearest:?Request {problem.nearest:list {0}: {1}} instead, for example.}",
+    )
     problem: InvalidRequest
 
-    def _text(self) -> str:
-        amounts = listed(f"{key}: {amount}" for key, amount in self.problem.amounts)
-        rejected = "".join(f"; {problem}" for problem in self.problem.problems)
-        return f"{self.pod}: {self.problem.describe()} ({amounts}){rejected}"
-
-    def _advice(self) -> Iterable[str]:
-        nearest = listed(f"{key}: {amount}" for key, amount in self.problem.nearest)
-        if nearest:
-            yield f"Request {nearest} instead, for example."
+    @property
+    def _rejected(self) -> str:
+        return "".join(f"; {problem}" for problem in self.problem.problems)
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationAbsent(PodReason):
-    """A pod shares a GPU, and nothing keeps it to its part."""
+    """The pod shares a GPU, and nothing keeps it to its part."""
 
     code: ClassVar = "IsolationAbsent"
-
-    def _text(self) -> str:
-        return (
-            f"{self.pod} shares a GPU without isolation: nothing keeps it to the memory and cores "
-            "that it requests"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield f"Add the label {ISOLATION_LABEL} if nodes have a provider, or request whole GPUs."
+    way_out: ClassVar = (
+        "install what isolates, or allow it with `device.sharesWithoutIsolation: Start`"
+    )
+    says: ClassVar = (
+        "{pod} shares a GPU without isolation: nothing keeps it to the memory and cores that it "
+        "requests"
+    )
+    advises: ClassVar = (
+        f"Add the label {ISOLATION_LABEL} if nodes have a provider, or request whole GPUs.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +54,26 @@ class NodeLocked(PodReason):
     """The device plugin of the planned node serves another pod, or its lock cannot be read."""
 
     code: ClassVar = "NodeLocked"
+    way_out: ClassVar = "wait; pods of such a node start one after the other"
+    says: ClassVar = (
+        '{pod}: node "{node}" has been locked: its device plugin serves '
+        '{holder:?{holder}|another pod}{lock:? ("{lock:cut}")}'
+    )
+    advises: ClassVar = (
+        "Wait: pods with devices of this vendor start one after the other on each node.",
+    )
     node: str
     holder: str
     """The other pod; "" if the lock does not say."""
     lock: str = ""
 
-    def _text(self) -> str:
-        text = f'{self.pod}: node "{self.node}" has been locked: its device plugin serves '
-        text += self.holder or "another pod"
-        return f'{text} ("{cut(self.lock, MAX_QUOTED)}")' if self.lock else text
-
-    def _advice(self) -> Iterable[str]:
-        yield "Wait: pods with devices of this vendor start one after the other on each node."
-
 
 @dataclass(frozen=True, slots=True)
-class InvalidDeviceAnnotation(PodReason):
-    """Annotations of a pod about its devices cannot be read: (field, what is wrong)."""
+class InvalidDeviceAnnotation(InvalidPodAnnotation):
+    """An annotation about devices cannot be read; the message names field and value."""
 
     code: ClassVar = "InvalidDeviceAnnotation"
-    problems: tuple[tuple[str, str], ...]
-
-    def _text(self) -> str:
-        return f"{self.pod}: {listed(f'{field} {problem}' for field, problem in self.problems)}"
-
-    def _advice(self) -> Iterable[str]:
-        yield "Correct the annotation in the template of the pods, and create them again."
+    way_out: ClassVar = "correct it"
 
 
 _WHOLE_GPU: Final = make_part({GPU_CORE: WHOLE, GPU_MEMORY_RATIO: WHOLE})

@@ -104,6 +104,18 @@ class InsufficientNodes(Reason):
     is_capacity: ClassVar = True
     is_unschedulable: ClassVar = True
     rests_on: ClassVar = frozenset({"nodes"})
+    meaning: ClassVar = (
+        "the members do not all fit; the message says how many fit, which checks the nodes fail "
+        "for the first pod that does not fit, and how many more empty nodes would be enough"
+    )
+    way_out: ClassVar = "wait, ask for less, or ask the administrators for more nodes"
+    says: ClassVar = (
+        "{_is_one:?No room for {first}|Room for {fit} of {want} pods}. {_nodes_lack}."
+        "{_hanging:? {_hanging}.}{_is_too_much:? {first} requests {amount}.}"
+        "{more_nodes:? {more_nodes:# more empty node} as large as the largest one would be enough."
+        "|{_is_too_large:? No node could take it even if empty.}}"
+    )
+    quotes: ClassVar = "{fit_error()}"
     want: int
     fit: int
     nodes: int
@@ -141,28 +153,33 @@ class InsufficientNodes(Reason):
         head = f"0/{self.nodes} nodes are available"
         return f"{head}: {', '.join(texts)}." if texts else f"{head}."
 
-    def _text(self) -> str:
-        is_one = self.want == 1
-        room = f"No room for {self.first}" if is_one else f"Room for {self.fit} of {self.want} pods"
-        there = self.elsewhere
-        if there is None or not there.nodes:
-            there = Elsewhere(self.nodes, self.refused)
-        sentences = [room, self._describe_nodes(there)]
-        if there.hanging:
-            sentences.append(tell_hanging(there.hanging))
-        if self.amount and self.resource not in {
-            refused_nodes.resource for refused_nodes in there.refused
-        }:
-            sentences.append(f"{self.first} requests {self.amount}")
-        if self.more_nodes:
-            nodes = plural(self.more_nodes, "more empty node")
-            sentences.append(f"{nodes} as large as the largest one would be enough")
-        elif self.nodes and self.more_nodes is not None:
-            sentences.append("No node could take it even if empty")
-        return f"{'. '.join(sentences)}."
+    @property
+    def _is_one(self) -> bool:
+        return self.want == 1
 
-    def _describe_nodes(self, there: Elsewhere) -> str:
-        """Say what the nodes lack, other than those of the pods that fit."""
+    @property
+    def _there(self) -> Elsewhere:
+        there = self.elsewhere
+        return there if there and there.nodes else Elsewhere(self.nodes, self.refused)
+
+    @property
+    def _hanging(self) -> str:
+        return tell_hanging(self._there.hanging) if self._there.hanging else ""
+
+    @property
+    def _is_too_much(self) -> bool:
+        """Whether something is requested that no cause names."""
+        short = {refused_nodes.resource for refused_nodes in self._there.refused}
+        return bool(self.amount) and self.resource not in short
+
+    @property
+    def _is_too_large(self) -> bool:
+        return bool(self.nodes) and self.more_nodes == 0
+
+    @property
+    def _nodes_lack(self) -> str:
+        """What the nodes lack, other than those of the pods that fit."""
+        there = self._there
         if not self.nodes:
             return "The cluster has no nodes"
         other = "" if there.nodes == self.nodes else "other "
@@ -181,9 +198,6 @@ class InsufficientNodes(Reason):
             clauses.append(f"{len(causes) - MAX_LISTED} more causes")
         whole = f"the {other}{there.nodes} nodes" if other else plural(there.nodes, "node")
         return f"Of {whole}, {', '.join(clauses)}" if clauses else f"No node of {whole} is open"
-
-    def upstream(self) -> str:
-        return self.fit_error()
 
     def advice(self, closed: Sequence[Closed] = ()) -> tuple[str, ...]:
         """Return what would help; ``closed`` are nodes with room that are closed to ``first``."""

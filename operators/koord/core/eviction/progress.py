@@ -24,7 +24,7 @@ from koord.core.model.patience import Patience
 from koord.core.model.plan import Assignment, Unit, UnitKey
 from koord.core.model.pods import Nominated, Pod
 from koord.core.model.reasons import Reason
-from koord.core.model.text import format_time, named, plural
+from koord.core.model.text import format_time, named
 from koord.core.plugins.nominations import Nomination
 
 _MOST_AHEAD: Final = 32
@@ -209,22 +209,25 @@ def write_victims(victims: Iterable[VictimUnit]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WaitingForPreemption(Reason):
-    """Pods are evicted for the unit; ``left`` of its ``pods`` victims are still there."""
+    """Victims are still terminating.
+
+    Pods are evicted for the unit; ``left`` of its ``pods`` victims are still there.
+    """
 
     code: ClassVar = "WaitingForPreemption"
     is_capacity: ClassVar = True
     also_true: ClassVar = MappingProxyType({"Preempting": "VictimsTerminating"})
+    way_out: ClassVar = "wait; `koord explain` names them"
+    says: ClassVar = (
+        "preempting {victims}: {left} of {pods:# pod} "
+        "{until:?may end by themselves until {until}|still terminating} (plan {plan_id})"
+    )
     victims: str
     pods: int
     left: int
     plan_id: str = ""
     until: str = ""
     """Until when the victims may end by themselves, for users; empty: they are being deleted."""
-
-    def _text(self) -> str:
-        what = f"may end by themselves until {self.until}" if self.until else "still terminating"
-        there = f"{self.left} of {plural(self.pods, 'pod')} {what}"
-        return f"preempting {self.victims}: {there} (plan {self.plan_id})"
 
 
 def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption | None:

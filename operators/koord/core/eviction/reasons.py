@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from koord.core.model.patience import Hanging, tell_hanging
 from koord.core.model.reasons import PodReason, Reason
-from koord.core.model.text import cut, format_time, listed, named, plural
+from koord.core.model.text import cut
 from koord.core.model.units import format_amount
 
 
@@ -62,8 +62,8 @@ def tell_protection(why: Protection) -> str:
 Counts = tuple[tuple[Protection, int], ...]
 
 
-def _write(protected: Counts) -> str:
-    return listed(f"{count} {_WHY[why]}" for why, count in protected)
+def _write(protected: Iterable[tuple[Protection, int]]) -> list[str]:
+    return [f"{count} {_WHY[why]}" for why, count in protected]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +71,30 @@ class PreemptionNever(PodReason):
     """A member of the unit must not preempt."""
 
     code: ClassVar = "PreemptionNever"
+    meaning: ClassVar = (
+        "a pod of the unit has `preemptionPolicy: Never`; or a Reservation names no PriorityClass, "
+        "one that does not preempt, or takes in running pods"
+    )
+    way_out: ClassVar = "another PriorityClass"
+    says: ClassVar = (
+        "{pod} preempts nobody: {is_reservation:?only a reservation does whose template names a "
+        "PriorityClass that preempts, and that takes in no running pods."
+        "|its preemptionPolicy is Never}"
+    )
+    quotes: ClassVar = "{is_reservation:?|not eligible due to preemptionPolicy=Never.}"
     is_reservation: bool = False
-
-    def _text(self) -> str:
-        if self.is_reservation:
-            return (
-                f"{self.pod} preempts nobody: only a reservation does whose template names a "
-                "PriorityClass that preempts, and that takes in no running pods."
-            )
-        return f"{self.pod} preempts nobody: its preemptionPolicy is Never"
-
-    def upstream(self) -> str:
-        return "" if self.is_reservation else "not eligible due to preemptionPolicy=Never."
 
 
 @dataclass(frozen=True, slots=True)
 class NobodyLower(Reason):
-    """No running pod has a lower priority than every member of the unit."""
+    """No running pod has a lower priority than every pod of the unit."""
 
     code: ClassVar = "NobodyLower"
+    way_out: ClassVar = "room, or a higher priority"
+    says: ClassVar = "none of {running:# running pod} has a priority below {priority}"
+    quotes: ClassVar = "No preemption victims found for incoming pod"
     priority: int
     running: int
-
-    def _text(self) -> str:
-        return f"none of {plural(self.running, 'running pod')} has a priority below {self.priority}"
-
-    def upstream(self) -> str:
-        return "No preemption victims found for incoming pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,50 +127,55 @@ class GuaranteeKept:
 
 @dataclass(frozen=True, slots=True)
 class VictimsProtected(Reason):
-    """Pods of lower priority run, but none of them may be evicted.
+    """There are pods of lower priority, and none may be evicted: how many for which reason.
 
     ``kept`` says how much the quotas use that keep some of them.
     """
 
     code: ClassVar = "VictimsProtected"
+    way_out: ClassVar = "the list above"
+    says: ClassVar = "no pod with a priority below {priority} may be evicted: {_whys:list}"
     priority: int
     protected: Counts
     kept: tuple[GuaranteeKept, ...] = ()
 
-    def _text(self) -> str:
+    @property
+    def _whys(self) -> list[str]:
         pods_of_quotas = sum(guarantee.pods for guarantee in self.kept)
         counts = [
             (why, max(0, count - pods_of_quotas) if why is Protection.QUOTA else count)
             for why, count in self.protected
         ]
-        whys = [f"{count} {_WHY[why]}" for why, count in counts if count]
-        whys += [guarantee.text() for guarantee in self.kept]
-        return f"no pod with a priority below {self.priority} may be evicted: {listed(whys)}"
+        return [
+            *_write(pair for pair in counts if pair[1]),
+            *(guarantee.text() for guarantee in self.kept),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionNotHelpful(Reason):
-    """The unit does not fit even without all pods that may be evicted.
+    """The unit does not fit even without all pods that may be evicted, and why.
 
     ``reason`` is why it does not fit then, ``evictable`` how many pods may be evicted, and
     ``protected`` why others may not.
     """
 
     code: ClassVar = "PreemptionNotHelpful"
+    way_out: ClassVar = "what that reason asks for"
+    says: ClassVar = (
+        "evicting {evictable:# pod} of lower priority{protected:? ({_whys:list})} would not be "
+        "enough: {reason.text()}"
+    )
+    quotes: ClassVar = (
+        "Preemption is not helpful for scheduling{reason.upstream():?: {reason.upstream()}}"
+    )
     evictable: int
     reason: Reason
     protected: Counts = ()
 
-    def _text(self) -> str:
-        protected = f" ({_write(self.protected)})" if self.protected else ""
-        return (
-            f"evicting {plural(self.evictable, 'pod')} of lower priority{protected} would not be "
-            f"enough: {self.reason.text()}"
-        )
-
-    def upstream(self) -> str:
-        message = "Preemption is not helpful for scheduling"
-        return f"{message}: {why}" if (why := self.reason.upstream()) else message
+    @property
+    def _whys(self) -> list[str]:
+        return _write(self.protected)
 
     def _advice(self) -> Iterable[str]:
         return self.reason.advice()
@@ -188,18 +190,22 @@ class WaitsForTermination(Reason):
 
     code: ClassVar = "WaitsForTermination"
     is_capacity: ClassVar = True
+    meaning: ClassVar = (
+        "the unit fits once pods are gone that terminate already; it says until when they are "
+        "waited for"
+    )
+    way_out: ClassVar = "wait"
+    says: ClassVar = (
+        "it fits once {pods:# pod} that {pods:terminates is|terminate are} gone: {pods:names}"
+        "{_is_bounded:?; others are preempted after {until:time}}"
+    )
+    quotes: ClassVar = "not eligible due to terminating pod on the nominated node."
     pods: tuple[str, ...]
     until: float = 0.0
 
-    def _text(self) -> str:
-        terminate = "terminates is" if len(self.pods) == 1 else "terminate are"
-        count = plural(len(self.pods), "pod")
-        is_bounded = 0 < self.until < float("inf")
-        until = f"; others are preempted after {format_time(self.until)}" if is_bounded else ""
-        return f"it fits once {count} that {terminate} gone: {named(self.pods)}{until}"
-
-    def upstream(self) -> str:
-        return "not eligible due to terminating pod on the nominated node."
+    @property
+    def _is_bounded(self) -> bool:
+        return 0 < self.until < float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +217,25 @@ class TerminationStuck(Reason):
 
     code: ClassVar = "TerminationStuck"
     is_capacity: ClassVar = True
+    meaning: ClassVar = (
+        "pods that are named are still there `preemption.stuckAfter` after their grace period, and "
+        "keep the room; nobody is preempted because that would not be enough"
+    )
+    way_out: ClassVar = "look at their finalizers and nodes"
+    says: ClassVar = "{_hanging}"
+    advises: ClassVar = (
+        "{_first.advice()}",
+        "Room elsewhere, or the end of these pods, starts the unit.",
+    )
     pods: tuple[Hanging, ...]
 
-    def _text(self) -> str:
+    @property
+    def _hanging(self) -> str:
         return tell_hanging(self.pods)
 
-    def _advice(self) -> Iterable[str]:
-        yield self.pods[0].advice()
-        yield "Room elsewhere, or the end of these pods, starts the unit."
+    @property
+    def _first(self) -> Hanging:
+        return self.pods[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,33 +243,37 @@ class OnlySurplus(Reason):
     """The gang has its minimum; members above it preempt nobody."""
 
     code: ClassVar = "OnlySurplus"
+    way_out: ClassVar = "room"
+    says: ClassVar = "gang {gang} has its minimum, and members above it preempt nobody"
     gang: str
-
-    def _text(self) -> str:
-        return f"gang {self.gang} has its minimum, and members above it preempt nobody"
 
 
 @dataclass(frozen=True, slots=True)
 class NotAQuestionOfRoom(Reason):
-    """Evicting pods cannot help: the unit waits for something else, ``reason``."""
+    """The unit waits for something that evictions do not give.
+
+    That is ``reason``.
+    """
 
     code: ClassVar = "NotAQuestionOfRoom"
+    way_out: ClassVar = "what its condition says"
+    says: ClassVar = "evicting pods does not help: {_why}"
     reason: Reason
 
-    def _text(self) -> str:
-        return f"evicting pods does not help: {cut(self.reason.text(), 512)}"
+    @property
+    def _why(self) -> str:
+        return cut(self.reason.text(), 512)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTooExpensive(Reason):
-    """The search for victims ran out of steps before it found any."""
+    """The search used up its steps before it found victims."""
 
     code: ClassVar = "SearchTooExpensive"
+    way_out: ClassVar = "it is tried again when the cluster has changed"
+    says: ClassVar = (
+        "the search for victims among {units:# unit} took {steps:,} steps without a result; it is "
+        "tried again when the cluster has changed"
+    )
     units: int
     steps: int
-
-    def _text(self) -> str:
-        return (
-            f"the search for victims among {plural(self.units, 'unit')} took {self.steps:,} "
-            "steps without a result; it is tried again when the cluster has changed"
-        )

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from koord.core.model.reasons import PodReason
-from koord.core.model.text import cut
 
 MOST_ANNOTATIONS: Final = 256 * 1024
 """Bytes of keys and values that the API server allows for all annotations of an object."""
@@ -40,21 +39,24 @@ class AnnotationsTooLarge(PodReason):
 
     code: ClassVar = "AnnotationsTooLarge"
     also_false: ClassVar = MappingProxyType({"Bound": "AnnotationsTooLarge"})
+    meaning: ClassVar = (
+        "what a pod was given is written in its annotations, which would have more than 256 KiB "
+        "then; the message has the bytes. It keeps no room"
+    )
+    way_out: ClassVar = "shorten the annotations of the pod"
+    says: ClassVar = (
+        "the annotations of {pod} would have {size:,} bytes with the {add:,} that say what it was "
+        "given, and the API server allows {most:,}; it keeps no room, and is tried again after a "
+        "growing pause"
+    )
+    advises: ClassVar = ("Shorten the annotations of {pod} by {_beyond:,} bytes or more.",)
     size: int
     add: int
     most: int = MOST_ANNOTATIONS
 
-    def _text(self) -> str:
-        return (
-            f"the annotations of {self.pod} would have {self.size:,} bytes with the {self.add:,} "
-            f"that say what it was given, and the API server allows {self.most:,}; it keeps no "
-            "room, and is tried again after a growing pause"
-        )
-
-    def _advice(self) -> tuple[str, ...]:
-        return (
-            f"Shorten the annotations of {self.pod} by {self.size - self.most:,} bytes or more.",
-        )
+    @property
+    def _beyond(self) -> int:
+        return self.size - self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +65,18 @@ class ObjectTooLarge(PodReason):
 
     code: ClassVar = "ObjectTooLarge"
     also_false: ClassVar = MappingProxyType({"Bound": "ObjectTooLarge"})
+    meaning: ClassVar = (
+        "a pod is so near the size that etcd takes (about 1.5 MiB) that nothing can be written on "
+        "it. It keeps no room. Often only an event can say so"
+    )
+    way_out: ClassVar = "move long values of `env`, `args` and annotations to a ConfigMap"
+    says: ClassVar = (
+        "{pod} is so large that what it was given cannot be written on it ({status}: "
+        "{message:cut}); it keeps no room, and is tried again after a growing pause"
+    )
+    advises: ClassVar = (
+        "Make {pod} smaller by some KiB; all of an object may have about 1.5 MiB.",
+        "Move long values of env, args and annotations to a ConfigMap.",
+    )
     status: int
     message: str
-
-    def _text(self) -> str:
-        return (
-            f"{self.pod} is so large that what it was given cannot be written on it "
-            f"({self.status}: {cut(self.message)}); it keeps no room, and is tried again after a "
-            "growing pause"
-        )
-
-    def _advice(self) -> tuple[str, ...]:
-        return (
-            f"Make {self.pod} smaller by some KiB; all of an object may have about 1.5 MiB.",
-            "Move long values of env, args and annotations to a ConfigMap.",
-        )

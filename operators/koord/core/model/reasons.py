@@ -128,7 +128,9 @@ class Reason:
         return cut(self._whole_text(compat=compat), MAX_TEXT)
 
     def _whole_text(self, *, compat: bool) -> str:
-        text = self._text() if self.context is None else f"{self.context.text()} {self._text()}"
+        text = fill(self.says, self)
+        if self.context is not None:
+            text = f"{self.context.text()} {text}"
         upstream = self.upstream() if compat else ""
         return f"{text} ({upstream})" if upstream else text
 
@@ -144,9 +146,6 @@ class Reason:
         if self.context is not None:
             return self.context.advice()[:MAX_SENTENCES]
         return tuple(self._advice())[:MAX_SENTENCES]
-
-    def _text(self) -> str:
-        return fill(self.says, self)
 
     def upstream(self) -> str:
         """Return what Koordinator or kube-scheduler say of the situation."""
@@ -190,6 +189,17 @@ class PodReason(Reason):
     @property
     def culprit(self) -> str:
         return self.pod
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidPodAnnotation(PodReason):
+    """Annotations of a pod about some domain cannot be read: (field, what is wrong)."""
+
+    says: ClassVar = "{pod}: {problems:list {0} {1}}"
+    advises: ClassVar = (
+        "Correct the annotation in the template of the pods, and create them again.",
+    )
+    problems: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

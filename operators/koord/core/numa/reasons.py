@@ -1,10 +1,10 @@
 """Why NUMA nodes and CPUs keep a pod from being placed on any node; what one node lacks for it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from koord.core.model.reasons import PodReason
+from koord.core.model.reasons import InvalidPodAnnotation
 from koord.core.model.text import listed
 from koord.core.model.units import CPU, format_amount
 from koord.core.numa.cpus import CpuCause, CpuRequest, request_cpus
@@ -16,17 +16,11 @@ MOST_ZONES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class InvalidNumaAnnotation(PodReason):
-    """Annotations of a pod about NUMA nodes or CPUs cannot be read: (field, what is wrong)."""
+class InvalidNumaAnnotation(InvalidPodAnnotation):
+    """An annotation about NUMA nodes or CPUs cannot be read; the message names field and value."""
 
     code: ClassVar = "InvalidNUMAAnnotation"
-    problems: tuple[tuple[str, str], ...]
-
-    def _text(self) -> str:
-        return f"{self.pod}: {listed(f'{field} {problem}' for field, problem in self.problems)}"
-
-    def _advice(self) -> Iterable[str]:
-        yield "Correct the annotation in the template of the pods, and create them again."
+    way_out: ClassVar = "correct it"
 
 
 def describe_detail(numa_cause: NumaCause) -> str:

@@ -34,6 +34,7 @@ from koord.core.model.reasons import (
     Reason,
 )
 from koord.core.model.selectors import SelectorTerm
+from koord.core.model.templates import fill
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.late_volumes import (
     NOTHING_WANTED,
@@ -67,29 +68,38 @@ class VolumeProblem(StrEnum):
 
 
 _PROBLEM_TEXTS: Final = {
-    VolumeProblem.NOT_FOUND: "{claim} not found: {pod} waits until it exists",
-    VolumeProblem.LOST: '{claim} bound to non-existent persistentvolume "{volume}"',
-    VolumeProblem.TERMINATING: "{claim} is being deleted, and {pod} uses it",
-    VolumeProblem.NOT_FOR_POD: "{claim} was not created for {pod}, but has the name of its volume",
-    VolumeProblem.NO_VOLUME: '{claim} is bound to persistentvolume "{volume}", which does not '
+    VolumeProblem.NOT_FOUND: "{_title} not found: {pod} waits until it exists",
+    VolumeProblem.LOST: '{_title} bound to non-existent persistentvolume "{volume}"',
+    VolumeProblem.TERMINATING: "{_title} is being deleted, and {pod} uses it",
+    VolumeProblem.NOT_FOR_POD: "{_title} was not created for {pod}, but has the name of its volume",
+    VolumeProblem.NO_VOLUME: '{_title} is bound to persistentvolume "{volume}", which does not '
     "exist",
     VolumeProblem.UNBOUND: "pod has unbound immediate PersistentVolumeClaims: {pod} waits until "
-    "{claim} is bound",
+    "{_title} is bound",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeNotReady(PodReason):
-    """A volume claim that a pod uses cannot be used yet; ``volume`` is what it names, if any."""
+    """A volume claim of a member is missing, lost, going or not bound; the message names it.
+
+    ``volume`` is what it names, if any.
+    """
 
     code: ClassVar = "VolumeNotReady"
+    way_out: ClassVar = "create the claim, or see why it is not bound"
+    says: ClassVar = "{_told}"
     claim: str
     problem: VolumeProblem
     volume: str = ""
 
-    def _text(self) -> str:
-        claim = f'persistentvolumeclaim "{self.claim.partition("/")[2]}"'
-        return _PROBLEM_TEXTS[self.problem].format(claim=claim, pod=self.pod, volume=self.volume)
+    @property
+    def _told(self) -> str:
+        return fill(_PROBLEM_TEXTS[self.problem], self)
+
+    @property
+    def _title(self) -> str:
+        return f'persistentvolumeclaim "{self.claim.partition("/")[2]}"'
 
 
 @dataclass(frozen=True, slots=True)

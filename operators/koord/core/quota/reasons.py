@@ -59,6 +59,11 @@ class QuotaReason(Reason):
     """The unit may start on leftover shares."""
 
 
+_TOO_SMALL: Final = "the nodes that quotas share have only {_scarce}"
+_OFFERED: Final = f"{_TOO_SMALL}: {ASK} add nodes"
+_ADD_NODES: Final = f"Ask for less, or {ASK} add nodes: {_TOO_SMALL}."
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaExceeded(QuotaReason):
     """A quota has not enough left for a unit; the subclass says which of its limits.
@@ -69,6 +74,8 @@ class QuotaExceeded(QuotaReason):
 
     is_capacity: ClassVar = True
     also_false: ClassVar = MappingProxyType({"QuotaReserved": "QuotaExceeded"})
+    quotes: ClassVar = "Insufficient quotas, quotaName: {quota}, {_details}"
+    _words: ClassVar = ("runtime", "used", "pod's request")
     topo: tuple[str, ...]
     shortages: tuple[QuotaShortage, ...]
     limit: tuple[tuple[str, int], ...]
@@ -90,20 +97,13 @@ class QuotaExceeded(QuotaReason):
         return _shortages(self.shortages)
 
     @property
-    def _offered(self) -> str:
-        """That the capacity is too small for the unit; empty if it is not."""
-        scarce = ", ".join(
+    def _scarce(self) -> str:
+        """The capacity, if it is too small for the unit; empty if it is not."""
+        return ", ".join(
             f"{format_amount(shortage.resource, max(shortage.offered, 0))} {shortage.resource}"
             for shortage in self.shortages
             if shortage.offered is not None
         )
-        return scarce and f"the nodes that quotas share have only {scarce}: {ASK} add nodes"
-
-    @property
-    def _add_nodes(self) -> str:
-        """The advice to add nodes; empty if the capacity is large enough."""
-        what, _, _ = self._offered.rpartition(": ")
-        return what and f"Ask for less, or {ASK} add nodes: {what}."
 
     def _simulate(self, setting: str) -> str:
         """Return whom to ask for the ``min`` or ``max`` that is needed, and how to try it."""
@@ -116,60 +116,67 @@ class QuotaExceeded(QuotaReason):
         return f"{ASK} raise the {setting} of {self.quota}: {command} shows what that would do."
 
     @property
-    def _keys(self) -> str:
-        return " ".join(shortage.resource for shortage in self.shortages)
+    def _raise_min(self) -> str:
+        return self._simulate("min")
 
     @property
     def _details(self) -> str:
-        return (
-            f"runtime: {write_amounts(self.limit)}, used: {write_amounts(self.used)}, "
-            f"pod's request: {write_amounts(self.request)}, exceedDimensions: [{self._keys}]"
-        )
-
-    def upstream(self) -> str:
-        return f"Insufficient quotas, quotaName: {self.quota}, {self._details}"
+        amounts = zip(self._words, (self.limit, self.used, self.request), strict=True)
+        texts = (f"{word}: {write_amounts(these)}" for word, these in amounts)
+        keys = " ".join(shortage.resource for shortage in self.shortages)
+        return f"{', '.join(texts)}, exceedDimensions: [{keys}]"
 
 
 @dataclass(frozen=True, slots=True)
 class InsufficientEntitlement(QuotaExceeded):
-    """The quota's fair share is used up; it grows when others request less or capacity is added."""
+    """The share of the quota is used up, or there is no capacity.
+
+    It grows when others request less or capacity is added.
+    """
 
     code: ClassVar = "InsufficientEntitlement"
     can_use_leftovers: ClassVar = True
-
-    def _text(self) -> str:
-        way_out = (
-            self._offered or "its share grows when other quotas request less or nodes are added"
-        )
-        return f"quota {self.quota} is entitled to {self._short}; {way_out}"
-
-    def _advice(self) -> Iterable[str]:
-        if self._add_nodes:
-            yield self._add_nodes
-        else:
-            way_out = self._simulate("min")
-            yield f"Wait until other quotas request less, ask for less, or {way_out}"
+    way_out: ClassVar = (
+        "wait until others request less; ask the administrators for a larger `min` or weight, or "
+        "more nodes"
+    )
+    says: ClassVar = (
+        f"quota {{quota}} is entitled to {{_short}}; {{_scarce:?{_OFFERED}"
+        "|its share grows when other quotas request less or nodes are added}"
+    )
+    advises: ClassVar = (
+        (
+            f"{{_scarce:?{_ADD_NODES}"
+            "|Wait until other quotas request less, ask for less, or {_raise_min}}"
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class InsufficientMax(QuotaExceeded):
-    """The quota would exceed its max, even if there is idle capacity."""
+    """The quota would exceed its ``max``.
+
+    It would even if there is idle capacity.
+    """
 
     code: ClassVar = "InsufficientMax"
+    way_out: ClassVar = "wait for its own pods to finish, or ask the administrators to raise `max`"
+    says: ClassVar = (
+        "quota {quota} may use at most {_short}; "
+        f"{{_exceeds_limit_alone:?|wait for its own pods to finish, or }}{ASK} raise its max"
+        f"{{_scarce:?, which is not enough by itself: {_OFFERED}}}"
+    )
+    advises: ClassVar = (
+        (
+            "{_exceeds_limit_alone:?Ask|Wait until pods of {quota} end, ask} for less, or "
+            "{_raise_max}"
+        ),
+        f"{{_scarce:?{_ADD_NODES}}}",
+    )
 
-    def _text(self) -> str:
-        way_out = f"{ASK} raise its max"
-        if self._offered:
-            way_out = f"{way_out}, which is not enough by itself: {self._offered}"
-        if not self._exceeds_limit_alone:
-            way_out = f"wait for its own pods to finish, or {way_out}"
-        return f"quota {self.quota} may use at most {self._short}; {way_out}"
-
-    def _advice(self) -> Iterable[str]:
-        wait = "" if self._exceeds_limit_alone else f"Wait until pods of {self.quota} end, "
-        yield f"{wait}{'ask' if wait else 'Ask'} for less, or {self._simulate('max')}"
-        if self._add_nodes:
-            yield self._add_nodes
+    @property
+    def _raise_max(self) -> str:
+        return self._simulate("max")
 
     @property
     def _exceeds_limit_alone(self) -> bool:
@@ -183,120 +190,126 @@ class InsufficientMax(QuotaExceeded):
 
 @dataclass(frozen=True, slots=True)
 class AncestorInsufficient(QuotaExceeded):
-    """The quota itself has enough, but one above it does not."""
+    """A quota above has not enough; the message names it."""
 
     code: ClassVar = "AncestorInsufficient"
     can_use_leftovers: ClassVar = True
+    way_out: ClassVar = "as there"
+    says: ClassVar = (
+        f"quota {{quota}}, above {{_own}}, may use at most {{_short}}; {{_scarce:?{_OFFERED}"
+        f"|wait for pods below it to finish, or {ASK} raise its min or max}}"
+    )
+    quotes: ClassVar = "Insufficient quotas, quotaNameTopo: [{_path}], {_details}"
+    advises: ClassVar = (
+        (
+            f"{{_scarce:?{_ADD_NODES}"
+            f"|Wait until pods in quotas below {{quota}} end, ask for less, or {ASK} raise the min "
+            "or max of {quota}: koord quota explain {quota} shows its numbers.}"
+        ),
+    )
 
-    def _text(self) -> str:
-        wait = f"wait for pods below it to finish, or {ASK} raise its min or max"
-        way_out = self._offered or wait
-        return (
-            f"quota {self.quota}, above {self.topo[-1]}, may use at most {self._short}; {way_out}"
-        )
+    @property
+    def _own(self) -> str:
+        return self.topo[-1]
 
-    def _advice(self) -> Iterable[str]:
-        if self._add_nodes:
-            yield self._add_nodes
-        else:
-            yield (
-                f"Wait until pods in quotas below {self.quota} end, ask for less, or {ASK} raise "
-                f"the min or max of {self.quota}: koord quota explain {self.quota} shows its "
-                "numbers."
-            )
-
-    def upstream(self) -> str:
-        return f"Insufficient quotas, quotaNameTopo: [{' '.join(self.topo)}], {self._details}"
+    @property
+    def _path(self) -> str:
+        return " ".join(self.topo)
 
 
 @dataclass(frozen=True, slots=True)
 class NonPreemptibleOverMin(QuotaExceeded):
-    """Non-preemptible pods would together exceed the quota's min."""
+    """Non-preemptible pods would exceed ``min``."""
 
     code: ClassVar = "NonPreemptibleOverMin"
-
-    def _text(self) -> str:
-        return (
-            f"for non-preemptible pods quota {self.quota} may use at most its min: "
-            f"{self._short}; label the pods preemptible: true, or {ASK} raise its min"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield (
-            f"Wait until non-preemptible pods of {self.quota} end, label these pods preemptible: "
-            f"true, or {self._simulate('min')}"
-        )
-
-    def upstream(self) -> str:
-        return (
-            f"Insufficient non-preemptible quotas, quotaName: {self.quota}, "
-            f"min: {write_amounts(self.limit)}, nonPreemptibleUsed: {write_amounts(self.used)}, "
-            f"pod's request: {write_amounts(self.request)}, exceedDimensions: [{self._keys}]"
-        )
+    way_out: ClassVar = "remove the label `preemptible`, or ask the administrators to raise `min`"
+    says: ClassVar = (
+        "for non-preemptible pods quota {quota} may use at most its min: {_short}; label the pods "
+        f"preemptible: true, or {ASK} raise its min"
+    )
+    quotes: ClassVar = "Insufficient non-preemptible quotas, quotaName: {quota}, {_details}"
+    advises: ClassVar = (
+        (
+            "Wait until non-preemptible pods of {quota} end, label these pods preemptible: true, "
+            "or {_raise_min}"
+        ),
+    )
+    _words: ClassVar = ("min", "nonPreemptibleUsed", "pod's request")
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionExceeded(QuotaReason):
-    """The unit exceeds the admission limit of a quota (``namespace/name``)."""
+    """The waiting and running pods would exceed ``admission``.
+
+    That is the admission limit of a quota (``namespace/name``).
+    """
 
     code: ClassVar = "SubmissionExceeded"
     also_false: ClassVar = MappingProxyType({"QuotaReserved": "QuotaExceeded"})
+    way_out: ClassVar = "wait, or ask the administrators to raise it"
+    says: ClassVar = (
+        "quota {quota} admits at most {_short}; wait for its own pods to finish, or "
+        f"{ASK} raise its admission limit"
+    )
+    quotes: ClassVar = "exceeded quota: {quota}, {_details}"
     quota: str
     shortages: tuple[QuotaShortage, ...]
 
-    def _text(self) -> str:
-        return (
-            f"quota {self.quota} admits at most {_shortages(self.shortages)}; wait for its own "
-            f"pods to finish, or {ASK} raise its admission limit"
-        )
+    @property
+    def _short(self) -> str:
+        return _shortages(self.shortages)
 
-    def upstream(self) -> str:
-        requested = _amounts((shortage.resource, shortage.requested) for shortage in self.shortages)
-        used = _amounts(
-            (shortage.resource, shortage.used) for shortage in self.shortages if shortage.used
-        )
-        limited = _amounts((shortage.resource, shortage.limit) for shortage in self.shortages)
-        return (
-            f"exceeded quota: {self.quota}, requested: {requested}, used: {used}, "
-            f"limited: {limited}"
-        )
+    @property
+    def _details(self) -> str:
+        short = self.shortages
+        requested = _amounts((shortage.resource, shortage.requested) for shortage in short)
+        used = _amounts((shortage.resource, shortage.used) for shortage in short if shortage.used)
+        limited = _amounts((shortage.resource, shortage.limit) for shortage in short)
+        return f"requested: {requested}, used: {used}, limited: {limited}"
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaCheckFailed(QuotaReason):
-    """A hook refuses pods of a quota."""
+    """A [hook](quota.md#hooks) refuses the pods."""
 
     code: ClassVar = "QuotaCheckFailed"
+    way_out: ClassVar = "read the message"
+    says: ClassVar = "CheckPod failed for hook plugin {check}, err: {error}"
     check: str
     error: str
-
-    def _text(self) -> str:
-        return f"CheckPod failed for hook plugin {self.check}, err: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaIsParent(QuotaReason):
-    """Pods name a quota that has, or may have, children and takes no pods of its own."""
+    """The pods name a quota that has children.
+
+    Or it may have some; it takes no pods of its own.
+    """
 
     code: ClassVar = "QuotaIsParent"
+    way_out: ClassVar = "label them with one of those"
+    says: ClassVar = (
+        "quota {quota} is a parent and takes no pods; label the pods with one of the quotas below "
+        "it (pod can not be linked to a parentQuotaGroup,quota:{quota})"
+    )
     quota: str
-
-    def _text(self) -> str:
-        return (
-            f"quota {self.quota} is a parent and takes no pods; label the pods with one of the "
-            f"quotas below it (pod can not be linked to a parentQuotaGroup,quota:{self.quota})"
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaNotInForce(QuotaReason):
-    """Pods belong to a quota whose object was never valid."""
+    """The settings of the quota were never valid; the message says why."""
 
     code: ClassVar = "QuotaNotInForce"
+    way_out: ClassVar = "correct them"
+    says: ClassVar = "quota {problem.quota} is not active: {problem.describe()}"
     problem: InvalidQuota
 
-    def _text(self) -> str:
-        return f"quota {self.problem.quota} is not active: {self.problem.describe()}"
+
+_WRONG_QUOTA: Final = (
+    "the label names a quota that the pods may not use, or none that exists; see "
+    "[above](quota.md#who-may-use-a-quota)"
+)
+_CORRECT_LABEL: Final = "correct or remove the label, or share the quota"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,32 +321,34 @@ class QuotaNotAllowed(QuotaReason):
     """
 
     code: ClassVar = "QuotaNotAllowed"
+    meaning: ClassVar = _WRONG_QUOTA
+    way_out: ClassVar = _CORRECT_LABEL
+    says: ClassVar = (
+        "pods of namespace {namespace} may not use quota {home:?{home}/}{quota}, only those of "
+        "{_users} may; name another quota in the label "
+        "quota.scheduling.koordinator.sh/name, or remove the label, or {home:?ask its owner to "
+        f'{{_is_long:?add "{{namespace}}" to its annotation {_SHARED_WITH}'
+        "|share it: kubectl annotate elasticquota -n {home} {quota} "
+        f"--overwrite {_SHARED_WITH}='[{{_namespaces}}]'}}"
+        f"|{ASK} add {{namespace}} to their setting elasticQuota.builtInNamespaces}}"
+    )
     quota: str
     home: str
     namespace: str
     allowed: tuple[str, ...]
     shared_with: tuple[str, ...] = ()
 
-    def _text(self) -> str:
-        name = f"{self.home}/{self.quota}" if self.home else self.quota
-        return (
-            f"pods of namespace {self.namespace} may not use quota {name}, only those of "
-            f"{listed(self.allowed) or 'no namespace'} may; name another quota in the label "
-            f"quota.scheduling.koordinator.sh/name, or remove the label, or {self._permit}"
-        )
+    @property
+    def _users(self) -> str:
+        return listed(self.allowed) or "no namespace"
 
     @property
-    def _permit(self) -> str:
-        """What its owner can do."""
-        if not self.home:
-            return f"{ASK} add {self.namespace} to their setting elasticQuota.builtInNamespaces"
-        namespaces = ",".join(f'"{name}"' for name in (*self.shared_with, self.namespace))
-        if len(namespaces) > MAX_QUOTED:
-            return f'ask its owner to add "{self.namespace}" to its annotation {_SHARED_WITH}'
-        return (
-            f"ask its owner to share it: kubectl annotate elasticquota -n {self.home} {self.quota} "
-            f"--overwrite {_SHARED_WITH}='[{namespaces}]'"
-        )
+    def _namespaces(self) -> str:
+        return ",".join(f'"{name}"' for name in (*self.shared_with, self.namespace))
+
+    @property
+    def _is_long(self) -> bool:
+        return len(self._namespaces) > MAX_QUOTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,17 +356,16 @@ class QuotaUnknown(QuotaReason):
     """Pods name a quota that does not exist, and quotas limit their namespace."""
 
     code: ClassVar = "QuotaUnknown"
+    meaning: ClassVar = _WRONG_QUOTA
+    way_out: ClassVar = _CORRECT_LABEL
+    says: ClassVar = (
+        "there is no quota {quota}, which the label quota.scheduling.koordinator.sh/name names; "
+        "{usable:?pods of namespace {namespace} may name {usable:list}|remove the label}, or "
+        f"{ASK} create it (elastic quota {{quota}} not found)"
+    )
     quota: str
     namespace: str
     usable: tuple[str, ...] = ()
-
-    def _text(self) -> str:
-        those = f"pods of namespace {self.namespace} may name {listed(self.usable)}"
-        return (
-            f"there is no quota {self.quota}, which the label quota.scheduling.koordinator.sh/name "
-            f"names; {those if self.usable else 'remove the label'}, or {ASK} create it "
-            f"(elastic quota {self.quota} not found)"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,15 +373,20 @@ class QuotaAmbiguous(QuotaReason):
     """Quotas of several node pools list the namespace, and the pods do not say which they mean."""
 
     code: ClassVar = "QuotaAmbiguous"
+    meaning: ClassVar = (
+        "quotas of [several node pools](node-pools.md#several-quotas-for-one-namespace) list the "
+        "namespace, and the pods do not say which they mean"
+    )
+    way_out: ClassVar = (
+        "add a `nodeSelector` with the labels of the pool, or name the quota in the label"
+    )
+    says: ClassVar = (
+        "namespace {namespace} has several quotas, and these pods could be of {quotas:list}; add "
+        "a nodeSelector with the labels of the node pool to the pods, or name the quota in the "
+        "label quota.scheduling.koordinator.sh/name"
+    )
     namespace: str
     quotas: tuple[str, ...]
-
-    def _text(self) -> str:
-        return (
-            f"namespace {self.namespace} has several quotas, and these pods could be of "
-            f"{listed(self.quotas)}; add a nodeSelector with the labels of the node pool to the "
-            "pods, or name the quota in the label quota.scheduling.koordinator.sh/name"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,16 +394,28 @@ class PriorityNotAllowed(QuotaReason):
     """Pods have a higher priority than their quota, or one above it, allows."""
 
     code: ClassVar = "PriorityNotAllowed"
+    meaning: ClassVar = (
+        "the priority of the pods is above the [`max-priority`](quota.md#settings) of their quota, "
+        "or of one above it"
+    )
+    way_out: ClassVar = (
+        "choose a PriorityClass with a lower value, or ask the administrators to raise "
+        "`max-priority`"
+    )
+    says: ClassVar = (
+        "quota {quota} allows pods a priority of at most {limit}, and these have {priority}; "
+        f"choose a PriorityClass with a lower value, or {ASK} raise the annotation {_MAX_PRIORITY} "
+        "of the quota"
+    )
     quota: str
     priority: int
     limit: int
 
-    def _text(self) -> str:
-        return (
-            f"quota {self.quota} allows pods a priority of at most {self.limit}, and these have "
-            f"{self.priority}; choose a PriorityClass with a lower value, or {ASK} raise "
-            f"the annotation {_MAX_PRIORITY} of the quota"
-        )
+
+_DELETED: Final = (
+    "the quota, or the definition of all quotas, was [deleted](quota.md#deleting-quotas) by force"
+)
+_CREATE: Final = "create it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,13 +423,13 @@ class QuotaGone(QuotaReason):
     """The quota of pods was deleted by force while they waited or ran in it."""
 
     code: ClassVar = "QuotaGone"
+    meaning: ClassVar = _DELETED
+    way_out: ClassVar = _CREATE
+    says: ClassVar = (
+        "quota {quota} has been deleted while it had pods, without which they do not start; label "
+        f"the pods with another quota, or {ASK} create it again"
+    )
     quota: str
-
-    def _text(self) -> str:
-        return (
-            f"quota {self.quota} has been deleted while it had pods, without which they do not "
-            f"start; label the pods with another quota, or {ASK} create it again"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,15 +437,14 @@ class QuotasNotServed(QuotaReason):
     """The API server no longer serves ElasticQuotas, and the pods are in one of them."""
 
     code: ClassVar = "QuotasNotServed"
+    meaning: ClassVar = _DELETED
+    way_out: ClassVar = _CREATE
+    says: ClassVar = (
+        "nothing starts in quota {quota} while the API server does not serve ElasticQuotas; if "
+        "their definition was deleted by mistake, install it again (kubectl apply --server-side "
+        "-f crds/) and then the quotas. After 10 minutes without it, there are no quotas any more"
+    )
     quota: str
-
-    def _text(self) -> str:
-        return (
-            f"nothing starts in quota {self.quota} while the API server does not serve "
-            "ElasticQuotas; if their definition was deleted by mistake, install it again "
-            "(kubectl apply --server-side -f crds/) and then the quotas. After 10 minutes without "
-            "it, there are no quotas any more"
-        )
 
 
 def write_amounts(amounts: tuple[tuple[str, int], ...]) -> str:

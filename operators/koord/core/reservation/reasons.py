@@ -1,12 +1,11 @@
 """Why a pod cannot use a reservation, or a reservation cannot be placed; causes on nodes, too."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koord.core.engine.cause import Cause
-from koord.core.model.reasons import PodReason
-from koord.core.model.text import listed, named, plural
+from koord.core.model.reasons import InvalidPodAnnotation, PodReason
 from koord.core.model.units import PODS
 from koord.core.reservation.ledger import InsufficientResource
 from koord.core.reservation.matching import ClosedReservation
@@ -82,60 +81,54 @@ class NoReservationFits(PodReason):
 
     code: ClassVar = "NoReservationFits"
     is_capacity: ClassVar = True
+    meaning: ClassVar = (
+        "the pod must use a reservation (`reservation-affinity`), and none takes it: how many it "
+        "may own, and what keeps it out of each; those that are over, in use by their one pod, "
+        "invalid or without a node are named"
+    )
+    says: ClassVar = (
+        "0/{owned} reservations are available: {problems:?{problems:list {1} {0}}"
+        f"|{NO_RESERVATION.text}}}."
+        "{closed:?{_first_closed}|{name:? There is no reservation {name} for {pod}.}}"
+        "{_others:? {_others:# more reservation} cannot be used either.}"
+    )
+    advises: ClassVar = (
+        (
+            "{_over:?Create {_over:names} again, or name another one in the annotation "
+            "reservation-affinity: a reservation that is over serves no more pods.}"
+        ),
+        "Run koord reservation explain NAME --pod {pod} to see each rule and amount.",
+    )
     owned: int
     problems: tuple[tuple[str, int], ...] = ()
     name: str = ""
     closed: tuple[ClosedReservation, ...] = ()
 
-    def _text(self) -> str:
-        return " ".join([self._count(), *self._tell_closed()])
+    @property
+    def _first_closed(self) -> str:
+        return "".join(f" {reservation.text()}." for reservation in self.closed[:_MOST_NAMED])
 
-    def _count(self) -> str:
-        why = listed(f"{count} {what}" for what, count in self.problems)
-        if not why:
-            why = "node(s) no reservations match reservation affinity"
-        return f"0/{self.owned} reservations are available: {why}."
+    @property
+    def _others(self) -> int:
+        return max(0, len(self.closed) - _MOST_NAMED)
 
-    def _tell_closed(self) -> Iterator[str]:
-        if self.name and not self.closed:
-            yield f"There is no reservation {self.name} for {self.pod}."
-        yield from (f"{reservation.text()}." for reservation in self.closed[:_MOST_NAMED])
-        more = len(self.closed) - _MOST_NAMED
-        if more > 0:
-            yield f"{plural(more, 'more reservation')} cannot be used either."
-
-    def _advice(self) -> Iterable[str]:
-        if over := [reservation.name for reservation in self.closed if reservation.is_over]:
-            yield (
-                f"Create {named(over)} again, or name another one in the annotation "
-                "reservation-affinity: a reservation that is over serves no more pods."
-            )
-        yield f"Run koord reservation explain NAME --pod {self.pod} to see each rule and amount."
+    @property
+    def _over(self) -> list[str]:
+        return [reservation.name for reservation in self.closed if reservation.is_over]
 
 
 @dataclass(frozen=True, slots=True)
-class InvalidReservationAnnotation(PodReason):
-    """Annotations of a pod about reservations cannot be read: (field, what is wrong)."""
+class InvalidReservationAnnotation(InvalidPodAnnotation):
+    """An annotation of the pod about reservations cannot be read."""
 
     code: ClassVar = "InvalidReservationAnnotation"
-    problems: tuple[tuple[str, str], ...]
-
-    def _text(self) -> str:
-        return f"{self.pod}: {listed(f'{field} {problem}' for field, problem in self.problems)}"
-
-    def _advice(self) -> Iterable[str]:
-        yield "Correct the annotation in the template of the pods, and create them again."
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidReservation(PodReason):
-    """A Reservation cannot be placed: (field, what is wrong)."""
+    """A field of the Reservation cannot be used: which one, and why."""
 
     code: ClassVar = "InvalidReservation"
+    says: ClassVar = "{problems:list {0} {1}}"
+    advises: ClassVar = ("Correct these fields of the Reservation.",)
     problems: tuple[tuple[str, str], ...]
-
-    def _text(self) -> str:
-        return listed(f"{field} {problem}" for field, problem in self.problems)
-
-    def _advice(self) -> Iterable[str]:
-        yield "Correct these fields of the Reservation."

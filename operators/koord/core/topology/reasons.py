@@ -1,13 +1,11 @@
 """Why a gang does not fit into a network topology."""
 
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.reasons import ASK, Reason, WakesOn
-from koord.core.model.text import cut, listed, named, plural
+from koord.core.model.text import cut
 from koord.core.model.topology_constraint import ROOT_LAYER
 
 
@@ -19,10 +17,15 @@ class DomainOffer:
     offer: int
 
 
-def _write_no_candidate(want: int, offers: str, fit: str) -> str:
-    """Write the refusal as Koordinator does; it names no offers if there is no such domain."""
-    no_candidate = "no candidate topology nodes can accommodate job"
-    return f"{no_candidate}, desiredOfferSlot: {want}, {offers}, {fit}"
+_NO_CANDIDATE: Final = (
+    "no candidate topology nodes can accommodate job, desiredOfferSlot: {want}, {offers}, {fit}"
+)
+"""How Koordinator refuses; it names no offers if there is no such domain."""
+_MULTIPLES: Final = "{multiples:list {0}={1}}"
+_OFFERS: Final = (
+    "{offers:| Most room: {_offers:list}.}"
+    "{untried:? Domains not tried for its sub-groups: {untried}.}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,10 @@ class _NoCandidate(Reason):
 
     rests_on: ClassVar = frozenset({"nodes"})
     wakes_on: ClassVar = WakesOn.RELABELLED_NODES
+    quotes: ClassVar = (
+        _NO_CANDIDATE.format(want="{want}", offers="{_topology_nodes}", fit="{_fit}")
+        + f"{{multiples:?; podCountMultiple constraints: {_MULTIPLES}}}"
+    )
     topology: str
     layer: str
     want: int
@@ -46,37 +53,26 @@ class _NoCandidate(Reason):
     multiples: tuple[tuple[str, int], ...] = ()
     untried: int = 0
 
-    def _text(self) -> str:
-        text = self._way_out()
-        if len(self.offers) > 1:
-            text = f"{text} Most room: {listed(self._write_offers())}."
-        if not self.untried:
-            return text
-        return f"{text} Domains not tried for its sub-groups: {self.untried}."
-
-    @abstractmethod
-    def _way_out(self) -> str: ...
-
-    def _write_offers(self) -> Iterator[str]:
-        """Write ``block-1: 3``, with the whole path where names repeat."""
+    @property
+    def _offers(self) -> list[str]:
+        """``block-1: 3``, with the whole path where names repeat."""
         names = [offer.path[-1] if offer.path else "" for offer in self.offers]
-        for name, offer in zip(names, self.offers, strict=True):
-            domain = name if names.count(name) == 1 else "/".join(offer.path)
-            yield f"{cut(domain)}: {offer.offer}"
+        return [
+            f"{cut(name if names.count(name) == 1 else '/'.join(offer.path))}: {offer.offer}"
+            for name, offer in zip(names, self.offers, strict=True)
+        ]
 
-    def upstream(self) -> str:
-        texts = sorted(
-            f"topology topologyNode {self.layer}/{write_offer}"
-            for write_offer in self._write_offers()
+    @property
+    def _topology_nodes(self) -> str:
+        return ";".join(
+            sorted(f"topology topologyNode {self.layer}/{offer}" for offer in self._offers)
         )
+
+    @property
+    def _fit(self) -> str:
         nodes = self.shortage.nodes
-        fit = f"0/{nodes} nodes are available: {nodes} not in the topology."
-        fit = self.shortage.fit_error() if texts else fit
-        text = _write_no_candidate(self.want, ";".join(texts), fit)
-        if not self.multiples:
-            return text
-        multiples = listed(f"{layer}={multiple}" for layer, multiple in self.multiples)
-        return f"{text}; podCountMultiple constraints: {multiples}"
+        nowhere = f"0/{nodes} nodes are available: {nodes} not in the topology."
+        return self.shortage.fit_error() if self.offers else nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,51 +82,69 @@ class NoDomainFits(_NoCandidate):
     code: ClassVar = "NoDomainFits"
     is_capacity: ClassVar = True
     is_unschedulable: ClassVar = True
+    meaning: ClassVar = (
+        "[network topology](topology.md): no domain of the layer that the gang must share takes "
+        "all of it; the message has the largest offers and what the nodes lack"
+    )
+    way_out: ClassVar = "wait, ask for a higher layer or for less"
+    says: ClassVar = (
+        "{domains:?At most {_most} of {want:# member} fit in "
+        "{_is_whole:?the topology|one domain of {layer}}"
+        "{_others:? ({_others} more domains, none larger)}"
+        "{shortage.amount:?; the next one, {shortage.first}, requests {shortage.amount}}"
+        '|No node is in the topology "{topology}"; check the node labels}.'
+    ) + _OFFERS
+    advises: ClassVar = (
+        (
+            "{_best:?Free room for {_lacking:# more member} in {layer} {_path}, the domain with "
+            "the most room"
+            f"|Request less, or {ASK} add nodes that have the labels of the topology}}."
+        ),
+        "{_best:?Or use a layer above {layer}, or PreferGather instead of MustGather.}",
+    )
 
     @property
     def culprit(self) -> str:
         return self.shortage.first
 
-    def _way_out(self) -> str:
-        if not self.domains:
-            return f'No node is in the topology "{self.topology}"; check the node labels.'
-        best = max((offer.offer for offer in self.offers), default=0)
-        where = "the topology" if self.layer == ROOT_LAYER else f"one domain of {self.layer}"
-        more = self.domains - len(self.offers)
-        hidden = f" ({more} more domains, none larger)" if more > 0 else ""
-        text = f"At most {best} of {plural(self.want, 'member')} fit in {where}{hidden}"
-        if self.shortage.amount:
-            text += f"; the next one, {self.shortage.first}, requests {self.shortage.amount}"
-        return f"{text}."
+    @property
+    def _is_whole(self) -> bool:
+        return self.layer == ROOT_LAYER
 
-    def _advice(self) -> Iterable[str]:
-        best = max(self.offers, key=lambda domain_offer: domain_offer.offer, default=None)
-        if best is None or self.layer == ROOT_LAYER:
-            yield f"Request less, or {ASK} add nodes that have the labels of the topology."
-            return
-        missing = plural(self.want - best.offer, "more member")
-        where = f"{self.layer} {'/'.join(best.path)}"
-        yield f"Free room for {missing} in {where}, the domain with the most room."
-        yield f"Or use a layer above {self.layer}, or PreferGather instead of MustGather."
+    @property
+    def _others(self) -> int:
+        return max(0, self.domains - len(self.offers))
+
+    @property
+    def _best(self) -> DomainOffer | None:
+        """The domain of the layer with the most room."""
+        offers = () if self._is_whole else self.offers
+        return max(offers, key=lambda domain_offer: domain_offer.offer, default=None)
+
+    @property
+    def _most(self) -> int:
+        return max((offer.offer for offer in self.offers), default=0)
+
+    @property
+    def _lacking(self) -> int:
+        return self.want - self._most
+
+    @property
+    def _path(self) -> str:
+        return "" if self._best is None else "/".join(self._best.path)
 
 
 @dataclass(frozen=True, slots=True)
 class MultipleNotMet(_NoCandidate):
-    """The gang would fit if the members per domain did not have to be whole multiples."""
+    """The gang would fit if the members in each domain did not have to be a whole multiple."""
 
     code: ClassVar = "MultipleNotMet"
-
-    def _way_out(self) -> str:
-        return (
-            f"{plural(self.want, 'member')} would fit if the number of members in each domain "
-            f"did not have to be a multiple ({self._multiples()})."
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield f"Change the number of members, or podCountMultiple ({self._multiples()})."
-
-    def _multiples(self) -> str:
-        return listed(f"{layer}={multiple}" for layer, multiple in self.multiples)
+    way_out: ClassVar = "change `podCountMultiple` or the number of members"
+    says: ClassVar = (
+        "{want:# member} would fit if the number of members in each domain did not have to be a "
+        f"multiple ({_MULTIPLES}).{_OFFERS}"
+    )
+    advises: ClassVar = (f"Change the number of members, or podCountMultiple ({_MULTIPLES}).",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,73 +154,68 @@ class MembersApart(Reason):
     code: ClassVar = "MembersApart"
     rests_on: ClassVar = frozenset({"nodes"})
     wakes_on: ClassVar = WakesOn.ANY_CHANGE
+    way_out: ClassVar = "correct the node labels, or restart the gang"
+    says: ClassVar = (
+        "members run on {nodes:list}, which share no domain of {layer} in topology {topology}, but "
+        "the gang must be in one; correct the node labels, or restart the whole gang"
+    )
+    advises: ClassVar = (
+        (
+            f"{ASK.capitalize()} correct the labels of {{nodes:names}}, so that they share one "
+            "{layer}."
+        ),
+        "Or delete all members: the gang then restarts in one domain.",
+    )
     topology: str
     layer: str
     nodes: tuple[str, ...]
     """Nodes of members, one per domain."""
 
-    def _text(self) -> str:
-        return (
-            f"members run on {listed(self.nodes)}, which share no domain of {self.layer} in "
-            f"topology {self.topology}, but the gang must be in one; correct the node labels, or "
-            "restart the whole gang"
-        )
-
-    def _advice(self) -> Iterable[str]:
-        yield (
-            f"{ASK.capitalize()} correct the labels of {named(self.nodes)}, so that they share "
-            f"one {self.layer}."
-        )
-        yield "Or delete all members: the gang then restarts in one domain."
-
 
 @dataclass(frozen=True, slots=True)
 class MissingTopology(Reason):
-    """A gang names a network topology that does not exist, or was never valid."""
+    """The ClusterNetworkTopology does not exist, or never had valid layers."""
 
     code: ClassVar = "MissingTopology"
     rests_on: ClassVar = frozenset({"clusternetworktopologies"})
     wakes_on: ClassVar = WakesOn.ANY_CHANGE
+    way_out: ClassVar = "create or correct it"
+    says: ClassVar = (
+        "no cluster network topology: ClusterNetworkTopology {topology} {exists:?has no valid "
+        "layers; see its conditions|does not exist; create it, or remove the annotation}"
+    )
+    advises: ClassVar = (
+        (
+            "{exists:?Correct the layers of|Create} ClusterNetworkTopology {topology}; koord "
+            "topology lists what exists."
+        ),
+    )
     topology: str
     exists: bool
-
-    def _text(self) -> str:
-        if self.exists:
-            what = "has no valid layers; see its conditions"
-        else:
-            what = "does not exist; create it, or remove the annotation"
-        return f"no cluster network topology: ClusterNetworkTopology {self.topology} {what}"
-
-    def _advice(self) -> Iterable[str]:
-        verb = "Correct the layers of" if self.exists else "Create"
-        yield f"{verb} ClusterNetworkTopology {self.topology}; koord topology lists what exists."
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownLayer(Reason):
-    """A gang must share layers that the topology does not have; ``existing`` are those it has.
+    """The gang names a layer that the topology does not have.
 
-    ``shortage`` says what the nodes lack for all members, None where that was not looked at.
+    It must share such ``layers``; ``existing`` are those that there are. ``shortage`` says what the
+    nodes lack for all members, None where that was not looked at.
     """
 
     code: ClassVar = "UnknownLayer"
     wakes_on: ClassVar = WakesOn.ANY_CHANGE
+    way_out: ClassVar = "correct the name (names are case-sensitive)"
+    says: ClassVar = (
+        'ClusterNetworkTopology {topology} has no layer {layers:list "{}"}; its layers are '
+        "{existing:list}: correct the annotation (names are case-sensitive)"
+    )
+    quotes: ClassVar = (
+        "{shortage:?"
+        + _NO_CANDIDATE.format(want="{shortage.want}", offers="", fit="{shortage.fit_error()}")
+        + "}"
+    )
+    advises: ClassVar = ("Use one of {existing:names} instead of {layers:names}.",)
     topology: str
     layers: tuple[str, ...]
     existing: tuple[str, ...]
     shortage: InsufficientNodes | None = None
-
-    def _text(self) -> str:
-        names = listed(f'"{layer}"' for layer in self.layers)
-        return (
-            f"ClusterNetworkTopology {self.topology} has no layer {names}; its layers are "
-            f"{listed(self.existing)}: correct the annotation (names are case-sensitive)"
-        )
-
-    def upstream(self) -> str:
-        if self.shortage is None:
-            return ""
-        return _write_no_candidate(self.shortage.want, "", self.shortage.fit_error())
-
-    def _advice(self) -> Iterable[str]:
-        yield f"Use one of {named(self.existing)} instead of {named(self.layers)}."
