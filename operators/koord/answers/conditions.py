@@ -1,25 +1,26 @@
 """Conditions and their reasons, as the reference has them: what they mean, and what helps.
 
-What a reason means stands beside its class; ``conditions.toml`` has their order, on what they are,
-and what belongs to no reason. Knows no page and no command.
+What a reason means stands beside its class; ``conditions.toml`` has the order of all, on what they
+are, and what belongs to no class. Knows no page and no command.
 """
 
+import inspect
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 from koord.answers import explain, reports, waiting  # noqa: F401 - these import every reason
-from koord.core.model.reasons import REASONS
+from koord.core.model.reasons import REASONS, Reason
 
 
 class ConditionEntry(NamedTuple):
-    """A condition, or one of its reasons; ``conditions`` is empty where it is none."""
+    """A type of conditions, or a reason of what stands in ``where`` behind the kind of object."""
 
-    on: str
-    conditions: tuple[str, ...]
-    reason: str
+    name: str
+    is_reason: bool
+    where: str
     means: str
     helps: str
 
@@ -28,12 +29,30 @@ class ConditionEntry(NamedTuple):
 def list_conditions() -> Sequence[ConditionEntry]:
     """Return all entries, in the order of the page. Links in texts are relative to ``docs``."""
     text = files(__package__).joinpath("conditions.toml").read_text(encoding="utf-8")
-    return [_complete(**entry) for entry in tomllib.loads(text)["entry"]]
+    return [entry for group in tomllib.loads(text)["group"] for entry in _list_group(**group)]
 
 
-def _complete(
-    on: str, conditions: Sequence[str] = (), reason: str = "", means: str = "", helps: str = ""
-) -> ConditionEntry:
-    if not means:
-        means, helps = REASONS[reason].describe(), REASONS[reason].way_out
-    return ConditionEntry(on, tuple(conditions), reason, means, helps)
+def _list_group(
+    where: str,
+    reasons: Sequence[str] = (),
+    words: Mapping[str, Sequence[str]] = {},
+    means: str = "",
+    helps: str = "",
+) -> Iterator[ConditionEntry]:
+    if means:
+        kind, _, type_ = where.partition(": ")
+        yield ConditionEntry(type_, False, kind, means, helps)
+    for code in reasons:
+        yield ConditionEntry(code, True, where, _describe(REASONS[code]), REASONS[code].way_out)
+    for word, (meaning, *way_out) in words.items():
+        yield ConditionEntry(word, True, where, meaning, "".join(way_out))
+
+
+def _describe(reason: type[Reason]) -> str:
+    """Return when a reason occurs, as a part of a sentence."""
+    if reason.meaning:
+        return reason.meaning
+    line = inspect.cleandoc(reason.__doc__ or "").partition("\n")[0]
+    line = line.removesuffix(".").replace("``", "`")
+    is_name = any(char.isupper() for char in line.partition(" ")[0][1:])
+    return line if is_name else f"{line[:1].lower()}{line[1:]}"

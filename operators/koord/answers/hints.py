@@ -209,4 +209,4 @@ def find_help(code: str) -> str:
 
 
 def _helps() -> dict[str, str]:
-    return {entry.reason: entry.helps for entry in list_conditions() if entry.reason}
+    return {entry.name: entry.helps for entry in list_conditions() if entry.is_reason}

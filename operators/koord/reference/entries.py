@@ -107,11 +107,8 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _list_conditions() -> Iterator[Entry]:
-    for entry in list_conditions():
-        conditions = entry.conditions or ("event only",)
-        where = f"{entry.on}: {', '.join(conditions)}" if entry.reason else entry.on
-        key = entry.reason or conditions[0]
-        yield Entry(key, EntryKind.CONDITION, where, entry.means, entry.helps)
+    for name, _, where, means, helps in list_conditions():
+        yield Entry(name, EntryKind.CONDITION, where, means, helps)
 
 
 def _list_series() -> Iterator[Entry]:

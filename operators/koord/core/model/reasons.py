@@ -12,7 +12,6 @@ runbooks written for them keep working. Advice is whole sentences, the most prom
 promises nothing, and what clears up by itself has none.
 """
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -153,16 +152,6 @@ class Reason:
 
     def _advice(self) -> Iterable[str]:
         return fill_all(self.advises, self)
-
-    @classmethod
-    def describe(cls) -> str:
-        """Return the entry of the reference: when it occurs, as a part of a sentence."""
-        if cls.meaning:
-            return cls.meaning
-        line = inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
-        line = line.removesuffix(".").replace("``", "`")
-        is_name = any(char.isupper() for char in line.partition(" ")[0][1:])
-        return line if is_name else f"{line[:1].lower()}{line[1:]}"
 
     def __init_subclass__(cls) -> None:
         code = cls.__dict__.get("code")
