@@ -17,8 +17,8 @@ from koord.core.model.templates import FORMATS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OURS = {code: cls for code, cls in REASONS.items() if cls.__module__.startswith("koord.")}
 DOCUMENTED = {(one.name, one.helps) for one in list_conditions() if one.means}
+OURS = {code: cls for code, cls in REASONS.items() if cls.__module__.startswith("koord.")}
 
 
 def fields_in(template: str) -> Iterator[tuple[str, str]]:

@@ -8,10 +8,14 @@ import inspect
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import NamedTuple
 
-from koord.answers import explain, reports, waiting  # noqa: F401 - these import every reason
+from koord import core
+from koord.answers import explain, waiting  # noqa: F401 - with reasons of their own
 from koord.core.model.reasons import REASONS, Reason
 
 
@@ -28,8 +32,16 @@ class ConditionEntry(NamedTuple):
 @cache
 def list_conditions() -> Sequence[ConditionEntry]:
     """Return all entries, in the order of the page. Links in texts are relative to ``docs``."""
+    _import_reasons()
     text = files(__package__).joinpath("conditions.toml").read_text(encoding="utf-8")
     return [entry for group in tomllib.loads(text)["group"] for entry in _list_group(**group)]
+
+
+def _import_reasons() -> None:
+    """Import the reasons of every domain, which register themselves."""
+    for domain in iter_modules(core.__path__, f"{core.__name__}."):
+        if find_spec(f"{domain.name}.reasons"):
+            import_module(f"{domain.name}.reasons")
 
 
 def _list_group(
