@@ -19,24 +19,40 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 AT_ONCE = 4
 """The checks without a cluster are one of them; they use more than one processor."""
-PARTS = {"cluster": 7}
+PARTS = {"cluster": 5}
 """Groups of tests that are more than one job, and how many."""
-GROUPS = {"operators": "cluster", "cases": "cluster", "attacks": "cluster"} | {
-    folder: folder for folder in ("docs", "benchmarks", "kube", "manifests", "model")
+GROUPS = {
+    "operators": "cluster",
+    "cases": "cluster",
+    "attacks": "cluster",
+    "docs": "docs",
+    "manifests": "manifests",
+    "kube": "kube",
+    "benchmarks": "kube",
+    "model": "kube",
 }
 """Folders whose tests use the same control planes; those of all others are one group."""
+# fmt: off
+WITHOUT_CLUSTER = frozenset([
+    "agent", "conformance", "controllers", "core", "device", "framework",
+    "fuzz", "gang", "image", "isolation", "migrate", "names",
+    "numa", "placement", "preemption", "quota", "recorded", "reservation",
+    "support", "text", "topology",
+])
+# fmt: on
+"""Folders in which no test uses a control plane: collecting them takes ten seconds."""
 UNPROTECTED = "unprotected"
 """The name of the fixtures of a second control plane, which few files of the cluster use."""
-LONGEST_FIRST = (
-    "docs",
-    UNPROTECTED,
-    "others",
-    "cluster",
-    "manifests",
-    "model",
-    "benchmarks",
-    "kube",
-)
+LONGEST_FIRST = ("others", UNPROTECTED, "docs", "cluster", "manifests", "kube")
+PROGRAMS = "programs"
+NEEDS = {"docs": "site", "manifests": "helm"}
+"""Group of tests -> what has to be built for it besides the programs of a control plane."""
+BUILDS = {
+    PROGRAMS: (".venv/bin/koord", "sandbox", "build"),
+    "helm": (".venv/bin/python", "-m", "tests.support.helm"),
+    "site": ("nice", "make", "site"),
+}
+"""Building takes minutes the first time; tests start when they have what they need."""
 PYTEST = (".venv/bin/pytest", "-m", "sandbox and not slow")
 ENVIRONMENT = os.environ | {"GOGC": "400"}
 """Control planes collect garbage less often: a tenth of their time, for 200 MB of memory each."""
@@ -49,14 +65,19 @@ class Job:
 
     name: str
     files: tuple[str, ...]
+    needs: tuple[str, ...]
+    """What has to be built first."""
 
 
 def make_jobs(root: Path = ROOT) -> list[Job]:
-    """Return jobs that together have each test file once."""
+    """Return jobs that together have each test file once that may use a control plane."""
     files = sorted(str(path.relative_to(root)) for path in root.glob("tests/**/test_*.py"))
     groups: dict[str, list[str]] = {}
     for file in files:
-        group = GROUPS.get(file.split("/")[1], "others")
+        folder = file.split("/")[1]
+        if folder in WITHOUT_CLUSTER:
+            continue
+        group = GROUPS.get(folder, "others")
         if group == "cluster" and UNPROTECTED in (root / file).read_text(encoding="utf-8"):
             group = UNPROTECTED
         groups.setdefault(group, []).append(file)
@@ -67,7 +88,8 @@ def _split(group: str, files: Sequence[str]) -> Iterator[Job]:
     count = PARTS.get(group, 1)
     for part in range(count):
         number = "" if count == 1 else f"-{part + 1}"
-        yield Job(f"sandbox-{group}{number}", tuple(files[part::count]))
+        needs = (PROGRAMS, *filter(None, [NEEDS.get(group)]))
+        yield Job(f"sandbox-{group}{number}", tuple(files[part::count]), needs)
 
 
 class Runner:
@@ -134,21 +156,19 @@ def main(results: Path) -> int:
         runner.end()
         return False
 
-    # Building the programs that the tests run takes minutes the first time. Helm renders the chart
-    # in one of the tests; the rest is the sandbox.
-    builds = {
-        "programs": (".venv/bin/koord", "sandbox", "build"),
-        "helm": (".venv/bin/python", "-m", "tests.support.helm"),
-        "site": ("nice", "make", "site"),
-    }
     with ThreadPoolExecutor() as pool, ThreadPoolExecutor(AT_ONCE) as few:
         checks = few.submit(check)
-        built = [pool.submit(runner.run, *build) for build in builds.items()]
-        if any(one.result() for one in built):
-            runner.end()
-            return 1
-        tests = [few.submit(runner.run_tests, job) for job in make_jobs()]
-        return int(not all(one.result() for one in (checks, *tests)))
+        builds = {name: pool.submit(runner.run, name, command) for name, command in BUILDS.items()}
+
+        def test(job: Job) -> bool:
+            if any(builds[name].result() for name in job.needs):
+                runner.end()
+                return False
+            return runner.run_tests(job)
+
+        tests = [few.submit(test, job) for job in make_jobs()]
+        is_built = not any(build.result() for build in builds.values())
+        return int(not (is_built and all(passed.result() for passed in (checks, *tests))))
 
 
 if __name__ == "__main__":

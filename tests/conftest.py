@@ -32,12 +32,19 @@ __all__ = [
 _SANDBOXES = {"sandbox", "operators_box", "unprotected"}
 
 
+CLUSTER_FOLDERS = pytest.StashKey[set[str]]()
+"""The folders with tests that use a control plane."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests that use a shared sandbox."""
     for item in items:
         if not _SANDBOXES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.sandbox)
+    with_cluster = (item.path for item in items if item.get_closest_marker("sandbox"))
+    folder = Path(__file__).parent
+    config.stash[CLUSTER_FOLDERS] = {path.relative_to(folder).parts[0] for path in with_cluster}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.conftest import CLUSTER_FOLDERS
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("ci_jobs", ROOT / ".ci" / "jobs.py")
@@ -16,11 +17,25 @@ sys.modules[spec.name] = jobs  # dataclasses look their module up
 spec.loader.exec_module(jobs)
 
 
-def test_each_test_file_is_in_one_job() -> None:
-    ran = Counter(file for job in jobs.make_jobs() for file in job.files)
-    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py")}
+def test_each_test_file_that_may_use_a_cluster_is_in_one_job() -> None:
+    job_files = Counter(file for job in jobs.make_jobs() for file in job.files)
+    files = {
+        str(path.relative_to(ROOT))
+        for path in ROOT.glob("tests/**/test_*.py")
+        if path.relative_to(ROOT).parts[1] not in jobs.WITHOUT_CLUSTER
+    }
     assert files
-    assert ran == Counter(files)
+    assert job_files == Counter(files)
+
+
+def test_folders_that_no_job_has_are_without_tests_of_a_cluster(
+    pytestconfig: pytest.Config,
+) -> None:
+    assert jobs.WITHOUT_CLUSTER.isdisjoint(pytestconfig.stash[CLUSTER_FOLDERS])
+
+
+def test_what_a_job_needs_is_built() -> None:
+    assert {name for job in jobs.make_jobs() for name in job.needs} == set(jobs.BUILDS)
 
 
 def test_names_of_jobs_are_unique() -> None:
