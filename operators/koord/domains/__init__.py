@@ -24,6 +24,7 @@ DOMAINS: Final = (
     Domain(
         "quota",
         planning="koord.domains.quota:PLANNING",
+        settings={"elastic_quota": "koord.domains.quota_settings:QuotaSettings"},
         operators=("koord.operators.elasticquota", "koord.operators.elasticquotaprofile"),
         start="koord.operators.elasticquota:start_audit",
         describe="koord.runtime.descriptions:describe_quota_state",
@@ -31,6 +32,7 @@ DOMAINS: Final = (
     Domain(
         "reservation",
         planning="koord.domains.reservation:PLANNING",
+        settings={"reservation": "koord.domains.reservation_settings:ReservationSettings"},
         operators=("koord.operators.reservation",),
     ),
     Domain(
@@ -41,7 +43,12 @@ DOMAINS: Final = (
     Domain(
         "device",
         planning="koord.domains.device:PLANNING",
+        settings={"device": "koord.domains.device_settings:DeviceSettings"},
         operators=("koord.operators.device",),
     ),
     Domain("numa", planning="koord.domains.numa:PLANNING"),
+    Domain(
+        "eviction",
+        settings={"preemption": "koord.domains.preemption_settings:PreemptionSettings"},
+    ),
 )

@@ -4,7 +4,8 @@ The command line lists commands without the planner, and plans without the opera
 known here of any domain.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +17,8 @@ class Domain:
     name: str
     planning: str = ""
     """Its ``Planning``: kinds, plugins, what it reads of pods. The command line loads it, too."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Field of the configuration file -> its ``Section``."""
     operators: tuple[str, ...] = ()
     """Modules, each with an ``OPERATOR`` whose name is the last part of the module's."""
     start: str = ""

@@ -33,6 +33,8 @@ from koord.core.model.gang_history import OF_PLACEMENT
 from koord.core.model.pods import Pod
 from koord.core.quota.entitlement import ReclaimSetting
 from koord.domains.placement import PODS
+from koord.domains.preemption_settings import PreemptionSettings
+from koord.domains.quota_settings import QuotaSettings
 from koord.domains.registry import KINDS
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
@@ -89,8 +91,8 @@ def start(parts: "Parts") -> None:
         may_place,
         clock,
         EvictionLimits((RESTART_LIMIT, *options.limits)),
-        parts.settings.preemption.soft_eviction_limit,
-        parts.settings.preemption.patience,
+        parts.settings.of(PreemptionSettings).soft_eviction_limit,
+        parts.settings.of(PreemptionSettings).patience,
     )
     history = make_history(parts, "koord-placement-history", OF_PLACEMENT)
     placement = parts.placement = PlacementController(
@@ -107,8 +109,8 @@ def start(parts: "Parts") -> None:
         reclaim=ReclaimSetting(
             is_known=True,
             after=parts.settings.reclaims_after,
-            budget_grace=parts.settings.elastic_quota.budget_grace,
-            patience=parts.settings.preemption.patience,
+            budget_grace=parts.settings.of(QuotaSettings).budget_grace,
+            patience=parts.settings.of(PreemptionSettings).patience,
         ),
     )
     guard.on_change = placement.wake
@@ -140,14 +142,14 @@ def _keep_placeholders(parts: "Parts", events: EventRecorder) -> Placeholders:
 
 
 def _make_reclaim_options(settings: Settings) -> ReclaimOptions:
-    quota = settings.elastic_quota
+    quota = settings.of(QuotaSettings)
     return ReclaimOptions(
         is_on=settings.reclaims_after is not None,
         delay=quota.delay_evict_time,
         interval=quota.revoke_pod_interval,
         is_dry=quota.reclaim_dry_run,
         most_per_minute=quota.max_reclaims_per_minute,
-        min_runtime=settings.preemption.min_runtime,
+        min_runtime=settings.of(PreemptionSettings).min_runtime,
         budget_grace=quota.budget_grace,
     )
 
@@ -163,7 +165,7 @@ def _make_reclaim(
         raise AssertionError("placement has events")
     return ReclaimPolicy(
         controller=evictions,
-        evictor=Evictor(parts.client, time.time, parts.settings.preemption.most_grace),
+        evictor=Evictor(parts.client, time.time, parts.settings.of(PreemptionSettings).most_grace),
         reporter=ReclaimAnnouncer(parts.events),
         blocked=lambda: list(placement.queue.blocked.values()),
         options=options,
@@ -182,7 +184,7 @@ def _note(placement: PlacementController, pods: Iterable[Pod]) -> None:
 def _start_preemption(
     parts: "Parts", placement: PlacementController, history: HistoryRecorder
 ) -> None:
-    settings, events = parts.settings.preemption, parts.events
+    settings, events = parts.settings.of(PreemptionSettings), parts.events
     if events is None:
         raise AssertionError("placement has events")
 

@@ -18,7 +18,8 @@ from koord import reference
 from koord.answers.conditions import list_conditions
 from koord.api import keys
 from koord.api.crdgen import RESOURCES, make_resource_schema
-from koord.runtime.settings import Address, Settings, parse_seconds
+from koord.domains.section import parse_seconds
+from koord.runtime.settings import Address, Settings
 
 
 class EntryKind(StrEnum):

@@ -13,6 +13,8 @@ from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
+from koord.domains.preemption_settings import PreemptionSettings
+from koord.domains.quota_settings import QuotaSettings
 from koord.kube.leader_report import PreemptionReport, QuotaReport
 
 if TYPE_CHECKING:
@@ -81,14 +83,14 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
     placement, settings = parts.placement, parts.settings
     if placement is None:
         return {}
-    preemption = settings.preemption
+    preemption = settings.of(PreemptionSettings)
     return {
         "ready": len(placement.queue),
         "blocked": len(placement.queue.blocked),
         "incomplete": sum(1 for _ in placement.queue.incomplete()),
         "reasons": dict(Counter(count_by_reason(placement)).most_common(_MOST_REASONS)),
         "reclaim_after": settings.reclaims_after,
-        "reclaim_budget_grace": settings.elastic_quota.budget_grace,
+        "reclaim_budget_grace": settings.of(QuotaSettings).budget_grace,
         "preemption": PreemptionReport(
             preemption.enabled,
             preemption.min_runtime,
@@ -98,7 +100,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
             preemption.soft_eviction_limit,
         ),
         "compat": settings.compat is Compat.KOORDINATOR,
-        "quota": convert(settings.elastic_quota.options, QuotaReport, from_attributes=True),
+        "quota": convert(settings.of(QuotaSettings).options, QuotaReport, from_attributes=True),
     }
 
 

@@ -105,10 +105,7 @@ class Parts:
             client,
             kinds_of(operators),
             make_cluster_state(
-                settings.elastic_quota.options,
-                settings.device.options,
-                settings.reservation.ignored,
-                settings.scarce_rules,
+                *settings.all_plan_options(),
                 hooks,
                 compat=settings.compat is Compat.KOORDINATOR,
             ),
