@@ -1,7 +1,7 @@
 """The command ``koord``: lists the commands, and loads the one that runs.
 
-A command is a typer app or a function of its name, in one of the modules of this package, or in a
-package of its own (`koord.cli.installed`). The overview and completion import none of them: an
+A command is a typer app or a function of its name, in a module of this package, of a domain, or in
+a package of its own (`koord.cli.installed`). The overview and completion import none of them: an
 operator framework or numpy takes long to import.
 """
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -23,53 +23,59 @@ from typing_extensions import override
 
 from koord.cli.common import say
 from koord.cli.installed import find_installed, import_command, read_summary
+from koord.domains import DOMAINS
+from koord.domains.domain import Command
 
-
-class Command(NamedTuple):
-    """Where a command is defined, and its summary."""
-
-    module: str
-    """A module of this package, or else the folder with the package of the command."""
-    summary: str
-
-    @property
-    def is_ours(self) -> bool:
-        return "/" not in self.module
-
-
-COMMANDS: Final[Mapping[str, Command]] = {
-    "run": Command("run", "Run the operators until SIGTERM or Ctrl-C."),
-    "explain": Command(
-        "queries",
-        "Say why a pod, PodGroup, Job or Reservation waits, or who uses a quota or a node.",
+_HERE: Final = "koord.cli"
+CONTRIB: Final[Mapping[str, tuple[str, str]]] = {
+    "demo": ("contrib/sandbox", "See gangs wait and start, on a real API server with fake nodes."),
+    "sandbox": (
+        "contrib/sandbox",
+        "A real Kubernetes control plane on this machine, without containers.",
     ),
-    "status": Command("overview", "Say whether the operators run and how they are."),
-    "queue": Command("overview", "Show what waits, in the order in which it is planned."),
-    "top": Command("overview", "Show what nodes and quotas use."),
-    "watch": Command("overview", "Watch queue, gangs, quotas and GPUs on one screen."),
-    "preempt": Command(
-        "queries", "Show whom a waiting pod, gang or reservation would preempt, and why."
-    ),
-    "lint": Command("lint", "Find mistakes in YAML files before they cost a job its start."),
-    "release": Command("release", "Take our gate off waiting pods, so that others place them."),
-    "quota": Command("queries", "Show quotas, explain shares, simulate changes."),
-    "topology": Command("queries", "Show the domains of the network, and what is free in each."),
-    "devices": Command("queries", "Show the GPUs and NICs of nodes, and who holds what."),
-    "reservation": Command("queries", "Show reservations, and why a pod may use one or not."),
-    "device-agent": Command("agent", "Report the devices of this node as its Device object."),
-    "demo": Command(
-        "contrib/sandbox", "See gangs wait and start, on a real API server with fake nodes."
-    ),
-    "sandbox": Command(
-        "contrib/sandbox", "A real Kubernetes control plane on this machine, without containers."
-    ),
-    "reference": Command("reference", "Say what a key, field, reason, metric or setting means."),
-    "migrate": Command(
+    "migrate": (
         "contrib/migrate",
         "Rewrite manifests of Volcano, Kueue, KAI and others to ours, or to Koordinator.",
     ),
-    "crds": Command("crds", "Write and check the CRDs."),
-    "version": Command("queries", "Print the versions of koord, of Python and of the API server."),
+}
+"""Commands of packages of this project that may not be installed: folder and summary."""
+COMMANDS: Final[Mapping[str, Command]] = {
+    command.name: command
+    for command in (
+        Command("run", f"{_HERE}.run", "Run the operators until SIGTERM or Ctrl-C."),
+        Command(
+            "explain",
+            f"{_HERE}.queries",
+            "Say why a pod, PodGroup, Job or Reservation waits, or who uses a quota or a node.",
+        ),
+        Command("status", f"{_HERE}.overview", "Say whether the operators run and how they are."),
+        Command(
+            "queue", f"{_HERE}.overview", "Show what waits, in the order in which it is planned."
+        ),
+        Command("top", f"{_HERE}.overview", "Show what nodes and quotas use."),
+        Command("watch", f"{_HERE}.overview", "Watch queue, gangs, quotas and GPUs on one screen."),
+        Command(
+            "lint", f"{_HERE}.lint", "Find mistakes in YAML files before they cost a job its start."
+        ),
+        Command(
+            "release",
+            f"{_HERE}.release",
+            "Take our gate off waiting pods, so that others place them.",
+        ),
+        *(command for domain in DOMAINS for command in domain.commands),
+        *(Command(name, "", summary) for name, (_, summary) in CONTRIB.items()),
+        Command(
+            "reference",
+            f"{_HERE}.reference",
+            "Say what a key, field, reason, metric or setting means.",
+        ),
+        Command("crds", f"{_HERE}.crds", "Write and check the CRDs."),
+        Command(
+            "version",
+            f"{_HERE}.queries",
+            "Print the versions of koord, of Python and of the API server.",
+        ),
+    )
 }
 
 _PLUGIN: Final = "kubectl-koord"
@@ -101,7 +107,7 @@ class _Commands(TyperGroup):
         return name, stand_in if name is None else load(name), arguments
 
 
-_SHORT: Final = frozenset({"queries", "overview"})
+_SHORT: Final = frozenset({f"{_HERE}.queries", f"{_HERE}.overview"})
 """Modules whose commands read once and end: what they import and read is kept to the end, and
 looking through it for garbage would take a tenth of their time."""
 
@@ -109,7 +115,7 @@ looking through it for garbage would take a tenth of their time."""
 def list_names() -> list[str]:
     """Return the commands that can run here."""
     installed = find_installed()
-    names = [name for name, command in COMMANDS.items() if command.is_ours or name in installed]
+    names = [name for name, command in COMMANDS.items() if command.module or name in installed]
     return [*names, *sorted(installed.keys() - COMMANDS.keys())]
 
 
@@ -118,11 +124,10 @@ def load(name: str) -> Any:
     command_entry = COMMANDS.get(name)
     if command_entry is None or command_entry.module not in _SHORT:
         gc.enable()
-    if command_entry is not None and command_entry.is_ours:
-        module = import_module(f"koord.cli.{command_entry.module}")
-        command = getattr(module, name.replace("-", "_"))
+    if command_entry is not None and command_entry.module:
+        command = getattr(import_module(command_entry.module), name.replace("-", "_"))
     else:
-        command = import_command(name, "" if command_entry is None else command_entry.module)
+        command = import_command(name, CONTRIB[name][0] if name in CONTRIB else "")
     single = typer.Typer(add_completion=False)
     if isinstance(command, typer.Typer):
         single.add_typer(command, name=name)

@@ -7,7 +7,7 @@ must not change between releases.
 
 from typing import Final
 
-from koord.domains.domain import Domain
+from koord.domains.domain import Command, Domain
 
 DOMAINS: Final = (
     Domain(
@@ -18,37 +18,81 @@ DOMAINS: Final = (
     ),
     Domain(
         "gang",
+        resources=("koord.api.podgroup:PodGroup",),
         planning="koord.domains.gang:PLANNING",
         operators=("koord.operators.podgroup",),
     ),
     Domain(
         "quota",
+        resources=(
+            "koord.api.elasticquota:ElasticQuota",
+            "koord.api.quotaprofile:ElasticQuotaProfile",
+        ),
         planning="koord.domains.quota:PLANNING",
         settings={"elastic_quota": "koord.domains.quota_settings:QuotaSettings"},
         operators=("koord.operators.elasticquota", "koord.operators.elasticquotaprofile"),
         start="koord.operators.elasticquota:start_audit",
         describe="koord.runtime.descriptions:describe_quota_state",
+        commands=(
+            Command("quota", "koord.cli.queries", "Show quotas, explain shares, simulate changes."),
+        ),
     ),
     Domain(
         "reservation",
+        resources=("koord.api.reservation:Reservation",),
         planning="koord.domains.reservation:PLANNING",
         settings={"reservation": "koord.domains.reservation_settings:ReservationSettings"},
         operators=("koord.operators.reservation",),
+        commands=(
+            Command(
+                "reservation",
+                "koord.cli.queries",
+                "Show reservations, and why a pod may use one or not.",
+            ),
+        ),
     ),
     Domain(
         "topology",
+        resources=("koord.api.networktopology:ClusterNetworkTopology",),
         planning="koord.domains.topology:PLANNING",
         operators=("koord.operators.networktopology",),
+        commands=(
+            Command(
+                "topology",
+                "koord.cli.queries",
+                "Show the domains of the network, and what is free in each.",
+            ),
+        ),
     ),
     Domain(
         "device",
+        resources=("koord.api.device:Device",),
         planning="koord.domains.device:PLANNING",
         settings={"device": "koord.domains.device_settings:DeviceSettings"},
         operators=("koord.operators.device",),
+        commands=(
+            Command(
+                "devices",
+                "koord.cli.queries",
+                "Show the GPUs and NICs of nodes, and who holds what.",
+            ),
+            Command(
+                "device-agent",
+                "koord.cli.agent",
+                "Report the devices of this node as its Device object.",
+            ),
+        ),
     ),
     Domain("numa", planning="koord.domains.numa:PLANNING"),
     Domain(
         "eviction",
         settings={"preemption": "koord.domains.preemption_settings:PreemptionSettings"},
+        commands=(
+            Command(
+                "preempt",
+                "koord.cli.queries",
+                "Show whom a waiting pod, gang or reservation would preempt, and why.",
+            ),
+        ),
     ),
 )
