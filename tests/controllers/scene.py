@@ -23,8 +23,8 @@ from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import Pod, RecordedPlan
 from koord.core.model.reasons import Reason
-from koord.kube.binder import Done, Outcome, Refused, Unknown
 from koord.kube.evictor import Eviction
+from koord.kube.outcomes import Done, Outcome, Refused, Unknown
 
 
 class Writer:

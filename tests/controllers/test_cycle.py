@@ -9,7 +9,7 @@ from tests.objects import upsert_pod_group
 
 from koord.controllers import placement
 from koord.core.model.pods import Handling, RecordedPlan
-from koord.kube.binder import Done, PodGone, Refused
+from koord.kube.outcomes import Done, PodGone, Refused
 
 
 def make_scene(gpus: int = 8) -> Scene:

@@ -12,7 +12,7 @@ from koord.core.engine.queue import unit_of
 from koord.core.model.plan import Assignment, Placement
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import BindFailed
-from koord.kube.binder import Done, Outcome, Oversized, PodGone, Refused, Unknown
+from koord.kube.outcomes import Done, Outcome, Oversized, PodGone, Refused, Unknown
 
 G = "default/g"
 FAILING = Unknown(500, 'Internal error occurred: failed calling webhook "x"')

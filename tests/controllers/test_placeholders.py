@@ -24,8 +24,8 @@ from koord.core.reservation.model import (
 )
 from koord.core.reservation.placeholders import HoldState, assess
 from koord.core.reservation.plugin import Reservations
-from koord.kube.binder import Done, Outcome, Refused
 from koord.kube.errors import Forbidden
+from koord.kube.outcomes import Done, Outcome, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

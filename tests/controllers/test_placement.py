@@ -12,7 +12,7 @@ from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.controllers.writes_in_flight import BindTurns
 from koord.core.engine.scoring import Scoring
-from koord.kube.binder import Done
+from koord.kube.outcomes import Done
 
 
 class SlowBinder:

@@ -13,7 +13,7 @@ from koord.controllers import restart
 from koord.core.gang.group import make_group_id
 from koord.core.model.gangs import OnBindFailure, OnMemberFailure
 from koord.core.model.pods import RecordedPlan
-from koord.kube.binder import Refused
+from koord.kube.outcomes import Refused
 
 if TYPE_CHECKING:
     import pytest

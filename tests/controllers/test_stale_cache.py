@@ -13,7 +13,7 @@ from koord.controllers.restart import GangRestarts
 from koord.controllers.writes_in_flight import BindTurns
 from koord.core.engine.scoring import Scoring
 from koord.core.model.plan import Assignment, Placement
-from koord.kube.binder import BoundElsewhere, Done, Outcome, PodGone
+from koord.kube.outcomes import BoundElsewhere, Done, Outcome, PodGone
 
 
 @dataclass

@@ -15,16 +15,7 @@ from koord.core.gang.start import make_start_id
 from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
 from koord.core.model.plan import Placement
 from koord.core.model.pods import Handling, Pod, RecordedPlan
-from koord.kube.binder import (
-    Binder,
-    BoundElsewhere,
-    Done,
-    Oversized,
-    PodGone,
-    Refused,
-    StillGated,
-    Unknown,
-)
+from koord.kube.binder import Binder
 from koord.kube.client import Client, Media
 from koord.kube.errors import (
     ConnectionLost,
@@ -32,6 +23,15 @@ from koord.kube.errors import (
     ServerUnavailable,
     TooManyRequests,
     error_of,
+)
+from koord.kube.outcomes import (
+    BoundElsewhere,
+    Done,
+    Oversized,
+    PodGone,
+    Refused,
+    StillGated,
+    Unknown,
 )
 from koord.kube.wire import WireStatus
 

@@ -18,7 +18,7 @@ import koord.kube.binder as binder_module
 import koord.kube.release as release_module
 import koord.kube.store as store_module
 import koord.runtime.wiring as wiring_module
-from koord.kube.binder import Done, PodGone
+from koord.kube.outcomes import Done, PodGone
 
 _release = binder_module.Binder.release
 _make_patch = release_module.make_release_patch

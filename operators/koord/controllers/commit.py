@@ -1,8 +1,11 @@
 """The commit protocol: writes a placement to the API server, one request per step and pod.
 
-1. *Release*: one PATCH removes our gate from each gated member and records the plan. This is the
+1. *PreBind*: what plugins have to write to other objects for a member, such as a claim. It comes
+   first, as a released pod may be bound by its own scheduler, and is taken back for members that
+   are not bound.
+2. *Release*: one PATCH removes our gate from each gated member and records the plan. This is the
    commit point of a pod, because a gate cannot be added again.
-2. *Bind*: each member is bound.
+3. *Bind*: each member is bound.
 
 A gang is released as a whole before its first member is bound. If members are lost in between and a
 gang would start below its minimum, no member is bound. A plan that has too few members from the
@@ -12,20 +15,22 @@ every step, because the pods record what it needs.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from koord.core.model.object_size import AnnotationsTooLarge, ObjectTooLarge
+from koord.core.model.object_write import ObjectWrite
 from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import Handling
 from koord.core.model.reasons import BindFailed, Reason
-from koord.kube.binder import (
-    Binder,
+from koord.kube.binder import Binder
+from koord.kube.outcomes import (
     BoundElsewhere,
     Done,
     GivenUp,
+    ObjectChanged,
     Outcome,
     Oversized,
     PodGone,
@@ -92,6 +97,8 @@ class Commit:
     pinned: set[str] = field(default_factory=set)
     outdated: set[str] = field(default_factory=set)
     failures: dict[str, CommitFailure] = field(default_factory=dict)
+    left_over: list[ObjectWrite] = field(default_factory=list)
+    """Writes before bindings that could not be taken back: their plugins see them."""
 
     @property
     def is_futile(self) -> bool:
@@ -153,8 +160,34 @@ async def commit(
     if not _has_quorum(unit, members):
         result.not_bound = {member.pod.uid for member in members}
         return result
+    pre_bind = _PreBind(binder, placement.writes)
+    if placement.writes:
+        step = _WriteStep(pre_bind.write, pre_bind.read, lambda _: None, unknown)
+        writing = [member for member in members if member.pod.uid in placement.writes]
+        await _run(step, writing, placement, result)
+        members = [member for member in members if member.pod.uid not in result.not_bound]
+    if _has_quorum(unit, members):
+        release = _WriteStep(binder.release, binder.read_release, observer.count_release, unknown)
+        bind = _WriteStep(
+            binder.bind, binder.read_bind, observer.count_bind, unknown, is_in_turn=True
+        )
+        await _release_and_bind(unit, placement, members, (release, bind), result)
+    else:
+        result.not_bound |= {member.pod.uid for member in members}
+    if placement.writes:
+        await pre_bind.undo(result)
+    return result
+
+
+async def _release_and_bind(
+    unit: Unit,
+    placement: Placement,
+    members: list[Assignment],
+    steps: "tuple[_WriteStep, _WriteStep]",
+    result: Commit,
+) -> None:
+    release, bind = steps
     gated = [member for member in members if member.pod.is_gated]
-    release = _WriteStep(binder.release, binder.read_release, observer.count_release, unknown)
     await _run(release, gated, placement, result)
     result.released = {member.pod.uid for member in gated} - result.not_bound
     members = [member for member in members if member.pod.uid not in result.not_bound]
@@ -162,13 +195,49 @@ async def commit(
     result.pinned = {member.pod.uid for member in theirs if not member.is_open}
     if not _has_quorum(unit, members):
         result.not_bound |= {member.pod.uid for member in members}
-        return result
+        return
     mine = [member for member in members if not _is_left_to_others(member)]
     result.left_to_others = {member.pod.uid for member in members if _is_left_to_others(member)}
-    bind = _WriteStep(binder.bind, binder.read_bind, observer.count_bind, unknown, is_in_turn=True)
     await _run(bind, mine, placement, result)
     result.bound = {member.pod.uid for member in mine if member.pod.uid not in result.not_bound}
-    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _PreBind:
+    """Writes to other objects for the members of a placement."""
+
+    binder: Binder
+    writes: Mapping[str, Sequence[ObjectWrite]]
+
+    async def write(self, member: Assignment, _: Placement, **options: float) -> Outcome:
+        for change in self.writes[member.pod.uid]:
+            outcome = await self.binder.objects.write(change, **options)
+            if not isinstance(outcome, Done):
+                return outcome
+        return Done()
+
+    async def read(self, member: Assignment, _: Placement, of: Unknown) -> Outcome:
+        for change in self.writes[member.pod.uid]:
+            outcome = await self.binder.objects.read(change, of)
+            if not isinstance(outcome, Done):
+                return outcome
+        return Done()
+
+    async def undo(self, result: Commit) -> None:
+        """Take back, last first, what was written for members that nobody binds by now.
+
+        What members share stays for those that are bound.
+        """
+        lost = result.not_bound - result.pinned
+        kept = [w for uid, changes in self.writes.items() if uid not in lost for w in changes]
+        for uid in sorted(lost & self.writes.keys()):
+            for change in reversed(self.writes[uid]):
+                if change in kept:
+                    continue
+                outcome = await self.binder.objects.write(change.undone)
+                # Changed since, or never written: then there is nothing of it to take back.
+                if not isinstance(outcome, Done | ObjectChanged):
+                    result.left_over.append(change)
 
 
 async def _run(
@@ -213,7 +282,7 @@ def _record(member: Assignment, outcome: Outcome, result: Commit) -> None:
     match outcome:
         case Done() | Unknown():
             return
-        case PodGone() | BoundElsewhere():
+        case PodGone() | BoundElsewhere() | ObjectChanged():
             result.not_bound.add(uid)
             result.outdated.add(uid)
         case GivenUp(reason=reason):

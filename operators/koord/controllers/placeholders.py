@@ -30,8 +30,8 @@ from koord.core.model.units import Amounts
 from koord.core.reservation.model import HoldProtection, Placeholder, ReservationInfo
 from koord.core.reservation.placeholders import account_of, missing, wanted
 from koord.core.reservation.plugin import Reservations, find_use
-from koord.kube.binder import Done, Outcome, Refused, Unknown
 from koord.kube.errors import ApiError, KubeError
+from koord.kube.outcomes import Done, Outcome, Refused, Unknown
 from koord.kube.retry import is_transient
 
 log = logging.getLogger(__name__)

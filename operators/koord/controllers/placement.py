@@ -308,6 +308,9 @@ class PlacementController:
         )
         if charged:
             placement = replace(placement, charged=charged)
+        writes = self.state.writes_before(placement)
+        if writes:
+            placement = replace(placement, writes=writes)
         for assignment in placement.assignments:
             self.state.assume(assignment.pod.uid, assignment.node, assignment.allocations)
         return self.flights.begin(unit, placement)
@@ -342,6 +345,8 @@ class PlacementController:
     async def _commit(self, flight: Flight) -> None:
         unit = flight.unit
         outcome = await commit(self.binder, unit, flight.placement, self.observer, flight)
+        for left_over in outcome.left_over:
+            log.warning("A write before a binding stays", extra={"object": left_over.path})
         # No await from here on: the next cycle must find the unit either in flight or decided.
         self.queue.end(unit)
         flight.end()

@@ -33,7 +33,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import Handling, Pod, PodPhase
 from koord.core.model.reasons import Reason
-from koord.kube.binder import Done, GivenUp, Outcome
+from koord.kube.outcomes import Done, GivenUp, Outcome
 
 TURN_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = LOCK_SECONDS + 60.0

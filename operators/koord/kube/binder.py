@@ -9,33 +9,43 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import count
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from typing_extensions import override
 
 from koord.api.keys import operators
 from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
+from koord.core.model.object_write import ObjectWrite
 from koord.core.model.plan import Assignment, Placement
 from koord.core.model.pods import AnnotationWrite, Handling
-from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time
 from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import ReservationState
 from koord.kube.client import Client, Media
 from koord.kube.errors import (
-    ApiError,
     Conflict,
     Invalid,
     KubeError,
     NotFound,
     RequestTooLarge,
-    ServerUnavailable,
 )
+from koord.kube.object_writer import ObjectWriter, make_patch
 from koord.kube.objects import ref_of_pod
+from koord.kube.outcomes import (
+    PATIENCE_SECONDS,
+    BoundElsewhere,
+    Done,
+    Outcome,
+    Oversized,
+    PodGone,
+    Refused,
+    StillGated,
+    Unknown,
+    describe,
+    repeat_until_known,
+)
 from koord.kube.plan_keys import PlanKeys, Trust, annotation_path
 from koord.kube.release import (
     PodForm,
@@ -54,83 +64,6 @@ from koord.kube.translate.reservations import read_status
 from koord.kube.wire import WireCustomResource, WireObjectMeta, WirePod
 
 MAX_IN_FLIGHT: Final = 32
-PATIENCE_SECONDS: Final = 60.0
-"""While the API server is busy, restarting or unreachable: nothing else would succeed either."""
-PATIENCE_WITH_FAILURES_SECONDS: Final = 5.0
-"""While it responds with failures, as a broken admission webhook causes: others are served."""
-_UNAVAILABLE: Final = 503
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The write took effect, by this request or an earlier one."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodGone:
-    """The pod is no longer ours to place.
-
-    It is deleted, terminating or recreated, or another client removed our gate, which leaves the
-    pod to its own scheduler.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class BoundElsewhere:
-    """The pod is bound to ``node``, or pinned to it."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class StillGated:
-    """The pod has a scheduling gate, so it cannot be bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The server rejects the write: RBAC, an admission policy, a bug of ours, or its size.
-
-    Or it was without an outcome for long, and is found not to have taken effect.
-    """
-
-    status: int
-    message: str
-    is_too_large: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Oversized:
-    """A pod would have ``size`` bytes of annotations, ``add`` of them new, which is too much.
-
-    Of a binding the API server does not check that, and nobody could change the pod afterwards.
-    """
-
-    size: int
-    add: int
-
-
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """Nothing was written: the pod has waited for too long, for what the reason says."""
-
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """The outcome was not known in time; the write may still take effect.
-
-    ``status`` is that of the last error response, 0 if there was none.
-    """
-
-    status: int
-    message: str
-
-
-Outcome: TypeAlias = (
-    Done | PodGone | BoundElsewhere | StillGated | Refused | Oversized | GivenUp | Unknown
-)
 
 
 class Binder:
@@ -154,6 +87,8 @@ class Binder:
         self._keys = keys
         self._backoff = Backoff()
         self._slots = asyncio.Semaphore(in_flight)
+        self.objects = ObjectWriter(client, self._slots)
+        """Writes what has to be there before a pod is bound."""
 
     @property
     def is_busy(self) -> bool:
@@ -198,20 +133,11 @@ class Binder:
     async def _read_outcome(self, step: "_Step[Any]", of: Unknown) -> Outcome:
         outcome = await self._read(step)
         if isinstance(outcome, KubeError):
-            return Unknown(*_describe(outcome))
+            return Unknown(*describe(outcome))
         return outcome or Refused(of.status, of.message)
 
     async def _write_until_known(self, step: "_Step[Any]", patience: float) -> Outcome:
-        began = time.monotonic()
-        for attempt in count():
-            result = await self._attempt(step)
-            if not isinstance(result, KubeError):
-                return result
-            delay = self._backoff.delay(attempt, result)
-            if time.monotonic() + delay > began + min(patience, _patience_with(result)):
-                return Unknown(*_describe(result))
-            await asyncio.sleep(delay)
-        raise AssertionError("unreachable: count() does not end")
+        return await repeat_until_known(lambda: self._attempt(step), patience, self._backoff)
 
     async def _attempt(self, step: "_Step[Any]") -> Outcome | KubeError:
         """Write once; return the outcome, or an error that may be transient."""
@@ -238,7 +164,7 @@ class Binder:
                 return await self._attempt(step)
         if isinstance(error, Conflict) and not step.is_guarded:
             return error
-        return Refused(*_describe(error), is_too_large=isinstance(error, RequestTooLarge))
+        return Refused(*describe(error), is_too_large=isinstance(error, RequestTooLarge))
 
     async def _read(self, step: "_Step[Any]") -> Outcome | KubeError | None:
         """Read the pod; return the outcome that it shows, an error, or None for no effect yet."""
@@ -325,14 +251,15 @@ class _Reserve(_Step[WireCustomResource]):
             operators.PLAN_SIGNATURE: self._keys.sign(write.uid, text),
             write.key: write.value,
         }
-        patch: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": write.uid},
-            {"op": "test", "path": annotation_path(operators.PLAN), "value": plan},
-        ]
-        patch += [
-            {"op": "add", "path": annotation_path(key), "value": value}
-            for key, value in written.items()
-        ]
+        change = ObjectWrite(
+            path,
+            {annotation_path(key): value for key, value in written.items()},
+            {
+                "/metadata/uid": write.uid,
+                **{annotation_path(key): annotations.get(key) for key in written},
+            },
+        )
+        patch = make_patch(change, {"metadata": {"uid": write.uid, "annotations": annotations}})
         await client.patch(path, patch, Media.JSON_PATCH)
 
     async def _write_reservation(self, client: Client) -> None:
@@ -487,14 +414,3 @@ class _Bind(_PodStep):
 
 def _compare(node: str, wanted: str) -> Outcome:
     return Done() if node == wanted else BoundElsewhere(node)
-
-
-def _patience_with(error: KubeError) -> float:
-    fails = isinstance(error, ServerUnavailable) and error.status != _UNAVAILABLE
-    return PATIENCE_WITH_FAILURES_SECONDS if fails else PATIENCE_SECONDS
-
-
-def _describe(error: KubeError) -> tuple[int, str]:
-    if isinstance(error, ApiError):
-        return error.status, error.message
-    return 0, str(error)

@@ -26,7 +26,7 @@ from typing_extensions import override
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.status import Summary
 from koord.isolation import Isolation
-from koord.kube.binder import Outcome
+from koord.kube.outcomes import Outcome
 from koord.runtime.collectors import QuotaSeries
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
+from koord.core.model.object_write import ObjectWrite
 from koord.core.model.plan import Assignment, Demand, Plan, Unit
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import Reason
@@ -299,6 +300,10 @@ class Plugin:
     def open(self, cycle: "Cycle") -> Session | None:  # noqa: ARG002 - for overriding
         """Return the session of a cycle without changing anything; None if not in use."""
         return None
+
+    def pre_bind(self, assignment: Assignment) -> Iterable[ObjectWrite]:  # noqa: ARG002 - the same
+        """Yield what has to be written to other objects before a pod is bound; only reads."""
+        return ()
 
     def note_plan(self, session: Session, plan: Plan) -> None:
         """Record the effects of a committed plan on later cycles."""

@@ -20,7 +20,8 @@ from koord.core.gang.reasons import Reached
 from koord.core.model.changes import Changes, Feed
 from koord.core.model.gangs import GangKey
 from koord.core.model.nodes import Node
-from koord.core.model.plan import Plan, Unit
+from koord.core.model.object_write import ObjectWrite
+from koord.core.model.plan import Placement, Plan, Unit
 from koord.core.model.pod_charge import PodCharge, charge_of
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape
 from koord.core.model.units import Amounts
@@ -68,6 +69,9 @@ class ClusterState:
         ]
         self._observing = [
             plugin for plugin in self.plugins if type(plugin).observe is not Plugin.observe
+        ]
+        self._pre_binding = [
+            plugin for plugin in self.plugins if type(plugin).pre_bind is not Plugin.pre_bind
         ]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -165,6 +169,16 @@ class ClusterState:
         by_name = {plugin.name: plugin for plugin in self.plugins}
         for session in cycle.sessions:
             by_name[session.name].note_plan(session, plan)
+
+    def writes_before(self, placement: Placement) -> dict[str, list[ObjectWrite]]:
+        """Return pod uid -> what has to be written to other objects before the pod is bound."""
+        writes = {
+            assignment.pod.uid: [
+                write for plugin in self._pre_binding for write in plugin.pre_bind(assignment)
+            ]
+            for assignment in (placement.assignments if self._pre_binding else ())
+        }
+        return {uid: changes for uid, changes in writes.items() if changes}
 
     def _find_place(self, uid: str) -> Place | None:
         charge = self._charges.get(uid)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from koord.core.model.gangs import SubGroupTree
+from koord.core.model.object_write import ObjectWrite
 from koord.core.model.pods import Allocation, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.topology_constraint import TopologyConstraint
@@ -157,6 +158,8 @@ class Placement:
     """Gang -> how much of its minimum it has with these members."""
     charged: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Pod uid -> the quota that the pod is charged to from now on; others are in none."""
+    writes: Mapping[str, Sequence[ObjectWrite]] = field(default_factory=dict, compare=False)
+    """Pod uid -> what has to be written to other objects before the pod is bound."""
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
     """The members that are released together."""
     youngest: float = field(init=False, repr=False, compare=False)
