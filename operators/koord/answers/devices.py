@@ -5,6 +5,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from koord.answers.encoding import encode
+from koord.api.device import (
+    DeviceAllocation,
+    DeviceFragmentation,
+    DeviceHolder,
+    DeviceStatus,
+    DeviceSummary,
+    DeviceUse,
+)
+from koord.api.quantity import to_quantity
 from koord.core.device.model import DeviceReport
 from koord.core.device.plugin import Devices
 from koord.core.device.status import NodeDeviceStatus, observe_devices
@@ -18,46 +27,40 @@ from koord.core.reservation.plugin import Reservations
 
 def make_fields(status: NodeDeviceStatus) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
-    allocations: dict[str, list[dict[str, Any]]] = {}
+    allocations: dict[str, list[DeviceHolder]] = {}
     for holder in status.pods:
         namespace, _, name = holder.pod.rpartition("/")
-        entry = {
-            "name": name,
-            "namespace": namespace,
-            "uuid": holder.uid,
-            "minors": list(holder.minors),
-        }
+        entry = DeviceHolder(
+            name=name, namespace=namespace, uuid=holder.uid, minors=list(holder.minors)
+        )
         allocations.setdefault(holder.kind, []).append(entry)
-    return {
-        "consumption": str(status.consumption),
-        "allocations": [
-            {"type": kind, "entries": entries} for kind, entries in allocations.items()
+    made = DeviceStatus(
+        consumption=str(status.consumption),
+        allocations=[
+            DeviceAllocation(type=kind, entries=entries) for kind, entries in allocations.items()
         ],
-        "summary": {
-            kind: {
-                "total": count.total,
-                "healthy": count.healthy,
-                "free": count.free,
-                "shared": count.shared,
-            }
+        summary={
+            kind: DeviceSummary(
+                total=count.total, healthy=count.healthy, free=count.free, shared=count.shared
+            )
             for kind, count in status.counts.items()
         },
-        "devices": [
-            {
-                "type": device.kind,
-                "minor": device.minor,
-                **({"id": device.id} if device.id else {}),
-                "health": device.is_healthy,
-                "free": {key: format_amount(key, amount) for key, amount in device.free},
-                "pods": list(device.pods),
-            }
+        devices=[
+            DeviceUse(
+                type=device.kind,
+                minor=device.minor,
+                id=device.id or None,
+                health=device.is_healthy,
+                free={key: to_quantity(format_amount(key, amount)) for key, amount in device.free},
+                pods=list(device.pods),
+            )
             for device in status.devices
         ],
-        "fragmentation": {
-            "largestFreePartition": status.largest,
-            "index": f"{status.fragmentation:.2f}",
-        },
-    }
+        fragmentation=DeviceFragmentation(
+            largest_free_partition=status.largest, index=f"{status.fragmentation:.2f}"
+        ),
+    )
+    return made.encode_set()
 
 
 _MOST_NAMED = 4

@@ -220,6 +220,10 @@ class Model(Documented):
         """Return the JSON form for the API server, without unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
+    def encode_set(self) -> dict[str, Any]:
+        """Return the JSON form of what was given: the part of a status that one writer owns."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+
 
 JsonSchema = dict[str, Any]
 

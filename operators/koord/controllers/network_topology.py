@@ -4,9 +4,20 @@ Whether an object is valid is said in the condition ``Accepted``; here ``Ready``
 nodes form a tree, and the status lists it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koord.api.networktopology import (
+    ClusterNetworkTopologySpec,
+    ClusterNetworkTopologyStatus,
+    DomainReference,
+    DomainStatus,
+    LeftOutNode,
+    LeftOutNodes,
+    TopologyLayer,
+)
+from koord.api.resource import KeptSpec
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import ChangedInputs, StatusSink
 from koord.core.engine.state import ClusterState
@@ -56,41 +67,39 @@ def _ready(status: TopologyStatus, topology: Topology) -> ConditionPatch:
 
 def make_fields(status: TopologyStatus) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
-    fields: dict[str, Any] = {
-        "nodeCount": status.nodes,
-        "leftOut": {
-            "count": status.left_out_count,
-            "nodes": [{"name": name, "missingLayer": layer} for name, layer in status.left_out],
-        },
-    }
-    if status.domains:
-        fields["detailStatus"] = [_make_domain(domain) for domain in status.domains]
-    if status.valid:
-        fields["lastValidSpec"] = {
-            "networkTopologySpec": [_make_layer(layer) for layer in status.valid]
-        }
-    return fields
+    nodes = [LeftOutNode(name=name, missing_layer=layer) for name, layer in status.left_out]
+    made = ClusterNetworkTopologyStatus(
+        node_count=status.nodes,
+        left_out=LeftOutNodes(count=status.left_out_count, nodes=nodes),
+        detail_status=list(map(_make_domain, status.domains)) or None,
+        last_valid_spec=_keep(status.valid) if status.valid else None,
+    )
+    return made.encode_set()
 
 
-def _make_domain(domain: TopologyDomain) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "topologyInfo": {"topologyLayer": domain.layer, "topologyName": domain.name},
-        "nodeNum": domain.nodes,
-    }
-    if domain.parent is not None:
-        layer, name = domain.parent
-        entry["parentTopologyInfo"] = {"topologyLayer": layer, "topologyName": name}
-    if domain.child_layer:
-        entry["childTopologyLayer"] = domain.child_layer
-    if domain.child_names:
-        entry["childTopologyNames"] = list(domain.child_names)
-    return entry
+def _make_domain(domain: TopologyDomain) -> DomainStatus:
+    return DomainStatus(
+        topology_info=_make_reference(domain.layer, domain.name),
+        parent_topology_info=_make_reference(*domain.parent) if domain.parent is not None else None,
+        child_topology_layer=domain.child_layer or None,
+        child_topology_names=list(domain.child_names) or None,
+        node_num=domain.nodes,
+    )
 
 
-def _make_layer(layer: Layer) -> dict[str, Any]:
-    made: dict[str, Any] = {"topologyLayer": layer.name}
-    if layer.parent and layer.parent != ROOT_LAYER:
-        made["parentTopologyLayer"] = layer.parent
-    if layer.label_keys and layer.name != NODE_LAYER:
-        made["labelKey"] = list(layer.label_keys)
-    return made
+def _make_reference(layer: str, name: str) -> DomainReference:
+    return DomainReference(topology_layer=layer, topology_name=name)
+
+
+def _keep(layers: Iterable[Layer]) -> KeptSpec:
+    """Return the layers in the form of the object; the core has found them valid."""
+    kept = list(map(_make_layer, layers))
+    return ClusterNetworkTopologySpec.model_construct(network_topology_spec=kept).encode()
+
+
+def _make_layer(layer: Layer) -> TopologyLayer:
+    return TopologyLayer.model_construct(
+        topology_layer=layer.name,
+        parent_topology_layer=layer.parent if layer.parent and layer.parent != ROOT_LAYER else None,
+        label_key=list(layer.label_keys) if layer.label_keys and layer.name != NODE_LAYER else None,
+    )

@@ -13,6 +13,14 @@ from typing import Any, Final
 
 from koord.api.keys import operators
 from koord.api.parse import Problem, cut
+from koord.api.podgroup import (
+    GroupMembers,
+    GroupPlacement,
+    GroupRun,
+    GroupRunSubGroup,
+    PodGroupStatus,
+    SubGroupMembers,
+)
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.controllers.validation import INVALID, Validation
@@ -175,8 +183,8 @@ class PodGroupStatusPolicy:
             self._failed_nodes.update(endangered.gone)  # nobody tells of them after a restart
         conditions = _degrade(conditions, endangered)
         conditions += self._report_preemption(pod_group, status)
-        fields = _fields(status) | self._placement(gang, status)
-        fields["state"] = _name_state(pod_group, status, conditions)
+        state = _name_state(pod_group, status, conditions)
+        fields = _make_status(status, self._placement(gang, status), state).encode_set()
         return _Written(pod_group.generation, fields, conditions, self.clock())
 
     def _report_preemption(
@@ -288,25 +296,27 @@ class PodGroupStatusPolicy:
         values = tuple(sorted(bad, key=lambda bad_value: bad_value.value))
         return InvalidAnnotation(values) if values else None
 
-    def _placement(self, gang: GangKey, status: GangStatus) -> dict[str, Any]:
-        """Return where the members are, named as in the API; nothing if they are nowhere."""
+    def _placement(self, gang: GangKey, status: GangStatus) -> GroupPlacement | None:
+        """Return where the members are; None if they are nowhere."""
         if not status.nodes:
-            return {}
-        placement: dict[str, Any] = {"nodes": len(status.nodes)}
-        state = self.state
+            return None
+        nodes, state = len(status.nodes), self.state
         where = observe_gang_topology(state.gangs, state.topologies, state.table.row_of, gang)
-        if where is not None:
-            placement |= {
-                "topology": where.topology,
-                "layer": where.layer,
-                "domain": "/".join(where.domain),
-                "domainsPerLayer": dict(where.used),
-                "optimal": where.is_optimal,
-            }
-            if where.gap is not None:
-                layer, count = where.gap
-                placement["gap"] = f"{layer}: {count} more than may have been needed"
-        return {"placement": placement}
+        if where is None:
+            return GroupPlacement(nodes=nodes)
+        gap = None
+        if where.gap is not None:
+            layer, count = where.gap
+            gap = f"{layer}: {count} more than may have been needed"
+        return GroupPlacement(
+            nodes=nodes,
+            topology=where.topology,
+            layer=where.layer,
+            domain="/".join(where.domain),
+            domains_per_layer=dict(where.used),
+            optimal=where.is_optimal,
+            gap=gap,
+        )
 
 
 class ProblemReports:
@@ -348,57 +358,58 @@ def _without_words(conditions: tuple[ConditionPatch, ...]) -> list[tuple[str, bo
     return [(condition.type, condition.status, condition.reason) for condition in conditions]
 
 
-def _fields(status: GangStatus) -> dict[str, Any]:
-    """Return the status without its conditions, named as in the API."""
-    members = status.members
-    fields: dict[str, Any] = {
-        "phase": str(status.phase),
-        "scheduled": members.bound,
-        "running": members.running,
-        "succeeded": members.succeeded,
-        "failed": members.failed,
-        "members": {
-            "total": members.total,
-            "present": members.present,
-            "held": members.held,
-            "planned": members.planned,
-            "bound": members.bound,
-            "running": members.running,
-            "succeeded": members.succeeded,
-            "failed": members.failed,
-            "terminating": members.terminating,
-        },
-    }
-    if status.sub_groups:
-        fields["subGroups"] = [
-            {
-                "name": sub_group.name,
-                "minMember": sub_group.min_member,
-                "present": sub_group.present,
-                "placed": sub_group.placed,
-                "complete": sub_group.is_complete,
-            }
-            for sub_group in status.sub_groups
-        ]
-    if status.occupied_by:
-        fields["occupiedBy"] = status.occupied_by
-    if status.schedule_start is not None:
-        start = datetime.fromtimestamp(status.schedule_start, UTC)
-        fields["scheduleStartTime"] = start.strftime("%Y-%m-%dT%H:%M:%SZ")
-    if status.runs:
-        fields["runs"] = [_run_fields(run) for run in status.runs]
-    if status.plan_id:
-        fields["planID"] = status.plan_id
-        fields["incarnation"] = status.incarnation
-    return fields
+def _make_status(
+    status: GangStatus, placement: GroupPlacement | None, state: str
+) -> PodGroupStatus:
+    members, start = status.members, status.schedule_start
+    sub_groups = [
+        SubGroupMembers(
+            name=sub_group.name,
+            min_member=sub_group.min_member,
+            present=sub_group.present,
+            placed=sub_group.placed,
+            complete=sub_group.is_complete,
+        )
+        for sub_group in status.sub_groups
+    ]
+    return PodGroupStatus(
+        phase=str(status.phase),
+        scheduled=members.bound,
+        running=members.running,
+        succeeded=members.succeeded,
+        failed=members.failed,
+        members=GroupMembers(
+            total=members.total,
+            present=members.present,
+            held=members.held,
+            planned=members.planned,
+            bound=members.bound,
+            running=members.running,
+            succeeded=members.succeeded,
+            failed=members.failed,
+            terminating=members.terminating,
+        ),
+        sub_groups=sub_groups or None,
+        occupied_by=status.occupied_by or None,
+        schedule_start_time=datetime.fromtimestamp(int(start), UTC) if start is not None else None,
+        runs=list(map(_make_run, status.runs)) or None,
+        plan_id=status.plan_id or None,
+        incarnation=status.incarnation if status.plan_id else None,
+        placement=placement,
+        state=state,
+    )
 
 
-def _run_fields(record: BondRecord) -> dict[str, Any]:
-    fields = record.bond._asdict() | {"succeeded": record.done}
-    if record.sub_groups:
-        names = ({"name": name, "succeeded": done} for name, done in record.sub_groups)
-        fields["subGroups"] = list(names)
-    return fields
+def _make_run(record: BondRecord) -> GroupRun:
+    sub_groups = [GroupRunSubGroup(name=name, succeeded=done) for name, done in record.sub_groups]
+    controller, start, size = record.bond
+    return GroupRun(
+        controller=controller,
+        start=start,
+        size=size,
+        succeeded=record.done,
+        sub_groups=sub_groups or None,
+    )
 
 
 def _conditions(

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from koord.api.quotaprofile import ElasticQuotaProfileStatus
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import ChangedInputs, StatusSink
 from koord.core.engine.state import ClusterState
-from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import (
     GeneratedQuota,
@@ -24,6 +24,7 @@ from koord.core.quota.profile import (
 from koord.kube.errors import KubeError
 from koord.kube.retry import Backoff
 from koord.kube.status import ConditionPatch
+from koord.kube.translate.amounts import write_quantities
 from koord.kube.translate.quotas import encode_last_valid_profile
 from koord.kube.wire import WireObjectMeta
 
@@ -98,8 +99,7 @@ class ProfileStatusPolicy:
         if in_force is None:
             ready = _make_ready(profile, ProfileOutcome.INVALID, "")
         else:
-            fields = _make_fields(profiles.make(key), profiles.count(key))
-            fields["lastValidSpec"] = encode_last_valid_profile(in_force)
+            fields = _make_fields(profiles.make(key), profiles.count(key), in_force)
             ready, error = await self._make_quota(profile, in_force)
             now = profiles.get(key)
             if now is None or now.uid != profile.uid:
@@ -168,13 +168,12 @@ def _make_ready(
     return _condition(profile, READY, verdict is ProfileOutcome.MADE, str(verdict), text)
 
 
-def _make_fields(made: GeneratedQuota, nodes: int) -> dict[str, Any]:
-    amounts = {"total": made.total, "unschedulable": made.unschedulable}
-    return {
-        "tree": made.tree_id,
-        "nodes": nodes,
-        **{
-            name: {key: format_amount(key, amount) for key, amount in sorted(resources.items())}
-            for name, resources in amounts.items()
-        },
-    }
+def _make_fields(made: GeneratedQuota, nodes: int, in_force: QuotaProfile) -> dict[str, Any]:
+    status = ElasticQuotaProfileStatus(
+        tree=made.tree_id,
+        nodes=nodes,
+        total=write_quantities(made.total),
+        unschedulable=write_quantities(made.unschedulable),
+        last_valid_spec=encode_last_valid_profile(in_force),
+    )
+    return status.encode_set()

@@ -16,14 +16,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from koord.answers.quota_audit import AUDITED, find_drift, repair
+from koord.api.elasticquota import ElasticQuotaStatus
+from koord.api.resource import KeptSpec
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.core.engine.state import ClusterState
-from koord.core.model.units import Amounts, format_amount, format_limit
+from koord.core.model.units import Amounts, format_limit
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, find_overuse, write_reclaim
@@ -41,6 +43,7 @@ from koord.core.quota.status import (
 )
 from koord.isolation import Isolation
 from koord.kube.status import ConditionPatch
+from koord.kube.translate.amounts import write_quantities
 from koord.kube.translate.quotas import encode_last_valid
 
 ALL_QUOTAS: Final = "all quotas"
@@ -49,15 +52,6 @@ PAUSE: Final = Pause(0.7, 5.0)
 """Each update may cost two writes per quota."""
 LONGEST_WHILE_BUSY_SECONDS: Final = 10.0
 """Statuses are updated this long after the first change even while more urgent writes go on."""
-
-_FIELDS: Final[Mapping[str, str]] = {
-    "used": "used",
-    "runtime": "share",
-    "request": "request",
-    "guaranteed": "guaranteed",
-    "allocated": "allocated",
-}
-"""Field of the status -> field of the summary."""
 
 
 class QuotaSink(StatusSink[QuotaSpec], Protocol):
@@ -94,7 +88,7 @@ class QuotaStatusPolicy:
     _written: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
     _isolated: Isolation = field(default_factory=lambda: Isolation("quotas"))
     _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts]]] = field(default_factory=dict)
-    _kept: dict[QuotaKey, tuple[QuotaSpec, Mapping[str, Any]]] = field(default_factory=dict)
+    _kept: dict[QuotaKey, tuple[QuotaSpec, KeptSpec]] = field(default_factory=dict)
 
     def changed(self) -> tuple[str]:
         self._changed_at = min(self._changed_at, self.clock())
@@ -201,13 +195,12 @@ class QuotaStatusPolicy:
             *self._ask_hooks(quota, summary),
             *filter(None, (self.enforcement(quota),)),
         )
-        fields = _make_fields(summary)
-        fields["state"] = name_state(summary, over, book.problems.get(key))
-        if (valid := book.valid_last(key)) is not None:
-            fields["lastValidSpec"] = self._keep(key, valid)
-        return fields, conditions
+        valid = book.valid_last(key)
+        kept = self._keep(key, valid) if valid is not None else None
+        status = _make_status(summary, name_state(summary, over, book.problems.get(key)), kept)
+        return status.encode_set(), conditions
 
-    def _keep(self, key: QuotaKey, valid: QuotaSpec) -> Mapping[str, Any]:
+    def _keep(self, key: QuotaKey, valid: QuotaSpec) -> KeptSpec:
         """Return the active settings for the status, always: the next edit may be invalid."""
         before = self._kept.get(key)
         if before is None or before[0] is not valid:
@@ -231,22 +224,21 @@ class QuotaStatusPolicy:
             yield ConditionPatch(HOOK_FAILED, failed, reason, text, quota.generation)
 
 
-def _make_fields(summary: Summary | None) -> dict[str, Any]:
+def _make_status(summary: Summary | None, state: str, kept: KeptSpec | None) -> ElasticQuotaStatus:
     if summary is None:
-        return {}
+        return ElasticQuotaStatus(state=state, last_valid_spec=kept)
     # A column of kubectl is blank where the status has no zero.
-    summary = replace(summary, used=dict.fromkeys(summary.max, 0) | dict(summary.used))
-    fields: dict[str, Any] = {
-        name: {
-            key: format_amount(key, amount)
-            for key, amount in sorted(getattr(summary, attribute).items())
-        }
-        for name, attribute in _FIELDS.items()
-        if getattr(summary, attribute)
-    }
-    if summary.max:
-        fields["max"] = {key: format_limit(key, n) for key, n in sorted(summary.max.items())}
-    return fields
+    used = dict.fromkeys(summary.max, 0) | dict(summary.used)
+    return ElasticQuotaStatus(
+        used=write_quantities(used) or None,
+        runtime=write_quantities(summary.share) or None,
+        request=write_quantities(summary.request) or None,
+        guaranteed=write_quantities(summary.guaranteed) or None,
+        allocated=write_quantities(summary.allocated) or None,
+        max={key: format_limit(key, n) for key, n in sorted(summary.max.items())} or None,
+        state=state,
+        last_valid_spec=kept,
+    )
 
 
 log = logging.getLogger(__name__)

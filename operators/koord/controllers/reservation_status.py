@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from koord.api.keys.operators import PROTECTION
+from koord.api.reservation import ReservationStatus
+from koord.api.resource import ObjectReference
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.core.engine.state import ClusterState
@@ -35,7 +37,7 @@ from koord.core.reservation.placeholders import HoldState, assess, find_overfull
 from koord.core.reservation.plugin import Reservations, find_use
 from koord.core.reservation.priority import describe_ignored
 from koord.kube.status import ConditionPatch
-from koord.kube.translate.amounts import write_amounts
+from koord.kube.translate.amounts import write_quantities
 
 VALID: Final = "SpecValid"
 PROTECTED: Final = "Protected"
@@ -119,17 +121,18 @@ def _fields(
     status: ReservationState, account: ReservationAccount, users: list[Pod]
 ) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
-    fields: dict[str, Any] = {}
-    if status.is_over:
-        fields["phase"] = str(status.phase)
-    if status.node:
-        fields["allocated"] = write_amounts(
+    made = ReservationStatus(
+        allocated=write_quantities(
             {name: n for name, n in account.allocated().items() if name != PODS}
-        )
-        fields["currentOwners"] = [
-            {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid} for pod in users
-        ]
-    return fields
+        ),
+        current_owners=[
+            ObjectReference(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in users
+        ],
+    )
+    fields = made.encode_set() if status.node else {}
+    # The phase of one that lives is written with its node.
+    ended = ReservationStatus(phase=str(status.phase)).encode_set() if status.is_over else {}
+    return fields | ended
 
 
 def _conditions(
