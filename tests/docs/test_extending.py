@@ -69,6 +69,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path.write_text(edited, encoding="utf-8")
         elif title:
             assert not path.exists(), f"{title} is not a new file"
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_files([block], folder)
     return folder
 
@@ -82,7 +83,7 @@ def test_plugin_filters_scores_and_reserves(tmp_path: Path) -> None:
     run_python(tmp_path, "try_licenses.py")
 
 
-def test_custom_resource_edits_one_list(extended: Path) -> None:
+def test_a_domain_is_a_package_and_an_entry_of_the_list(extended: Path) -> None:
     files = {path.relative_to(ROOT) for path in (ROOT / "operators").rglob("*.py")}
     edited = [one for one in files if (ROOT / one).read_bytes() != (extended / one).read_bytes()]
     assert 0 < len(edited) <= MAX_EDITED
@@ -99,6 +100,12 @@ def test_custom_resource_gets_a_crd_and_is_checked(extended: Path) -> None:
     written = (extended / "crds" / CRD).read_text(encoding="utf-8")
     assert written.startswith(HEADER)
     run_python(extended, "-m", "koord", "lint", "freeze.yaml", package=package)
+
+
+def test_custom_resource_has_a_command(extended: Path) -> None:
+    answer = run_python(extended, "-m", "koord", "--help", package=extended / "operators")
+    assert "Show which nodes are frozen." in answer
+    run_python(extended, "-m", "koord", "freezes", "--help", package=extended / "operators")
 
 
 def test_custom_resource_has_an_operator(extended: Path) -> None:
@@ -119,6 +126,8 @@ async def main():
     async with Client(Credentials(lambda: Access("http://127.0.0.1:9"))) as client:
         parts = Parts(client, Settings(), ["nodefreeze"], keys=PlanKeys())
         print(*sorted(parts.reader.reflectors), *sorted(plural for plural, _ in parts.writers))
+        parts.metrics.take()
+        assert b"koord_node_freezes 0" in parts.metrics.encode()
 
 asyncio.run(main())
 """
