@@ -3,24 +3,22 @@
 from collections.abc import Iterable
 from typing import Final
 
-from koord.core.device.model import DeviceOptions, DeviceReport, DeviceResourceClaim
+from koord.api.device import Device
+from koord.core.device.model import DeviceOptions, DeviceResourceClaim
 from koord.core.device.plugin import COMPATIBLE, PACKED, Devices
 from koord.core.engine.plugin import Plugin
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import NotFound
-from koord.kube.kind import Kind, Stateless, of_plugin
+from koord.kube.kind import Kind, Stateless, of_model, of_plugin
 from koord.kube.translate.devices import DevicePodReader, DeviceTranslator, translate_resource_claim
-from koord.kube.wire import WireCustomResource, WireResourceClaim
+from koord.kube.wire import WireResourceClaim
 
-DEVICES: Final = Kind[WireCustomResource, DeviceReport, DeviceTranslator](
-    "scheduling.koordinator.sh/v1alpha1",
-    "devices",
-    WireCustomResource,
+DEVICES: Final = of_model(
+    Device,
     lambda _: DeviceTranslator(),
     of_plugin(Devices),
     Devices.upsert,
     Devices.remove,
-    is_namespaced=False,
     absent_on=(NotFound,),
 )
 RESOURCE_CLAIMS: Final = Kind[

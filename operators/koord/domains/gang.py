@@ -3,18 +3,17 @@
 from typing import Final
 
 from koord.api.keys.gang import NATIVE_VERSION
+from koord.api.podgroup import PodGroup
 from koord.core.gang.cache import GangCache
 from koord.core.model.gangs import ObservedPodGroup
 from koord.domains.planning import Planning
 from koord.kube.errors import Forbidden, NotFound
-from koord.kube.kind import Kind, Stateless, of_gangs
+from koord.kube.kind import Kind, Stateless, of_gangs, of_model
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
-from koord.kube.wire import WireCustomResource, WireNativePodGroup
+from koord.kube.wire import WireNativePodGroup
 
-POD_GROUPS: Final = Kind[WireCustomResource, ObservedPodGroup, PodGroupTranslator](
-    "scheduling.sigs.k8s.io/v1alpha1",
-    "podgroups",
-    WireCustomResource,
+POD_GROUPS: Final = of_model(
+    PodGroup,
     lambda options: PodGroupTranslator(options.gang_defaults),
     of_gangs,
     GangCache.upsert_pod_group,

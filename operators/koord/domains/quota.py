@@ -3,26 +3,24 @@
 from collections.abc import Iterable
 from typing import Final
 
+from koord.api.elasticquota import ElasticQuota
+from koord.api.quotaprofile import ElasticQuotaProfile
 from koord.core.engine.plugin import Plugin
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
-from koord.core.quota.model import QuotaOptions, QuotaSpec
+from koord.core.quota.model import QuotaOptions
 from koord.core.quota.plugin import Quotas
-from koord.core.quota.profile import QuotaProfile
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import NotFound
-from koord.kube.kind import Kind, of_plugin
+from koord.kube.kind import of_model, of_plugin
 from koord.kube.reflector import Absence
 from koord.kube.translate.quotas import ProfileTranslator, QuotaTranslator
-from koord.kube.wire import WireCustomResource
 
 QUOTAS_KEPT_SECONDS: Final = 600.0
 """Without ElasticQuotas pods start without limits: nobody may have meant that."""
 
-QUOTAS: Final = Kind[WireCustomResource, QuotaSpec, QuotaTranslator](
-    "scheduling.sigs.k8s.io/v1alpha1",
-    "elasticquotas",
-    WireCustomResource,
+QUOTAS: Final = of_model(
+    ElasticQuota,
     lambda _: QuotaTranslator(),
     of_plugin(Quotas),
     Quotas.upsert,
@@ -34,10 +32,8 @@ QUOTAS: Final = Kind[WireCustomResource, QuotaSpec, QuotaTranslator](
         is_missing=absence is Absence.UNPROVEN, is_final=absence is Absence.PROVEN
     ),
 )
-PROFILES: Final = Kind[WireCustomResource, QuotaProfile, ProfileTranslator](
-    "quota.koordinator.sh/v1alpha1",
-    "elasticquotaprofiles",
-    WireCustomResource,
+PROFILES: Final = of_model(
+    ElasticQuotaProfile,
     lambda _: ProfileTranslator(),
     of_plugin(Quotas),
     Quotas.upsert_profile,

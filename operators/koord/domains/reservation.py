@@ -3,30 +3,28 @@
 from collections.abc import Iterable
 from typing import Final
 
+from koord.api.reservation import Reservation
 from koord.core.engine.plugin import Plugin
-from koord.core.reservation.model import IgnoredResources, ReservationInfo
+from koord.core.reservation.model import IgnoredResources
 from koord.core.reservation.plugin import Reservations
 from koord.core.reservation.priority import PriorityClass
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import Forbidden, NotFound
-from koord.kube.kind import Kind, Stateless, of_plugin
+from koord.kube.kind import Kind, Stateless, of_model, of_plugin
 from koord.kube.translate.cluster_objects import translate_priority_class
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.reservation_hints import ReservationPodReader
 from koord.kube.translate.reservations import ReservationTranslator
-from koord.kube.wire import WireCustomResource, WirePriorityClass
+from koord.kube.wire import WirePriorityClass
 
-RESERVATIONS: Final = Kind[WireCustomResource, ReservationInfo, ReservationTranslator](
-    "scheduling.koordinator.sh/v1alpha1",
-    "reservations",
-    WireCustomResource,
+RESERVATIONS: Final = of_model(
+    Reservation,
     lambda options: ReservationTranslator(
         PodTranslator(plans=options.plans, readers=options.pod_readers)
     ),
     of_plugin(Reservations),
     Reservations.upsert,
     Reservations.remove,
-    is_namespaced=False,
     absent_on=(NotFound,),
 )
 PRIORITY_CLASSES: Final = Kind[

@@ -2,23 +2,19 @@
 
 from typing import Final
 
-from koord.core.topology.cache import Topology
+from koord.api.networktopology import ClusterNetworkTopology
 from koord.core.topology.plugin import Topologies
 from koord.domains.planning import Planning
 from koord.kube.errors import NotFound
-from koord.kube.kind import Kind, of_plugin
+from koord.kube.kind import of_model, of_plugin
 from koord.kube.translate.cluster_objects import TopologyTranslator
-from koord.kube.wire import WireCustomResource
 
-TOPOLOGIES: Final = Kind[WireCustomResource, Topology, TopologyTranslator](
-    "scheduling.koordinator.sh/v1alpha1",
-    "clusternetworktopologies",
-    WireCustomResource,
+TOPOLOGIES: Final = of_model(
+    ClusterNetworkTopology,
     lambda _: TopologyTranslator(),
     of_plugin(Topologies),
     Topologies.upsert,
     Topologies.remove,
-    is_namespaced=False,
     absent_on=(NotFound,),
 )
 

@@ -8,10 +8,13 @@ missing CRDs and the test of the RBAC roles go over them; nothing is known here 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar
+
+from typing_extensions import Unpack
 
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import operators
+from koord.api.resource import Resource
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state import ClusterState
 from koord.core.gang.cache import GangCache
@@ -20,6 +23,7 @@ from koord.kube.plan_keys import PlanVerifier
 from koord.kube.reflector import Absence, Source
 from koord.kube.store import HasMeta
 from koord.kube.translate.pod_reader import PodReader
+from koord.kube.wire import WireCustomResource
 
 W = TypeVar("W", bound=HasMeta)
 W_contra = TypeVar("W_contra", bound=HasMeta, contravariant=True)
@@ -133,6 +137,39 @@ class Kind(Generic[W, T, R]):
             absent_on=self.absent_on,
             kept_seconds=self.kept_seconds,
         )
+
+
+class KindOptions(TypedDict, total=False):
+    """Fields of a ``Kind`` that few kinds set."""
+
+    is_required: bool
+    is_useful_in_part: bool
+    absent_on: tuple[type[KubeError], ...]
+    kept_seconds: float
+    note_absence: Callable[[ClusterState, Absence], None]
+
+
+def of_model(
+    model: type[Resource],
+    make_translator: Callable[[TranslatorOptions], R],
+    owner: Callable[[ClusterState], Any],
+    upsert_in: Callable[[Any, T], None],
+    remove_from: Callable[[Any, T], None],
+    **options: Unpack[KindOptions],
+) -> Kind[WireCustomResource, T, R]:
+    """Return the kind of a custom resource, which has the names of its model."""
+    names = model.names
+    return Kind(
+        names.api_version,
+        names.plural,
+        WireCustomResource,
+        make_translator,
+        owner,
+        upsert_in,
+        remove_from,
+        names.namespaced,
+        **options,
+    )
 
 
 def of_plugin(kind: type[P]) -> Callable[[ClusterState], P]:
