@@ -21,6 +21,7 @@ from koord.core.engine.plugin import (
 from koord.core.engine.scoring import ScoreTerms
 from koord.core.model.plan import Unit, Unplaced
 from koord.core.model.pods import Pod, PodShape
+from koord.core.model.reasons import Reason
 from koord.core.model.zone_hints import Hints
 
 
@@ -30,6 +31,13 @@ class Admitting(Session):
     def narrow(self, pod: Pod, shape: PodShape) -> PodShape:  # noqa: ARG002 - for overriding
         """Return the shape with further node requirements of the domain."""
         return shape
+
+    def admit(self, unit: Unit) -> Reason | None:  # noqa: ARG002 - for overriding
+        """Return why a unit is not to be planned now, whatever room there is; None: it may be.
+
+        The first thing that is asked about a unit, before anything is charged for it.
+        """
+        return None
 
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Admit a unit, trim its surplus and charge it; or refuse it."""

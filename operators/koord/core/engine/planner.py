@@ -52,6 +52,10 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
     for at, unit in enumerate(units):
         if at and cycle.steps.is_over:
             break
+        not_now = cycle.not_now(unit)
+        if not_now is not None:
+            refusals.append(Unplaced(unit.key, unit.pods, not_now))
+            continue
         mark = cycle.checkpoint()
         admission = _pre_filter(cycle, unit) if cycle.pre_filtering else Admission(unit)
         if isinstance(admission, Unplaced):

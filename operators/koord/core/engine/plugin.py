@@ -287,6 +287,13 @@ class Plugin:
     def absorb(self) -> None:
         """Update the cache; the only place for expensive computations and side effects."""
 
+    def order(self, units: Sequence[Unit]) -> Iterable[Unit]:
+        """Yield waiting units in the order of their turns (QueueSort), as far as one reads on.
+
+        ``units`` come in the order of priority and age. At most one plugin overrides this.
+        """
+        return units
+
     def queueing_hint(
         self,
         pending: Callable[[], Iterable[Unit]],  # noqa: ARG002 - for overriding

@@ -75,6 +75,8 @@ class Queue:
         self.left_out: dict[str, tuple[LeftOut, ...]] = {}
         """Gang -> members that are in none of its units, because their sub-group cannot start."""
         self._isolated = Isolation("queue")
+        self._sorter: Plugin | None = None
+        """The plugin that orders units, if there is one."""
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
@@ -98,6 +100,7 @@ class Queue:
     def absorb(self, changes: Changes, state: ClusterState) -> None:
         """Update the queue after changes."""
         state.refresh()
+        self._sorter = state.sorter
         gangs = changes.gangs | self._dirty_gangs
         self._dirty_gangs = set()
         # Gangs of a group share units, and a pod that joins a gang keeps its key. So all old units
@@ -121,7 +124,7 @@ class Queue:
         """Remove and return due units in order: at least one, up to about ``most_pods`` pods."""
         taken: list[Unit] = []
         pods = 0
-        for unit in sorted(self._ready.values(), key=self._turn_of):
+        for unit in self._in_turn(sorted(self._ready.values(), key=self._turn_of)):
             if self._due_at(unit) > now:
                 continue
             if taken and pods + len(unit.pods) > most_pods:
@@ -277,6 +280,24 @@ class Queue:
         for uid in uids:
             self._penalties.pop(uid, None)
 
+    def _in_turn(self, units: list[Unit]) -> Iterator[Unit]:
+        """Yield units in the order of the plugin that orders them; repairs come first in any case.
+
+        Each is yielded once, whatever the plugin does: none is lost.
+        """
+        if self._sorter is None:
+            yield from units
+            return
+        left = {unit.key: unit for unit in units}
+        for unit in units:
+            if unit.is_repair:
+                yield left.pop(unit.key)
+        with self._isolated.of("order"):
+            for unit in self._sorter.order(list(left.values())):
+                if left.pop(unit.key, None) is not None:
+                    yield unit
+        yield from left.values()
+
     def _turn_of(self, unit: Unit) -> tuple[bool, int, bool, float, UnitKey]:
         """Return by what units are taken: in order, but costly ones after others as important."""
         is_repair, priority, since, key = _order_of(unit)
@@ -361,7 +382,8 @@ class Queue:
     def pending(self, *taken: Unit) -> list[Unit]:
         """Return all waiting units in order, including those taken for this cycle."""
         blocked = (blocked_unit.unit for blocked_unit in self.blocked.values())
-        return sorted((*self._ready.values(), *blocked, *taken), key=_order_of)
+        units = sorted((*self._ready.values(), *blocked, *taken), key=_order_of)
+        return units if self._sorter is None else list(self._in_turn(units))
 
     def _wake_by_domains(self, state: ClusterState) -> None:
         """Requeue units that were refused by a domain, by the hints of that domain."""

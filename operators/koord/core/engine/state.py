@@ -73,6 +73,7 @@ class ClusterState:
         self._pre_binding = [
             plugin for plugin in self.plugins if type(plugin).pre_bind is not Plugin.pre_bind
         ]
+        self.sorter = _find_sorter(self.plugins)
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
@@ -442,3 +443,12 @@ class ClusterState:
         """Charge pods that were observed before their node."""
         for uid in sorted(self._on_node.get(node, ())):
             self._move(self._charges[uid], NOWHERE, row)
+
+
+def _find_sorter(plugins: Iterable[Plugin]) -> Plugin | None:
+    """Return the plugin that orders units; two orders cannot hold at once."""
+    sorters = [plugin for plugin in plugins if type(plugin).order is not Plugin.order]
+    if len(sorters) > 1:
+        names = ", ".join(plugin.name for plugin in sorters)
+        raise ValueError(f"only one plugin may order units: {names}")
+    return sorters[0] if sorters else None

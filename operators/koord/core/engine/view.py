@@ -81,6 +81,7 @@ class CycleView:
         self._applying = pick(Session, "apply")
         self._reserving = pick(Session, "reserve")
         self._releasing = pick(Session, "release")
+        self._admitting = pick(Admitting, "admit")
         self.pre_filtering = pick(Admitting, "pre_filter")
         self._narrowing = pick(Admitting, "narrow")
         self._charging_holds = pick(Admitting, "hold")
@@ -296,6 +297,11 @@ class CycleView:
         """Return the detail of a cause that is counted by detail."""
         details = (session.detail(cause, shape, row) for session in self._filtering)
         return next((name for name in details if name), "")
+
+    def not_now(self, unit: Unit) -> Reason | None:
+        """Return why a unit is not to be planned now, of the first session that says so."""
+        reasons = (session.admit(unit) for session in self._admitting)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def blocking_reasons(self, pods: Sequence[Pod]) -> dict[str, Reason]:
         """Return, by uid, why pods cannot be placed on any node."""
