@@ -22,8 +22,10 @@ from koord.kube.wire import (
     WireNamespace,
     WireNode,
     WirePod,
+    WireStorageClass,
+    WireVolume,
+    WireVolumeClaim,
 )
-from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
 from koord_sandbox.client import AdminClient
 
 W = TypeVar("W")

@@ -28,8 +28,13 @@ from koord.kube.translate.cluster_objects import (
     translate_volume_claim,
 )
 from koord.kube.translate.devices import translate_resource_claim
-from koord.kube.wire import WirePod, WireResourceClaim
-from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
+from koord.kube.wire import (
+    WirePod,
+    WireResourceClaim,
+    WireStorageClass,
+    WireVolume,
+    WireVolumeClaim,
+)
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

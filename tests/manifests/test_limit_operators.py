@@ -14,7 +14,7 @@ from tests.manifests.waiting import wait_for
 from koord.api.keys import operators
 from koord.core.quota.status import RECORDED
 from koord.core.reservation.model import ReservationInfo, ReservationPhase, ReservationState
-from koord.kube.translate.placeholders import make_guard, make_placeholder
+from koord.kube.placeholders import make_guard, make_placeholder
 
 pytestmark = pytest.mark.sandbox
 

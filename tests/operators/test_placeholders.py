@@ -9,7 +9,7 @@ import pytest
 from tests.operators.conftest import ROOT, make_pod, skip_without_prompt_retries
 from tests.operators.test_reservations import GPU, Reservations
 
-from koord.kube.translate.placeholders import make_guard
+from koord.kube.placeholders import make_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

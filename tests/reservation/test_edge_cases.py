@@ -28,8 +28,7 @@ from koord.core.reservation.matching import MatchOutcome, is_owner, judge
 from koord.core.reservation.model import DAY, ReservationUse
 from koord.core.reservation.plugin import Reservations
 from koord.domains.registry import make_pod_translator
-from koord.kube.translate.reservation_hints import read_reservation_hints
-from koord.kube.translate.reservations import ReservationTranslator
+from koord.kube.translate.reservations import ReservationTranslator, read_reservation_hints
 from koord.kube.wire import WireCustomResource, WirePod
 
 if TYPE_CHECKING:

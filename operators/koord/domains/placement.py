@@ -19,6 +19,7 @@ from koord.core.plugins.volumes import Volume, VolumeClaim, Volumes
 from koord.core.reservation.plugin import Reservations
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.kind import Kind, Stateless, of_plugin, of_state
+from koord.kube.placeholders import read_placeholder
 from koord.kube.translate.cluster_objects import (
     translate_namespace,
     translate_node,
@@ -26,10 +27,15 @@ from koord.kube.translate.cluster_objects import (
     translate_volume,
     translate_volume_claim,
 )
-from koord.kube.translate.placeholders import read_placeholder
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireNamespace, WireNode, WirePod
-from koord.kube.wire_volumes import WireStorageClass, WireVolume, WireVolumeClaim
+from koord.kube.wire import (
+    WireNamespace,
+    WireNode,
+    WirePod,
+    WireStorageClass,
+    WireVolume,
+    WireVolumeClaim,
+)
 
 
 def _upsert_pod(state: ClusterState, pod: Pod) -> None:

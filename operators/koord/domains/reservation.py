@@ -13,8 +13,7 @@ from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import Kind, Stateless, of_model, of_plugin
 from koord.kube.translate.cluster_objects import translate_priority_class
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.reservation_hints import ReservationPodReader
-from koord.kube.translate.reservations import ReservationTranslator
+from koord.kube.translate.reservations import ReservationPodReader, ReservationTranslator
 from koord.kube.wire import WirePriorityClass
 
 RESERVATIONS: Final = of_model(

@@ -1,15 +1,114 @@
-"""Creates and deletes placeholder pods and guards. Which, and when, is decided by the caller."""
+"""Placeholder pods and guards: how they are written, recognized, created and deleted.
+
+All pods of their namespace are placeholders, because nobody else may create pods there. Which there
+are to be, and when, is decided by the caller.
+"""
+
+from secrets import token_hex
+from typing import Any, Final
 
 import msgspec
 
-from koord.core.model.units import Amounts
+from koord.api.keys.operators import RESERVATION_UID
+from koord.core.model.pods import Pod
+from koord.core.model.units import CPU, MEMORY, PODS, Amounts
 from koord.core.reservation.model import PLACEHOLDERS, Placeholder, ReservationInfo
 from koord.kube.client import Client
 from koord.kube.errors import Conflict, NotFound
-from koord.kube.translate.placeholders import make_guard, make_placeholder
+from koord.kube.objects import ref_of_reservation
+from koord.kube.translate.amounts import write_amounts
 from koord.kube.wire import WireObjectMeta
 
 _PATH = f"/api/v1/namespaces/{PLACEHOLDERS}/pods"
+
+PRIORITY_CLASS: Final = "koord-placeholder"
+_IMAGE: Final = "registry.k8s.io/pause:3.10"
+"""A node that cannot pull it keeps the room all the same."""
+_NAME_LENGTH: Final = 40
+_EVERY_POD: Final = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {},
+                "namespaceSelector": {},
+            }
+        ]
+    }
+}
+
+
+def read_placeholder(pod: Pod) -> Placeholder | None:
+    """Return the placeholder that a pod is; None for an ordinary pod."""
+    if pod.namespace != PLACEHOLDERS:
+        return None
+    requests = {name: n for name, n in pod.shape.requests if name != PODS}
+    owner = pod.profile.labels.get(RESERVATION_UID, "")
+    return Placeholder(pod.uid, pod.name, pod.node, owner, requests, pod.is_alive)
+
+
+def make_placeholder(reservation: ReservationInfo, requests: Amounts) -> dict[str, Any]:
+    """Return a pod on the node of a reservation, which the API server deletes with it."""
+    ref = ref_of_reservation(reservation)
+    owner = {
+        "apiVersion": ref.api_version,
+        "kind": ref.kind,
+        "name": ref.name,
+        "uid": ref.uid,
+        "controller": True,
+    }
+    metadata = {"labels": {RESERVATION_UID: reservation.uid}, "ownerReferences": [owner]}
+    amounts = write_amounts(requests)
+    limits = {name: n for name, n in amounts.items() if name not in {CPU, MEMORY}}
+    resources = {"requests": amounts, "limits": limits}
+    return _make_pod(reservation.name, reservation.status.node, metadata, resources, {})
+
+
+def make_guard(node: str) -> dict[str, Any]:
+    """Return a pod that keeps the pods of kube-scheduler off a node.
+
+    Inter-pod anti-affinity is a rule for schedulers: kubelets do not know it.
+    """
+    return _make_pod("guard", node, {}, {}, {"affinity": _EVERY_POD})
+
+
+def _make_pod(
+    prefix: str,
+    node: str,
+    metadata: dict[str, Any],
+    resources: dict[str, Any],
+    spec: dict[str, Any],
+) -> dict[str, Any]:
+    container = {
+        "name": "pause",
+        "image": _IMAGE,
+        "resources": resources,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    name = f"{prefix[:_NAME_LENGTH].rstrip('.-')}-{token_hex(6)}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": PLACEHOLDERS, **metadata},
+        "spec": {
+            "nodeName": node,
+            "priorityClassName": PRIORITY_CLASS,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "tolerations": [{"operator": "Exists"}],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65535,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+            **spec,
+        },
+    }
 
 
 class _Created(msgspec.Struct):

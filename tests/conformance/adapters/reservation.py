@@ -61,8 +61,11 @@ from koord.core.reservation.reasons import (
 from koord.domains.registry import make_pod_translator
 from koord.domains.reservation_settings import ReservationSettings
 from koord.kube.translate.amounts import parse_amount, write_amounts
-from koord.kube.translate.reservation_hints import read_reservation_hints, read_use
-from koord.kube.translate.reservations import ReservationTranslator
+from koord.kube.translate.reservations import (
+    ReservationTranslator,
+    read_reservation_hints,
+    read_use,
+)
 from koord.kube.wire import WireCustomResource, WirePod
 
 if TYPE_CHECKING:

@@ -34,13 +34,16 @@ from koord.kube.translate.pod_constraints import parse_selector as parse_label_s
 from koord.kube.translate.shapes import MAX_REQUIREMENTS
 from koord.kube.translate.statuses import SeenStatuses, read_last_valid
 from koord.kube.wire import (
+    VolumeClaimSpec,
     WireCustomResource,
     WireNamespace,
     WireNode,
     WireObjectMeta,
     WirePriorityClass,
+    WireStorageClass,
+    WireVolume,
+    WireVolumeClaim,
 )
-from koord.kube.wire_volumes import VolumeClaimSpec, WireStorageClass, WireVolume, WireVolumeClaim
 
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _CLASS: Final = "volume.beta.kubernetes.io/storage-class"

@@ -1,25 +1,35 @@
-"""Reservations: from the wire to ``koord.core.reservation``.
+"""Reservations, and what pods say about them: from the wire to ``koord.core.reservation``.
 
 What cannot be read is left out and named.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 from pydantic import TypeAdapter
+from typing_extensions import override
 
 from koord.api.annotations import (
+    EXACT_MATCH,
     INNER_RESERVED,
+    RESERVATION_AFFINITY,
     RESIZE_ALLOCATABLE,
     RESTRICTED_OPTIONS,
+    ReservationAffinity,
     ResourceAmounts,
+    SelectorRequirement,
 )
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.operators import PROTECTION
-from koord.api.keys.reservation import ORDER, PRE_ALLOCATION_REQUIRED
+from koord.api.keys.reservation import (
+    IGNORED,
+    ORDER,
+    PRE_ALLOCATABLE_PRIORITY,
+    PRE_ALLOCATION_REQUIRED,
+)
 from koord.api.parse import InvalidObject, JsonAnnotation, parse_value
 from koord.api.quantity import parse_duration_seconds
 from koord.api.reservation import (
@@ -33,10 +43,14 @@ from koord.api.resource import ObjectReference
 from koord.api.shape import Shape
 from koord.caches import cached_by_text
 from koord.core.model.nodes import Taint
-from koord.core.model.pods import Handling, Pod
+from koord.core.model.pods import Allocation, Handling, Pod, Toleration
+from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.model.text import listed
 from koord.core.model.units import Amounts
 from koord.core.reservation.model import (
+    ALLOCATED,
+    NAME,
+    NO_HINTS,
     POD_PREFIX,
     AllocatePolicy,
     ControllerOwner,
@@ -44,14 +58,17 @@ from koord.core.reservation.model import (
     ObjectOwner,
     Owner,
     PreAllocation,
+    ReservationHints,
     ReservationInfo,
     ReservationState,
+    ReservationUse,
     StatusCondition,
 )
 from koord.kube.decode import MALFORMED
 from koord.kube.objects import ref_of_pod
 from koord.kube.translate.amounts import parse_amount, to_amounts
 from koord.kube.translate.node_affinity import translate_selector
+from koord.kube.translate.pod_reader import PodReader
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import PodSpec, WireCustomResource, WireObjectMeta, WirePod
@@ -336,3 +353,106 @@ def _translate_condition(condition: ReservationCondition) -> StatusCondition:
         probed.timestamp() if probed else 0.0,
         changed.timestamp() if changed else 0.0,
     )
+
+
+MOST_DIGITS: Final = 12
+_HINT_KEYS: Final = frozenset({RESERVATION_AFFINITY.key, EXACT_MATCH.key})
+
+
+class _Use(Struct, gc=False):
+    name: str
+    uid: str
+
+
+_use_decoder = msgspec.json.Decoder(_Use)
+
+
+def read_reservation_hints(
+    annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> ReservationHints:
+    """Return what a pod says about reservations, and what of it cannot be read."""
+    is_ignoring = "true" in {labels.get(IGNORED), annotations.get(IGNORED)}
+    rank = _read_rank(annotations)
+    if _HINT_KEYS.isdisjoint(annotations):
+        is_silent = not is_ignoring and not rank
+        return NO_HINTS if is_silent else ReservationHints(is_ignoring=is_ignoring, rank=rank)
+    affinity, exact = RESERVATION_AFFINITY.read(annotations), EXACT_MATCH.read(annotations)
+    invalid = [invalid for invalid in (affinity, exact) if isinstance(invalid, InvalidObject)]
+    if invalid:
+        problems = tuple(
+            (problem.field, problem.message)
+            for invalid_object in invalid
+            for problem in invalid_object.problems
+        )
+        return ReservationHints(has_affinity=True, problems=problems)
+    names = tuple(exact.resource_names) if exact and not isinstance(exact, InvalidObject) else ()
+    if affinity is None or isinstance(affinity, InvalidObject):
+        return ReservationHints(exact=names, is_ignoring=is_ignoring, rank=rank)
+    return ReservationHints(
+        has_affinity=True,
+        name=affinity.name,
+        selector=tuple(sorted(affinity.reservation_selector.items())),
+        terms=_read_terms(affinity),
+        tolerations=tuple(
+            Toleration(
+                toleration.key, toleration.operator or "Equal", toleration.value, toleration.effect
+            )
+            for toleration in affinity.tolerations
+        ),
+        exact=names,
+        is_ignoring=is_ignoring,
+        rank=rank,
+    )
+
+
+class ReservationPodReader(PodReader):
+    """Reads what pods say about reservations, and which one they use."""
+
+    name = NAME
+    record = ALLOCATED
+
+    @override
+    def read_hints(
+        self, annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
+    ) -> Hashable | None:
+        hints = read_reservation_hints(annotations, labels)
+        return None if hints is NO_HINTS else hints
+
+    @override
+    def read_record(self, uid: str, text: str, hints: Hashable | None) -> Allocation:
+        return read_use(uid, text)
+
+
+def _read_rank(annotations: Mapping[str, str]) -> int:
+    """Return the rank of a pod; a text that is no number counts as none."""
+    try:
+        return int(annotations.get(PRE_ALLOCATABLE_PRIORITY, "0")[:MOST_DIGITS])
+    except ValueError:
+        return 0
+
+
+def _read_terms(affinity: ReservationAffinity) -> tuple[SelectorTerm, ...] | None:
+    required = affinity.required_during_scheduling_ignored_during_execution
+    if required is None:
+        return None
+    return tuple(
+        SelectorTerm(
+            tuple(map(_read_requirement, term.match_expressions)),
+            tuple(map(_read_requirement, term.match_fields)),
+        )
+        for term in required.reservation_selector_terms
+    )
+
+
+def _read_requirement(selector_requirement: SelectorRequirement) -> Requirement:
+    return Requirement(
+        selector_requirement.key,
+        SelectorOperator(selector_requirement.operator),
+        tuple(selector_requirement.values),
+    )
+
+
+def read_use(pod: str, text: str) -> ReservationUse:
+    """Return what the annotation of a pod (uid) records. Raises ValueError."""
+    allocated = _use_decoder.decode(text)
+    return ReservationUse(pod, allocated.name, allocated.uid)
