@@ -28,7 +28,7 @@ from koord.cli.preempt_view import make_parts
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.eviction.model import Preemption
-from koord.core.eviction.progress import WaitingForPreemption, find_preempting, nominate
+from koord.core.eviction.preemption import WaitingForPreemption, find_preempting, nominate
 from koord.core.eviction.reasons import VictimsProtected
 from koord.core.model.gang_history import Episode
 from koord.core.model.pods import PreemptedBy

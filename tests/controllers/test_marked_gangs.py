@@ -10,7 +10,7 @@ from tests.builders import make_pod, make_pod_group
 from tests.controllers.test_preemption import Stage
 from tests.objects import upsert_pod_group
 
-from koord.controllers.preemption_run import Outcome
+from koord.core.eviction.model import Outcome
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def test_member_of_another_scheduler_keeps_no_gang_that_needs_it(minimum: 
         await stage.expect(lambda: stage.is_deleted("low-1", "low-2"))
         stage.remove("low-1", "low-2")
         await stage.expect(lambda: set(stage.bound) == {"high-0", "high-1"})
-        await stage.expect(lambda: stage.controller.counts == {Outcome.BOUND: 1})
+        await stage.expect(lambda: stage.ended == {Outcome.BOUND: 1})
         assert "mark foreign" not in stage.server.writes
 
 
@@ -66,7 +66,7 @@ async def test_marks_count_whatever_becomes_of_the_gang_of_a_victim(lie: str) ->
         await stage.expect(lambda: stage.is_deleted("low-1", "low-2"))
         stage.remove("low-1", "low-2")
         await stage.expect(lambda: set(stage.bound) == {"high-0", "high-1"})
-        await stage.expect(lambda: stage.controller.counts == {Outcome.BOUND: 1})
+        await stage.expect(lambda: stage.ended == {Outcome.BOUND: 1})
 
 
 async def test_who_joins_a_gang_before_all_is_marked_goes_with_it() -> None:
@@ -89,7 +89,7 @@ async def test_who_joins_a_gang_before_all_is_marked_goes_with_it() -> None:
         await stage.expect(lambda: any("low-3: " in one for one in stage.reporter.told))
         stage.remove("low-1", "low-2", "low-3")
         await stage.expect(lambda: set(stage.bound) == {"high-0", "high-1"})
-        await stage.expect(lambda: stage.controller.counts == {Outcome.BOUND: 1})
+        await stage.expect(lambda: stage.ended == {Outcome.BOUND: 1})
         assert "mark boss" not in stage.server.writes, "its priority is higher"
 
 

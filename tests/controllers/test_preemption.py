@@ -13,11 +13,13 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 from tests.objects import upsert_pod_group
 
-from koord.controllers.preemption import PreemptionController
-from koord.controllers.preemption_run import Outcome, PreemptionRules
-from koord.controllers.preemption_search import PreemptionSearch
+from koord.controllers.eviction import EvictionController
+from koord.controllers.preemption import PreemptionRules, Preemptions
+from koord.core.eviction.model import Outcome
+from koord.core.eviction.preemption import PreemptionSearch
 from koord.core.eviction.search import PreemptionOptions
 from koord.core.model.gang_history import Episode
+from koord.core.model.patience import Patience
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
@@ -117,22 +119,32 @@ class Stage:
         self.server = Server(self.state)
         self.reporter = Reporter()
         operator = self.scene.operator
-        self.controller = PreemptionController(
-            state=self.state,
-            queue=operator.queue,
-            holds=operator.holds,
-            evictor=self.server,
-            nominator=self.server,
-            reporter=self.reporter,
-            note=lambda _: None,
-            is_synced=lambda: True,
-            clock=time.monotonic,
-            wall_clock=time.time,
-            settings=PreemptionRules(**rules),  # type: ignore[arg-type]
+        patience = Patience(
+            rules.pop("stuck_after", 60.0),  # type: ignore[arg-type]
+            rules.pop("grace_limit", 600.0),  # type: ignore[arg-type]
+            soft := rules.pop("soft_eviction_limit", 0.0),  # type: ignore[arg-type]
         )
+        self.evictions = EvictionController(
+            self.state, lambda: True, time.time, soft_limit=soft, patience=patience
+        )
+        self.controller = Preemptions(
+            self.evictions,
+            operator.queue,
+            operator.holds,
+            self.server,  # type: ignore[arg-type]
+            self.server,  # type: ignore[arg-type]
+            self.reporter,  # type: ignore[arg-type]
+            lambda _: None,
+            PreemptionRules(**rules),  # type: ignore[arg-type]
+        )
+        self.evictions.add(self.controller)
         operator.recover = self.controller.recover
         operator.on_refused = self.controller.wake
         operator.preempting = self.controller.reason_for
+
+    @property
+    def ended(self) -> dict[Outcome, int]:
+        return self.evictions.ended["preemption"]
 
     def running(
         self,
@@ -163,7 +175,7 @@ class Stage:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Stage]:
         async with self.scene.running():
-            task = asyncio.create_task(self.controller.run())
+            task = asyncio.create_task(self.evictions.run())
             yield self
             task.cancel()
 
@@ -232,7 +244,7 @@ async def test_gang_preempts_and_starts_when_its_victims_have_gone() -> None:
         assert not stage.bound, "the gang starts as a whole"
         stage.remove("low-2")
         await stage.expect(lambda: set(stage.bound) == {"high-0", "high-1"})
-        await stage.expect(lambda: stage.controller.counts == {Outcome.BOUND: 1})
+        await stage.expect(lambda: stage.ended == {Outcome.BOUND: 1})
         assert not len(stage.state.nominations)
 
 
@@ -281,7 +293,7 @@ async def test_refused_write_spares_all_victims(name: str, outcome: Outcome) -> 
         stage.running("low-1", "n1")
         stage.running("low-2", "n2")
         stage.gang("high", 2)
-        await stage.expect(lambda: stage.controller.counts[outcome] == 1)
+        await stage.expect(lambda: stage.ended[outcome] == 1)
         assert not any(one.startswith("delete") for one in stage.server.writes)
         assert not stage.state.preempted
         assert not any(pod.nominated for pod in stage.state.pods.values())
@@ -300,7 +312,7 @@ async def test_another_goes_at_once_in_place_of_one_that_cannot_be_marked() -> N
         await stage.expect(lambda: stage.is_deleted("low-3"))
         marks = [one for one in stage.server.writes if one.startswith("mark ")]
         assert marks == ["mark low-1", "mark low-2", "mark low-3"]
-        assert stage.controller.counts[Outcome.UNMARKED] == 2
+        assert stage.ended[Outcome.UNMARKED] == 2
         assert not stage.is_deleted("low-1", "low-2")
         stage.remove("low-3")
         await stage.expect(lambda: stage.bound == {"high": "n3"})
@@ -322,7 +334,7 @@ async def test_preemptor_that_goes_before_the_deletions_spares_its_victims() -> 
 
         stage.server.mark_preempted = mark_and_lose  # type: ignore[method-assign]
         stage.gang("high", 2)
-        await stage.expect(lambda: stage.controller.counts[Outcome.PREEMPTOR_GONE] == 1)
+        await stage.expect(lambda: stage.ended[Outcome.PREEMPTOR_GONE] == 1)
         assert not any(one.startswith("delete") for one in stage.server.writes)
         assert not stage.state.preempted
 
@@ -393,7 +405,7 @@ async def test_node_that_goes_during_the_wait_ends_the_preemption() -> None:
         victim = "low-1" if nominated == "n1" else "low-2"
         stage.state.remove_node(nominated)
         stage.remove(victim)
-        await stage.expect(lambda: stage.controller.counts[Outcome.INVALID] == 1)
+        await stage.expect(lambda: stage.ended[Outcome.INVALID] == 1)
 
 
 async def test_another_plan_is_made_as_long_as_victims_hang() -> None:
@@ -404,7 +416,7 @@ async def test_another_plan_is_made_as_long_as_victims_hang() -> None:
         stage.want("high")
         await stage.expect(lambda: sum(w.startswith("delete") for w in stage.server.writes) == 3)
         await stage.expect(lambda: stage.scene.reason("high") == "TerminationStuck")
-        assert stage.controller.counts[Outcome.STUCK] == 3
+        assert stage.ended[Outcome.STUCK] == 3
         stage.want("other", priority=1)
         assert not len(stage.state.nominations), "no room is kept for it any more"
         stage.remove("low-1")
@@ -450,7 +462,7 @@ async def test_room_is_kept_for_a_limited_time_whatever_happens() -> None:
         await stage.expect(lambda: any(w.startswith("delete") for w in stage.server.writes))
         stage.scene.is_synced = False
         stage.remove(next(w.split()[1] for w in stage.server.writes if w.startswith("delete")))
-        await stage.expect(lambda: stage.controller.counts[Outcome.EXPIRED] == 1)
+        await stage.expect(lambda: stage.ended[Outcome.EXPIRED] == 1)
         assert not len(stage.state.nominations)
         stage.scene.is_synced = True
         stage.scene.operator.wake()

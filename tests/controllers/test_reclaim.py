@@ -13,7 +13,7 @@ from tests.core.test_reclaim import Scene
 from tests.objects import upsert_quota
 
 from koord.controllers.eviction import EvictionController
-from koord.controllers.reclaim import ReclaimOptions, ReclaimPolicy
+from koord.controllers.reclaim import ReclaimOptions, Reclaims
 from koord.core.eviction import reclaim
 from koord.core.eviction.limits import EvictionLimits
 from koord.core.model.patience import Patience
@@ -158,7 +158,7 @@ class Stage:
             300.0,
             Patience(stuck_after=60, grace_limit=600, ask_limit=300),
         )
-        self.controller = ReclaimPolicy(
+        self.controller = Reclaims(
             evictions,
             self.evictor,  # type: ignore[arg-type]
             self.reporter,  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from koord.answers.reading import Extent
-from koord.controllers.preemption_run import Outcome
 from koord.core.device.status import DeviceReadiness
+from koord.core.eviction.model import Outcome
 from koord.core.quota.profile import ProfileOutcome
 from koord.core.quota.status import REASON_IF_FALSE
 from koord.core.reservation.matching import ClosedBy

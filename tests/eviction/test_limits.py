@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_pod
 
-from koord.core.eviction.limits import EvictionLimit, EvictionLimits, Pauses, Scope
-from koord.core.eviction.plan import EvictionPlan
+from koord.core.eviction.limits import EvictionLimit, EvictionLimits, LimitScope, Pauses
+from koord.core.eviction.model import EvictionPlan
 
 
 def plan(*pods: str, node: str = "n", policy: str = "toy", **more: str) -> EvictionPlan:
@@ -25,16 +25,16 @@ def plan(*pods: str, node: str = "n", policy: str = "toy", **more: str) -> Evict
 @pytest.mark.parametrize(
     ("scope", "same", "other"),
     [
-        (Scope.ALL, plan("a/x"), None),
-        (Scope.NODE, plan("b/x"), plan("a/x", node="m")),
-        (Scope.NAMESPACE, plan("a/x", node="m"), plan("b/x")),
-        (Scope.NAMESPACE, plan("b/x", namespace="a"), plan("a/x", namespace="b")),
-        (Scope.WORKLOAD, plan("a/g:x", node="m"), plan("a/h:x")),
-        (Scope.QUOTA, plan("b/x", quota="q"), plan("a/x", quota="other")),
+        (LimitScope.ALL, plan("a/x"), None),
+        (LimitScope.NODE, plan("b/x"), plan("a/x", node="m")),
+        (LimitScope.NAMESPACE, plan("a/x", node="m"), plan("b/x")),
+        (LimitScope.NAMESPACE, plan("b/x", namespace="a"), plan("a/x", namespace="b")),
+        (LimitScope.WORKLOAD, plan("a/g:x", node="m"), plan("a/h:x")),
+        (LimitScope.QUOTA, plan("b/x", quota="q"), plan("a/x", quota="other")),
     ],
 )
 def test_what_a_limit_counts_together(
-    scope: Scope, same: EvictionPlan, other: EvictionPlan | None
+    scope: LimitScope, same: EvictionPlan, other: EvictionPlan | None
 ) -> None:
     limits = EvictionLimits([EvictionLimit(scope, 2)])
     limits.note(plan("a/g:0", "a/g:1", quota="q"), 0.0)
@@ -46,7 +46,7 @@ def test_what_a_limit_counts_together(
 
 def test_a_limit_is_for_one_policy_or_for_all_together() -> None:
     limits = EvictionLimits(
-        [EvictionLimit(Scope.ALL, 1, "toy"), EvictionLimit(Scope.NODE, 2, seconds=10.0)]
+        [EvictionLimit(LimitScope.ALL, 1, "toy"), EvictionLimit(LimitScope.NODE, 2, seconds=10.0)]
     )
     limits.note(plan("a/x"), 0.0)
     assert not limits.allows(plan("a/y"), 1.0)
@@ -57,7 +57,7 @@ def test_a_limit_is_for_one_policy_or_for_all_together() -> None:
 
 
 def test_a_plan_goes_as_a_whole_and_one_of_which_nobody_went_does_not_count() -> None:
-    limits = EvictionLimits([EvictionLimit(Scope.NODE, 2), EvictionLimit(Scope.QUOTA, 0)])
+    limits = EvictionLimits([EvictionLimit(LimitScope.NODE, 2), EvictionLimit(LimitScope.QUOTA, 0)])
     whole = plan("a/0", "a/1", "a/2")
     assert limits.allows(whole, 0.0)
     limits.note(whole, 0.0)
@@ -68,7 +68,7 @@ def test_a_plan_goes_as_a_whole_and_one_of_which_nobody_went_does_not_count() ->
 
 
 def test_plans_count_whatever_becomes_of_them() -> None:
-    limits = EvictionLimits([EvictionLimit(Scope.NAMESPACE, 1, counts_plans=True)])
+    limits = EvictionLimits([EvictionLimit(LimitScope.NAMESPACE, 1, counts_plans=True)])
     tried = plan("a/0", "a/1", namespace="a")
     limits.note(tried, 0.0)
     limits.take_back(tried)
@@ -80,7 +80,7 @@ def test_plans_count_whatever_becomes_of_them() -> None:
     asked=st.lists(st.tuples(st.floats(0.0, 30.0), st.sampled_from("ab")), max_size=60),
 )
 def test_no_minute_has_more_than_its_limit(most: int, asked: list[tuple[float, str]]) -> None:
-    limits, now, gone = EvictionLimits([EvictionLimit(Scope.NAMESPACE, most)]), 0.0, []
+    limits, now, gone = EvictionLimits([EvictionLimit(LimitScope.NAMESPACE, most)]), 0.0, []
     for pause, namespace in asked:
         now += pause
         wanted = plan(f"{namespace}/x")

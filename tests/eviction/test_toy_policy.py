@@ -15,8 +15,8 @@ from tests.cluster import make_cluster
 from typing_extensions import override
 
 from koord.controllers.eviction import EvictionController, EvictionPolicy, EvictionRun
-from koord.core.eviction.limits import EvictionLimit, EvictionLimits, Scope
-from koord.core.eviction.plan import EvictionPlan, Outcome
+from koord.core.eviction.limits import EvictionLimit, EvictionLimits, LimitScope
+from koord.core.eviction.model import EvictionPlan, Outcome
 from koord.isolation import Isolation
 from koord.kube.evictor import Eviction
 
@@ -142,20 +142,20 @@ async def test_pods_are_marked_and_evicted_and_their_plans_end() -> None:
     assert stage.policy.controller.counts["drain"] == {Eviction.EVICTED: 3}
 
 
-@pytest.mark.parametrize("scope", [Scope.NODE, Scope.NAMESPACE, Scope.ALL])
-async def test_limits_hold_for_a_policy_that_they_do_not_know(scope: Scope) -> None:
+@pytest.mark.parametrize("scope", [LimitScope.NODE, LimitScope.NAMESPACE, LimitScope.ALL])
+async def test_limits_hold_for_a_policy_that_they_do_not_know(scope: LimitScope) -> None:
     stage = Stage.make(EvictionLimit(scope, 2))
     stage.policy.nodes |= {"n1", "n2"}
     await stage.look()
     await stage.look(59.0)
-    assert stage.gone == ["a-0", "a-1", *(() if scope is Scope.ALL else ("b-0", "b-1"))]
+    assert stage.gone == ["a-0", "a-1", *(() if scope is LimitScope.ALL else ("b-0", "b-1"))]
     await stage.look(1.0)
     await stage.look(60.0)
     assert len(stage.gone) == 6
 
 
 async def test_whoever_is_refused_is_spared_and_does_not_count() -> None:
-    stage = Stage.make(EvictionLimit(Scope.NODE, 1))
+    stage = Stage.make(EvictionLimit(LimitScope.NODE, 1))
     stage.policy.nodes.add("n1")
     stage.policy.refuses |= {"evict a-0"}
     await stage.look()

@@ -13,11 +13,13 @@ from tests.controllers.test_status_controller import Policy
 from tests.isolation.plays import NAMES, Patch, is_bad, play
 
 from koord.api.podgroup import PodGroup
-from koord.controllers.preemption_run import PreemptionPhase
+from koord.controllers.preemption import PreemptionRun
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.controllers.status_controller import ChangedInputs, StatusController
 from koord.controllers.validation import Validation, ValidationController, Validator
 from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import EvictionPlan
+from koord.core.plugins.nominations import Nomination
 from koord.domains.placement import PODS
 from koord.kube import plan_keys
 from koord.kube.events import EventRecorder, EventType
@@ -209,18 +211,17 @@ def preemptions(patch: Patch) -> list[str]:
     controller = stage.controller
     controller.recover()
 
-    def advance(_: Any, run: Any) -> None:
-        if run.nomination.unit == "bad":
+    def judge(_: Any, run: PreemptionRun) -> None:
+        if run.plan.key == "bad":
             raise ZeroDivisionError
-        seen.append(run.nomination.unit)
+        seen.append(run.plan.key)
 
-    patch.setattr(type(controller), "_advance", advance)
+    patch.setattr(type(controller), "judge", judge)
     for name in NAMES:
-        nomination = SimpleNamespace(unit=name, victims=())
-        controller._runs[name] = cast(
-            "Any", SimpleNamespace(nomination=nomination, phase=PreemptionPhase.WAITING)
-        )
-    asyncio.run(controller.look())
+        nomination = Nomination("p", name, ())
+        plan = EvictionPlan("preemption", name, ())
+        stage.evictions.resume(controller, PreemptionRun(plan, 0.0, nomination=nomination))
+    asyncio.run(stage.evictions.look(controller))
     return seen
 
 

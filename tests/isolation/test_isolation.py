@@ -90,8 +90,7 @@ def test_every_isolated_loop_is_played() -> None:
 BROAD = {
     "isolation.py": 1,
     "controllers/error_isolation.py": 3,  # it also rolls back, and refuses the unit
-    "controllers/preemption.py": 1,  # the plan is cancelled with a reason of its own
-    "controllers/preemption_search.py": 1,  # the budgets of before count
+    "controllers/preemption.py": 2,  # a plan has a reason of its own; the budgets of before count
     "core/quota/cache.py": 3,  # quotas keep what is wrong with each as a value
     "core/quota/catalog.py": 1,
     "core/quota/hooks.py": 1,

@@ -24,7 +24,7 @@ from koord.core.engine.queue import find_pending, unit_of
 from koord.core.engine.reasons import Closed
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.progress import find_preempting
+from koord.core.eviction.preemption import find_preempting
 from koord.core.gang.cache import GangCache
 from koord.core.gang.done import has_succeeded
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum

@@ -18,7 +18,7 @@ from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt, Preemption, VictimUnit
-from koord.core.eviction.progress import find_left, find_preempting, name_of, write_victims
+from koord.core.eviction.preemption import find_left, find_preempting, name_of, write_victims
 from koord.core.eviction.reasons import NobodyLower
 from koord.core.eviction.search import PreemptionContext, PreemptionOptions, plan_preemption
 from koord.core.model.budgets import Budget

@@ -15,7 +15,7 @@ from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.progress import find_preempting
+from koord.core.eviction.preemption import find_preempting
 from koord.core.gang.done import count_needed
 from koord.core.model.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
 from koord.core.model.plan import Unit

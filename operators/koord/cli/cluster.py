@@ -34,7 +34,7 @@ from koord.cli.connection import open_client, path_in
 from koord.cli.leases import parse_time, read_leader
 from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.progress import find_nominations
+from koord.core.eviction.preemption import find_nominations
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts

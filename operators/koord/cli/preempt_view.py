@@ -23,7 +23,7 @@ from koord.cli.explain_view import Question
 from koord.cli.find_target import find_target
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.eviction.model import Cost, Preemption
-from koord.core.eviction.progress import WaitingForPreemption, name_of
+from koord.core.eviction.preemption import WaitingForPreemption, name_of
 from koord.core.model.budgets import Budget
 from koord.core.model.plan import Unit
 from koord.core.model.reasons import Reason

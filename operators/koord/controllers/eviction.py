@@ -17,13 +17,12 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.limits import EvictionLimits
-from koord.core.eviction.plan import EvictionPlan, Outcome
-from koord.core.eviction.progress import find_deadline, grant_time
+from koord.core.eviction.model import EvictionPlan, Outcome
+from koord.core.eviction.preemption import find_deadline, grant_time
 from koord.core.model.patience import FOREVER, Patience
 from koord.core.model.pods import Pod
 from koord.core.model.text import named
@@ -43,27 +42,16 @@ RETRY_SECONDS: Final = 2.0
 """When evictions without a known outcome are repeated."""
 
 
-class EvictionPhase(StrEnum):
-    """Who acts on a plan."""
-
-    WRITING = "Writing"
-    """A task writes for it; nobody else acts on it."""
-    WAITING = "Waiting"
-    """Its pods are marked, and evicted unless they have time or were left over by a crash."""
-
-
 @dataclass(slots=True, eq=False)
 class EvictionRun:
     """How far one plan is, in this process."""
 
     plan: EvictionPlan
     began: float
-    phase: EvictionPhase = EvictionPhase.WRITING
+    is_writing: bool = True
+    """A task writes for it: nobody else acts on it."""
     waits: bool | None = None
     """Whether it waits for the time that its purpose has; None: if its own pods want time."""
-    is_recovered: bool = False
-    """Begun by a process before."""
-    is_marked: bool = False
     has_evicted: bool = False
     """Whether any of its pods was evicted by this process."""
     evicted_at: float = float("-inf")
@@ -239,7 +227,7 @@ class EvictionController:
         self._forget_confirmed()
         policy.observe()
         for run in self.runs_of(policy):
-            if run.phase is EvictionPhase.WAITING:
+            if not run.is_writing:
                 work = policy.isolated.call(run.plan.key, self.advance, policy, run)
                 if work is not None and policy.is_serial:
                     await work
@@ -276,7 +264,7 @@ class EvictionController:
 
     def resume(self, policy: EvictionPolicy[R], run: R) -> None:
         """Go on with a plan that a process before has begun: its pods are marked."""
-        run.phase, run.is_marked, run.is_recovered = EvictionPhase.WAITING, True, True
+        run.is_writing = False
         self._runs[policy.name, run.plan.key] = policy, run
 
     async def carry_out(self, policy: EvictionPolicy[R], run: R) -> Outcome | None:
@@ -300,15 +288,16 @@ class EvictionController:
         if outcome is None and not await self._mark(policy, run):
             outcome = Outcome.UNMARKED
         if outcome is None:
-            run.is_marked = True
             outcome = await policy.check_marked(run)
         if outcome is not None:
             await self._cancel(policy, run, outcome)
             return
         policy.note_marked(run)
         has_time = self.find_deadline(policy, run) > 0 if run.waits is None else run.waits
-        if has_time or await self._evict(policy, run):
-            run.phase = EvictionPhase.WAITING
+        if has_time:
+            run.is_writing = False
+        else:
+            await self._evict(policy, run)
 
     async def _mark(self, policy: EvictionPolicy[R], run: R) -> bool:
         """Mark all pods, with those that join them meanwhile; False if a write fails.
@@ -329,25 +318,20 @@ class EvictionController:
                 break
         return True
 
-    async def _evict(self, policy: EvictionPolicy[R], run: R) -> bool:
-        """Evict the pods whose turn it is; False if the plan ends with that."""
+    async def _evict(self, policy: EvictionPolicy[R], run: R) -> None:
+        """Evict the pods whose turn it is."""
         run.evicted_at = self.clock()
         pods = policy.choose_next(run, self.find_unevicted(run))
         refused = await policy.evict(run, pods)
         run.evicted_at = self.clock()
-        run.has_evicted = run.has_evicted or len(refused) < len(pods)
+        run.has_evicted = run.has_evicted or not pods or len(refused) < len(pods)
         if refused:
             policy.note_refused(run, refused)
             await self._cancel(policy, run, Outcome.FAILED)
-            return False
-        if policy.note_evicted(run, pods):
-            return True
-        self._end(policy, run, Outcome.ENDED)
-        return False
-
-    async def _evict_again(self, policy: EvictionPolicy[R], run: R) -> None:
-        if await self._evict(policy, run):
-            run.phase = EvictionPhase.WAITING
+        elif policy.note_evicted(run, pods):
+            run.is_writing = False
+        else:
+            self._end(policy, run, Outcome.ENDED)
 
     def advance(self, policy: EvictionPolicy[R], run: R) -> Coroutine[object, object, None] | None:
         """Judge a plan whose pods are marked; return what has to be written for it now."""
@@ -356,8 +340,7 @@ class EvictionController:
         outcome = policy.judge(run)
         if outcome is not None:
             return self._begin_cancel(policy, run, outcome)
-        now = self.clock()
-        left = self.find_left(run)
+        left, now = self.find_left(run), self.clock()
         hanging = [pod for pod in left if pod.gone_by and self.patience.hangs(pod, now)]
         if hanging:
             names = named(sorted(pod.key for pod in hanging))
@@ -369,8 +352,8 @@ class EvictionController:
         is_due = self.clock() >= run.evicted_at + RETRY_SECONDS
         has_time = not is_due or self.find_deadline(policy, run)
         if not has_time and policy.choose_next(run, self.find_unevicted(run)):
-            run.phase = EvictionPhase.WRITING
-            return self._isolate(policy, run, self._evict_again(policy, run))
+            run.is_writing = True
+            return self._isolate(policy, run, self._evict(policy, run))
         policy.note_waiting(run)
         return None
 
@@ -380,7 +363,7 @@ class EvictionController:
         if outcome in {Outcome.BOUND, Outcome.ENDED}:
             self._end(policy, run, outcome)
             return None
-        run.phase = EvictionPhase.WRITING
+        run.is_writing = True
         return self._isolate(policy, run, self._cancel(policy, run, outcome))
 
     async def _cancel(self, policy: EvictionPolicy[R], run: R, outcome: Outcome) -> None:
@@ -471,8 +454,8 @@ class EvictionController:
 
     async def _finish_marked(self, policy: EvictionPolicy[Any]) -> None:
         """Let a policy finish what is marked for none of its plans: a process before has ended."""
-        known = {pod.uid for run in self.runs_of(policy) for pod in run.plan.pods}
-        left = sorted(set(policy.find_marked()) - known - self.evicted)
+        planned = {pod.uid for run in self.runs_of(policy) for pod in run.plan.pods}
+        left = sorted(set(policy.find_marked()) - planned - self.evicted)
         for unit, pods in self.by_unit(self.state.pods[uid] for uid in left).items():
             now = self.clock()
             if not policy.isolated.rests(unit, now):

@@ -23,7 +23,7 @@ from koord.core.engine.queue import News, Queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.engine.steps import MOST_PER_CALL
-from koord.core.eviction.progress import name_of
+from koord.core.eviction.preemption import name_of
 from koord.core.gang.failure import Restart
 from koord.core.gang.reasons import HeldForReplacements
 from koord.core.model.changes import Changes

@@ -1,4 +1,4 @@
-"""Preempts running units for waiting ones of higher priority: part of the operator ``placement``.
+"""The policy of preemption: running units go for waiting ones of higher priority.
 
 A preemption is nominated first: all pods of the preemptor record the plan and their nodes, and the
 planner keeps that room from everybody else of the same or a lower priority. Then all victims are
@@ -14,355 +14,341 @@ if the preemptor fits without the marked pods, and cancels otherwise.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
-from koord.controllers.preemption_run import (
-    WHY,
-    WITHOUT_PAUSE,
-    DeletionReport,
-    Outcome,
-    PodNominator,
-    PreemptionPhase,
-    PreemptionReporter,
-    PreemptionRules,
-    PreemptionRun,
-    VictimEvictor,
-    find_hanging_namespaces,
-    find_next,
-)
-from koord.controllers.preemption_search import SEARCHES_PER_LOOK, PreemptionSearch
-from koord.controllers.unit_eviction import UnitEvictions, write_each
+from typing_extensions import override
+
+from koord.controllers.eviction import EvictionController, EvictionPolicy, EvictionRun, write_each
+from koord.controllers.status_publishing import PreemptionAnnouncer
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import Queue
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.model import Preemption, write_victim_text
-from koord.core.eviction.progress import (
+from koord.core.eviction.model import (
+    EvictionPlan,
+    Outcome,
+    Preemption,
+    write_victim_text,
+)
+from koord.core.eviction.preemption import (
+    SEARCHES_PER_LOOK,
+    PreemptionSearch,
     WaitingForPreemption,
     add_joined,
     breaks_gangs,
     can_go_on,
-    find_deadline,
+    find_hanging_namespaces,
     find_leaving,
-    find_left,
+    find_next,
     find_nominations,
-    grant_time,
     name_of,
     nominate,
     record,
+    write_considered,
     write_victims,
 )
+from koord.core.eviction.search import DEFAULT_OPTIONS, PreemptionOptions
 from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.pods import Pod, PreemptedBy
 from koord.core.model.reasons import Reason
-from koord.core.model.text import format_time, named
+from koord.core.model.text import format_time, named, plural
+from koord.core.plugins.nominations import Nomination
 from koord.isolation import Isolation
+from koord.kube.evictor import Evictor
+from koord.kube.nominator import Nominator
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.5
 RECHECK_SECONDS: Final = 1.0
 """How often at most a plan is checked again while its victims terminate."""
-RETRY_SECONDS: Final = 2.0
-"""When deletions without a known outcome are repeated."""
-MARK_ROUNDS: Final = 3
-"""How often at most members are marked that join a gang while it is being marked."""
 KNOWN_SECONDS: Final = 5.0
 """A unit that is nominated when the operators start is known to the queue after this long."""
+BUDGET_SECONDS: Final = 2.0
+"""How old PodDisruptionBudgets may be."""
+PREEMPTION: Final = "preemption"
+
+WHY: Final[Mapping[Outcome, str]] = {
+    Outcome.NOT_NEEDED: "the preemptor fits without it",
+    Outcome.PREEMPTOR_GONE: "the preemptor was deleted or changed",
+    Outcome.INVALID: "the preemptor would not fit any more",
+    Outcome.FAILED: "the API server refused a write",
+    Outcome.STUCK: "victims do not terminate",
+    Outcome.UNMARKED: "a victim cannot be marked, so another plan is made",
+    Outcome.EXPIRED: "the preemptor was not bound in the time that room is kept for it",
+}
+WITHOUT_PAUSE: Final = frozenset(
+    {Outcome.BOUND, Outcome.NOT_NEEDED, Outcome.STUCK, Outcome.UNMARKED}
+)
+"""Outcomes after which a unit may be tried at once: the next plan is another one."""
+PREEMPTION_OUTCOMES: Final = (Outcome.BOUND, *WHY)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRules:
+    """With ``uses_eviction_api`` victims are evicted, so that budgets are binding."""
+
+    is_on: bool = True
+    options: PreemptionOptions = DEFAULT_OPTIONS
+    uses_eviction_api: bool = False
+    scheduler: str = "koord-scheduler"
+
+
+@dataclass(slots=True, eq=False)
+class PreemptionRun(EvictionRun):
+    """One preemption that is being carried out; ``victims`` are their names, for users.
+
+    ``unit`` and ``preemption`` are unknown if a process before has begun it. That may have marked a
+    part of a gang only.
+    """
+
+    nomination: Nomination = field(kw_only=True)
+    victims: str = ""
+    unit: Unit | None = None
+    preemption: Preemption | None = None
+    by: PreemptedBy = field(default_factory=lambda: PreemptedBy("", "", ""))
+    text: str = ""
+    """What marks the victims."""
+    is_new: bool = False
+    """Its unit may not be known to the queue yet."""
+    reported: set[str] = field(default_factory=set)
+    """uids of victims whose deletion is reported."""
+    rechecked: float = float("-inf")
 
 
 @dataclass(slots=True)
-class PreemptionController:
-    """Carries out preemptions while :meth:`run` runs; ``note`` requests reports on pods."""
+class Preemptions(EvictionPolicy[PreemptionRun]):
+    """``note`` requests reports on pods."""
 
-    state: ClusterState
+    name: ClassVar = PREEMPTION
+    controller: EvictionController
     queue: Queue
     holds: Holds
-    evictor: VictimEvictor
-    nominator: PodNominator
-    reporter: PreemptionReporter
+    evictor: Evictor
+    nominator: Nominator
+    reporter: PreemptionAnnouncer
     note: Callable[[Iterable[Pod]], None]
-    is_synced: Callable[[], bool]
-    clock: Callable[[], float]
-    wall_clock: Callable[[], float]
-    settings: PreemptionRules = field(default_factory=PreemptionRules)
-    counts: Counter[Outcome] = field(default_factory=Counter)
-    """Ended preemptions, by outcome."""
-    evictions: UnitEvictions = field(init=False)
+    rules: PreemptionRules = field(default_factory=PreemptionRules)
     search: PreemptionSearch = field(init=False)
-    _isolated: Isolation = field(default_factory=lambda: Isolation("preemption"))
-    _runs: dict[UnitKey, PreemptionRun] = field(default_factory=dict)
+    state: ClusterState = field(init=False)
+    isolated: Isolation = field(default_factory=lambda: Isolation("preemption"))
     _recovered_at: float | None = None
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _budgets_at: float = float("-inf")
 
     def __post_init__(self) -> None:
-        evict = self.evictor.evict if self.settings.uses_eviction_api else self.evictor.delete
-        self.evictions = UnitEvictions(self.state, evict)
+        self.interval = TICK_SECONDS
+        self.state = self.controller.state
         self.search = PreemptionSearch(
             self.state,
             self.queue,
             self.holds,
-            self.evictor.list_budgets,
-            self.clock,
-            self.wall_clock,
-            self.settings.options,
-            self.settings.patience,
+            self.controller.clock,
+            self.rules.options,
+            self.controller.patience,
         )
 
     def wake(self) -> None:
-        self._wake.set()
+        self.controller.wake(self.name)
 
     def wake_if_busy(self) -> None:
         """Note that the cluster has changed, which may end a preemption."""
-        if self._runs:
-            self._wake.set()
+        if self.controller.runs_of(self):
+            self.wake()
 
-    async def run(self) -> None:
-        try:
-            while True:
-                self._wake.clear()
-                if self.is_synced():
-                    await self.look()
-                try:
-                    async with asyncio.timeout(TICK_SECONDS):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
-        finally:
-            for task in self._tasks:
-                task.cancel()
-
-    async def look(self) -> None:
-        """Advance what was begun, then try units that were refused since."""
-        if self._recovered_at is None:
-            return  # placement has not begun
-        self.evictions.forget_confirmed()
-        for run in tuple(self._runs.values()):
-            if run.phase is PreemptionPhase.WAITING:
-                self._isolated.call(run.nomination.unit, self._advance, run)
-        self._isolated.call("orphans", self._spare_orphans)
-        if self.settings.is_on:
-            with self._isolated.of("search"):
-                await self._try_blocked()
+    @property
+    @override
+    def is_ready(self) -> bool:
+        return self._recovered_at is not None  # placement has begun
 
     def reason_for(self, unit: UnitKey) -> Reason | None:
         """Return how far the preemption for a unit is; None if there is none."""
-        run = self._runs.get(unit)
+        run = self.controller.find(self, unit)
         if run is None:
             return self.search.why_not(unit)
-        left = self._find_left(run)
+        left = self.controller.find_left(run)
         if not left:
             return None
-        count, plan_id = len(run.nomination.victims), run.nomination.plan_id
-        deadline = 0.0 if run.has_deleted else self._find_deadline(run)
+        count, plan_id = len(run.plan.pods), run.nomination.plan_id
+        deadline = 0.0 if run.has_evicted else self.controller.find_deadline(self, run)
         until = format_time(deadline) if deadline else ""
         return WaitingForPreemption(run.victims, count, len(left), plan_id, until)
 
-    # --- beginning -------------------------------------------------------------------------------
+    # --- deciding --------------------------------------------------------------------------------
+
+    @override
+    async def look(self) -> None:
+        """Try units that were refused since."""
+        if not self.rules.is_on:
+            return
+        with self.isolated.of("search"):
+            await self._try_blocked()
 
     async def _try_blocked(self) -> None:
-        due = self.search.take_due(self._runs)
+        due = self.search.take_due({run.plan.key for run in self.controller.runs_of(self)})
         if not due:
             return
-        await self.search.read_budgets()
+        await self._read_budgets()
         for blocked in due[:SEARCHES_PER_LOOK]:
             if self.search.is_worth_it(blocked):
-                self._isolated.call(blocked.unit.key, self._try, blocked.unit)
+                self.isolated.call(blocked.unit.key, self._try, blocked.unit)
                 await asyncio.sleep(0)
         if len(due) > SEARCHES_PER_LOOK:
             self.wake()
 
+    async def _read_budgets(self) -> None:
+        if self.controller.clock() < self._budgets_at + BUDGET_SECONDS:
+            return
+        try:
+            self.search.budgets = await self.evictor.list_budgets()
+        except Exception:
+            log.exception("Cannot read PodDisruptionBudgets; the last known ones count")
+        self._budgets_at = self.controller.clock()
+
     def _try(self, unit: Unit) -> bool:
         """Begin a preemption for a unit if there is a plan; return whether there is."""
         before = self.search.why_not(unit.key)
-        preemption = self.search.find(unit, self.evictions.evicted)
+        preemption = self.search.find(unit, self.controller.evicted)
         if preemption is None:
             if self.search.why_not(unit.key) != before:
                 self.note(unit.pods)
             return False
-        nomination = nominate(preemption, self.wall_clock())
+        now = self.controller.clock()
+        plan = EvictionPlan(self.name, unit.key, preemption.pods)
+        if self.controller.admit(plan, now) > now:
+            return False
+        nomination = nominate(preemption, now)
+        by = PreemptedBy(nomination.plan_id, name_of(unit), unit.pods[0].title)
+        compat = self.state.gangs.compat
         run = PreemptionRun(
-            nomination, PreemptionPhase.WRITING, self.clock(), write_victims(preemption.victims)
+            plan,
+            now,
+            nomination=nomination,
+            victims=write_victims(preemption.victims),
+            unit=unit,
+            preemption=preemption,
+            by=by,
+            text=write_victim_text(by, unit.priority, self.rules.scheduler, compat=compat),
         )
         self.state.nominations.begin(nomination)
-        self._runs[unit.key] = run
-        self._spawn(self._go_on(run, self._carry_out(run, unit, preemption)))
+        self.controller.begin(self, run)
         self.note(unit.pods)
         return True
 
-    async def _carry_out(self, run: PreemptionRun, unit: Unit, preemption: Preemption) -> None:
-        """Nominate, mark, check again, and delete."""
-        plan_id = run.nomination.plan_id
-        compat = self.state.gangs.compat
-        by = PreemptedBy(plan_id, name_of(unit), unit.pods[0].title)
-        text = write_victim_text(by, unit.priority, self.settings.scheduler, compat=compat)
-        count = len(run.nomination.victims)
-        log.info("Preempting", extra={"unit": by.preemptor, "plan": plan_id, "pods": count})
-        outcome = self._judge(run) if await self._nominate(run) else Outcome.FAILED
-        if outcome is not None:
-            await self._cancel(run, outcome)
-            return
-        marked = await self._mark(run, preemption, by, text)
-        if marked is None:
-            await self._cancel(run, Outcome.UNMARKED)
-            return
-        outcome = self._judge(run)
-        if outcome is not None:
-            await self._cancel(run, outcome)
-            return
-        run.announce = DeletionReport(run, self.reporter, unit, marked, text).write
-        self._announce_soft_eviction(run, text)
-        if self._find_deadline(run) or await self._delete(run):
-            run.phase = PreemptionPhase.WAITING
-        self.wake()
+    # --- carrying out ----------------------------------------------------------------------------
 
-    async def _mark(
-        self, run: PreemptionRun, preemption: Preemption, by: PreemptedBy, text: str
-    ) -> Preemption | None:
-        """Mark all victims, with those that join their gangs meanwhile; None if a write fails.
-
-        That is judged once: what becomes of the gangs afterwards spares nobody who is marked.
-        """
-        marked: set[str] = set()
-        for _ in range(MARK_ROUNDS):
-            pods = [pod for pod in preemption.pods if pod.uid not in marked]
-            unmarked = await self.evictions.mark_each(
-                pods,
-                lambda pod: self.evictor.mark_preempted(pod, by, text, seconds=self._grant(pod)),
-            )
-            if unmarked:
-                self.search.exempt_for_now(map(self._unit_of, unmarked))
-                return None
-            marked.update(pod.uid for pod in pods)
-            preemption = add_joined(self.state, preemption)
-            if len(preemption.pods) == len(marked):
-                break
-            run.nomination = replace(run.nomination, victims=preemption.pods)
-            self.state.nominations.begin(run.nomination)
-        return preemption
-
-    async def _nominate(self, run: PreemptionRun) -> bool:
+    @override
+    async def prepare(self, run: PreemptionRun) -> Outcome | None:
+        """Nominate the unit."""
+        extra = {"unit": run.by.preemptor, "plan": run.by.plan_id, "pods": len(run.plan.pods)}
+        log.info("Preempting", extra=extra)
         nodes = {assignment.pod.uid: assignment.node for assignment in run.nomination.assignments}
 
         async def write(pod: Pod) -> bool:
             return await self.nominator.nominate(pod, record(run.nomination, nodes[pod.uid]))
 
-        return all(await write_each(write, run.nomination.pods))
+        is_written = all(await write_each(write, run.nomination.pods))
+        return self.judge(run) if is_written else Outcome.FAILED
 
-    async def _delete(self, run: PreemptionRun) -> bool:
-        """Delete the victims whose turn it is; False if the preemption is cancelled."""
-        run.deleted = self.clock()
-        pods = self._find_next(run)
-        refused = await self.evictions.evict_each(pods)
-        run.deleted = self.clock()
-        run.has_deleted = True
-        if not refused:
-            run.announce(pods)
-            return True
-        self.search.exempt(self._unit_of(pod) for pod in refused)
-        await self._cancel(run, Outcome.FAILED)
-        return False
+    @override
+    async def mark(self, run: PreemptionRun, pod: Pod, seconds: float) -> bool:
+        return await self.evictor.mark_preempted(pod, run.by, run.text, seconds=seconds)
 
-    def _grant(self, pod: Pod) -> float:
-        """Return how many seconds a victim gets to end by itself."""
-        return grant_time(pod, self.settings.soft_eviction_limit)
+    @override
+    def add_joined(self, run: PreemptionRun) -> None:
+        if run.preemption is None:
+            return
+        run.preemption = add_joined(self.state, run.preemption)
+        if len(run.preemption.pods) > len(run.plan.pods):
+            run.plan = replace(run.plan, pods=run.preemption.pods)
+            run.nomination = replace(run.nomination, victims=run.plan.pods)
+            self.state.nominations.begin(run.nomination)
 
-    def _find_deadline(self, run: PreemptionRun) -> float:
-        """Return until when the victims may end by themselves; 0 if they are to be deleted."""
-        now = self.wall_clock()
-        left = self._find_undeleted(run)
-        deadline = find_deadline(left, self.settings.soft_eviction_limit, now)
-        return deadline if deadline > now else 0.0
+    @override
+    def choose_next(self, run: PreemptionRun, left: Sequence[Pod]) -> Sequence[Pod]:
+        """Return the victims that may stay long, until they are gone, and then the others."""
+        patience = self.controller.patience
+        suspect = find_hanging_namespaces(self.state, patience, self.controller.clock())
 
-    def _announce_soft_eviction(self, run: PreemptionRun, text: str) -> None:
-        victims = run.nomination.victims
-        for seconds in sorted({self._grant(pod) for pod in victims} - {0}):
-            pods = [pod for pod in victims if self._grant(pod) == seconds]
-            self.reporter.announce_soft_eviction(
-                pods, f"{text}. It has {int(seconds)} s to save its work and end by itself."
-            )
+        def doubt(pod: Pod) -> int:
+            # As it is now: its owner may have changed it since it was marked.
+            now = self.state.pods.get(pod.uid, pod)
+            return 2 * patience.is_doubtful(now) + (pod.namespace in suspect)
 
-    # --- while victims terminate -----------------------------------------------------------------
+        return find_next(self.controller.find_left(run), left, self.controller.unit_of, doubt)
 
-    def _advance(self, run: PreemptionRun) -> None:
-        now = self.clock()
+    @override
+    async def evict(self, run: PreemptionRun, pods: Sequence[Pod]) -> list[Pod]:
+        return await self._evict(pods)
+
+    async def _evict(self, pods: Iterable[Pod]) -> list[Pod]:
+        evict = self.evictor.evict if self.rules.uses_eviction_api else self.evictor.delete
+        return await self.controller.evict_each(self.name, pods, evict)
+
+    @override
+    async def cancel(self, run: PreemptionRun, outcome: Outcome) -> None:
+        """Spare the victims that can go on, and take the nomination back."""
+        text = f"preemption cancelled: {WHY[outcome]} (plan {run.nomination.plan_id})"
+        log.info(text, extra={"unit": run.plan.key})
+        for pods in self.controller.by_unit(self.controller.find_unevicted(run)).values():
+            await self._spare(pods, text)
         waiting = self._find_waiting(run)
+        await write_each(self.nominator.clear, waiting)
+        self.reporter.announce_cancelled(waiting, text)
+
+    async def _spare(self, pods: Sequence[Pod], text: str) -> None:
+        """Unmark the victims of a unit that can go on, and delete those of another."""
+        if can_go_on(self.state.gangs, pods):
+            await write_each(lambda pod: self.evictor.unmark_preempted(pod, text), pods)
+        else:
+            await self._evict(pods)
+
+    # --- judging ---------------------------------------------------------------------------------
+
+    @override
+    def is_due(self, run: PreemptionRun) -> bool:
+        now, waiting = self.controller.clock(), self._find_waiting(run)
         if waiting and now < run.rechecked + RECHECK_SECONDS:
-            return
-        is_new = run.is_recovered and now < run.began + KNOWN_SECONDS
-        if is_new and waiting and self.queue.find(run.nomination.unit) is None:
-            return
-        run.is_recovered = False
-        run.rechecked = now
-        outcome = self._judge(run)
-        if outcome is Outcome.NOT_NEEDED and run.has_deleted and not self._find_undeleted(run):
-            outcome = None  # it is about to be placed
-        if outcome is not None:
-            self._begin_cancel(run, outcome)
-            return
-        if self._end_if_hanging(run):
-            return
-        is_due = now >= run.deleted + RETRY_SECONDS and not self._find_deadline(run)
-        if is_due and self._find_next(run):
-            run.phase = PreemptionPhase.WRITING
-            self._spawn(self._go_on(run, self._delete_again(run)))
-            return
-        self.note(waiting)
-
-    async def _delete_again(self, run: PreemptionRun) -> None:
-        if await self._delete(run):
-            run.phase = PreemptionPhase.WAITING
-
-    def _end_if_hanging(self, run: PreemptionRun) -> bool:
-        """End a preemption of which a victim does not go; another plan takes its place."""
-        now, patience = self.wall_clock(), self.settings.patience
-        hanging = [p for p in self._find_left(run) if p.gone_by and patience.hangs(p, now)]
-        if not hanging:
             return False
-        names = named(sorted(pod.key for pod in hanging))
-        log.warning("Preempted pods do not go", extra={"pods": names})
-        if not self._find_undeleted(run):
-            # Nobody is to be spared, so that the room of those that have gone is not given away.
-            self._free(run)
-            unit = self.queue.find(run.nomination.unit)
-            if unit is not None and self._try(unit):
-                self.counts[Outcome.STUCK] += 1
-                return True
-        self._begin_cancel(run, Outcome.STUCK)
+        is_new = run.is_new and now < run.began + KNOWN_SECONDS
+        if is_new and waiting and self.queue.find(run.plan.key) is None:
+            return False
+        run.is_new, run.rechecked = False, now
         return True
 
-    def _judge(self, run: PreemptionRun) -> Outcome | None:
+    @override
+    def judge(self, run: PreemptionRun) -> Outcome | None:
         """Return why a preemption ends; None if it goes on."""
         nominees = [self.state.pods.get(pod.uid) for pod in run.nomination.pods]
         alive = [pod for pod in nominees if pod is not None and pod.is_alive]
         waiting = [pod for pod in alive if not pod.node]
         if not waiting:
             return Outcome.BOUND if alive else Outcome.PREEMPTOR_GONE
-        key = run.nomination.unit
         if self._is_committing(waiting):
             return None
-        if len(waiting) < len(alive) and not self._find_left(run):
+        if len(waiting) < len(alive) and not self.controller.find_left(run):
             return Outcome.BOUND
-        unit = self.queue.find(key)
-        if unit is None:
+        unit = self.queue.find(run.plan.key)
+        if unit is None or not {pod.uid for pod in waiting} <= {pod.uid for pod in unit.pods}:
             return Outcome.PREEMPTOR_GONE
-        if not {pod.uid for pod in waiting} <= {pod.uid for pod in unit.pods}:
-            return Outcome.PREEMPTOR_GONE
-        return self._judge_fit(unit, run)
+        outcome = self._judge_fit(unit, run)
+        if outcome is not Outcome.NOT_NEEDED or not run.has_evicted:
+            return outcome
+        # With all victims deleted it is about to be placed.
+        return outcome if self.controller.find_unevicted(run) else None
 
     def _judge_fit(self, unit: Unit, run: PreemptionRun) -> Outcome | None:
-        if self.wall_clock() > run.nomination.since + self.settings.patience.longest:
+        patience, now = self.controller.patience, self.controller.clock()
+        if now > run.nomination.since + patience.longest:
             return Outcome.EXPIRED
-        left = self._find_left(run)
+        left = self.controller.find_left(run)
         try:
             if left and self.search.fits(unit):
                 return Outcome.NOT_NEEDED
-            if run.may_be_partial and breaks_gangs(self.state.gangs, self._find_undeleted(run)):
+            unevicted = self.controller.find_unevicted(run)
+            if run.preemption is None and breaks_gangs(self.state.gangs, unevicted):
                 return Outcome.INVALID
-            leaving = find_leaving(self.state, self.settings.patience, self.wall_clock())
+            leaving = find_leaving(self.state, patience, now)
             gone = {pod.uid: pod for pod in (*left, *leaving)}
             return None if self.search.fits(unit, tuple(gone.values())) else Outcome.INVALID
         except Exception:
@@ -376,121 +362,98 @@ class PreemptionController:
         pods = (self.state.pods.get(pod.uid) for pod in run.nomination.pods)
         return [pod for pod in pods if pod is not None and pod.is_waiting]
 
-    def _find_left(self, run: PreemptionRun) -> list[Pod]:
-        return find_left(self.state, run.nomination)
-
-    def _find_undeleted(self, run: PreemptionRun) -> list[Pod]:
-        done = self.evictions.evicted
-        return [pod for pod in self._find_left(run) if not pod.gone_by and pod.uid not in done]
-
-    def _find_next(self, run: PreemptionRun) -> list[Pod]:
-        patience = self.settings.patience
-        suspect = find_hanging_namespaces(self.state, patience, self.wall_clock())
-        return find_next(
-            self._find_left(run),
-            self._find_undeleted(run),
-            self._unit_of,
-            lambda pod: 2 * patience.is_doubtful(self._now(pod)) + (pod.namespace in suspect),
-        )
-
-    def _now(self, pod: Pod) -> Pod:
-        """Return a pod as it is now: its owner may have changed it since it was marked."""
-        return self.state.pods.get(pod.uid, pod)
-
-    def _unit_of(self, pod: Pod) -> str:
-        return pod.uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
-
-    # --- ending ----------------------------------------------------------------------------------
-
-    def _begin_cancel(self, run: PreemptionRun, outcome: Outcome) -> None:
-        if outcome is Outcome.BOUND:
-            self._end(run, outcome)
-            return
-        run.phase = PreemptionPhase.WRITING
-        self._spawn(self._go_on(run, self._cancel(run, outcome)))
-
-    def _end(self, run: PreemptionRun, outcome: Outcome) -> None:
-        key = run.nomination.unit
-        if self._runs.get(key) is run:
-            del self._runs[key]
+    @override
+    def take_over(self, run: PreemptionRun, hanging: Sequence[Pod]) -> bool:
+        """Make another plan, if nobody is to be spared: the room is not given away meanwhile."""
+        if self.controller.find_unevicted(run):
+            return False
         self._free(run)
-        self.counts[outcome] += 1
-        self.search.note_end(key, is_done=outcome in WITHOUT_PAUSE)
-        self.wake()
+        unit = self.queue.find(run.plan.key)
+        return unit is not None and self._try(unit)
+
+    # --- reports ---------------------------------------------------------------------------------
+
+    @override
+    def note_unmarked(self, run: PreemptionRun, pods: Sequence[Pod]) -> None:
+        self.search.exempt_for_now(map(self.controller.unit_of, pods))
+
+    @override
+    def note_refused(self, run: PreemptionRun, pods: Sequence[Pod]) -> None:
+        self.search.exempt(map(self.controller.unit_of, pods))
+
+    @override
+    def note_marked(self, run: PreemptionRun) -> None:
+        grant = self.controller.grant
+        for seconds in sorted({grant(pod) for pod in run.plan.pods} - {0}):
+            pods = [pod for pod in run.plan.pods if grant(pod) == seconds]
+            self.reporter.announce_soft_eviction(
+                pods, f"{run.text}. It has {int(seconds)} s to save its work and end by itself."
+            )
+
+    @override
+    def note_evicted(self, run: PreemptionRun, pods: Sequence[Pod]) -> bool:
+        """Report deletions once: victims that may not go are deleted before others."""
+        if run.preemption is not None and run.unit is not None:
+            self._report(run, run.preemption, run.unit, {pod.uid for pod in pods} - run.reported)
+        return True
+
+    def _report(
+        self, run: PreemptionRun, preemption: Preemption, unit: Unit, new: set[str]
+    ) -> None:
+        considered, plan_id = write_considered(preemption), run.nomination.plan_id
+        if not run.reported:
+            nodes = sorted({assignment.node for assignment in run.nomination.assignments})
+            self.reporter.announce_preempting(
+                unit.pods,
+                f"preempting {run.victims} ({plural(len(preemption.pods), 'pod')}) to free "
+                f"{named(nodes)} (plan {plan_id}).{considered}",
+            )
+        run.reported |= new
+        by = name_of(unit)
+        for victim in preemption.victims:
+            pods = [pod for pod in victim.pods if pod.uid in new]
+            if pods:
+                values = {"unit": victim.name, "pods": len(pods), "by": by, "plan": plan_id}
+                log.info("Preempted", extra=values)
+                self.reporter.announce_preempted(pods, f"{run.text}.{considered}", by=by)
+
+    @override
+    def note_waiting(self, run: PreemptionRun) -> None:
+        self.note(self._find_waiting(run))
+
+    @override
+    def note_end(self, run: PreemptionRun, outcome: Outcome) -> None:
+        self._free(run)
+        self.search.note_end(run.plan.key, is_done=outcome in WITHOUT_PAUSE)
+        if outcome is not Outcome.BOUND:
+            self.note(self._find_waiting(run))
 
     def _free(self, run: PreemptionRun) -> None:
         """Keep the room of a nomination no longer."""
-        key = run.nomination.unit
+        key = run.plan.key
         if self.state.nominations.find(key) is run.nomination:
             self.state.note_freed(self.state.nominations.end(key))
-
-    async def _cancel(self, run: PreemptionRun, outcome: Outcome) -> None:
-        """End a preemption that was not carried out, and spare the victims that can go on."""
-        if outcome is Outcome.BOUND:
-            self._end(run, outcome)
-            return
-        text = f"preemption cancelled: {WHY[outcome]} (plan {run.nomination.plan_id})"
-        log.info(text, extra={"unit": run.nomination.unit})
-        await self._spare(self._find_undeleted(run), text)
-        waiting = self._find_waiting(run)
-        await write_each(self.nominator.clear, waiting)
-        self._end(run, outcome)
-        self.reporter.announce_cancelled(waiting, text)
-        self.note(waiting)
-
-    async def _spare(self, victims: Iterable[Pod], text: str) -> None:
-        """Unmark the victims of units that can go on, and delete the others, which cannot."""
-        units: dict[str, list[Pod]] = {}
-        for pod in victims:
-            units.setdefault(self._unit_of(pod), []).append(pod)
-        for pods in units.values():
-            if can_go_on(self.state.gangs, pods):
-                await write_each(lambda pod: self.evictor.unmark_preempted(pod, text), pods)
-            else:
-                await self.evictions.evict_each(pods)
 
     # --- after a crash ---------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Take over what pods record, before anything is planned."""
-        self._recovered_at = self.clock()
-        for nomination in find_nominations(self.state, self.wall_clock()):
+        now = self._recovered_at = self.controller.clock()
+        for nomination in find_nominations(self.state, now):
             names = named(sorted(pod.key for pod in nomination.victims))
             self.state.nominations.begin(nomination)
-            self._runs[nomination.unit] = PreemptionRun(
-                nomination,
-                PreemptionPhase.WAITING,
-                self.clock(),
-                names,
-                is_recovered=True,
-                may_be_partial=True,
-            )
+            plan = EvictionPlan(self.name, nomination.unit, nomination.victims)
+            run = PreemptionRun(plan, now, nomination=nomination, victims=names, is_new=True)
+            self.controller.resume(self, run)
 
-    def _spare_orphans(self) -> None:
+    @override
+    def find_marked(self) -> Iterable[str]:
+        # While plans are being written, pods may be marked that are about to join one.
+        return () if self.controller.is_writing(self) else self.state.preempted
+
+    @override
+    async def finish_marked(self, unit: str, pods: Sequence[Pod]) -> None:
         """Spare marked pods that no preemption here wants."""
-        ours = {pod.uid for run in self._runs.values() for pod in run.nomination.victims}
-        left = self.state.preempted - ours - self.evictions.evicted
-        pods = [self.state.pods[uid] for uid in sorted(left)]
-        orphans = [pod for pod in pods if not pod.gone_by and not pod.phase.is_terminal]
-        if orphans and not self._tasks:
-            self._spawn(self._spare(orphans, "preemption cancelled: its preemptor is gone"))
-
-    async def _go_on(self, run: PreemptionRun, work: Coroutine[object, object, None]) -> None:
-        """Write for a preemption; a failure ends it, so that it keeps no room for ever.
-
-        Victims that are marked by then are spared as those that no preemption wants.
-        """
-        with self._isolated.of(run.nomination.unit):
-            await work
-            return
-        self._end(run, Outcome.FAILED)
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finish)
-
-    def _finish(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("A preemption failed unexpectedly", exc_info=error)
+        left = [pod for pod in pods if not pod.gone_by and not pod.phase.is_terminal]
+        if left:
+            await self._spare(left, "preemption cancelled: its preemptor is gone")

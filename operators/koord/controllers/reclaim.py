@@ -30,10 +30,9 @@ from koord.controllers.eviction import Evict, EvictionController, EvictionPolicy
 from koord.controllers.status_publishing import ReclaimAnnouncer
 from koord.core.engine.queue import Blocked
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.limits import EvictionLimit, Pauses, Scope
-from koord.core.eviction.model import Exempt, Moment
-from koord.core.eviction.plan import EvictionPlan, Outcome
-from koord.core.eviction.progress import find_deadline
+from koord.core.eviction.limits import EvictionLimit, LimitScope, Pauses
+from koord.core.eviction.model import EvictionPlan, Exempt, Moment, Outcome
+from koord.core.eviction.preemption import find_deadline
 from koord.core.eviction.reclaim import Reclaim, can_keep_running, plan_reclaim, write_plan
 from koord.core.model.gang_history import Happened
 from koord.core.model.gangs import ObservedPodGroup
@@ -80,7 +79,7 @@ class ReclaimOptions:
     @property
     def limits(self) -> tuple[EvictionLimit, ...]:
         most = self.most_per_minute
-        return (EvictionLimit(Scope.QUOTA, most, RECLAIM),) if most else ()
+        return (EvictionLimit(LimitScope.QUOTA, most, RECLAIM),) if most else ()
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +145,7 @@ class BudgetGrace:
 
 
 @dataclass(slots=True)
-class ReclaimPolicy(EvictionPolicy[ReclaimRun]):
+class Reclaims(EvictionPolicy[ReclaimRun]):
     """Checks all quotas periodically; ``blocked`` returns pending units and their reasons."""
 
     name: ClassVar = RECLAIM
@@ -366,8 +365,8 @@ class ReclaimPolicy(EvictionPolicy[ReclaimRun]):
 
     @override
     def judge(self, run: ReclaimRun) -> Outcome | None:
-        known = (self.state.pods.get(pod.uid) for pod in run.plan.pods)
-        pods = [pod for pod in known if pod is not None and pod.handling is not Handling.RESERVE]
+        present = (self.state.pods.get(pod.uid) for pod in run.plan.pods)
+        pods = [pod for pod in present if pod is not None and pod.handling is not Handling.RESERVE]
         if all(pod.phase.is_terminal for pod in pods):
             return Outcome.ENDED
         since = self._wanted.get(run.plan.purpose, run.began)

@@ -21,8 +21,8 @@ from typing_extensions import override
 
 from koord.controllers.eviction import EvictionController, EvictionPolicy, EvictionRun
 from koord.controllers.status_publishing import PlacementAnnouncer
-from koord.core.eviction.limits import EvictionLimit, Pauses, Scope
-from koord.core.eviction.plan import EvictionPlan, Outcome
+from koord.core.eviction.limits import EvictionLimit, LimitScope, Pauses
+from koord.core.eviction.model import EvictionPlan, Outcome
 from koord.core.gang.failure import Restart, find_restart
 from koord.core.gang.reasons import RestartingGang, RestartProtected
 from koord.core.model.gang_history import Happened
@@ -41,7 +41,7 @@ REMEMBERED_SECONDS: Final = 3600.0
 CHECK_AGAIN_SECONDS: Final = 1.0
 """When a gang whose members are being written is checked again."""
 RESTARTS: Final = "restart"
-RESTART_LIMIT: Final = EvictionLimit(Scope.NAMESPACE, 60, RESTARTS, counts_plans=True)
+RESTART_LIMIT: Final = EvictionLimit(LimitScope.NAMESPACE, 60, RESTARTS, counts_plans=True)
 """Restarts of one namespace, tried or carried out."""
 
 

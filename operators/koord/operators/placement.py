@@ -13,9 +13,8 @@ from koord.controllers.eviction import EvictionController
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.placeholders import Placeholders
 from koord.controllers.placement import PlacementController
-from koord.controllers.preemption import PreemptionController
-from koord.controllers.preemption_run import PreemptionRules
-from koord.controllers.reclaim import RECLAIM, ReclaimOptions, ReclaimPolicy
+from koord.controllers.preemption import PREEMPTION, PreemptionRules, Preemptions
+from koord.controllers.reclaim import RECLAIM, ReclaimOptions, Reclaims
 from koord.controllers.restart import RESTART_LIMIT, GangRestarts
 from koord.controllers.status_publishing import (
     IgnoredKeys,
@@ -123,9 +122,13 @@ def start(parts: "Parts") -> None:
         kubelet_rejections(lambda: parts.reader.rejections),
     )
     evictions.add(_make_reclaim(parts, placement, evictions, options, history))
+    evictions.add(_make_preemption(parts, placement, evictions, history))
     parts.background.append(evictions.run)
-    parts.metrics.watch(quota_evictions(lambda: evictions.counts[RECLAIM]))
-    _start_preemption(parts, placement, history)
+    ended, counts = evictions.ended[PREEMPTION], evictions.counts
+    parts.metrics.watch(
+        quota_evictions(lambda: counts[RECLAIM]),
+        *preemptions(lambda: (ended, counts[PREEMPTION])),
+    )
 
 
 def _keep_placeholders(parts: "Parts", events: EventRecorder) -> Placeholders:
@@ -160,10 +163,10 @@ def _make_reclaim(
     evictions: EvictionController,
     options: ReclaimOptions,
     history: HistoryRecorder,
-) -> ReclaimPolicy:
+) -> Reclaims:
     if parts.events is None:
         raise AssertionError("placement has events")
-    return ReclaimPolicy(
+    return Reclaims(
         controller=evictions,
         evictor=Evictor(parts.client, time.time, parts.settings.of(PreemptionSettings).most_grace),
         reporter=ReclaimAnnouncer(parts.events),
@@ -181,42 +184,35 @@ def _note(placement: PlacementController, pods: Iterable[Pod]) -> None:
     placement.reporter.note(gangs, {pod.uid for pod in pods if pod.gang is None})
 
 
-def _start_preemption(
-    parts: "Parts", placement: PlacementController, history: HistoryRecorder
-) -> None:
-    settings, events = parts.settings.of(PreemptionSettings), parts.events
-    if events is None:
+def _make_preemption(
+    parts: "Parts",
+    placement: PlacementController,
+    evictions: EvictionController,
+    history: HistoryRecorder,
+) -> Preemptions:
+    settings = parts.settings.of(PreemptionSettings)
+    if parts.events is None:
         raise AssertionError("placement has events")
-
-    controller = PreemptionController(
-        state=parts.reader.state,
+    policy = Preemptions(
+        controller=evictions,
         queue=placement.queue,
         holds=placement.holds,
         evictor=Evictor(parts.client, time.time, settings.most_grace),
         nominator=Nominator(parts.client, parts.keys),
-        reporter=PreemptionAnnouncer(events, parts.reader.state, history.record),
+        reporter=PreemptionAnnouncer(parts.events, parts.reader.state, history.record),
         note=partial(_note, placement),
-        is_synced=placement.is_synced,
-        clock=time.monotonic,
-        wall_clock=time.time,
-        settings=PreemptionRules(
+        rules=PreemptionRules(
             is_on=settings.enabled,
             options=PreemptionOptions(settings.min_runtime, settings.max_per_day),
-            stuck_after=settings.stuck_after,
-            grace_limit=settings.most_grace,
-            soft_eviction_limit=settings.soft_eviction_limit,
             uses_eviction_api=settings.respect_budgets,
             scheduler=parts.settings.scheduler_name,
         ),
     )
-    placement.recover = controller.recover
-    placement.on_refused = controller.wake
-    placement.preempting = controller.reason_for
-    parts.preemption = controller
-    parts.background.append(controller.run)
-    parts.reader.listeners.append(controller.wake_if_busy)
-    ended, evictions = controller.counts, controller.evictions.counts
-    parts.metrics.watch(*preemptions(lambda: (ended, evictions)))
+    placement.recover = policy.recover
+    placement.on_refused = policy.wake
+    placement.preempting = policy.reason_for
+    parts.reader.listeners.append(policy.wake_if_busy)
+    return policy
 
 
 def _make_pod_writer(parts: "Parts") -> StatusWriter:

@@ -14,10 +14,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from koord.controllers.preemption_run import Outcome
+from koord.controllers.preemption import PREEMPTION_OUTCOMES
 from koord.controllers.quota_status import QuotaAudit
 from koord.core.device.status import find_drift as find_device_drift
 from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import Outcome
 from koord.core.model.units import is_unlimited
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
@@ -120,7 +121,7 @@ def preemptions(
             "koord_preemptions",
             "Preemptions that have ended.",
             ["outcome"],
-            lambda: [((outcome,), counts()[0].get(outcome, 0)) for outcome in Outcome],
+            lambda: [((outcome,), counts()[0].get(outcome, 0)) for outcome in PREEMPTION_OUTCOMES],
         ),
         SeriesCollector(
             CounterMetricFamily,

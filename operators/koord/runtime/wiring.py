@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from koord.controllers.enforcement import Enforcement
     from koord.controllers.placement import PlacementController
-    from koord.controllers.preemption import PreemptionController
     from koord.kube.objects import ObjectRef
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,6 @@ class Parts:
         self.metrics = Metrics()
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.placement: PlacementController | None = None
-        self.preemption: PreemptionController | None = None
         self.events: EventRecorder | None = None
         self.name_guard: NameGuard | None = None
         self.enforcement: Enforcement | None = None

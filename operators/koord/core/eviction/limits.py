@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Final, TypeAlias
 
-from koord.core.eviction.plan import EvictionPlan
+from koord.core.eviction.model import EvictionPlan
 from koord.core.model.pods import Pod
 
 MINUTE: Final = 60.0
 _MOST_FAILURES: Final = 16
 
 
-class Scope(StrEnum):
+class LimitScope(StrEnum):
     """What a limit counts together."""
 
     ALL = auto()
@@ -41,7 +41,7 @@ class EvictionLimit:
     count, whatever becomes of them, and not the pods.
     """
 
-    scope: Scope
+    scope: LimitScope
     most: int
     policy: str = ""
     seconds: float = MINUTE
@@ -135,12 +135,12 @@ def _by_namespace(plan: EvictionPlan) -> Counter[str]:
     return Counter(pod.namespace for pod in plan.pods)
 
 
-_NAMES: Final[dict[Scope, Callable[[EvictionPlan], Counter[str]]]] = {
-    Scope.ALL: _count_by(lambda _: ""),
-    Scope.NODE: _count_by(lambda pod: pod.node),
-    Scope.NAMESPACE: _by_namespace,
-    Scope.WORKLOAD: _count_by(workload_of),
-    Scope.QUOTA: lambda plan: Counter({plan.quota: len(plan.pods)} if plan.quota else {}),
+_NAMES: Final[dict[LimitScope, Callable[[EvictionPlan], Counter[str]]]] = {
+    LimitScope.ALL: _count_by(lambda _: ""),
+    LimitScope.NODE: _count_by(lambda pod: pod.node),
+    LimitScope.NAMESPACE: _by_namespace,
+    LimitScope.WORKLOAD: _count_by(workload_of),
+    LimitScope.QUOTA: lambda plan: Counter({plan.quota: len(plan.pods)} if plan.quota else {}),
 }
 
 

@@ -1,4 +1,4 @@
-"""Values of eviction: units, what they cost, the plan that needs them, and what marks a victim.
+"""Values of eviction: units, what they cost, plans and how they end, and what marks a victim.
 
 All values are immutable. Who may be evicted and who is chosen is decided elsewhere; nothing here
 knows nodes, clocks or writes.
@@ -277,3 +277,46 @@ def read_victim_text(text: str) -> PreemptedBy | None:
 def rank_of(pod: Pod) -> Rank:
     """Return the sort key of members: their order within the gang."""
     return rank_member(pod.index, pod.name, pod.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionPlan:
+    """Pods that go together or not at all.
+
+    ``key`` names what it is for or who goes: a policy has one plan of a key at a time. Plans of one
+    ``purpose`` wait for each other while pods may end by themselves. ``namespace`` is whoever
+    caused it, if limits are to count there only; ``quota`` is the one that loses the pods.
+    """
+
+    policy: str
+    key: str
+    pods: tuple[Pod, ...]
+    purpose: str = ""
+    namespace: str = ""
+    quota: str = ""
+
+
+class Outcome(StrEnum):
+    """How plans end."""
+
+    BOUND = "Bound"
+    NOT_NEEDED = "NotNeeded"
+    """The preemptor fits without it, or nobody needs the room any more."""
+    PREEMPTOR_GONE = "PreemptorGone"
+    """The preemptor was deleted, or changed."""
+    INVALID = "Invalid"
+    """The preemptor would not fit any more, for example because a node went."""
+    FAILED = "Failed"
+    """The API server refused a write."""
+    STUCK = "VictimStuck"
+    """Victims did not go; another plan is tried."""
+    UNMARKED = "VictimUnmarked"
+    """A victim could not be marked; another plan is made at once."""
+    EXPIRED = "Expired"
+    """The preemptor was not bound although its victims had time enough to go."""
+    ENDED = "Ended"
+    """All its pods were evicted, or have ended by themselves."""
+    PROTECTED = "Protected"
+    """Disruption budgets, or the API server, do not allow it now."""
+    LIMITED = "Limited"
+    """As many went already as a limit allows."""

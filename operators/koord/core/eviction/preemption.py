@@ -1,31 +1,50 @@
-"""What becomes of a preemption after it was planned: whether it still holds, and its reasons.
+"""The policy of preemption, as far as it decides: when victims are searched, and for whom.
 
-The planner is the only judge, as in the search. Nothing here evicts, writes, or knows the time.
+A unit is tried once after each refusal by the planner, and from time to time, because running pods
+may have become evictable. After a cancelled preemption it pauses, longer each time.
+
+What becomes of a preemption after it was planned: whether it still holds, which of its victims go
+next, and its reasons. The planner is the only judge, as in the search. Victims that may stay long
+after their deletion (``Patience.is_doubtful``) go before the others, so that nobody goes for a unit
+that then cannot start. Pods whose namespace has pods that hang come next: their owner may have done
+something that cannot be seen. Nothing here evicts or writes.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from koord.core.engine.holds import Holds
 from koord.core.engine.planner import plan
+from koord.core.engine.queue import Blocked, Queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import is_placed
-from koord.core.eviction.model import Preemption, VictimKind, VictimUnit
+from koord.core.eviction.limits import Pauses
+from koord.core.eviction.model import Exempt, Preemption, VictimKind, VictimUnit
 from koord.core.eviction.protection import find_lasting_protection, is_foreign
+from koord.core.eviction.reasons import TerminationStuck, WaitsForTermination
 from koord.core.eviction.reclaim import can_keep_running
-from koord.core.eviction.search import NO_CONTEXT, PreemptionContext
+from koord.core.eviction.search import (
+    DEFAULT_OPTIONS,
+    NO_CONTEXT,
+    PreemptionContext,
+    PreemptionOptions,
+    plan_preemption,
+)
 from koord.core.gang.cache import GangCache
 from koord.core.gang.done import count_done
+from koord.core.model.budgets import Budget
 from koord.core.model.gangs import GangKey
-from koord.core.model.patience import Patience
+from koord.core.model.patience import FOREVER, Patience
 from koord.core.model.plan import Assignment, Unit, UnitKey
 from koord.core.model.pods import Nominated, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named
 from koord.core.plugins.nominations import Nomination
+from koord.isolation import Isolation
 
 _MOST_AHEAD: Final = 32
 """Waiting units of a higher priority that are planned before a preemptor."""
@@ -244,3 +263,203 @@ def find_preempting(state: ClusterState, unit: UnitKey) -> WaitingForPreemption 
     return WaitingForPreemption(
         named(names), len(victims), len(left), nomination.plan_id, until_text
     )
+
+
+def find_hanging_namespaces(state: ClusterState, patience: Patience, now: float) -> frozenset[str]:
+    """Return the namespaces of pods that hang on nodes."""
+    return frozenset(
+        pod.namespace
+        for pod in state.pods.values()
+        if pod.node and not pod.phase.is_terminal and patience.hangs(pod, now)
+    )
+
+
+def find_next(
+    left: Collection[Pod],
+    undeleted: Iterable[Pod],
+    unit_of: Callable[[Pod], str],
+    doubt: Callable[[Pod], int],
+) -> list[Pod]:
+    """Return the victims to delete now: the most doubtful units, until they are gone.
+
+    ``left`` are the victims that are still there, ``undeleted`` those to delete at some time.
+    """
+    doubts: dict[str, int] = {}
+    for pod in left:
+        doubts[unit_of(pod)] = max(doubts.get(unit_of(pod), 0), doubt(pod))
+    most = max(doubts.values(), default=0)
+    return [pod for pod in undeleted if doubts.get(unit_of(pod), 0) == most]
+
+
+SEARCHES_PER_LOOK: Final = 4
+"""Searches between two pauses for everything else."""
+RETRY_ALL_SECONDS: Final = 30.0
+"""How often blocked units are tried without having been refused again."""
+FIRST_PAUSE_SECONDS: Final = 2.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""Between preemptions of a unit of which the last one was cancelled."""
+REFUSED_SECONDS: Final = 300.0
+"""How long a unit is exempt after the server refused to evict it."""
+FIRST_EXEMPTION_SECONDS: Final = 20.0
+"""How long a unit is exempt after it could not be marked; four times as long each time after."""
+
+
+@dataclass(slots=True)
+class PreemptionSearch:
+    """Which units are tried when, and without which victims. ``budgets`` are as read last."""
+
+    state: ClusterState
+    queue: Queue
+    holds: Holds
+    clock: Callable[[], float]
+    options: PreemptionOptions = DEFAULT_OPTIONS
+    patience: Patience = FOREVER
+    _isolated: Isolation = field(default_factory=lambda: Isolation("preemption-search"))
+    _why_not: dict[UnitKey, Reason] = field(default_factory=dict)
+    """Units for which nobody is preempted because of pods that leave."""
+    _tried: dict[UnitKey, Blocked] = field(default_factory=dict)
+    """Unit -> the refusal after which it was tried last."""
+    budgets: tuple[Budget, ...] = ()
+    _pauses: Pauses = field(
+        default_factory=lambda: Pauses(
+            FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, remembered=LONGEST_PAUSE_SECONDS
+        )
+    )
+    """Units of which the last preemption was cancelled."""
+    _exempt: Pauses = field(
+        default_factory=lambda: Pauses(
+            FIRST_EXEMPTION_SECONDS, REFUSED_SECONDS, 4.0, remembered=REFUSED_SECONDS
+        )
+    )
+    """Units that could not be evicted."""
+    _retry_all_at: float = 0.0
+
+    def take_due(self, busy: Collection[UnitKey]) -> list[Blocked]:
+        """Return the units to try now, in order; not those that are ``busy`` preempting."""
+        now = self.clock()
+        if now >= self._retry_all_at:
+            self._retry_all_at = now + RETRY_ALL_SECONDS
+            self._tried.clear()
+        self._drop_stale(now)
+        self._retry_overdue()
+        due = [
+            blocked_unit
+            for key, blocked_unit in self.queue.blocked.items()
+            if key not in busy and self._is_due(blocked_unit, now)
+        ]
+        if not due:
+            return []
+        lowest = min(self.state.evictable, default=float("inf"))
+        for blocked_unit in due:
+            if min(pod.priority for pod in blocked_unit.unit.pods) <= lowest:
+                self._tried[blocked_unit.unit.key] = blocked_unit
+        return sorted(
+            (
+                blocked_unit
+                for blocked_unit in due
+                if self._tried.get(blocked_unit.unit.key) is not blocked_unit
+            ),
+            key=_order,
+        )
+
+    def is_worth_it(self, blocked: Blocked) -> bool:
+        """Whether a unit is still waiting for the same reason; counts as an attempt."""
+        key = blocked.unit.key
+        self._tried[key] = blocked
+        return self.queue.blocked.get(key) is blocked
+
+    def find(self, unit: Unit, terminating: Collection[str]) -> Preemption | None:
+        """Return a preemption for a unit; ``terminating`` are uids that were evicted already."""
+        ours = {pod.uid for nomination in self.state.nominations for pod in nomination.victims}
+        units = self._exempt.active(self.clock())
+        exempt = Exempt(units, ours | set(terminating), self.patience)
+        context = self._context_of(unit)
+        preemption = self._isolated.call(
+            unit.key, plan_preemption, self.state, unit, self.options, exempt, context
+        )
+        self._why_not.pop(unit.key, None)
+        if isinstance(preemption, WaitsForTermination | TerminationStuck):
+            self._why_not[unit.key] = preemption
+        return (
+            preemption
+            if isinstance(preemption, Preemption) and self._lasts(unit, preemption)
+            else None
+        )
+
+    def why_not(self, unit: UnitKey) -> Reason | None:
+        """Return which pods that leave are the reason why nobody is preempted for a unit."""
+        return self._why_not.get(unit)
+
+    def _retry_overdue(self) -> None:
+        """Try units again that have waited long enough for pods that leave."""
+        now = self.clock()
+        for key, reason in self._why_not.items():
+            if isinstance(reason, WaitsForTermination) and now > reason.until:
+                self._tried.pop(key, None)
+
+    def fits(self, unit: Unit, gone: Collection[Pod] = (), ahead: Iterable[Unit] = ()) -> bool:
+        """Whether a unit fits without some pods, after units that are ``ahead`` of it."""
+        return fits(self.state, unit, gone, ahead, self._context_of(unit))
+
+    def _context_of(self, unit: Unit) -> PreemptionContext:
+        return PreemptionContext(
+            self.clock(),
+            self.budgets,
+            lambda cycle: self.holds.reserve(cycle, unit, Scoring()),
+            self.queue.pending,
+        )
+
+    def exempt(self, units: Iterable[str]) -> None:
+        """Do not choose these victims for a while."""
+        for key in set(units):
+            self._exempt.note(key, self.clock(), REFUSED_SECONDS)
+
+    def exempt_for_now(self, units: Iterable[str]) -> None:
+        """Do not choose victims that could not be marked: for longer each time."""
+        for key in set(units):
+            self._exempt.note(key, self.clock())
+
+    def note_end(self, unit: UnitKey, *, is_done: bool) -> None:
+        """Note the end of a preemption; unless it is done, the unit pauses and is tried again."""
+        self._tried.pop(unit, None)
+        if is_done:
+            self._pauses.end(unit)
+        else:
+            self._pauses.note(unit, self.clock())
+
+    def _is_due(self, blocked: Blocked, now: float) -> bool:
+        unit = blocked.unit
+        return (
+            blocked.reason.is_capacity
+            and self._tried.get(unit.key) is not blocked
+            and self._pauses.until(unit.key) <= now
+            and bool(unit.required)
+            and len(blocked.pods) == len(unit.pods)
+        )
+
+    def _drop_stale(self, now: float) -> None:
+        blocked = self.queue.blocked
+        self._tried = {
+            key: blocked_unit for key, blocked_unit in self._tried.items() if key in blocked
+        }
+        self._exempt.drop_old(now)
+        self._why_not = {key: reason for key, reason in self._why_not.items() if key in blocked}
+        self._pauses.drop_old(now, lambda key: self.queue.find(key) is not None)
+
+    def _lasts(self, unit: Unit, preemption: Preemption) -> bool:
+        """Whether units that go first would leave the room to this one."""
+        ahead = [
+            blocked_unit
+            for blocked_unit in self.queue.blocked.values()
+            if blocked_unit.reason.is_capacity and blocked_unit.unit.priority > unit.priority
+        ]
+        if not ahead:
+            return True
+        units = [blocked_unit.unit for blocked_unit in sorted(ahead, key=_order)]
+        leaving = find_leaving(self.state, self.patience, self.clock())
+        return self.fits(unit, [*preemption.pods, *leaving], units)
+
+
+def _order(blocked: Blocked) -> tuple[int, float, str]:
+    unit = blocked.unit
+    return -unit.priority, unit.since, unit.key
