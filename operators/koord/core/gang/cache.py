@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
 from koord.core.gang.tally import Tally
-from koord.core.model.gangs import GangKey, GangSource, GangSpec, ObservedPodGroup
+from koord.core.model.gangs import GangKey, GangSource, GangSpec, ObservedPodGroup, RunRecord
 from koord.core.model.pods import Pod
 
 Answer = TypeVar("Answer")
@@ -31,7 +31,7 @@ def order_of(pod: Pod) -> _Order:
     return pod.created, pod.name, pod.uid
 
 
-class _Gang:
+class Gang:
     """One gang: its members, its PodGroup if there is one, and values derived from them."""
 
     __slots__ = ("_declarers", "_queued", "listing", "members", "pod_group", "spec", "tally")
@@ -50,6 +50,18 @@ class _Gang:
     @property
     def is_empty(self) -> bool:
         return not self.members and self.pod_group is None
+
+    @property
+    def own_pod_group(self) -> ObservedPodGroup | None:
+        """The PodGroup, unless it is a native one, whose status is not ours."""
+        pod_group = self.pod_group
+        is_native = pod_group is not None and pod_group.spec.source is GangSource.NATIVE
+        return None if is_native else pod_group
+
+    @property
+    def runs(self) -> RunRecord:
+        """What the status of the PodGroup remembers of members that are done."""
+        return () if self.pod_group is None else self.pod_group.runs
 
     def put(self, pod: Pod) -> None:
         old = self.members.get(pod.uid)
@@ -102,8 +114,7 @@ def _declared(pod: Pod) -> GangSpec | None:
     return pod.gang.declared if pod.gang is not None else None
 
 
-_NO_TALLY = Tally()
-_NO_MEMBERS: Mapping[str, Pod] = {}
+_NO_GANG: Final = Gang()
 
 
 class GangCache:
@@ -112,7 +123,7 @@ class GangCache:
     def __init__(self, *, compat: bool = False) -> None:
         self.compat = compat
         """Whether to follow Koordinator's rules where ours differ."""
-        self._gangs: dict[GangKey, _Gang] = {}
+        self._gangs: dict[GangKey, Gang] = {}
         self._gang_of: dict[str, GangKey] = {}
         """Pod uid -> the gang it is a member of."""
         self._listed_by: dict[GangKey, set[GangKey]] = {}
@@ -171,13 +182,13 @@ class GangCache:
         gang.pod_group = None
         self._update(key, gang)
 
-    def _open(self, key: GangKey) -> _Gang:
+    def _open(self, key: GangKey) -> Gang:
         gang = self._gangs.get(key)
         if gang is None:
-            gang = self._gangs[key] = _Gang()
+            gang = self._gangs[key] = Gang()
         return gang
 
-    def _update(self, key: GangKey, gang: _Gang) -> None:
+    def _update(self, key: GangKey, gang: Gang) -> None:
         self._dirty.add(key)
         # Before the group may be dropped: answers are found by its id.
         self._forget_answers(key)
@@ -225,27 +236,24 @@ class GangCache:
     def __contains__(self, key: GangKey) -> bool:
         return key in self._gangs
 
+    def gang(self, key: GangKey) -> Gang:
+        """Return a gang as it is now; an empty one if there is none."""
+        return self._gangs.get(key, _NO_GANG)
+
     def spec(self, key: GangKey) -> GangSpec | None:
         """Return the settings: those of the PodGroup, else of the oldest member that has some."""
-        gang = self._gangs.get(key)
-        return gang.spec if gang is not None else None
+        return self.gang(key).spec
 
     def pod_group(self, key: GangKey) -> ObservedPodGroup | None:
         """Return the PodGroup of a gang, unless it is a native one, whose status is not ours."""
-        gang = self._gangs.get(key)
-        pod_group = gang.pod_group if gang is not None else None
-        if pod_group is None or pod_group.spec.source is GangSource.NATIVE:
-            return None
-        return pod_group
+        return self.gang(key).own_pod_group
 
     def members(self, key: GangKey) -> Mapping[str, Pod]:
         """Return all members by uid, terminated and terminating ones included."""
-        gang = self._gangs.get(key)
-        return gang.members if gang is not None else _NO_MEMBERS
+        return self.gang(key).members
 
     def tally(self, key: GangKey) -> Tally:
-        gang = self._gangs.get(key)
-        return gang.tally if gang is not None else _NO_TALLY
+        return self.gang(key).tally
 
     def group(self, key: GangKey) -> Group:
         group = self._groups.get(key)
@@ -256,8 +264,7 @@ class GangCache:
         return group
 
     def _listing(self, key: GangKey) -> frozenset[GangKey] | None:
-        gang = self._gangs.get(key)
-        return gang.listing if gang is not None else None
+        return self.gang(key).listing
 
     def touched(self) -> set[GangKey]:
         """Return the gangs that changed since the last call, with all of their groups."""

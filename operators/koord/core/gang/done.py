@@ -28,7 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from koord.core.gang.cache import GangCache
+from koord.core.gang.cache import Gang, GangCache
 from koord.core.gang.tally import bond_of
 from koord.core.model.gangs import (
     ROOT,
@@ -54,23 +54,25 @@ MAX_ID: Final = 64
 
 def count_done(cache: GangCache, key: GangKey) -> int:
     """Count the members of a gang that are done; with ``compat``, all that have succeeded."""
+    gang = cache.gang(key)
     if cache.compat:
-        return cache.tally(key).succeeded
-    return count_done_by_sub_group(cache, key).total()
+        return gang.tally.succeeded
+    # Most gangs have none, and are asked often.
+    is_none = not (gang.tally.done or gang.runs)
+    return 0 if is_none else count_done_by_sub_group(cache, key).total()
 
 
 def count_done_by_sub_group(cache: GangCache, key: GangKey) -> Counter[str]:
     """Count the members of a gang that are done, those of no sub-group in ``ROOT``."""
-    tally, recorded = cache.tally(key), _recorded(cache, key)
-    counts = Counter[str]()
-    if cache.compat or not (tally.done or recorded):
+    gang, counts = cache.gang(key), Counter[str]()
+    if cache.compat or not (gang.tally.done or gang.runs):
         return counts
     run = _find_run(cache, key)
-    for bond in run.counted & tally.bonds.keys():
-        counts += _count_there(cache, key, bond)
-    for bond in recorded:
-        if bond in run.linked:
-            counts += _count_gone(cache, key, bond)
+    for bond in run.counted & gang.tally.bonds.keys():
+        counts += _count_there(gang, bond)
+    for record in _records(gang):
+        if record.bond in run.linked:
+            counts += _count_gone(gang, record)
     return counts
 
 
@@ -88,18 +90,17 @@ def record_run(cache: GangCache, key: GangKey) -> RunRecord:
 
     That of a run is dropped when another one has begun.
     """
-    recorded, bonds = _recorded(cache, key), cache.tally(key).bonds
+    gang = cache.gang(key)
     kept = {
-        bond: _count_there(cache, key, bond)
-        for bond, counts in bonds.items()
+        bond: _count_there(gang, bond)
+        for bond, counts in gang.tally.bonds.items()
         if (bond.start or counts.done) and max(map(len, bond[:2])) <= MAX_ID
     }
-    if recorded:
+    if gang.runs:
         run = _find_run(cache, key)
-        for bond in recorded:
-            if bond in run.linked or not run.lives:
-                gone = _count_gone(cache, key, bond)
-                kept[bond] = kept.get(bond, Counter()) + gone
+        for record in _records(gang):
+            if record.bond in run.linked or not run.lives:
+                kept[record.bond] = kept.get(record.bond, Counter()) + _count_gone(gang, record)
     most = sorted(kept.items(), key=lambda item: (-item[1].total(), item[0]))[:MAX_RECORDED]
     return tuple(_make_records(sorted(most)))
 
@@ -112,23 +113,22 @@ def _make_records(counts: Iterable[tuple[Bond, Counter[str]]]) -> Iterator[BondR
         yield BondRecord(bond, done.total(), tuple(named))
 
 
-def _recorded(cache: GangCache, key: GangKey) -> Mapping[Bond, BondRecord]:
-    pod_group = cache.pod_group(key)
-    return {} if pod_group is None else {run.bond: run for run in pod_group.runs}
+def _records(gang: Gang) -> Iterable[BondRecord]:
+    """Return one record per bond: who may write statuses could repeat some."""
+    return {record.bond: record for record in gang.runs}.values()
 
 
-def _count_there(cache: GangCache, key: GangKey, bond: Bond) -> Counter[str]:
+def _count_there(gang: Gang, bond: Bond) -> Counter[str]:
     """Count members of a bond that are done, and still there."""
-    counts = cache.tally(key).bonds.get(bond)
-    return Counter() if counts is None else _by_listed(cache, key, counts.done)
+    counts = gang.tally.bonds.get(bond)
+    return Counter() if counts is None else _by_listed(gang.spec, counts.done)
 
 
-def _count_gone(cache: GangCache, key: GangKey, bond: Bond) -> Counter[str]:
+def _count_gone(gang: Gang, record: BondRecord) -> Counter[str]:
     """Count members of a bond that were done, and of which nothing is left but the record."""
-    record = _recorded(cache, key).get(bond)
-    if record is None or record.done < 1:
+    if record.done < 1:
         return Counter()
-    there, was = _count_there(cache, key, bond), _by_listed(cache, key, record.by_sub_group())
+    there, was = _count_there(gang, record.bond), _by_listed(gang.spec, record.by_sub_group())
     gone, most = was - there, max(was.total() - there.total(), 0)
     # The sub-group of a member may be changed after it was counted.
     for name in sorted(gone, reverse=True):
@@ -136,9 +136,9 @@ def _count_gone(cache: GangCache, key: GangKey, bond: Bond) -> Counter[str]:
     return +gone
 
 
-def _by_listed(cache: GangCache, key: GangKey, counts: Mapping[str, int]) -> Counter[str]:
-    """Count by the sub-groups that the gang lists; members of others are in ``ROOT``."""
-    spec, by_listed = cache.spec(key), Counter[str]()
+def _by_listed(spec: GangSpec | None, counts: Mapping[str, int]) -> Counter[str]:
+    """Count by the sub-groups that a gang lists; members of others are in ``ROOT``."""
+    by_listed = Counter[str]()
     tree = None if spec is None else spec.sub_groups
     for name, count in counts.items():
         by_listed[ROOT if tree is None else tree.find(name)] += count
@@ -196,15 +196,16 @@ def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _RunBonds:
     """Find the run of some gangs from counts: gangs are large, and bonds few."""
     members: Counter[Bond] = Counter()
     living: set[Bond] = set()
-    for gang in gangs:
-        for bond, counts in cache.tally(gang).bonds.items():
+    states = [cache.gang(key) for key in gangs]
+    for gang in states:
+        for bond, counts in gang.tally.bonds.items():
             members[bond] += counts.total
             if counts.alive:
                 living.add(bond)
     if not living:
         return _RunBonds(frozenset(members), frozenset(), lives=False)
-    is_complete = all(_is_complete(cache, gang) for gang in gangs)
-    gone = {bond for gang in gangs for bond in _recorded(cache, gang)} - members.keys()
+    is_complete = all(_is_complete(gang) for gang in states)
+    gone = {record.bond for gang in states for record in gang.runs} - members.keys()
     bare: frozenset[Bond] = frozenset() if is_complete else frozenset(members)
     followed = _follow(living, {*members, *gone}, bare)
     linked = frozenset(bond for bond in followed if any(_marks_of(bond, bare)))
@@ -217,13 +218,13 @@ def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _RunBonds:
     return _RunBonds(counted, linked, lives=True)
 
 
-def _is_complete(cache: GangCache, gang: GangKey) -> bool:
-    spec, done = cache.spec(gang), Counter[str]()
-    for bond in cache.tally(gang).bonds:
-        done += _count_there(cache, gang, bond)
-    for bond in _recorded(cache, gang):
-        done += _count_gone(cache, gang, bond)
-    return spec is not None and _is_enough(spec, done)
+def _is_complete(gang: Gang) -> bool:
+    done = Counter[str]()
+    for bond in gang.tally.bonds:
+        done += _count_there(gang, bond)
+    for record in _records(gang):
+        done += _count_gone(gang, record)
+    return gang.spec is not None and _is_enough(gang.spec, done)
 
 
 def _follow(living: Iterable[Bond], bonds: Iterable[Bond], bare: Collection[Bond]) -> set[Bond]:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from koord.core.gang.cache import GangCache, order_of
+from koord.core.gang.cache import Gang, GangCache, order_of
 from koord.core.gang.done import count_done, find_done
-from koord.core.gang.group import MAX_GANGS, make_group_id
+from koord.core.gang.group import MAX_GANGS, Group, make_group_id
 from koord.core.gang.lost_members import LostMembers, find_lost_members, serves
 from koord.core.gang.reasons import (
     GangCount,
@@ -96,10 +96,11 @@ def needed_strength(cache: GangCache, key: GangKey) -> int:
 
     That is its minimum, but not more than it ever had: raising the minimum is not a loss.
     """
-    spec, releases = cache.spec(key), cache.tally(key).releases
+    gang = cache.gang(key)
+    spec = gang.spec
     if spec is None:
         return 0
-    had = max((strength for _, strength in releases), default=0)
+    had = max((strength for _, strength in gang.tally.releases), default=0)
     return min(spec.min_member, had) if had else spec.min_member
 
 
@@ -124,10 +125,11 @@ def find_lost(
 
     ``with_planned``: members that are released, and not bound yet, are left as well.
     """
-    spec, tally = cache.spec(key), cache.tally(key)
+    gang = cache.gang(key)
+    spec, tally = gang.spec, gang.tally
     if spec is None or not is_satisfied(cache, key):
         return ()
-    members = cache.members(key).values() if with_planned else ()
+    members = gang.members.values() if with_planned else ()
     planned = [pod for pod in members if is_planned(pod) and not is_placed(pod)]
     if spec.sub_groups is not None:
         had = max((strength for _, strength in tally.releases), default=0)
@@ -180,48 +182,64 @@ def _part_of(cache: GangCache, key: GangKey) -> "_Part":
 
 def _make_parts(cache: GangCache, key: GangKey) -> dict[GangKey, "_Part"]:
     """Divide a group into the gangs that have started and the others."""
-    group = cache.group(key).gangs
-    started = _started(cache, group)
+    closed = cache.group(key)
+    group = closed.gangs
+    states = {gang: cache.gang(gang) for gang in group}
+    started = _started(states, compat=cache.compat)
     parts: dict[GangKey, _Part] = {}
     for gangs, is_started in (
         (tuple(gang for gang in group if gang in started), True),
         (tuple(gang for gang in group if gang not in started), False),
     ):
         if gangs:
-            parts |= dict.fromkeys(gangs, _Part(cache, gangs, is_satisfied=is_started))
+            parts |= dict.fromkeys(
+                gangs, _Part(cache, closed, gangs, states, is_satisfied=is_started)
+            )
     return parts
 
 
-def _started(cache: GangCache, group: tuple[GangKey, ...]) -> frozenset[GangKey]:
+def _started(gangs: Mapping[GangKey, Gang], *, compat: bool) -> frozenset[GangKey]:
     """Return the gangs of groups that we released and of which a member lives."""
-    tallies = [cache.tally(gang) for gang in group]
-    if cache.compat:
-        return frozenset(group if any(tally.bound_alive for tally in tallies) else ())
-    releases = {release for tally in tallies for release, _ in tally.releases}
+    if compat:
+        return frozenset(gangs if any(gang.tally.bound_alive for gang in gangs.values()) else ())
+    releases = {release for gang in gangs.values() for release, _ in gang.tally.releases}
     return frozenset().union(*map(gangs_of, releases))
 
 
 class _Part:
-    """Gangs of one group that are decided together, at one moment; answers are cached."""
+    """Gangs of one group that are decided together, at one moment; answers are cached.
 
-    def __init__(self, cache: GangCache, gangs: tuple[GangKey, ...], *, is_satisfied: bool) -> None:
+    ``states`` are those of all gangs of the group.
+    """
+
+    def __init__(
+        self,
+        cache: GangCache,
+        group: Group,
+        gangs: tuple[GangKey, ...],
+        states: Mapping[GangKey, Gang],
+        *,
+        is_satisfied: bool,
+    ) -> None:
         self._cache = cache
         self._gangs = gangs
-        self._group = cache.group(gangs[0])
+        self._group = group
+        self._states = states
         self._compat = cache.compat
-        self._is_idle = not any(cache.tally(gang).waiting for gang in gangs)
+        self._is_idle = not any(states[gang].tally.waiting for gang in gangs)
+        self._permit_states: dict[tuple[GangKey, int], PermitState | None] = {}
         self.is_satisfied = is_satisfied
 
     @cached_property
     def demands(self) -> Ready | Reason:
         if not isinstance(self.quorum, Reached):
             return self.quorum
-        members = sum(len(self._cache.tally(gang).plannable) for gang in self._gangs)
+        members = sum(len(self._states[gang].tally.plannable) for gang in self._gangs)
         if members > MAX_MEMBERS:
             return TooLarge("gang", self._gangs[0], "waiting members", members, MAX_MEMBERS)
         is_gated = any(waits_for_gates(self._cache, gang) for gang in self._gangs_to_start())
         if is_gated or not self._is_permitted(self._plannable):
-            tallies = map(self._cache.tally, self._gangs)
+            tallies = [self._states[gang].tally for gang in self._gangs]
             return blame_gates(pod for tally in tallies for pod in tally.foreign.values())
         return self._make_units()
 
@@ -282,19 +300,25 @@ class _Part:
 
     def _present(self, gang: GangKey) -> PermitState | None:
         """Return the state with every waiting member of ours, behind foreign gates or not."""
-        return self._permit_state(gang, self._cache.tally(gang).waiting)
+        return self._permit_state(gang, self._states[gang].tally.waiting)
 
     def _plannable(self, gang: GangKey) -> PermitState | None:
         """Return the state with the waiting members that can be planned now."""
-        return self._permit_state(gang, len(self._cache.tally(gang).plannable))
+        return self._permit_state(gang, len(self._states[gang].tally.plannable))
 
     def _permit_state(self, gang: GangKey, waiting: int) -> PermitState | None:
+        """Return the state of a gang with ``waiting`` members that could start, made once."""
+        if (gang, waiting) not in self._permit_states:
+            self._permit_states[gang, waiting] = self._make_permit_state(gang, waiting)
+        return self._permit_states[gang, waiting]
+
+    def _make_permit_state(self, gang: GangKey, waiting: int) -> PermitState | None:
         """Return the state of a gang with ``waiting`` members that could start.
 
         None without settings. Bound members count under only-waiting as well if no member waits,
         or if the start was interrupted: those with a node and those waiting start together then.
         """
-        spec = self._cache.spec(gang)
+        spec = self._states[gang].spec
         if spec is None:
             return None
         policy = spec.match_policy
@@ -304,7 +328,7 @@ class _Part:
             min_member=spec.min_member,
             policy=policy,
             waiting=waiting,
-            bound=self._cache.tally(gang).placed,
+            bound=self._states[gang].tally.placed,
             done=0 if self._compat else count_done(self._cache, gang),
             is_satisfied=self.is_satisfied,
         )
@@ -312,7 +336,7 @@ class _Part:
     @cached_property
     def _is_interrupted(self) -> bool:
         """Whether members wait that were to start together with members on nodes."""
-        by_gang = (self._cache.members(gang).values() for gang in self._gangs)
+        by_gang = (self._states[gang].members.values() for gang in self._gangs)
         return bool(find_unbound(pod for members in by_gang for pod in members))
 
     def _is_permitted(self, state_of: Callable[[GangKey], PermitState | None]) -> bool:
@@ -325,7 +349,7 @@ class _Part:
         Gangs that have started do not wait for missing gangs, which may be gone for good; under
         Koordinator's rules they do.
         """
-        if self._cache.spec(self._gangs[0]) is None:
+        if self._states[self._gangs[0]].spec is None:
             return self._explain_no_settings(self._gangs[0])
         if self.is_satisfied and not self._compat:
             return None
@@ -350,17 +374,17 @@ class _Part:
             return TooLarge(
                 "gang", first, exceeded_limit.what, exceeded_limit.count, exceeded_limit.most
             )
-        specs = ((gang, self._cache.spec(gang)) for gang in self._gangs)
+        specs = ((gang, self._states[gang].spec) for gang in self._gangs)
         listed = ((gang, spec.listed) for gang, spec in specs if spec and spec.listed > MAX_GANGS)
         gang, count = next(listed, (first, 0))
         return TooLarge("gang", gang, "gangs in its list", count, MAX_GANGS) if count else None
 
     def _explain_no_settings(self, gang: GangKey) -> MissingPodGroup | InvalidAnnotation:
         """Return why a gang has no settings: no PodGroup, or no member with a valid minimum."""
-        members = self._cache.members(gang)
-        if self._cache.tally(gang).label_claims or not members:
+        unset = self._cache.gang(gang)
+        if unset.tally.label_claims or not unset.members:
             return MissingPodGroup(gang)
-        first = min(members.values(), key=order_of)
+        first = min(unset.members.values(), key=order_of)
         return InvalidAnnotation(first.gang.bad_values if first.gang is not None else ())
 
     def _count(self, gang: GangKey) -> GangCount:
@@ -369,7 +393,7 @@ class _Part:
         present = state.waiting + state.done + (0 if waiting_only else state.bound)
         if self._starts(gang):
             present = max(0, present - count_useless(self._cache, gang))
-        tally = self._cache.tally(gang)
+        tally = self._states[gang].tally
         return GangCount(
             gang,
             present,
@@ -415,7 +439,7 @@ class _Part:
 
     def _has_multiples(self, gang: GangKey) -> bool:
         """Whether starting members one by one may violate a multiple of the whole gang."""
-        spec = self._cache.spec(gang)
+        spec = self._states[gang].spec
         if spec is None or spec.topology is None or spec.sub_groups is not None:
             return False
         return bool(spec.topology.multiples)
@@ -429,14 +453,14 @@ class _Part:
     @property
     def _lease_seconds(self) -> int:
         """How long room is kept for what fits: the shortest wait time if all are NonStrict."""
-        specs = [spec for gang in self._gangs if (spec := self._cache.spec(gang)) is not None]
+        specs = [spec for gang in self._gangs if (spec := self._states[gang].spec) is not None]
         if any(spec.mode is not GangMode.NON_STRICT or not spec.keeps_room for spec in specs):
             return 0
         return min((spec.wait_seconds for spec in specs), default=0)
 
     def _make_demand(self, gang: GangKey) -> Demand:
-        state, tally = self._plannable(gang) or _NO_SETTINGS, self._cache.tally(gang)
-        spec = self._cache.spec(gang)
+        state, tally = self._plannable(gang) or _NO_SETTINGS, self._states[gang].tally
+        spec = self._states[gang].spec
         placed_with = () if spec is None else self._find_placed_with(gang, spec)
         return Demand(
             gang=gang,
@@ -446,7 +470,7 @@ class _Part:
             placed=count_strength(self._cache, gang),
             constraint=None if spec is None else spec.topology,
             placed_with=placed_with,
-            placed_there=sum(self._cache.tally(name).placed for name in placed_with),
+            placed_there=sum(self._states[name].tally.placed for name in placed_with),
             sub_groups=None if spec is None else spec.sub_groups,
         )
 
@@ -460,7 +484,7 @@ class _Part:
         """Topology constraint -> the gangs without sub-groups that have it."""
         gangs_by_constraint: dict[TopologyConstraint, list[GangKey]] = {}
         for gang in self._group.gangs:
-            spec = self._cache.spec(gang)
+            spec = self._states[gang].spec
             if spec is not None and spec.topology is not None and spec.sub_groups is None:
                 gangs_by_constraint.setdefault(spec.topology, []).append(gang)
         return {constraint: tuple(gangs) for constraint, gangs in gangs_by_constraint.items()}
