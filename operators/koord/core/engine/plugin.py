@@ -331,3 +331,9 @@ def in_order(members: Sequence[M]) -> tuple[M, ...]:
         ordered += ready[:1]
         waiting.remove(ready[0])
     return tuple(ordered or members)
+
+
+def overriding(plugins: Iterable[Plugin], method: str) -> list[Plugin]:
+    """Return the plugins that have a method of their own; the others need not be called."""
+    default = getattr(Plugin, method)
+    return [plugin for plugin in plugins if getattr(type(plugin), method) is not default]

@@ -392,7 +392,9 @@ class Queue:
             if blocked_unit.reason.wakes_on is WakesOn.DOMAIN:
                 refused.setdefault(blocked_unit.reason.domain, []).append(key)
         for plugin in state.plugins:
-            self._wake_by_hint(plugin, refused.get(plugin.name, ()))
+            # Without units a hint is asked for all the same: its version is remembered.
+            if plugin.name in refused or plugin in state.hinting:
+                self._wake_by_hint(plugin, refused.get(plugin.name, ()))
 
     def _wake_by_hint(self, plugin: Plugin, keys: Sequence[UnitKey]) -> None:
         hint = plugin.queueing_hint(self.pending)

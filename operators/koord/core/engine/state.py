@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from koord.core.engine.cycle import Cycle, Place
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.plugin import Plugin, in_order
+from koord.core.engine.plugin import Plugin, in_order, overriding
 from koord.core.eviction.protection import is_evictable
 from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import find_quorum
@@ -64,15 +64,13 @@ class ClusterState:
         self.plugins = in_order(tuple(plugins))
         for plugin in self.plugins:
             plugin.attach(self)
-        self._charging = [
-            plugin for plugin in self.plugins if type(plugin).charge is not Plugin.charge
-        ]
-        self._observing = [
-            plugin for plugin in self.plugins if type(plugin).observe is not Plugin.observe
-        ]
-        self._pre_binding = [
-            plugin for plugin in self.plugins if type(plugin).pre_bind is not Plugin.pre_bind
-        ]
+        self.hinting = overriding(self.plugins, "queueing_hint")
+        """Those that say which units are worth another attempt."""
+        self._charging = overriding(self.plugins, "charge")
+        self._observing = overriding(self.plugins, "observe")
+        self._pre_binding = overriding(self.plugins, "pre_bind")
+        self._absorbing = overriding(self.plugins, "absorb")
+        self._advancing = overriding(self.plugins, "advance")
         self.sorter = _find_sorter(self.plugins)
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -130,7 +128,7 @@ class ClusterState:
         The owner hands in the same clock each time, before it plans; nothing here reads one.
         """
         self.now = now
-        return {node for plugin in self.plugins for node in plugin.advance(now)}
+        return {node for plugin in self._advancing for node in plugin.advance(now)}
 
     def next_due(self) -> float | None:
         """Return when :meth:`advance` is to be called, at the latest; None for never."""
@@ -139,7 +137,7 @@ class ClusterState:
 
     def refresh(self) -> None:
         """Let every plugin absorb the changes; required before a cycle is opened."""
-        for plugin in self.plugins:
+        for plugin in self._absorbing:
             plugin.absorb()
 
     def open_cycle(
@@ -447,7 +445,7 @@ class ClusterState:
 
 def _find_sorter(plugins: Iterable[Plugin]) -> Plugin | None:
     """Return the plugin that orders units; two orders cannot hold at once."""
-    sorters = [plugin for plugin in plugins if type(plugin).order is not Plugin.order]
+    sorters = overriding(plugins, "order")
     if len(sorters) > 1:
         names = ", ".join(plugin.name for plugin in sorters)
         raise ValueError(f"only one plugin may order units: {names}")

@@ -14,7 +14,7 @@ one, the next members are a new incarnation and need the quorum again. Koordinat
 this, so there a workload recreated under the same PodGroup starts member by member.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -227,7 +227,6 @@ class _Part:
         self._states = states
         self._compat = cache.compat
         self._is_idle = not any(states[gang].tally.waiting for gang in gangs)
-        self._permit_states: dict[tuple[GangKey, int], PermitState | None] = {}
         self.is_satisfied = is_satisfied
 
     @cached_property
@@ -237,8 +236,8 @@ class _Part:
         members = sum(len(self._states[gang].tally.plannable) for gang in self._gangs)
         if members > MAX_MEMBERS:
             return TooLarge("gang", self._gangs[0], "waiting members", members, MAX_MEMBERS)
-        is_gated = any(waits_for_gates(self._cache, gang) for gang in self._gangs_to_start())
-        if is_gated or not self._is_permitted(self._plannable):
+        is_gated = any(waits_for_gates(self._cache, gang) for gang in self._gangs_to_start)
+        if is_gated or not self._is_permitted(self._all_plannable):
             tallies = [self._states[gang].tally for gang in self._gangs]
             return blame_gates(pod for tally in tallies for pod in tally.foreign.values())
         return self._make_units()
@@ -267,13 +266,13 @@ class _Part:
 
     @cached_property
     def count(self) -> Reached | MissingMembers:
-        starting = self._gangs_to_start()
+        starting = self._gangs_to_start
         short = {
             gang_count.gang: gang_count
             for gang in starting
             for gang_count in find_missing(self._cache, gang)
         }
-        if self._is_permitted(self._present):
+        if self._is_permitted(self._all_present):
             return MissingMembers(tuple(short.values())) if short else Reached(self.members)
         below = {
             member.gang: member for member in self.members if member.present < member.min_member
@@ -288,8 +287,9 @@ class _Part:
     def completed_at(self) -> float:
         return max(_completed_at(self._cache, gang) for gang in self._gangs)
 
+    @cached_property
     def _gangs_to_start(self) -> tuple[GangKey, ...]:
-        """Return the gangs of which all that they need starts together."""
+        """The gangs of which all that they need starts together."""
         return tuple(gang for gang in self._gangs if self._starts(gang))
 
     def _starts(self, gang: GangKey) -> bool:
@@ -300,17 +300,22 @@ class _Part:
 
     def _present(self, gang: GangKey) -> PermitState | None:
         """Return the state with every waiting member of ours, behind foreign gates or not."""
-        return self._permit_state(gang, self._states[gang].tally.waiting)
+        return self._all_present[gang]
 
-    def _plannable(self, gang: GangKey) -> PermitState | None:
-        """Return the state with the waiting members that can be planned now."""
-        return self._permit_state(gang, len(self._states[gang].tally.plannable))
+    @cached_property
+    def _all_present(self) -> Mapping[GangKey, PermitState | None]:
+        return {
+            gang: self._make_permit_state(gang, self._states[gang].tally.waiting)
+            for gang in self._gangs
+        }
 
-    def _permit_state(self, gang: GangKey, waiting: int) -> PermitState | None:
-        """Return the state of a gang with ``waiting`` members that could start, made once."""
-        if (gang, waiting) not in self._permit_states:
-            self._permit_states[gang, waiting] = self._make_permit_state(gang, waiting)
-        return self._permit_states[gang, waiting]
+    @cached_property
+    def _all_plannable(self) -> Mapping[GangKey, PermitState | None]:
+        """The states with the waiting members that can be planned now."""
+        return {
+            gang: self._make_permit_state(gang, len(self._states[gang].tally.plannable))
+            for gang in self._gangs
+        }
 
     def _make_permit_state(self, gang: GangKey, waiting: int) -> PermitState | None:
         """Return the state of a gang with ``waiting`` members that could start.
@@ -339,9 +344,9 @@ class _Part:
         by_gang = (self._states[gang].members.values() for gang in self._gangs)
         return bool(find_unbound(pod for members in by_gang for pod in members))
 
-    def _is_permitted(self, state_of: Callable[[GangKey], PermitState | None]) -> bool:
-        own = state_of(self._gangs[0])
-        return permit_member(own, map(state_of, self._gangs), compat=self._compat) is Permit.GO
+    def _is_permitted(self, states: Mapping[GangKey, PermitState | None]) -> bool:
+        own = states[self._gangs[0]]
+        return permit_member(own, states.values(), compat=self._compat) is Permit.GO
 
     def _find_blocking_reason(self) -> NotReady | None:
         """Return a reason that more members do not remove: settings missing, one-sided lists.
@@ -391,7 +396,7 @@ class _Part:
         state = self._present(gang) or _NO_SETTINGS
         waiting_only = state.policy is MatchPolicy.ONLY_WAITING
         present = state.waiting + state.done + (0 if waiting_only else state.bound)
-        if self._starts(gang):
+        if gang in self._gangs_to_start:
             present = max(0, present - count_useless(self._cache, gang))
         tally = self._states[gang].tally
         return GangCount(
@@ -406,7 +411,7 @@ class _Part:
     def _make_units(self) -> Ready:
         made = [self._make_demand(gang) for gang in self._gangs]
         made = [demand for demand in made if demand.pods]
-        starting = self._gangs_to_start()
+        starting = self._gangs_to_start
         is_one = any(demand.gang in starting or self._has_multiples(demand.gang) for demand in made)
         together: list[Demand] = []
         parts: list[DivisionPart] = []
@@ -459,7 +464,7 @@ class _Part:
         return min((spec.wait_seconds for spec in specs), default=0)
 
     def _make_demand(self, gang: GangKey) -> Demand:
-        state, tally = self._plannable(gang) or _NO_SETTINGS, self._states[gang].tally
+        state, tally = self._all_plannable[gang] or _NO_SETTINGS, self._states[gang].tally
         spec = self._states[gang].spec
         placed_with = () if spec is None else self._find_placed_with(gang, spec)
         return Demand(

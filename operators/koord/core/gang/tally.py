@@ -50,8 +50,9 @@ def is_done(pod: Pod) -> bool:
 
     One that was released with another gang is not done here: labels can be changed afterwards.
     """
-    is_member = pod.recorded is None or _release_of(pod) is not None
-    return pod.phase is PodPhase.SUCCEEDED and bool(pod.node) and is_member
+    if pod.phase is not PodPhase.SUCCEEDED or not pod.node:
+        return False
+    return pod.recorded is None or _release_of(pod) is not None
 
 
 def bond_of(pod: Pod) -> Bond:
@@ -157,15 +158,16 @@ class Tally:
         self.succeeded += sign * (pod.phase is PodPhase.SUCCEEDED)
         self.failed += sign * (pod.phase is PodPhase.FAILED)
         self.bound += sign * bool(pod.node)
-        self._count_bond(pod, sign)
-        if pod.is_alive:
+        is_alive = pod.is_alive
+        self._count_bond(pod, sign, is_alive=is_alive)
+        if is_alive:
             self._count_alive(pod, sign)
 
-    def _count_bond(self, pod: Pod, sign: int) -> None:
+    def _count_bond(self, pod: Pod, sign: int, *, is_alive: bool) -> None:
         bond = bond_of(pod)
         counts = self.bonds.setdefault(bond, BondCounts())
         counts.total += sign
-        counts.alive += sign * pod.is_alive
+        counts.alive += sign * is_alive
         if is_done(pod):
             counts.done[pod.sub_group] += sign
         if not counts.total:
