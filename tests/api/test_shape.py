@@ -1,16 +1,23 @@
 """What is read of objects that nobody has checked: types only, and what cannot be used, late."""
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.api.cases import MINIMAL
 
+from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES
 from koord.api.device import DeviceInfo, DeviceSpec
 from koord.api.elasticquota import ElasticQuotaSpec
+from koord.api.model import Model
 from koord.api.networktopology import ClusterNetworkTopologySpec
 from koord.api.podgroup import PodGroupSpec, PodGroupStatus
 from koord.api.quantity import InvalidQuantityError
+from koord.api.resource import Resource
 from koord.api.shape import Shape
 
 DEVICES = Shape(DeviceSpec, ("spec",), only={DeviceInfo: ("type", "minor", "resources")})
@@ -88,3 +95,53 @@ def test_thousands_of_bad_items_are_told_by_the_first() -> None:
 def test_a_field_that_is_none_of_the_model_is_a_mistake_at_once() -> None:
     with pytest.raises(KeyError):
         Shape(PodGroupStatus, only={PodGroupStatus: ("phases",)})
+
+
+PARTS = [(resource, part) for resource in RESOURCES for part in ("spec", "status")]
+NAMES = st.sampled_from(
+    sorted(
+        {
+            field.alias or name
+            for model in Model.__subclasses__()
+            for name, field in model.model_fields.items()
+        }
+    )
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@cache
+def shape_of(resource: type[Resource], part: str) -> tuple[Shape[Any], type[Model]]:
+    model = resource.model_fields[part].annotation
+    assert model is not None
+    return Shape(model), model
+
+
+@given(value=VALUES)
+@example(value={"devices": [{"type": "gpu", "resources": {"a": "1"}}, {"resources": {"a": "x"}}]})
+@example(value={"min": {"cpu": "1"}, "max": {"cpu": 2}})
+@example(value={"history": [{"time": "2026-01-31T12:00:00Z", "what": "Preempted"}]})
+def test_a_shape_reads_what_the_model_accepts_and_raises_nothing_else(value: object) -> None:
+    text = json.dumps(value).encode()
+    for resource, part in PARTS:
+        shape, model = shape_of(resource, part)
+        try:
+            read_value = shape.read(text)
+        except ValueError:
+            read_value = None
+        try:
+            valid = model.model_validate_json(text)
+        except ValidationError:
+            continue
+        assert read_value == valid
+
+
+@pytest.mark.parametrize("kind", MINIMAL)
+def test_valid_specs_are_read_as_the_model_reads_them(kind: str) -> None:
+    shape, model = shape_of(RESOURCE_BY_KIND[kind], "spec")
+    text = json.dumps(MINIMAL[kind]).encode()
+    assert shape.read(text) == model.model_validate_json(text)
