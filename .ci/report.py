@@ -17,7 +17,8 @@ def read_tests(file: Path) -> list[tuple[float, str]]:
     """Return seconds and name of every test in a file."""
     cases = ET.parse(file).iter("testcase")  # noqa: S314 - written by our own pytest
     return [
-        (float(one.get("time", 0)), f"{one.get('classname')}::{one.get('name')}") for one in cases
+        (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
+        for case in cases
     ]
 
 

@@ -91,8 +91,8 @@ def show_waiting() -> Iterable[RenderableType]:
     target = Target(TargetKind.POD_GROUP, "default", "train")
     answer = make_answer(make_reading(*objects), target, 0.0)
     assert answer.reason is not None  # noqa: S101 - it waits
-    said = Reported("Bound", "False", answer.reason.reason.code, answer.reason.message, "")
-    history = replace(answer.history, reported=said)
+    reported = Reported("Bound", "False", answer.reason.reason.code, answer.reason.message, "")
+    history = replace(answer.history, reported=reported)
     return make_parts(replace(answer, history=history), 0.0, BEST_NODES)
 
 

@@ -129,14 +129,18 @@ def build_manifests(kubectl: Path, source: str) -> list[Document]:
     command = [str(kubectl), "kustomize", str(ROOT / source)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
     own = ("Namespace", NAMESPACE)
-    every = (one for one in yaml.safe_load_all(text) if one)
-    return [one for one in every if (one["kind"], one["metadata"]["name"]) != own]
+    documents = (document for document in yaml.safe_load_all(text) if document)
+    return [
+        document
+        for document in documents
+        if (document["kind"], document["metadata"]["name"]) != own
+    ]
 
 
 def build_part(kubectl: Path, part: Part) -> list[Document]:
     """Return the objects of a part."""
     apart = build_manifests(kubectl, part.without) if part.without else []
-    return [one for one in build_manifests(kubectl, part.source) if one not in apart]
+    return [document for document in build_manifests(kubectl, part.source) if document not in apart]
 
 
 def _parametrise_deployment(document: Document) -> None:
@@ -197,8 +201,8 @@ _Dumper.add_representer(str, _represent_text)
 _LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w.]+): TEMPLATE-(?P<name>[\w.]+)-END$", re.MULTILINE)
 
 
-def _write_line(found: re.Match[str]) -> str:
-    indent, key, name = found["indent"], found["key"], found["name"]
+def _write_line(match: re.Match[str]) -> str:
+    indent, key, name = match["indent"], match["key"], match["name"]
     if name in EXPRESSIONS:
         return f"{indent}{key}: {EXPRESSIONS[name]}"
     if name == "config":
@@ -262,17 +266,17 @@ def _make_config_schema() -> Document:
         properties = definitions[section.__name__]["properties"]
         for field in section.model_fields.values():
             if isinstance(names := field.validation_alias, AliasChoices):
-                first, *others = (str(one) for one in names.choices)
-                properties |= dict.fromkeys(others, properties[first])
+                first, *aliases = (str(name) for name in names.choices)
+                properties |= dict.fromkeys(aliases, properties[first])
     schema["properties"] |= CLOSED | NARROWED
     schema.pop("required", None)
-    return {name: _strip(one) for name, one in sorted(definitions.items())}
+    return {name: _strip(definition) for name, definition in sorted(definitions.items())}
 
 
 def _strip(schema: Document) -> Document:
     """Return a schema without what is for readers: they have docs/reference/configuration.md."""
     return {
-        key: {name: _strip(one) for name, one in value.items()}
+        key: {name: _strip(property_schema) for name, property_schema in value.items()}
         if key == "properties"
         else _strip(value)
         if isinstance(value, dict)
@@ -288,7 +292,7 @@ def make_schema() -> str:
     Names of definitions that are written by hand begin with a small letter.
     """
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    own = {name: one for name, one in schema["$defs"].items() if name[0].islower()}
+    own = {name: definition for name, definition in schema["$defs"].items() if name[0].islower()}
     schema["$defs"] = own | _make_config_schema()
     return json.dumps(schema, indent=2) + "\n"
 

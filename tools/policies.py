@@ -42,45 +42,47 @@ class Result(NamedTuple):
 
 def list_results(entries: Iterable[Entry]) -> Iterator[Result]:
     """Yield the results among the keys. Raises ValueError if one does not say what it is on."""
-    for one in entries:
-        if one.kind is not EntryKind.KEY or "(result" not in one.where:
+    for entry in entries:
+        if entry.kind is not EntryKind.KEY or "(result" not in entry.where:
             continue
-        found = _RESULT.fullmatch(one.where)
-        if found is None:
-            raise ValueError(f"{one.key}: it is unclear who writes a {one.where!r}")
-        on = frozenset(found["on"].split(" or "))
-        yield Result(one.key, on, found["what"] == "label", bool(found["shared"]))
+        match = _RESULT.fullmatch(entry.where)
+        if match is None:
+            raise ValueError(f"{entry.key}: it is unclear who writes a {entry.where!r}")
+        on = frozenset(match["on"].split(" or "))
+        yield Result(entry.key, on, match["what"] == "label", bool(match["shared"]))
 
 
 def make_lists() -> Mapping[str, list[str]]:
     """Return the lists by the title that stands in the comments of policies."""
     results = sorted(list_results(list_entries()))
-    of_pods = [one for one in results if "Pod" in one.on]
-    annotations = [one for one in of_pods if not one.is_label and not one.is_beginning]
+    of_pods = [result for result in results if "Pod" in result.on]
+    annotations = [result for result in of_pods if not result.is_label and not result.is_beginning]
     return {
-        "all result annotations of pods": [one.key for one in annotations],
-        "result annotations of pods": [one.key for one in annotations if not one.is_shared],
+        "all result annotations of pods": [result.key for result in annotations],
+        "result annotations of pods": [
+            result.key for result in annotations if not result.is_shared
+        ],
         "result annotations of pods that device plugins write, too": [
-            one.key for one in annotations if one.is_shared
+            result.key for result in annotations if result.is_shared
         ],
         "beginnings of result annotations of pods": [
-            one.key for one in of_pods if one.is_beginning
+            result.key for result in of_pods if result.is_beginning
         ],
-        "result labels of pods": [one.key for one in of_pods if one.is_label],
+        "result labels of pods": [result.key for result in of_pods if result.is_label],
         "result annotations of reservations": [
-            one.key for one in results if "Reservation" in one.on
+            result.key for result in results if "Reservation" in result.on
         ],
-        "result annotations of quotas": [one.key for one in results if "Quota" in one.on],
+        "result annotations of quotas": [result.key for result in results if "Quota" in result.on],
     }
 
 
 def fill_in(text: str, lists: Mapping[str, list[str]]) -> str:
     """Return a manifest with the lists that it names. Raises KeyError for an unknown title."""
 
-    def write(found: re.Match[str]) -> str:
-        indent = found["indent"] + "  "
-        keys = ",\n".join(f"{indent}  '{key}'" for key in lists[found["title"]])
-        return f"{found['head']}{indent}[\n{keys}\n{indent}]\n"
+    def write(match: re.Match[str]) -> str:
+        indent = match["indent"] + "  "
+        keys = ",\n".join(f"{indent}  '{key}'" for key in lists[match["title"]])
+        return f"{match['head']}{indent}[\n{keys}\n{indent}]\n"
 
     return _VARIABLE.sub(write, text)
 

@@ -44,7 +44,7 @@ def make_document(product: str) -> dict:
     made = time.gmtime(float(os.environ.get("SOURCE_DATE_EPOCH", time.time())))
     root = f"SPDXRef-{product}"
     namespace = f"https://spdx.org/spdxdocs/{product}-{hashlib.sha256(content).hexdigest()}"
-    others = [package["SPDXID"] for package in packages if package["SPDXID"] != root]
+    contents = [package["SPDXID"] for package in packages if package["SPDXID"] != root]
     return {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
@@ -58,7 +58,7 @@ def make_document(product: str) -> dict:
         "packages": packages,
         "relationships": [
             relate("SPDXRef-DOCUMENT", "DESCRIBES", root),
-            *(relate(root, "CONTAINS", other) for other in others),
+            *(relate(root, "CONTAINS", content) for content in contents),
         ],
     }
 

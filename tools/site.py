@@ -36,7 +36,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
     def move(link: re.Match[str]) -> str:
         target = normpath(join(here, link[2]))
-        known = PAGES.get(target, target.removeprefix("docs/"))
-        return link[1] + relpath(known, dirname(page.file.src_uri) or ".")
+        page_path = PAGES.get(target, target.removeprefix("docs/"))
+        return link[1] + relpath(page_path, dirname(page.file.src_uri) or ".")
 
     return _TITLED.sub(r'```\1 title="\2"', _LINK.sub(move, markdown))

@@ -15,10 +15,10 @@ class LargestUnit(QuotaHook):
 
     def check_unit(self, quota: QuotaSpec, used: Amounts, request: Amounts) -> str:
         """Name the first resource of which a unit asks too much."""
-        for key, asked in sorted(request.items()):
+        for key, amount in sorted(request.items()):
             most = quota.max.get(key)
-            if most is not None and 2 * asked > most:
-                text = f"{format_amount(key, asked)} {key}"
+            if most is not None and 2 * amount > most:
+                text = f"{format_amount(key, amount)} {key}"
                 return f"it asks for {text}, more than half of the max of {quota.name}"
         return ""
 

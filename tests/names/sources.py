@@ -18,3 +18,12 @@ def read_modules() -> dict[str, ast.Module]:
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             trees[name] = ast.parse(path.read_text(encoding="utf-8"))
     return trees
+
+
+def read_scripts() -> dict[str, ast.Module]:
+    """Return what stands beside the packages, by path."""
+    return {
+        str(path.relative_to(_ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+        for folder in ("tools", ".ci", "examples")
+        for path in sorted((_ROOT / folder).rglob("*.py"))
+    }

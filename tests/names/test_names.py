@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from tests.names.sources import read_modules
+from tests.names.sources import read_modules, read_scripts
 
 PRONOUNS = frozenset(
     ["one", "found", "asked", "known", "every", "said", "told", "some", "others", "rest"]
@@ -36,7 +36,8 @@ def test_pronouns_are_found(source: str) -> None:
 
 
 def test_no_pronoun_is_a_name() -> None:
-    pronouns = {module: find_pronouns(tree) for module, tree in read_modules().items()}
+    trees = read_modules() | read_scripts()
+    pronouns = {module: find_pronouns(tree) for module, tree in trees.items()}
     assert {module: names for module, names in pronouns.items() if names} == {}
 
 
