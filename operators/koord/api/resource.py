@@ -6,7 +6,7 @@ selectors, taints, resource lists) stand here, too. No rule of scheduling does.
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
@@ -66,6 +66,13 @@ class _QuantitySchema:
 Int32 = Annotated[int, Marker({"format": "int32"})]
 Int64 = Annotated[int, Marker({"format": "int64"})]
 Time = Annotated[datetime, Field(strict=False)]
+
+
+def to_time(seconds: float) -> datetime:
+    """Return seconds since the epoch as a time of the API, which has whole seconds."""
+    return datetime.fromtimestamp(int(seconds), UTC)
+
+
 ResourceQuantity = Annotated[Quantity, _QuantitySchema()]
 
 

@@ -5,11 +5,13 @@ Entries of one operator are applied under a field manager of its own, so that th
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from koord.api.podgroup import GroupEpisode, PodGroupStatus
+from koord.api.resource import to_time
 from koord.core.model.gang_history import MAX_BY, MAX_WHY, Episode, Happened, merge
 from koord.core.model.gangs import ObservedPodGroup
-from koord.core.model.text import cut, format_time
+from koord.core.model.text import cut
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ref_of_pod_group
 from koord.kube.status import StatusPatch, StatusWriter
@@ -44,13 +46,15 @@ class HistoryRecorder:
         if len(self._recorded) > MAX_REMEMBERED:
             del self._recorded[next(iter(self._recorded))]
         ref = ref_of_pod_group(pod_group)
-        self.writer.submit(ref, StatusPatch(fields={"history": [*map(_write, episodes)]}))
+        status = PodGroupStatus(history=list(map(_write, episodes)))
+        self.writer.submit(ref, StatusPatch(fields=status.encode_set()))
         if self.events is not None:
             self.events.forget(ref, LIVING)  # each time counts
             kind, note = EventType.WARNING, new.note()
             self.events.record(ref, kind, action=LIVING, reason=str(what), note=note)
 
 
-def _write(episode: Episode) -> dict[str, Any]:
-    entry = {"time": format_time(episode.time), "what": episode.what, "why": episode.why}
-    return {**entry, "by": episode.by} if episode.by else entry
+def _write(episode: Episode) -> GroupEpisode:
+    return GroupEpisode(
+        time=to_time(episode.time), what=episode.what, why=episode.why, by=episode.by or None
+    )

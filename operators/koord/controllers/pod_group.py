@@ -8,19 +8,12 @@ here unless the gang cannot be planned at all.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
+from koord.api import podgroup
 from koord.api.keys import operators
 from koord.api.parse import Problem, cut
-from koord.api.podgroup import (
-    GroupMembers,
-    GroupPlacement,
-    GroupRun,
-    GroupRunSubGroup,
-    PodGroupStatus,
-    SubGroupMembers,
-)
+from koord.api.resource import to_time
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.controllers.validation import INVALID, Validation
@@ -296,19 +289,19 @@ class PodGroupStatusPolicy:
         values = tuple(sorted(bad, key=lambda bad_value: bad_value.value))
         return InvalidAnnotation(values) if values else None
 
-    def _placement(self, gang: GangKey, status: GangStatus) -> GroupPlacement | None:
+    def _placement(self, gang: GangKey, status: GangStatus) -> podgroup.GroupPlacement | None:
         """Return where the members are; None if they are nowhere."""
         if not status.nodes:
             return None
         nodes, state = len(status.nodes), self.state
         where = observe_gang_topology(state.gangs, state.topologies, state.table.row_of, gang)
         if where is None:
-            return GroupPlacement(nodes=nodes)
+            return podgroup.GroupPlacement(nodes=nodes)
         gap = None
         if where.gap is not None:
             layer, count = where.gap
             gap = f"{layer}: {count} more than may have been needed"
-        return GroupPlacement(
+        return podgroup.GroupPlacement(
             nodes=nodes,
             topology=where.topology,
             layer=where.layer,
@@ -359,11 +352,11 @@ def _without_words(conditions: tuple[ConditionPatch, ...]) -> list[tuple[str, bo
 
 
 def _make_status(
-    status: GangStatus, placement: GroupPlacement | None, state: str
-) -> PodGroupStatus:
+    status: GangStatus, placement: podgroup.GroupPlacement | None, state: str
+) -> podgroup.PodGroupStatus:
     members, start = status.members, status.schedule_start
     sub_groups = [
-        SubGroupMembers(
+        podgroup.SubGroupMembers(
             name=sub_group.name,
             min_member=sub_group.min_member,
             present=sub_group.present,
@@ -372,13 +365,13 @@ def _make_status(
         )
         for sub_group in status.sub_groups
     ]
-    return PodGroupStatus(
+    return podgroup.PodGroupStatus(
         phase=str(status.phase),
         scheduled=members.bound,
         running=members.running,
         succeeded=members.succeeded,
         failed=members.failed,
-        members=GroupMembers(
+        members=podgroup.GroupMembers(
             total=members.total,
             present=members.present,
             held=members.held,
@@ -391,7 +384,7 @@ def _make_status(
         ),
         sub_groups=sub_groups or None,
         occupied_by=status.occupied_by or None,
-        schedule_start_time=datetime.fromtimestamp(int(start), UTC) if start is not None else None,
+        schedule_start_time=to_time(start) if start is not None else None,
         runs=list(map(_make_run, status.runs)) or None,
         plan_id=status.plan_id or None,
         incarnation=status.incarnation if status.plan_id else None,
@@ -400,15 +393,14 @@ def _make_status(
     )
 
 
-def _make_run(record: BondRecord) -> GroupRun:
-    sub_groups = [GroupRunSubGroup(name=name, succeeded=done) for name, done in record.sub_groups]
-    controller, start, size = record.bond
-    return GroupRun(
-        controller=controller,
-        start=start,
-        size=size,
+def _make_run(record: BondRecord) -> podgroup.GroupRun:
+    named = [podgroup.GroupRunSubGroup(name=name, succeeded=n) for name, n in record.sub_groups]
+    return podgroup.GroupRun(
+        controller=record.bond.controller,
+        start=record.bond.start,
+        size=record.bond.size,
         succeeded=record.done,
-        sub_groups=sub_groups or None,
+        sub_groups=named or None,
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
-from koord.api.resource import Resource
+from koord.api.podgroup import PodGroupStatus
+from koord.api.resource import Resource, to_time
 from koord.controllers.attempts import Attempts
 from koord.controllers.validation import ACCEPTED, Validation
 from koord.core.engine.state import ClusterState
@@ -28,7 +29,7 @@ from koord.core.model.gang_history import Happened
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
-from koord.core.model.text import cut, format_time
+from koord.core.model.text import cut
 from koord.core.model.units import Amounts
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same
@@ -136,13 +137,15 @@ class PlacementAnnouncer:
             for is_true, codes in ((False, false_conditions), (True, reason.also_true))
             for kind, code in codes.items()
         )
-        fields: dict[str, Any] = {"attempts": attempts.count}
-        if attempts.last:
-            fields["lastAttemptTime"] = format_time(attempts.last)
-        if attempts.place is not None:
-            fields["queuePosition"] = attempts.place.position
-            fields["gpusAhead"] = attempts.place.gpus_ahead
-        self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch(tuple(conditions), fields))
+        place = attempts.place
+        status = PodGroupStatus(
+            attempts=attempts.count,
+            last_attempt_time=to_time(attempts.last) if attempts.last else None,
+            queue_position=place.position if place is not None else None,
+            gpus_ahead=place.gpus_ahead if place is not None else None,
+        )
+        patch = StatusPatch(tuple(conditions), status.encode_set())
+        self.pod_groups.submit(ref_of_pod_group(pod_group), patch)
 
     def retract_gang(self, pod_group: ObservedPodGroup) -> None:
         """Remove our conditions from a PodGroup.

@@ -15,11 +15,12 @@ import msgspec
 from typing_extensions import override
 
 from koord.api.keys import operators
+from koord.api.reservation import ReservationCondition, ReservationStatus
+from koord.api.resource import to_time
 from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
 from koord.core.model.object_write import ObjectWrite
 from koord.core.model.plan import Assignment, Placement
 from koord.core.model.pods import AnnotationWrite, Handling
-from koord.core.model.text import format_time
 from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available
 from koord.core.reservation.model import ReservationState
@@ -57,7 +58,7 @@ from koord.kube.release import (
 )
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.status import applied_by
-from koord.kube.translate.amounts import write_amounts
+from koord.kube.translate.amounts import write_quantities
 from koord.kube.translate.node_affinity import AffinityForm, parse_affinity
 from koord.kube.translate.pods import make_form
 from koord.kube.translate.reservations import read_status
@@ -276,28 +277,29 @@ class _Reserve(_Step[WireCustomResource]):
             await self._write_reservation(client)
         ref = ref_of_pod(self.pod)
         requests = {name: n for name, n in self.pod.shape.requests if name != PODS}
-        now = format_time(time.time())
-        status = set_available(ReservationState(), self.node, requests)
+        now = to_time(time.time())
+        state = set_available(ReservationState(), self.node, requests)
+        status = ReservationStatus(
+            phase=str(state.phase),
+            node_name=state.node,
+            allocatable=write_quantities(state.allocatable),
+            conditions=[
+                ReservationCondition(
+                    type=condition.type,
+                    status=str(condition.status),
+                    reason=str(condition.reason),
+                    message=condition.message,
+                    last_probe_time=now,
+                    last_transition_time=now,
+                )
+                for condition in state.conditions
+            ],
+        )
         body = {
             "apiVersion": ref.api_version,
             "kind": ref.kind,
             "metadata": {"name": ref.name, "resourceVersion": self._version},
-            "status": {
-                "phase": status.phase,
-                "nodeName": status.node,
-                "allocatable": write_amounts(status.allocatable),
-                "conditions": [
-                    {
-                        "type": condition.type,
-                        "status": condition.status,
-                        "reason": condition.reason,
-                        "message": condition.message,
-                        "lastProbeTime": now,
-                        "lastTransitionTime": now,
-                    }
-                    for condition in status.conditions
-                ],
-            },
+            "status": status.encode_set(),
         }
         form = applied_by("koord-placement")
         await client.patch(f"{self.path}/status", body, form.media, form.params)
