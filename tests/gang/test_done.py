@@ -23,16 +23,14 @@ from koord.core.gang.done import (
     record_run,
 )
 from koord.core.gang.failure import find_restart
+from koord.core.gang.lost_members import count_strength, has_minimum, needed_strength
 from koord.core.gang.quorum import (
     Ready,
     count_lost,
     count_members,
-    count_strength,
     demands,
     find_quorum,
-    has_minimum,
     is_satisfied,
-    needed_strength,
 )
 from koord.core.gang.reasons import GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, observe

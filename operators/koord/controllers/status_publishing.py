@@ -44,7 +44,7 @@ from koord.kube.objects import (
     ref_of_reservation,
 )
 from koord.kube.status import ConditionPatch, Present, StatusPatch, StatusWriter
-from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
+from koord.kube.translate.pod_conditions import POD_SCHEDULED, UNSCHEDULABLE
 from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_recorded
 
 PLACING: Final = "Placing"

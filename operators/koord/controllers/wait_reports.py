@@ -25,7 +25,8 @@ from koord.core.device.reasons import IsolationAbsent
 from koord.core.device.status import isolation_reason
 from koord.core.engine.state import ClusterState
 from koord.core.gang.cache import GangCache, order_of
-from koord.core.gang.quorum import Ready, demands, has_minimum
+from koord.core.gang.lost_members import has_minimum
+from koord.core.gang.quorum import Ready, demands
 from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod

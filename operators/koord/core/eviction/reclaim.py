@@ -32,7 +32,7 @@ from koord.core.eviction.reasons import Protection, tell_protection
 from koord.core.eviction.reclaim_need import ReclaimUnit, Selection, find_need, without_parts
 from koord.core.gang.cache import GangCache
 from koord.core.gang.group import Group
-from koord.core.gang.quorum import count_strength
+from koord.core.gang.lost_members import count_strength
 from koord.core.model.plan import UnitKey
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import named, plural

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from koord.core.gang.cache import GangCache
+from koord.core.gang.done import count_done
 from koord.core.gang.sub_group_members import count_placed
 from koord.core.gang.tally import is_placed
 from koord.core.model.gangs import ROOT, FilledTree, GangKey, GangSpec, SubGroup, SubGroupTree, fill
@@ -119,3 +120,30 @@ class _LossSearch:
     def _wanted(self, group: SubGroup) -> int:
         most = len(self.tree.below[group.name])
         return most if group.min_sub_groups is None else group.min_sub_groups
+
+
+def needed_strength(cache: GangCache, key: GangKey) -> int:
+    """Return how many members a started gang needs not to be degraded.
+
+    That is its minimum, but not more than it ever had: raising the minimum is not a loss.
+    """
+    gang = cache.gang(key)
+    spec = gang.spec
+    if spec is None:
+        return 0
+    had = max((strength for _, strength in gang.tally.releases), default=0)
+    return min(spec.min_member, had) if had else spec.min_member
+
+
+def count_strength(cache: GangCache, key: GangKey) -> int:
+    """Count the members that are placed for good or done."""
+    return cache.tally(key).placed + count_done(cache, key)
+
+
+def has_minimum(cache: GangCache, key: GangKey, *, without: int = 0) -> bool:
+    """Whether the minimum of a gang is placed for good or done.
+
+    ``without`` is the number of placed members that do not count.
+    """
+    spec = cache.spec(key)
+    return spec is None or count_strength(cache, key) - without >= spec.min_member

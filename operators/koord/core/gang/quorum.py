@@ -20,9 +20,15 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from koord.core.gang.cache import Gang, GangCache, order_of
-from koord.core.gang.done import count_done, find_done
+from koord.core.gang.done import completed_by, count_done
 from koord.core.gang.group import MAX_GANGS, Group, make_group_id
-from koord.core.gang.lost_members import LostMembers, find_lost_members, serves
+from koord.core.gang.lost_members import (
+    LostMembers,
+    count_strength,
+    find_lost_members,
+    needed_strength,
+    serves,
+)
 from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
@@ -43,7 +49,7 @@ from koord.core.gang.sub_group_members import (
     is_placed_whole,
     waits_for_gates,
 )
-from koord.core.gang.tally import gangs_of, is_placed, is_planned, is_present
+from koord.core.gang.tally import gangs_of, is_placed, is_planned
 from koord.core.model.gangs import ROOT, GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.model.plan import Demand, LeftOut, Unit
 from koord.core.model.pods import Pod
@@ -89,33 +95,6 @@ def find_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
 def report_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
     """Return the quorum as statuses report it; one-sided lists are reported with the settings."""
     return _part_of(cache, key).reported
-
-
-def needed_strength(cache: GangCache, key: GangKey) -> int:
-    """Return how many members a started gang needs not to be degraded.
-
-    That is its minimum, but not more than it ever had: raising the minimum is not a loss.
-    """
-    gang = cache.gang(key)
-    spec = gang.spec
-    if spec is None:
-        return 0
-    had = max((strength for _, strength in gang.tally.releases), default=0)
-    return min(spec.min_member, had) if had else spec.min_member
-
-
-def count_strength(cache: GangCache, key: GangKey) -> int:
-    """Count the members that are placed for good or done."""
-    return cache.tally(key).placed + count_done(cache, key)
-
-
-def has_minimum(cache: GangCache, key: GangKey, *, without: int = 0) -> bool:
-    """Whether the minimum of a gang is placed for good or done.
-
-    ``without`` is the number of placed members that do not count.
-    """
-    spec = cache.spec(key)
-    return spec is None or count_strength(cache, key) - without >= spec.min_member
 
 
 def find_lost(
@@ -285,7 +264,7 @@ class _Part:
 
     @cached_property
     def completed_at(self) -> float:
-        return max(_completed_at(self._cache, gang) for gang in self._gangs)
+        return max(completed_by(self._cache, gang) for gang in self._gangs)
 
     @cached_property
     def _gangs_to_start(self) -> tuple[GangKey, ...]:
@@ -516,12 +495,3 @@ class _Part:
 
 def _sort_members(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (-pod.priority, *order_of(pod)))
-
-
-def _completed_at(cache: GangCache, gang: GangKey) -> float:
-    spec, done = cache.spec(gang), find_done(cache, gang)
-    present = filter(is_present, cache.members(gang).values())
-    created = sorted(pod.created for pod in (*done, *present))
-    if spec is None or not created:
-        return 0.0
-    return created[min(max(spec.min_member, 1), len(created)) - 1]

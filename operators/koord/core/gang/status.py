@@ -11,15 +11,9 @@ from typing import Final, TypeAlias
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.done import count_done, is_all_done, record_run
 from koord.core.gang.group import Group
+from koord.core.gang.lost_members import has_minimum, needed_strength
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
-from koord.core.gang.quorum import (
-    completed_at,
-    find_lost,
-    has_minimum,
-    is_satisfied,
-    needed_strength,
-    report_quorum,
-)
+from koord.core.gang.quorum import completed_at, find_lost, is_satisfied, report_quorum
 from koord.core.gang.reasons import (
     AllBound,
     AtStrength,

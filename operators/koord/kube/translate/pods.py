@@ -6,7 +6,6 @@ conditions) matters only for writing and is kept here by uid while the pod is pe
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +19,6 @@ from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.api.quantity import parse_duration_seconds
 from koord.caches import MIB, BoundedCache, size_of
-from koord.core.eviction.model import read_victim_text
 from koord.core.eviction.protection import SYSTEM_CRITICAL
 from koord.core.model.constraints import PodLabels
 from koord.core.model.fast_init import fast_init
@@ -34,23 +32,30 @@ from koord.core.model.pods import (
     Pod,
     PodPhase,
     PodShape,
-    PreemptedBy,
     RecordedPlan,
 )
 from koord.core.model.text import cut
 from koord.kube.decode import MALFORMED
 from koord.kube.known_plans import KnownPlans, is_daemon_set, is_pinned_by_us
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
-from koord.kube.preemption_records import read_deadline, read_nomination, read_preempted_by
+from koord.kube.preemption_records import read_deadline, read_nomination
 from koord.kube.release import PodForm, decode_plan, is_recorded
 from koord.kube.translate.gangs import GangMemberships
 from koord.kube.translate.node_affinity import AffinityForm
+from koord.kube.translate.pod_conditions import (
+    POD_SCHEDULED,
+    find_protected,
+    find_unschedulable,
+    has_condition,
+    read_marked,
+    read_preemption,
+    read_rejection,
+    read_time,
+    read_wait_reason,
+)
 from koord.kube.translate.pod_reader import Counted, PodReader
 from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, ShapedSpec, volume_claims_of
-from koord.kube.wire import PodSpec, PodStatus, WireCondition, WireObjectMeta, WirePod
-
-POD_SCHEDULED: Final = "PodScheduled"
-UNSCHEDULABLE: Final = "Unschedulable"
+from koord.kube.wire import PodSpec, WireObjectMeta, WirePod
 
 MAX_MESSAGE: Final = 512
 """What is kept of a message of kube-scheduler: it names causes by number of nodes, most first."""
@@ -61,21 +66,6 @@ _NOT_A_PLAN: Final = MisspelledKey(
     "was not written by the operators for this pod and its node, and is ignored; remove it, and "
     "leave it out of pods that you create",
 )
-_OUT_OF: Final = "OutOf"
-_ADMISSION_FAILURES: Final = frozenset(
-    {
-        "InvalidNodeInfo",
-        "NodeAffinity",
-        "NodeName",
-        "NodePorts",
-        "PodOSNotSupported",
-        "PodOSSelectorNodeLabelDoesNotMatch",
-        "TaintToleration",
-        "TopologyAffinityError",
-        "UnexpectedAdmissionError",
-    }
-)
-"""``status.reason`` of pods that a kubelet rejected, besides ``OutOf`` and a resource."""
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -153,9 +143,9 @@ class PodTranslator:
         is_daemon = is_foreign and not spec.node_name and _is_awaited_daemon(wire)
         is_deleted = meta.deletion_timestamp is not None
         gone_by = meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0
-        is_reclaimed = _has_condition(wire, operators.OVER_ENTITLEMENT)
+        is_reclaimed = has_condition(wire, operators.OVER_ENTITLEMENT)
         is_eviction_pending = is_reclaimed and not is_deleted
-        preempted_by = _preempted_by(wire)
+        preempted_by = read_preemption(wire)
         is_marked = is_reclaimed or preempted_by is not None
         annotations, priority = meta.annotations or _NO_LABELS, spec.priority or 0
         extensions = tuple(
@@ -164,7 +154,7 @@ class PodTranslator:
             if (hints := reader.read_hints(annotations, labels, priority)) is not None
         )
         allocations = self._allocations(meta, shaped.shape, recorded, extensions)
-        unschedulable = _find_unschedulable(wire) if is_foreign and recorded is not None else None
+        unschedulable = find_unschedulable(wire) if is_foreign and recorded is not None else None
         pod = _make_pod(
             uid=meta.uid,
             namespace=self._intern(meta.namespace),
@@ -203,17 +193,17 @@ class PodTranslator:
             attraction=self._intern(_attraction(meta)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
-            checkpointed=_time(_annotation(meta, CHECKPOINTED_AT)),
+            checkpointed=read_time(_annotation(meta, CHECKPOINTED_AT)),
             soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
             ends_until=read_deadline(_annotation(meta, SOFT_EVICTION)) if is_marked else 0.0,
-            marked=_marked(wire, is_eviction_pending, preempted_by),
-            protected=0.0 if is_deleted else _find_protected(wire),
+            marked=read_marked(wire, is_eviction_pending, preempted_by),
+            protected=0.0 if is_deleted else find_protected(wire),
             gone_by=gone_by,
             deleted=gone_by - (meta.deletion_grace_period_seconds or 0) if gone_by else 0.0,
             grace=spec.termination_grace_period_seconds or 0,
             finalizers=self._finalizers(meta),
-            rejection=_rejection(wire.status),
-            wait_reason=_wait_reason(wire),
+            rejection=read_rejection(wire.status),
+            wait_reason=read_wait_reason(wire),
             resource_version=meta.resource_version,
         )
         self._remember(pod, wire, shaped.form)
@@ -422,7 +412,7 @@ def _is_awaited_daemon(wire: WirePod) -> bool:
         return False
     if not any(map(is_daemon_set, owners)):
         return False
-    return (spec.priority or 0) >= SYSTEM_CRITICAL or _find_unschedulable(wire) is None
+    return (spec.priority or 0) >= SYSTEM_CRITICAL or find_unschedulable(wire) is None
 
 
 def _is_non_preemptible(labels: Mapping[str, str], recorded: RecordedPlan | None) -> bool:
@@ -441,87 +431,11 @@ def _attraction(meta: WireObjectMeta) -> str:
     return f"{meta.namespace}/{selector}" if selector else ""
 
 
-def _time(text: str) -> float:
-    """Return a time of RFC 3339 in seconds since the epoch; 0 if there is none."""
-    if not text:
-        return 0.0
-    try:
-        return msgspec.convert(text, datetime).timestamp()
-    except MALFORMED:
-        return 0.0
-
-
 def _index(meta: WireObjectMeta) -> int:
     index = parse_topology_index(_annotation(meta, NETWORK_TOPOLOGY_INDEX))
     return index if isinstance(index, int) else NO_INDEX
 
 
-def _find_unschedulable(wire: WirePod) -> WireCondition | None:
-    conditions = () if wire.spec.node_name else wire.status.conditions or ()
-    wanted = POD_SCHEDULED, UNSCHEDULABLE
-    matching = (
-        condition for condition in conditions if (condition.type, condition.reason) == wanted
-    )
-    return next(matching, None)
-
-
-def _has_condition(wire: WirePod, kind: str) -> bool:
-    return any(
-        condition.type == kind and condition.status == "True"
-        for condition in wire.status.conditions or ()
-    )
-
-
-def _preempted_by(wire: WirePod) -> PreemptedBy | None:
-    """Return for whom a marked pod goes: as its condition says, which its owner cannot write.
-
-    Marks of earlier releases, and in other words, have it in the annotation.
-    """
-    if not _has_condition(wire, operators.PREEMPTED):
-        return None
-    conditions = wire.status.conditions or ()
-    text = next(
-        (condition.message for condition in conditions if condition.type == operators.PREEMPTED), ""
-    )
-    preempted_by = read_victim_text(text or "")
-    return preempted_by or read_preempted_by(_annotation(wire.metadata, operators.PREEMPTED_BY))
-
-
-def _marked(wire: WirePod, is_eviction_pending: bool, by: PreemptedBy | None) -> float:  # noqa: FBT001
-    """Return when a pod was marked: only operators write the conditions."""
-    if not is_eviction_pending and by is None:
-        return 0.0
-    kind = operators.PREEMPTED if by is not None else operators.OVER_ENTITLEMENT
-    conditions = wire.status.conditions or ()
-    times = (condition.last_transition_time for condition in conditions if condition.type == kind)
-    return _time(next(times, None) or "")
-
-
-def _find_protected(wire: WirePod) -> float:
-    """Return since when disruption budgets protect a pod from reclaim: only operators write it."""
-    wanted = operators.OVER_ENTITLEMENT, operators.PROTECTED_BY_BUDGET
-    conditions = wire.status.conditions or ()
-    protections = (
-        condition for condition in conditions if (condition.type, condition.reason) == wanted
-    )
-    return next((_time(condition.last_transition_time or "") for condition in protections), 0.0)
-
-
 def _seconds(text: str) -> float:
     """Return a duration in seconds; 0 if there is none, or none that Go would accept."""
     return max(parse_duration_seconds(text) or 0, 0) if text else 0
-
-
-def _rejection(status: PodStatus) -> str:
-    if status.phase != PodPhase.FAILED:
-        return ""
-    reason = status.reason
-    is_known = reason in _ADMISSION_FAILURES or reason.startswith(_OUT_OF)
-    return reason if is_known else ""
-
-
-def _wait_reason(wire: WirePod) -> str:
-    for condition in wire.status.conditions or ():
-        if condition.type == operators.PLACED:
-            return condition.reason
-    return ""
