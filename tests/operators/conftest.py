@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.support.fork_server import ForkedProcess, start_server
 from tests.support.namespaces import empty
 
 from koord_sandbox import Sandbox
@@ -53,7 +54,7 @@ class Operators:
 
     ``kubeconfig`` replaces the one of the ServiceAccount, for example to go through a proxy.
     ``settings`` are lines that are added to the configuration file. ``environment`` has variables
-    for the process.
+    for the process; with any, Python is started anew, and may find other sources.
     """
 
     environment: Mapping[str, str] = MappingProxyType({})
@@ -71,15 +72,17 @@ class Operators:
         )
         self.log = directory / "operators.log"
         self._log_start = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "koord", "run"]
         options = ["--kubeconfig", str(self._kubeconfig), "--config", str(self._config)]
         with self.log.open("ab") as log:
             self._log_start = log.tell()
+            if not self.environment:
+                self._process = start_server().start(["run", *options], self.log)
+                return
             self._process = subprocess.Popen(
-                [*command, *options],
+                [sys.executable, "-m", "koord", "run", *options],
                 env={**os.environ, **self.environment},
                 stderr=log,
                 stdout=log,
