@@ -156,20 +156,20 @@ class DeviceFragmentation(Model):
 class DeviceStatus(Model):
     """Allocations of devices."""
 
-    allocations: list[DeviceAllocation] | None = None
-    """Allocations by device type."""
-    observed_generation: Int64 | None = None
-    """The metadata.generation of the spec that this status describes."""
-    conditions: Conditions | None = None
-    """Whether the inventory is valid and consistent with the pods, such as Ready."""
     consumption: str | None = None
     """Exact, or Advisory where a device plugin gives out cards, which the kubelet chooses."""
+    allocations: list[DeviceAllocation] | None = None
+    """Allocations by device type."""
     summary: dict[str, DeviceSummary] | None = None
     """Device type to the number of devices by state."""
     devices: list[DeviceUse] | None = None
     """Free resources and pods of each device."""
     fragmentation: DeviceFragmentation | None = None
     """Fragmentation of the free GPUs."""
+    observed_generation: Int64 | None = None
+    """The metadata.generation of the spec that this status describes."""
+    conditions: Conditions | None = None
+    """Whether the inventory is valid and consistent with the pods, such as Ready."""
 
 
 class Device(Resource):
