@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from koord.api.keys import gang
 from koord.cli.main import app
-from koord.cli.releasing import ReleaseRequest, _choose, _GatedPod, _GatedPodSpec
+from koord.cli.release import ReleaseRequest, _choose, _GatedPod, _GatedPodSpec
 from koord.kube.wire import WireObjectMeta
 
 

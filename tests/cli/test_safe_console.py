@@ -15,8 +15,7 @@ from tests.text.test_plain_text import EVIL, is_harmless
 
 import koord
 from koord.cli.common import Output, TreeOutput, fail, say, warn
-from koord.cli.output import GraphNode, make_table, print_in, print_parts, write_graph
-from koord.cli.safe_console import SafeConsole
+from koord.cli.output import GraphNode, SafeConsole, make_table, print_in, print_parts, write_graph
 
 SHOWN = EVIL.removesuffix("\ud800")
 

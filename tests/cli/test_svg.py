@@ -6,8 +6,7 @@ import pytest
 from rich.text import Text
 
 from koord.cli.common import Output
-from koord.cli.output import make_table, print_in
-from koord.cli.svg import MAX_COLUMNS
+from koord.cli.output import MAX_COLUMNS, make_table, print_in
 
 CELL = 12.2
 

@@ -16,7 +16,7 @@ import typer
 from rich.table import Table
 
 from koord.cli.common import say, say_error
-from koord.cli.safe_console import SafeConsole
+from koord.cli.output import SafeConsole
 from koord_sandbox import Component, ControlPlane, Sandbox, SandboxError, list_shapes, load_shape
 from koord_sandbox.binaries import KUBECTL, find_binaries
 from koord_sandbox.build import ConsoleReporter, list_kubernetes

@@ -1,9 +1,14 @@
-"""How all commands print: consoles, tables, counts, JSON and graphs. Knows no quota or topology.
+"""How all commands print: consoles, tables, counts, JSON, pictures and graphs. Knows no domain.
 
-Graphs are DOT for Graphviz, and GraphML for Gephi, yEd or networkx.
+Text of strangers steers no terminal: what they wrote is escaped before Rich makes sequences of
+styles. Pictures are SVG that follows the reader's light or dark scheme; each word has its own
+position, because programs outside of browsers drop spaces at the ends of a text, and have no widths
+of texts. Graphs are DOT for Graphviz, and GraphML for Gephi, yEd or networkx.
 """
 
+import html
 import io
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,11 +20,11 @@ from rich.measure import Measurement
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Column, Table
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 from typing_extensions import override
 
 from koord.cli.common import Output, TreeOutput
-from koord.cli.safe_console import SafeConsole
 from koord.core.model.units import format_amount, is_in_bytes
 from koord.plain_text import escape, escape_line, is_plain
 
@@ -29,6 +34,25 @@ if TYPE_CHECKING:
 _WIDTH_OF_FILES: Final = 100_000
 _LONGEST_AMOUNT: Final = 7
 _UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+
+
+class SafeConsole(Console):
+    """Escapes what is not printable, whatever is rendered and however deep it lies."""
+
+    @override
+    def render_str(self, text: str, **options: Any) -> Text:
+        # Before widths are measured; what is no plain string is escaped below.
+        return super().render_str(escape(text), **options)
+
+    @override
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(escape(segment.text), segment.style)
 
 
 _Cell: TypeAlias = tuple[str, int, str | Style]
@@ -135,8 +159,6 @@ def print_in(
 
 
 def to_svg(text: Iterable[RenderableType]) -> str:
-    from koord.cli.svg import draw_svg  # noqa: PLC0415 - only pictures need it
-
     parts = list(text)
     console = SafeConsole(file=io.StringIO(), width=_WIDTH_OF_FILES, highlight=False, markup=False)
     with console.capture() as capture:
@@ -144,6 +166,70 @@ def to_svg(text: Iterable[RenderableType]) -> str:
             console.print(part)
     lines = [len(line.rstrip()) for line in capture.get().splitlines()]
     return draw_svg(parts, max(lines, default=0) + 1)
+
+
+MAX_COLUMNS: Final = 120
+_BLACK: Final = "fill: #000000"
+_CELL_WIDTH: Final = 12.2
+"""Of one character, as Rich draws it."""
+_PLACED_TEXT: Final = re.compile(
+    r'<text class="(?P<style>[^"]+)" x="(?P<x>[^"]+)" (?P<line>y="[^"]+") textLength="[^"]+" '
+    r'(?P<clip>clip-path="[^"]+")>(?P<text>[^<]*)</text>'
+)
+
+# Rich fills this in; its own frame has a window around the text, and fetches a font. The text is
+# moved up, because the last line has no room for descenders.
+_PICTURE: Final = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {terminal_height}">
+<style>
+svg {{ color: #1f2328 }}
+.{unique_id}-background {{ fill: #ffffff }}
+.{unique_id}-matrix {{ font: {char_height}px ui-monospace, monospace }}
+{styles}
+@media (prefers-color-scheme: dark) {{
+svg {{ color: #e6edf3 }}
+.{unique_id}-background {{ fill: #0d1117 }}
+}}
+</style>
+<defs>{lines}</defs>
+<rect class="{unique_id}-background" width="100%" height="100%" rx="6"/>
+<g class="{unique_id}-matrix" transform="translate({terminal_x}, -3)">
+{backgrounds}
+{matrix}
+</g>
+</svg>
+"""
+
+
+def draw_svg(parts: Iterable[RenderableType], width_of_text: int) -> str:
+    """Draw what is printed; lines longer than ``MAX_COLUMNS`` are folded."""
+    console = SafeConsole(
+        record=True,
+        file=io.StringIO(),
+        width=min(width_of_text, MAX_COLUMNS),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=True,
+        color_system="standard",
+    )
+    for part in parts:
+        console.print(part)
+    drawn = console.export_svg(theme=DEFAULT_TERMINAL_THEME, code_format=_PICTURE)
+    placed = _PLACED_TEXT.sub(lambda match: "".join(_place_words(match)), drawn)
+    return placed.replace(_BLACK, "fill: currentColor")
+
+
+def _place_words(match: re.Match[str]) -> Iterator[str]:
+    """Yield the words of one text, each at the place that the spaces before it give it."""
+    text = html.unescape(match["text"])
+    for word in re.finditer(r"\S+", text):
+        x = float(match["x"]) + cell_len(text[: word.start()]) * _CELL_WIDTH
+        width = cell_len(word[0]) * _CELL_WIDTH
+        yield (
+            f'<text class="{match["style"]}" x="{x:g}" {match["line"]} textLength="{width:g}" '
+            f"{match['clip']}>{html.escape(word[0])}</text>"
+        )
 
 
 def to_yaml(document: Any) -> str:
