@@ -51,6 +51,14 @@ async def test_survivors_are_evicted_and_the_gang_restarts() -> None:
         assert await scene.eventually(lambda: scene.writer.bound.keys() == {"a-2", "a-3"})
 
 
+async def test_survivors_go_at_once_whatever_time_they_want_for_ending() -> None:
+    scene = make_scene()
+    scene.evictions.soft_limit = 600.0
+    scene.add(replace(member("a-0"), soft_eviction=300.0))
+    async with scene.running():
+        assert await scene.eventually(lambda: scene.writer.evicted == ["a-0"])
+
+
 async def test_refused_eviction_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart, "RETRY_SECONDS", 0.1)
     scene = make_scene()

@@ -280,7 +280,6 @@ class EvictionController:
         finally:
             if has_failed and run.outcome is None:
                 self._end(policy, run, Outcome.FAILED)
-        self.wake(policy.name)
         return run.outcome
 
     async def _carry_out(self, policy: EvictionPolicy[R], run: R) -> None:
@@ -380,7 +379,6 @@ class EvictionController:
         run.outcome = outcome
         self.ended[policy.name][outcome] += 1
         policy.note_end(run, outcome)
-        self.wake(policy.name)
 
     # --- the pods of a plan ----------------------------------------------------------------------
 
@@ -470,7 +468,7 @@ class EvictionController:
 
     async def _isolate(self, policy: EvictionPolicy[R], run: R, work: Awaitable[object]) -> None:
         """Write for a plan; a failure ends it, so that it keeps no room for ever."""
-        with policy.isolated.of(run.plan.key):
+        with policy.isolated.of(run.plan.key, self.clock()):
             await work
             return
         if run.outcome is None:

@@ -395,6 +395,7 @@ class Preemptions(EvictionPolicy[PreemptionRun]):
         """Report deletions once: victims that may not go are deleted before others."""
         if run.preemption is not None and run.unit is not None:
             self._report(run, run.preemption, run.unit, {pod.uid for pod in pods} - run.reported)
+        self.wake()
         return True
 
     def _report(
@@ -424,6 +425,7 @@ class Preemptions(EvictionPolicy[PreemptionRun]):
     @override
     def note_end(self, run: PreemptionRun, outcome: Outcome) -> None:
         self._free(run)
+        self.wake()
         self.search.note_end(run.plan.key, is_done=outcome in WITHOUT_PAUSE)
         if outcome is not Outcome.BOUND:
             self.note(self._find_waiting(run))

@@ -391,8 +391,11 @@ class Reclaims(EvictionPolicy[ReclaimRun]):
 
     @override
     async def cancel(self, run: ReclaimRun, outcome: Outcome) -> None:
+        """Take marks back; those of a unit that hangs stay, and are finished as of no plan."""
         if outcome is Outcome.NOT_NEEDED:
             await self._finish(run, self._find_pending(run), is_spared=True)
+        elif outcome is Outcome.STUCK:
+            return
         elif run.protected:
             await self._budgets.restore(run.unit, run.protected)
         else:

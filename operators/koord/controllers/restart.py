@@ -120,7 +120,9 @@ class GangRestarts(EvictionPolicy[RestartRun]):
         until = self.controller.admit(plan, now)
         if until <= now:
             group = self.controller.state.gangs.group(gang).gangs
-            self._taken[gang] = RestartRun(plan, now, restart=restart, group=group)
+            # Who is left of a gang that cannot go on has no work to save.
+            run = RestartRun(plan, now, waits=False, restart=restart, group=group)
+            self._taken[gang] = run
         return until
 
     def _is_restarting(self, gang: GangKey) -> bool:
