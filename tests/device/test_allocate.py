@@ -52,6 +52,7 @@ from koord.core.device.model import (
     make_part,
     minors_of,
 )
+from koord.core.device.unrecorded import UnrecordedUse
 from koord.core.model.device_names import (
     GPU,
     GPU_CORE,
@@ -190,7 +191,7 @@ def test_unhealthy_devices_give_nothing_and_their_use_stays() -> None:
 
 
 def test_gpus_of_pods_that_nobody_knows_are_left_free() -> None:
-    ledger = on(half(0)).with_foreign(3)
+    ledger = on(half(0)).with_unrecorded(UnrecordedUse(3))
     assert give(ledger, wish({NVIDIA_GPU: 4}))[1] == {GPU: [4, 5, 6, 7]}
     assert isinstance(allocate(ledger, wish({NVIDIA_GPU: 5})), DeviceCause)
     assert give(ledger, wish({GPU_MEMORY_RATIO: 50}))[1] == {GPU: [0]}

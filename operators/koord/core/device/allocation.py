@@ -25,6 +25,7 @@ from koord.core.device.model import (
     Inventory,
 )
 from koord.core.device.request import DeviceAllocationHints, read_request
+from koord.core.device.unrecorded import UnrecordedUse
 from koord.core.device.vendors import (
     DEVICE_PLUGINS,
     NO_HAND_OFF,
@@ -43,9 +44,9 @@ GPU_UUIDS: Final = "scheduling.koordinator.sh/gpu-uuids"
 
 @dataclass(frozen=True, slots=True)
 class UnrecordedGpus:
-    """Whole GPUs of a pod that runs without a record of which ones they are."""
+    """GPUs of a pod that runs without a record of which ones they are."""
 
-    gpus: int
+    use: UnrecordedUse
 
     def writes(self) -> Iterable[AnnotationWrite]:
         return ()

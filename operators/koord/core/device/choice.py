@@ -149,7 +149,7 @@ def find_candidates(
         is_preferred = key in terms.preferred
         candidates.append(Candidate(device, free, functions, bool(use.users), is_preferred, points))
     if kind == GPU and ledger.foreign:
-        return _spare_foreign(candidates, request, ledger.foreign)
+        return _spare_foreign(candidates, request, ledger)
     return candidates
 
 
@@ -194,12 +194,19 @@ def _barred_switches(ledger: DeviceLedger, request: TypeRequest, rules: DeviceRu
 
 
 def _spare_foreign(
-    candidates: list[Candidate], request: TypeRequest, foreign: int
+    candidates: list[Candidate], request: TypeRequest, ledger: DeviceLedger
 ) -> list[Candidate]:
-    """Leave as many whole GPUs as pods use without a record of which ones."""
+    """Leave as many whole GPUs as pods use without a record of which ones.
+
+    Beside cards, any of which the kubelet may have given out, nobody shares an unused GPU. Parts
+    that nobody has recorded are taken to be on the first unused ones, where we would put them.
+    """
+    unused = [candidate for candidate in candidates if not candidate.is_used]
     if request.is_shared:
-        return [candidate for candidate in candidates if candidate.is_used]
-    spare = sum(not candidate.is_used for candidate in candidates) - foreign
+        unused.sort(key=lambda candidate: candidate.device.minor)
+        spared = unused if ledger.unrecorded.cards else unused[: ledger.foreign]
+        return [candidate for candidate in candidates if candidate not in spared]
+    spare = len(unused) - ledger.foreign
     return candidates if spare >= len(request.parts) else []
 
 

@@ -19,7 +19,9 @@ from koord.core.device.model import (
     make_part,
     minors_of,
 )
+from koord.core.device.unrecorded import NOTHING_UNRECORDED, UnrecordedUse
 from koord.core.model.device_names import (
+    GPU,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     WHOLE,
@@ -30,26 +32,33 @@ from koord.core.model.device_names import (
 class DeviceLedger:
     """Use per device: amounts, taken virtual functions, and who has its switch alone.
 
-    ``foreign`` counts whole GPUs that pods use without a record of which ones.
+    ``unrecorded`` is what pods use of GPUs without a record of which ones.
     """
 
     def __init__(
         self,
         inventory: Inventory,
         used: Mapping[DeviceKey, "Use"] | None = None,
-        foreign: int = 0,
+        unrecorded: UnrecordedUse = NOTHING_UNRECORDED,
         *,
         is_exact: bool = True,
     ) -> None:
         self.inventory = inventory
         self.used: Mapping[DeviceKey, Use] = used or {}
-        self.foreign = foreign
+        self.unrecorded = unrecorded
         self.is_exact = is_exact
         """Whether the free ratio of a GPU follows from its free bytes."""
 
     @cached_property
-    def _identity(self) -> tuple[int, frozenset[tuple[DeviceKey, "Use"]], int]:
-        return id(self.inventory), frozenset(self.used.items()), self.foreign
+    def _identity(self) -> tuple[int, frozenset[tuple[DeviceKey, "Use"]], UnrecordedUse]:
+        return id(self.inventory), frozenset(self.used.items()), self.unrecorded
+
+    @cached_property
+    def foreign(self) -> int:
+        """Number of whole GPUs that are left free for what is ``unrecorded``."""
+        gpus = self.inventory.of(GPU) if self.unrecorded.memory else ()
+        memory = max((dict(gpu.total).get(GPU_MEMORY, 0) for gpu in gpus), default=0)
+        return self.unrecorded.count_devices(memory)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceLedger) and self._identity == other._identity
@@ -67,13 +76,15 @@ class DeviceLedger:
                 used.pop(key, None)
             else:
                 used[key] = use
-        return DeviceLedger(self.inventory, used, self.foreign, is_exact=self.is_exact)
+        return DeviceLedger(self.inventory, used, self.unrecorded, is_exact=self.is_exact)
 
     def with_inventory(self, inventory: Inventory) -> "DeviceLedger":
-        return DeviceLedger(inventory, self.used, self.foreign, is_exact=self.is_exact)
+        return DeviceLedger(inventory, self.used, self.unrecorded, is_exact=self.is_exact)
 
-    def with_foreign(self, foreign: int) -> "DeviceLedger":
-        return DeviceLedger(self.inventory, self.used, foreign, is_exact=self.is_exact)
+    def with_unrecorded(self, use: UnrecordedUse, count: int = 1) -> "DeviceLedger":
+        """Return the ledger with use of which nobody knows where (-1: without it)."""
+        unrecorded = self.unrecorded.plus(use, count)
+        return DeviceLedger(self.inventory, self.used, unrecorded, is_exact=self.is_exact)
 
     def use_of(self, kind: DeviceType, minor: int) -> "Use":
         return self.used.get((kind, minor), UNUSED)

@@ -44,6 +44,7 @@ from koord.core.device.states import (
     StateId,
     knows_devices,
 )
+from koord.core.device.unrecorded import NOTHING_UNRECORDED, UnrecordedUse, find_unrecorded
 from koord.core.device.vendors import index_templates
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
@@ -51,15 +52,8 @@ from koord.core.model.changes import ChangeLog
 from koord.core.model.device_names import (
     CARDS,
     GPU,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    GPU_SHARED,
-    KOORD_GPU,
-    NPU_CORE,
     REPORTED,
     TYPE_OF,
-    WHOLE,
     rename,
 )
 from koord.core.model.nodes import Node
@@ -246,7 +240,7 @@ class Devices(Plugin):
         # What a pod was given does not change: later annotations are not believed. What is held
         # changes with what pods use of it.
         given = recorded if charge.is_held else self._given.get(charge.uid) or recorded
-        if not given and not _count_gpus(charge.shape.requests):
+        if not given and not any(find_unrecorded(charge.shape.requests)):
             return
         if count > 0:
             self._given[charge.uid] = given
@@ -283,16 +277,16 @@ class Devices(Plugin):
             shares = self.shares_of[charge.uid]
             self.state_of[row] = self.states.after(state, shares, count)
         else:
-            ledger = self.states.ledger(state)
-            foreign = ledger.foreign + count * _count_gpus(charge.shape.requests)
-            self.state_of[row] = self.states.number(ledger.with_foreign(foreign))
+            use = find_unrecorded(charge.shape.requests)
+            ledger = self.states.ledger(state).with_unrecorded(use, count)
+            self.state_of[row] = self.states.number(ledger)
 
-    def unrecorded_gpus_of(self, row: int, uid: str) -> int:
-        """Return how many GPUs a pod on a row uses without a record of which ones."""
+    def unrecorded_use_of(self, row: int, uid: str) -> UnrecordedUse:
+        """Return what a pod on a row uses of GPUs without a record of which ones."""
         charge = self._pods.get(row, {}).get(uid)
         if charge is None or self._given.get(uid):
-            return 0
-        return _count_gpus(charge.shape.requests)
+            return NOTHING_UNRECORDED
+        return find_unrecorded(charge.shape.requests)
 
     def numbered(self, node: str, allocations: Iterable[Allocation]) -> tuple[DeviceShare, ...]:
         """Return the devices of a pod by the minors and numbers that they have now."""
@@ -340,14 +334,13 @@ class Devices(Plugin):
         self.missing.discard(row)
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
         ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
-        ledger = ledger.with_foreign(
-            sum(resource_claim.gpus for resource_claim in self.resource_claims_on(name))
-        )
+        claimed = sum(resource_claim.gpus for resource_claim in self.resource_claims_on(name))
+        ledger = ledger.with_unrecorded(UnrecordedUse(claimed))
         for charge in self._pods.get(row, {}).values():
             self._number(charge)
             ledger = ledger.with_shares(self.shares_of[charge.uid])
             if not self._given[charge.uid]:
-                ledger = ledger.with_foreign(ledger.foreign + _count_gpus(charge.shape.requests))
+                ledger = ledger.with_unrecorded(find_unrecorded(charge.shape.requests))
         self.state_of[row] = self.states.number(ledger)
 
     def _bare_state(self, row: int) -> StateId:
@@ -447,13 +440,3 @@ def _holds_parts(requested: tuple[tuple[str, int], ...]) -> bool:
     return not is_counted and any(
         amount and name in REPORTED and TYPE_OF[name] == GPU for name, amount in requests.items()
     )
-
-
-@cached_by_text()
-def _count_gpus(requested: tuple[tuple[str, int], ...]) -> int:
-    """Return how many GPUs a pod without a record may use: parts count as whole ones."""
-    requests = dict(requested)
-    cards = sum(requests.get(name, 0) for name in CARDS)
-    shares = max(requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
-    at_least = 1 if GPU_MEMORY in requests or NPU_CORE in requests else 0
-    return max(cards, -(-shares // WHOLE), requests.get(GPU_SHARED, 0), at_least)

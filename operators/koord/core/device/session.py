@@ -26,6 +26,7 @@ from koord.core.device.states import (
     StateId,
     knows_devices,
 )
+from koord.core.device.unrecorded import UnrecordedUse
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.capabilities import Aligned
 from koord.core.engine.cause import Cause
@@ -176,10 +177,9 @@ class DeviceSession(Aligned):
         state = int(self._state_of[row])
         if not knows_devices(state):
             return None
-        if gpus := sum(
-            allocation.gpus for allocation in allocations if isinstance(allocation, UnrecordedGpus)
-        ):
-            return self._adopt_unrecorded(pod, row, gpus)
+        for allocation in allocations:
+            if isinstance(allocation, UnrecordedGpus):
+                return self._adopt_unrecorded(pod, row, allocation.use)
         if not device_hold.shares:
             return None
         if pod.handling is Handling.RESERVE:
@@ -223,16 +223,16 @@ class DeviceSession(Aligned):
 
     def _release_unrecorded(self, pod: Pod, row: int) -> Sequence[Allocation]:
         """Free the GPUs of a pod of which nobody knows which ones they are."""
-        gpus = self._plugin.unrecorded_gpus_of(row, pod.uid)
-        if not gpus or self._without_record.get(pod.uid):
+        use = self._plugin.unrecorded_use_of(row, pod.uid)
+        if not any(use) or self._without_record.get(pod.uid):
             return ()
         self._before[pod.uid] = int(self._state_of[row])
         self._change(self._without_record, pod.uid, True)
-        self._set(row, self._count_unrecorded(row, -gpus))
-        return (UnrecordedGpus(gpus),)
+        self._set(row, self._count_unrecorded(row, use, -1))
+        return (UnrecordedGpus(use),)
 
-    def _adopt_unrecorded(self, pod: Pod, row: int, gpus: int) -> Unschedulable | None:
-        after = self._count_unrecorded(row, gpus)
+    def _adopt_unrecorded(self, pod: Pod, row: int, use: UnrecordedUse) -> Unschedulable | None:
+        after = self._count_unrecorded(row, use, 1)
         ledger = self._states.ledger(after)
         unused = len(ledger.inventory.of(GPU)) - ledger.minors_in_use(GPU).bit_count()
         if after != self._before.get(pod.uid) and unused < ledger.foreign:
@@ -241,9 +241,9 @@ class DeviceSession(Aligned):
         self._set(row, after)
         return None
 
-    def _count_unrecorded(self, row: int, gpus: int) -> StateId:
+    def _count_unrecorded(self, row: int, use: UnrecordedUse, count: int) -> StateId:
         ledger = self._states.ledger(int(self._state_of[row]))
-        return self._states.number(ledger.with_foreign(ledger.foreign + gpus))
+        return self._states.number(ledger.with_unrecorded(use, count))
 
     # --- holds -----------------------------------------------------------------------------------
 
