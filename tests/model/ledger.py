@@ -73,6 +73,8 @@ class PodHistory:
     """Whether it is marked as preempted."""
     is_marked: bool = False
     is_evicted: bool = False
+    is_protected: bool = False
+    """Its status has said that budgets protect it: only then it may be evicted in spite of them."""
     """Whether the operators announced, and began, its eviction."""
     pin_seen: dict[str, int] | None = None
     """Kind -> the last revision that the operators had seen when they pinned it."""
@@ -253,6 +255,7 @@ class WriteLedger:
         for one in conditions:
             if one["type"] == operators.OVER_ENTITLEMENT:
                 history.is_marked = one["status"] == "True"
+                history.is_protected |= one["reason"] == operators.PROTECTED_BY_BUDGET
                 if history.is_marked:
                     self.quotas.judge_eviction(before, self._find_mates(before))
                 else:
@@ -277,7 +280,8 @@ class WriteLedger:
         return mates or [pod]
 
     def _judge_end(self, before: Obj, history: PodHistory, name: str, *, is_done: bool) -> None:
-        if name == "removal" and history.is_preempted:
+        is_overruled = history.is_marked and history.is_protected
+        if name == "removal" and (history.is_preempted or is_overruled):
             history.is_evicted |= is_done
         elif name == "removal":
             self.blame(f"{name_of(before)} was deleted, and no gang of the model restarts")

@@ -3,7 +3,8 @@
 It makes thousands of crashes affordable. ``test_contract`` checks its rules against a real API
 server, request by request; what is not checked there must not be relied on.
 
-Pods, nodes, PodGroups, ElasticQuotas and Reservations only; evictions without budgets. No
+Pods, nodes, PodGroups, ElasticQuotas, Reservations and PodDisruptionBudgets only; nobody
+controls the budgets, so what they allow is what their owners say. No
 admission, no defaulting beyond what placement reads.
 """
 
@@ -16,6 +17,7 @@ from tests.model.applied import Applied
 from tests.model.jsonpatch import PatchFailed, apply_json_patch, merge, merge_conditions
 from tests.model.store import (
     API_VERSIONS,
+    BUDGETS,
     NODES,
     POD_GROUPS,
     PODS,
@@ -117,7 +119,7 @@ class Server:
             return Answer(201, b"{}")
         match request.method, target.subresource:
             case "GET", "" if not target.name:
-                return Answer(200, self.store.page(target.kind))
+                return Answer(200, self.store.page(target.kind, target.namespace))
             case "GET", _:
                 return self._show(target)
             case "POST", "binding":
@@ -171,6 +173,8 @@ class Server:
             obj["metadata"]["generation"] = 1
         if target.kind in {PODS, NODES}:
             obj["status"] = _first_status(target.kind, body)
+        elif target.kind == BUDGETS:
+            obj["status"] = body["status"]
         self.store.insert(named.kind, named.key, obj)
         return self._show(named, 201)
 
@@ -186,11 +190,10 @@ class Server:
         return Answer(200, b"{}")
 
     def _evict(self, target: Target, options: Obj) -> Answer:
-        """Delete a pod; there are no budgets that could protect it."""
-        if options.get("dryRun"):
-            self._check_uid(self._find(target), options)
-        else:
-            self._check_uid(self._find(target), options)
+        """Delete a pod if its budgets allow it."""
+        self._check_uid(self._find(target), options)
+        self._ask_budgets(target, is_dry=bool(options.get("dryRun")))
+        if not options.get("dryRun"):
             obj = self.store.copy(PODS, target.key)
             reason = {"type": "DisruptionTarget", "status": "True"}
             reason["reason"] = "EvictionByEvictionAPI"
@@ -198,6 +201,28 @@ class Server:
             self.store.replace(PODS, target.key, obj)
             self._delete(target, options)
         return Answer(201, b'{"kind":"Status","status":"Success"}')
+
+    def _ask_budgets(self, target: Target, *, is_dry: bool) -> None:
+        """Refuse an eviction that budgets do not allow; count one that they do."""
+        labels = self._find(target)["metadata"].get("labels") or {}
+        budgets = [
+            budget
+            for budget in self.store.all(BUDGETS)
+            if budget["metadata"]["namespace"] == target.namespace
+            and budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        ]
+        if len(budgets) > 1:
+            text = "This pod has more than one PodDisruptionBudget, which the eviction subresource"
+            raise Unplaced(500, f"{text} does not support.", "InternalError")
+        for budget in budgets:
+            if budget["status"]["disruptionsAllowed"] < 1:
+                text = "Cannot evict pod as it would violate the pod's disruption budget."
+                raise Unplaced(429, text, "TooManyRequests")
+            if not is_dry:
+                key = (target.namespace, budget["metadata"]["name"])
+                changed = self.store.copy(BUDGETS, key)
+                changed["status"]["disruptionsAllowed"] -= 1
+                self.store.replace(BUDGETS, key, changed)
 
     def _check_uid(self, found: Obj, options: Obj) -> None:
         uid = options.get("preconditions", {}).get("uid")

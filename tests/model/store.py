@@ -102,10 +102,11 @@ class Store:
         self._write(kind, key, obj, "DELETED")
         del self._objects[kind][key], self._stored[kind, key]
 
-    def page(self, kind: str) -> bytes:
-        """Return the list of a kind."""
+    def page(self, kind: str, namespace: str = "") -> bytes:
+        """Return the list of a kind, in one namespace or in all."""
         version, name = API_VERSIONS[kind]
-        items = b",".join(self._stored[kind, key] for key in sorted(self._objects[kind]))
+        keys = sorted(key for key in self._objects[kind] if namespace in {"", key[0]})
+        items = b",".join(self._stored[kind, key] for key in keys)
         return (
             b'{"apiVersion":"%b","kind":"%bList","metadata":{"resourceVersion":"%d"},"items":[%b]}'
             % (

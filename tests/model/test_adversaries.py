@@ -1,7 +1,7 @@
 """Whatever owners write on their pods: nobody waits for them for ever, and nobody goes in vain."""
 
 import pytest
-from tests.model.adversaries import DEADLINE, make_siege, run_siege
+from tests.model.adversaries import DEADLINE, make_debt, make_siege, run_debt, run_siege
 from tests.model.network import CrashPoint
 from tests.model.objects import PodPlan, is_terminating, make_pod_group, name_of, node_of, quota_of
 from tests.model.quotas import ROOT
@@ -18,6 +18,13 @@ def play(seeds: range) -> None:
         siege = make_siege(seed)
         outcome = run_siege(siege)
         assert not outcome.violations, f"{siege.story}\n{outcome.violations}"
+
+
+def play_debts(seeds: range) -> None:
+    for seed in seeds:
+        debt = make_debt(seed)
+        outcome = run_debt(debt)
+        assert not outcome.violations, f"{debt.story}\n{outcome.violations}"
 
 
 def crash_everywhere(seeds: range) -> int:
@@ -38,6 +45,11 @@ def crash_everywhere(seeds: range) -> int:
 def test_sieges() -> None:
     assert {siege.may_run for siege in map(make_siege, range(IN_CI))} == {True, False}
     play(range(IN_CI))
+
+
+@pytest.mark.timeout(0)
+def test_what_is_guaranteed_comes_back_whatever_the_borrower_writes() -> None:
+    play_debts(range(20))
 
 
 @pytest.mark.timeout(0)
@@ -124,4 +136,5 @@ def test_a_minimum_that_changes_all_the_time_with_a_crash_at_every_write() -> No
 @pytest.mark.timeout(0)
 def test_more_sieges() -> None:
     play(range(IN_CI, MOST))
+    play_debts(range(20, MOST))
     crash_everywhere(range(WITH_CRASHES, 20))

@@ -276,6 +276,16 @@ class World:
     def delete_pod_group(self, name: str) -> None:
         self.request("DELETE", f"{_GROUPS}/{name}")
 
+    def put_budget(self, name: str, app: str, allowed: int, namespace: str = NAMESPACE) -> None:
+        """Create a PodDisruptionBudget that lets so many pods of an app go, and no more."""
+        body = {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"selector": {"matchLabels": {"app": app}}},
+            "status": {"disruptionsAllowed": allowed},
+        }
+        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        self.request("POST", path, body)
+
     def put_quota(self, name: str, least: int, most: int) -> None:
         """Create a quota, or change its limits."""
         body = quotas.make_quota_of_tree(name, least, most)
@@ -292,13 +302,17 @@ class World:
     # Kubelets, kube-scheduler, garbage collection
 
     async def _run_cluster(self) -> None:
-        seen_revision = 0
+        seen_revision, is_ending = 0, False
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            if seen_revision == self.server.store.revision:
-                continue  # nothing has changed since the last pass
+            if seen_revision == self.server.store.revision and not is_ending:
+                continue  # nothing has changed since the last pass, and no grace period ends
             seen_revision = self.server.store.revision
-            for pod in list(self.server.store.all(PODS)):
+            pods = list(self.server.store.all(PODS))
+            is_ending = any(
+                is_terminating(pod) and not may_end(pod, self.loop.wall()) for pod in pods
+            )
+            for pod in pods:
                 self._act_on_pod(pod)
 
     def _act_on_pod(self, pod: Obj) -> None:
