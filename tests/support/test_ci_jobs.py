@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import CLUSTER_FOLDERS
@@ -59,3 +60,40 @@ def test_nothing_starts_after_the_end(tmp_path: Path) -> None:
     runner.end()
     assert runner.run("late", (sys.executable, "-c", "")) != 0
     assert not (tmp_path / "late.log").exists()
+
+
+def run_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **codes: int
+) -> tuple[int, dict[str, int]]:
+    """Run everything with commands that end with these codes; return code and what ran, by name."""
+    order: list[str] = []
+
+    def run(runner: Any, name: str, _: object) -> int:
+        if not runner._is_over.is_set():
+            order.append(name)
+        return codes.get(name, 0)
+
+    monkeypatch.setattr(jobs.Runner, "run", run)
+    monkeypatch.setattr(jobs.Runner, "end", lambda runner: runner._is_over.set())
+    return jobs.main(tmp_path), {name: at for at, name in enumerate(order)}
+
+
+def test_all_is_run_and_what_is_needed_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code, order = run_all(monkeypatch, tmp_path)
+    assert code == 0
+    assert order.keys() == {"check", *jobs.BUILDS, *(job.name for job in jobs.make_jobs())}
+    for job in jobs.make_jobs():
+        assert all(order[need] < order[job.name] for need in job.needs)
+
+
+@pytest.mark.parametrize("failing", ["check", "programs", "helm", "site", "sandbox-docs"])
+def test_a_failure_fails_the_run(
+    failing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    codes = {failing: 1, f"{failing}-second-try": 1}
+    code, order = run_all(monkeypatch, tmp_path, **codes)
+    assert code == 1
+    for job in jobs.make_jobs():
+        assert failing not in job.needs or job.name not in order
