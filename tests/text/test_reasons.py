@@ -59,8 +59,20 @@ def has(item: Any, inner: str) -> bool:
     return isclass(item) and hasattr(item, inner)
 
 
-def templates_of(cls: type[Reason]) -> tuple[str, ...]:
-    return (cls.says, cls.quotes, *cls.advises)
+def templates_of(cls: type[Reason]) -> Iterator[str]:
+    """Yield the templates of a class, and those that are a part of them."""
+    for template in (cls.says, cls.quotes, *cls.advises):
+        yield template
+        yield from parts_of(template, cls)
+
+
+def parts_of(template: str, cls: type[Reason]) -> Iterator[str]:
+    for path, spec in fields_in(template):
+        if spec == "part":
+            part = getattr(cls, path)
+            assert isinstance(part, str), "what values bring is never read as a template"
+            yield part
+            yield from parts_of(part, cls)
 
 
 def test_the_check_finds_fields_that_do_not_exist() -> None:
@@ -79,7 +91,7 @@ def test_every_field_that_a_text_names_exists(cls: type[Reason]) -> None:
         assert unknown_in(template, cls) == []
         assert unknown_in_items(template, cls) == []
         named = {spec for _, spec in fields_in(template) if spec.isalpha()}
-        assert named <= {"list", *FORMATS}
+        assert named <= {"list", "part", *FORMATS}
 
 
 @pytest.mark.parametrize("cls", OURS.values(), ids=OURS)

@@ -1,6 +1,7 @@
 """The language of templates: how a field is written, and what is chosen by it."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ class Box:
     count: int = 0
     items: tuple = ()
     inner: "Box | None" = None
+    many: ClassVar = "{count:# box}"
 
     @property
     def is_full(self) -> bool:
@@ -47,6 +49,7 @@ class Box:
         ('{items:list "{}"}', Box(items=("a", "b")), '"a", "b"'),
         ("{items:list {name} ({text()})}", Box(items=(Box(), Box("c"))), "b (box b), c (box c)"),
         ("{items:names}", Box(items=tuple("abcdef")), "a, b, c, d and 2 more"),
+        ("{many:part} of {name}", Box(count=1), "1 box of b"),
         ("{name:capital}", Box("wait"), "Wait"),
         ("{name:cut}", Box("x" * 300), "x" * 255 + "…"),
         ("{count:time}", Box(count=0), "1970-01-01T00:00:00Z"),

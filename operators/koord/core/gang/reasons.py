@@ -366,11 +366,9 @@ class MemberOnFailedNode(Reason):
     """Nodes that do not exist any more."""
 
 
-_LOST: Final = "{lost:?{lost:# member} lost|{unbound:# member} released but not bound}"
-
-
 @dataclass(frozen=True, slots=True)
 class _Restart(Reason):
+    cause: ClassVar = "{lost:?{lost:# member} lost|{unbound:# member} released but not bound}"
     lost: int
     unbound: int
     pods: int
@@ -388,7 +386,7 @@ class RestartingGang(_Restart):
     )
     way_out: ClassVar = "see why members were lost"
     says: ClassVar = (
-        f"{_LOST}: the remaining {{pods}} are evicted so that the whole {{what}} restarts"
+        "{cause:part}: the remaining {pods} are evicted so that the whole {what} restarts"
     )
 
 
@@ -399,7 +397,7 @@ class RestartProtected(_Restart):
     code: ClassVar = "RestartProtected"
     way_out: ClassVar = "relax the budget, or delete them"
     says: ClassVar = (
-        f"{_LOST}: the remaining {{pods}} should be evicted so that the whole {{what}} restarts, "
+        "{cause:part}: the remaining {pods} should be evicted so that the whole {what} restarts, "
         "but a disruption budget or the API server does not allow it for all of them; relax the "
         "budget, or delete them"
     )

@@ -70,6 +70,7 @@ class Reason:
     __slots__ = ()
 
     code: ClassVar[str]
+    ask: ClassVar[str] = ASK
     says: ClassVar[str] = ""
     """The text."""
     quotes: ClassVar[str] = ""
@@ -202,16 +203,6 @@ class LateClaim:
         return f"{self.claim} of StorageClass {self.storage_class}"
 
 
-_TOGETHER: Final = "{members:# member} have to start together"
-_LATE: Final = "{claims:?: {claims:list}, bound with its first pod}"
-_REMEDY: Final = (
-    "{claims:?let a pod of its own use {_claims:names} once, which binds the volume, or use a "
-    "StorageClass with volumeBindingMode Immediate"
-    "|remove {fields:names} from {pod}, or from all that starts with it}"
-)
-_CHANGE_MINIMUM: Final = "Or set the minimum of the gang to 1, if its members may start one by one."
-
-
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerOnly(PodReason):
     """A pod uses something that only kube-scheduler can serve, in the named fields of its spec.
@@ -220,6 +211,11 @@ class KubeSchedulerOnly(PodReason):
     does not start alone.
     """
 
+    late: ClassVar = "{claims:?: {claims:list}, bound with its first pod}"
+    together: ClassVar = "{members:# member} have to start together"
+    change_gang: ClassVar = (
+        "Or set the minimum of the gang to 1, if its members may start one by one."
+    )
     fields: tuple[str, ...]
     claims: tuple[LateClaim, ...] = ()
     members: int = 1
@@ -231,7 +227,12 @@ class KubeSchedulerOnly(PodReason):
     @property
     def remedy(self) -> str:
         """What lets members start together although one of them uses such a thing."""
-        return fill(_REMEDY, self)
+        return fill(
+            "{claims:?let a pod of its own use {_claims:names} once, which binds the volume, or "
+            "use a StorageClass with volumeBindingMode Immediate"
+            "|remove {fields:names} from {pod}, or from all that starts with it}",
+            self,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,13 +249,13 @@ class NeedsKubeScheduler(KubeSchedulerOnly):
         "{pod} uses {fields:list}, which only kube-scheduler supports{members:; set "
         "spec.schedulerName to default-scheduler and keep our gate: a pod that starts alone is "
         "then released to kube-scheduler when there is room for it"
-        f"|{_LATE}; {_TOGETHER}: {{remedy}}}}"
+        "|{late:part}; {together:part}: {remedy}}"
     )
     advises: ClassVar = (
         "{members:Remove {fields:names} from the pod|{remedy:capital}}.",
         (
             "{members:Or set spec.schedulerName to default-scheduler and keep the gate: the "
-            f"operators then plan the pod, and kube-scheduler binds it.|{_CHANGE_MINIMUM}}}"
+            "operators then plan the pod, and kube-scheduler binds it.|{change_gang}}"
         ),
     )
 
@@ -275,11 +276,11 @@ class PlacementUnknown(KubeSchedulerOnly):
         "([more](compatibility.md#what-is-left-to-kube-scheduler))"
     )
     says: ClassVar = (
-        f"only kube-scheduler knows which nodes can serve {{fields:list}} of {{pod}}{_LATE}; "
-        f"{_TOGETHER}, and a pod that is released cannot be held again, so none is released; "
+        "only kube-scheduler knows which nodes can serve {fields:list} of {pod}{late:part}; "
+        "{together:part}, and a pod that is released cannot be held again, so none is released; "
         "{remedy}"
     )
-    advises: ClassVar = ("{remedy:capital}.", _CHANGE_MINIMUM)
+    advises: ClassVar = ("{remedy:capital}.", "{change_gang}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +379,7 @@ class PinnedNodeUnfit(PodReason):
     )
     advises: ClassVar = (
         "Delete {pod}; its replacement may run on another node.",
-        f"Or {ASK} restore on node {{node}} the room it had when the pod was released to it.",
+        "Or {ask} restore on node {node} the room it had when the pod was released to it.",
     )
     node: str
 

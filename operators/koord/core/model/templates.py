@@ -11,6 +11,8 @@
     the first part if there is any, else the second, which may be missing
 ``{nodes:list}``, ``{problems:list; {0} {1}}``
     the first of several, with another separator or a template for each
+``{offer:part}``
+    a template itself, declared with the class
 ``{message:cut}``
     one of ``FORMATS``; anything else is a format of Python, such as ``{steps:,}``
 
@@ -83,12 +85,13 @@ def _read_field(find: Callable[[Any], Any], spec: str) -> _Writer:
     if (several := _LIST.fullmatch(spec)) is not None:
         separator, each = f"{several[1] or ','} ", _read(several[2] or "{}")
         return lambda value: listed(map(each, find(value)), separator)
-    if spec in FORMATS:
-        return lambda value: FORMATS[spec](find(value))
+    if spec == "part":
+        return lambda value: fill(find(value), value)
     if "|" in spec:
         single, many = _read_choice(spec)
         return lambda value: (many if _count(find(value)) > 1 else single)(value)
-    return lambda value: format(find(value), spec)
+    write = FORMATS.get(spec, lambda content: format(content, spec))
+    return lambda value: write(find(value))
 
 
 def _count(value: Any) -> int:

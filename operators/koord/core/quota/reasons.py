@@ -13,9 +13,6 @@ from koord.core.model.text import MAX_QUOTED, listed
 from koord.core.model.units import format_amount
 from koord.core.quota.spec_errors import InvalidQuota
 
-_MAX_PRIORITY: Final = "operators.koordinator.sh/max-priority"
-_SHARED_WITH: Final = "operators.koordinator.sh/shared-with"
-
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
@@ -59,11 +56,6 @@ class QuotaReason(Reason):
     """The unit may start on leftover shares."""
 
 
-_TOO_SMALL: Final = "the nodes that quotas share have only {_scarce}"
-_OFFERED: Final = f"{_TOO_SMALL}: {ASK} add nodes"
-_ADD_NODES: Final = f"Ask for less, or {ASK} add nodes: {_TOO_SMALL}."
-
-
 @dataclass(frozen=True, slots=True)
 class QuotaExceeded(QuotaReason):
     """A quota has not enough left for a unit; the subclass says which of its limits.
@@ -75,6 +67,9 @@ class QuotaExceeded(QuotaReason):
     is_capacity: ClassVar = True
     also_false: ClassVar = MappingProxyType({"QuotaReserved": "QuotaExceeded"})
     quotes: ClassVar = "Insufficient quotas, quotaName: {quota}, {_details}"
+    too_small: ClassVar = "the nodes that quotas share have only {_scarce}"
+    grow: ClassVar = "{too_small:part}: {ask} add nodes"
+    add_nodes: ClassVar = "Ask for less, or {ask} add nodes: {too_small:part}."
     _words: ClassVar = ("runtime", "used", "pod's request")
     topo: tuple[str, ...]
     shortages: tuple[QuotaShortage, ...]
@@ -141,12 +136,12 @@ class InsufficientEntitlement(QuotaExceeded):
         "more nodes"
     )
     says: ClassVar = (
-        f"quota {{quota}} is entitled to {{_short}}; {{_scarce:?{_OFFERED}"
+        "quota {quota} is entitled to {_short}; {_scarce:?{grow:part}"
         "|its share grows when other quotas request less or nodes are added}"
     )
     advises: ClassVar = (
         (
-            f"{{_scarce:?{_ADD_NODES}"
+            "{_scarce:?{add_nodes:part}"
             "|Wait until other quotas request less, ask for less, or {_raise_min}}"
         ),
     )
@@ -163,15 +158,15 @@ class InsufficientMax(QuotaExceeded):
     way_out: ClassVar = "wait for its own pods to finish, or ask the administrators to raise `max`"
     says: ClassVar = (
         "quota {quota} may use at most {_short}; "
-        f"{{_exceeds_limit_alone:?|wait for its own pods to finish, or }}{ASK} raise its max"
-        f"{{_scarce:?, which is not enough by itself: {_OFFERED}}}"
+        "{_exceeds_limit_alone:?|wait for its own pods to finish, or }{ask} raise its max"
+        "{_scarce:?, which is not enough by itself: {grow:part}}"
     )
     advises: ClassVar = (
         (
             "{_exceeds_limit_alone:?Ask|Wait until pods of {quota} end, ask} for less, or "
             "{_raise_max}"
         ),
-        f"{{_scarce:?{_ADD_NODES}}}",
+        "{_scarce:?{add_nodes:part}}",
     )
 
     @property
@@ -196,14 +191,14 @@ class AncestorInsufficient(QuotaExceeded):
     can_use_leftovers: ClassVar = True
     way_out: ClassVar = "as there"
     says: ClassVar = (
-        f"quota {{quota}}, above {{_own}}, may use at most {{_short}}; {{_scarce:?{_OFFERED}"
-        f"|wait for pods below it to finish, or {ASK} raise its min or max}}"
+        "quota {quota}, above {_own}, may use at most {_short}; {_scarce:?{grow:part}"
+        "|wait for pods below it to finish, or {ask} raise its min or max}"
     )
     quotes: ClassVar = "Insufficient quotas, quotaNameTopo: [{_path}], {_details}"
     advises: ClassVar = (
         (
-            f"{{_scarce:?{_ADD_NODES}"
-            f"|Wait until pods in quotas below {{quota}} end, ask for less, or {ASK} raise the min "
+            "{_scarce:?{add_nodes:part}"
+            "|Wait until pods in quotas below {quota} end, ask for less, or {ask} raise the min "
             "or max of {quota}: koord quota explain {quota} shows its numbers.}"
         ),
     )
@@ -225,7 +220,7 @@ class NonPreemptibleOverMin(QuotaExceeded):
     way_out: ClassVar = "remove the label `preemptible`, or ask the administrators to raise `min`"
     says: ClassVar = (
         "for non-preemptible pods quota {quota} may use at most its min: {_short}; label the pods "
-        f"preemptible: true, or {ASK} raise its min"
+        "preemptible: true, or {ask} raise its min"
     )
     quotes: ClassVar = "Insufficient non-preemptible quotas, quotaName: {quota}, {_details}"
     advises: ClassVar = (
@@ -249,7 +244,7 @@ class SubmissionExceeded(QuotaReason):
     way_out: ClassVar = "wait, or ask the administrators to raise it"
     says: ClassVar = (
         "quota {quota} admits at most {_short}; wait for its own pods to finish, or "
-        f"{ASK} raise its admission limit"
+        "{ask} raise its admission limit"
     )
     quotes: ClassVar = "exceeded quota: {quota}, {_details}"
     quota: str
@@ -327,11 +322,12 @@ class QuotaNotAllowed(QuotaReason):
         "pods of namespace {namespace} may not use quota {home:?{home}/}{quota}, only those of "
         "{_users} may; name another quota in the label "
         "quota.scheduling.koordinator.sh/name, or remove the label, or {home:?ask its owner to "
-        f'{{_is_long:?add "{{namespace}}" to its annotation {_SHARED_WITH}'
+        '{_is_long:?add "{namespace}" to its annotation {annotation}'
         "|share it: kubectl annotate elasticquota -n {home} {quota} "
-        f"--overwrite {_SHARED_WITH}='[{{_namespaces}}]'}}"
-        f"|{ASK} add {{namespace}} to their setting elasticQuota.builtInNamespaces}}"
+        "--overwrite {annotation}='[{_namespaces}]'}"
+        "|{ask} add {namespace} to their setting elasticQuota.builtInNamespaces}"
     )
+    annotation: ClassVar = "operators.koordinator.sh/shared-with"
     quota: str
     home: str
     namespace: str
@@ -361,7 +357,7 @@ class QuotaUnknown(QuotaReason):
     says: ClassVar = (
         "there is no quota {quota}, which the label quota.scheduling.koordinator.sh/name names; "
         "{usable:?pods of namespace {namespace} may name {usable:list}|remove the label}, or "
-        f"{ASK} create it (elastic quota {{quota}} not found)"
+        "{ask} create it (elastic quota {quota} not found)"
     )
     quota: str
     namespace: str
@@ -404,8 +400,8 @@ class PriorityNotAllowed(QuotaReason):
     )
     says: ClassVar = (
         "quota {quota} allows pods a priority of at most {limit}, and these have {priority}; "
-        f"choose a PriorityClass with a lower value, or {ASK} raise the annotation {_MAX_PRIORITY} "
-        "of the quota"
+        "choose a PriorityClass with a lower value, or {ask} raise the annotation "
+        "operators.koordinator.sh/max-priority of the quota"
     )
     quota: str
     priority: int
@@ -427,7 +423,7 @@ class QuotaGone(QuotaReason):
     way_out: ClassVar = _CREATE
     says: ClassVar = (
         "quota {quota} has been deleted while it had pods, without which they do not start; label "
-        f"the pods with another quota, or {ASK} create it again"
+        "the pods with another quota, or {ask} create it again"
     )
     quota: str
 

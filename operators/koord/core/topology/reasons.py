@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koord.core.engine.reasons import InsufficientNodes
-from koord.core.model.reasons import ASK, Reason, WakesOn
+from koord.core.model.reasons import Reason, WakesOn
 from koord.core.model.text import cut
 from koord.core.model.topology_constraint import ROOT_LAYER
 
@@ -17,15 +17,8 @@ class DomainOffer:
     offer: int
 
 
-_NO_CANDIDATE: Final = (
-    "no candidate topology nodes can accommodate job, desiredOfferSlot: {want}, {offers}, {fit}"
-)
-"""How Koordinator refuses; it names no offers if there is no such domain."""
-_MULTIPLES: Final = "{multiples:list {0}={1}}"
-_OFFERS: Final = (
-    "{offers:| Most room: {_offers:list}.}"
-    "{untried:? Domains not tried for its sub-groups: {untried}.}"
-)
+_NO_CANDIDATE: Final = "no candidate topology nodes can accommodate job, desiredOfferSlot:"
+"""How Koordinator refuses; offers and what fits follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +34,13 @@ class _NoCandidate(Reason):
     rests_on: ClassVar = frozenset({"nodes"})
     wakes_on: ClassVar = WakesOn.RELABELLED_NODES
     quotes: ClassVar = (
-        _NO_CANDIDATE.format(want="{want}", offers="{_topology_nodes}", fit="{_fit}")
-        + f"{{multiples:?; podCountMultiple constraints: {_MULTIPLES}}}"
+        "{no_candidate} {want}, {_topology_nodes}, {_fit}"
+        "{multiples:?; podCountMultiple constraints: {multiples:list {0}={1}}}"
+    )
+    no_candidate: ClassVar = _NO_CANDIDATE
+    most_room: ClassVar = (
+        "{offers:| Most room: {_offers:list}.}"
+        "{untried:? Domains not tried for its sub-groups: {untried}.}"
     )
     topology: str
     layer: str
@@ -92,13 +90,12 @@ class NoDomainFits(_NoCandidate):
         "{_is_whole:?the topology|one domain of {layer}}"
         "{_others:? ({_others} more domains, none larger)}"
         "{shortage.amount:?; the next one, {shortage.first}, requests {shortage.amount}}"
-        '|No node is in the topology "{topology}"; check the node labels}.'
-    ) + _OFFERS
+        '|No node is in the topology "{topology}"; check the node labels}.{most_room:part}'
+    )
     advises: ClassVar = (
         (
             "{_best:?Free room for {_lacking:# more member} in {layer} {_path}, the domain with "
-            "the most room"
-            f"|Request less, or {ASK} add nodes that have the labels of the topology}}."
+            "the most room|Request less, or {ask} add nodes that have the labels of the topology}."
         ),
         "{_best:?Or use a layer above {layer}, or PreferGather instead of MustGather.}",
     )
@@ -142,9 +139,11 @@ class MultipleNotMet(_NoCandidate):
     way_out: ClassVar = "change `podCountMultiple` or the number of members"
     says: ClassVar = (
         "{want:# member} would fit if the number of members in each domain did not have to be a "
-        f"multiple ({_MULTIPLES}).{_OFFERS}"
+        "multiple ({multiples:list {0}={1}}).{most_room:part}"
     )
-    advises: ClassVar = (f"Change the number of members, or podCountMultiple ({_MULTIPLES}).",)
+    advises: ClassVar = (
+        "Change the number of members, or podCountMultiple ({multiples:list {0}={1}}).",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +159,7 @@ class MembersApart(Reason):
         "the gang must be in one; correct the node labels, or restart the whole gang"
     )
     advises: ClassVar = (
-        (
-            f"{ASK.capitalize()} correct the labels of {{nodes:names}}, so that they share one "
-            "{layer}."
-        ),
+        ("{ask:capital} correct the labels of {nodes:names}, so that they share one {layer}."),
         "Or delete all members: the gang then restarts in one domain.",
     )
     topology: str
@@ -209,11 +205,8 @@ class UnknownLayer(Reason):
         'ClusterNetworkTopology {topology} has no layer {layers:list "{}"}; its layers are '
         "{existing:list}: correct the annotation (names are case-sensitive)"
     )
-    quotes: ClassVar = (
-        "{shortage:?"
-        + _NO_CANDIDATE.format(want="{shortage.want}", offers="", fit="{shortage.fit_error()}")
-        + "}"
-    )
+    quotes: ClassVar = "{shortage:?{no_candidate} {shortage.want}, , {shortage.fit_error()}}"
+    no_candidate: ClassVar = _NO_CANDIDATE
     advises: ClassVar = ("Use one of {existing:names} instead of {layers:names}.",)
     topology: str
     layers: tuple[str, ...]
