@@ -130,9 +130,9 @@ class PodBuilder:
     def uid(self, uid: str) -> Self:
         return self._set(uid=uid)
 
-    def says(self, said: tuple[tuple[str, Hashable], ...]) -> Self:
+    def says(self, extensions: tuple[tuple[str, Hashable], ...]) -> Self:
         """Say something to plugins, by their names."""
-        return self._set(extensions=said)
+        return self._set(extensions=extensions)
 
     def quota(self, name: str, *, is_non_preemptible: bool = False) -> Self:
         """Name a quota by label; ``is_non_preemptible``: non-preemptible."""
@@ -156,9 +156,9 @@ class PodBuilder:
             gang=GangMembership(key=key, source=GangSource.ANNOTATION, declared=declared)
         )
 
-    def requests(self, cpu: int = 0, memory: int = 0, **others: int) -> Self:
+    def requests(self, cpu: int = 0, memory: int = 0, **amounts: int) -> Self:
         """Request milli-CPU and bytes; other resources by name."""
-        self._requests |= {k: v for k, v in {"cpu": cpu, "memory": memory, **others}.items() if v}
+        self._requests |= {k: v for k, v in {"cpu": cpu, "memory": memory, **amounts}.items() if v}
         return self
 
     def resource(self, name: str, amount: int) -> Self:
@@ -287,13 +287,13 @@ class PodBuilder:
         return self._constrain(preferred=terms)
 
     def spread(self, pods: PodSelector, key: str = "zone", skew: int = 1, **more: object) -> Self:
-        one = SpreadConstraint(pods, key, skew, **more)  # type: ignore[arg-type]
-        return self._constrain(spread=(*self._constraints.spread, one))
+        constraint = SpreadConstraint(pods, key, skew, **more)  # type: ignore[arg-type]
+        return self._constrain(spread=(*self._constraints.spread, constraint))
 
     def even(self, pods: PodSelector, key: str = "zone", skew: int = 1, **more: object) -> Self:
         """Spread with ScheduleAnyway."""
-        one = SpreadConstraint(pods, key, skew, **more)  # type: ignore[arg-type]
-        return self._constrain(even=(*self._constraints.even, one))
+        constraint = SpreadConstraint(pods, key, skew, **more)  # type: ignore[arg-type]
+        return self._constrain(even=(*self._constraints.even, constraint))
 
     def likes_nodes(self, weight: int, term: SelectorTerm) -> Self:
         return self._set_shape(preferences=(*self._shape.preferences, (weight, term)))

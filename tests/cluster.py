@@ -153,10 +153,12 @@ class FakeCluster:
 
     def assume(self, outcome: Plan) -> list[str]:
         """Count placed pods on their nodes; return their names."""
-        placed = [one for placement in outcome.placements for one in placement.assignments]
-        for one in placed:
-            self.state.assume(one.pod.uid, one.node, one.allocations)
-        return [one.pod.name for one in placed]
+        placed = [
+            assignment for placement in outcome.placements for assignment in placement.assignments
+        ]
+        for assignment in placed:
+            self.state.assume(assignment.pod.uid, assignment.node, assignment.allocations)
+        return [assignment.pod.name for assignment in placed]
 
     # Planning with the queue, as the operators do
 
@@ -185,7 +187,10 @@ class FakeCluster:
 
     def reasons(self) -> dict[str, Reason]:
         """Return why each unit sleeps, by the name of its first pod."""
-        return {one.pods[0].name: one.reason for one in self.queue.blocked.values()}
+        return {
+            blocked_unit.pods[0].name: blocked_unit.reason
+            for blocked_unit in self.queue.blocked.values()
+        }
 
     def reason(self) -> Reason:
         """Return why the only sleeping unit sleeps."""
@@ -207,11 +212,15 @@ def make_unit(name: str, pods: Iterable[Pod | PodBuilder], required: int | None 
 
 def nodes_of(outcome: Plan, at: int = 0) -> dict[str, str]:
     """Return pod name -> node of one placement, which has to be there."""
-    return {one.pod.name: one.node for one in outcome.placements[at].assignments}
+    return {
+        assignment.pod.name: assignment.node for assignment in outcome.placements[at].assignments
+    }
 
 
 def placed_on(outcome: Plan) -> dict[str, str]:
     """Return pod name -> node of all placements; empty when nothing was placed."""
     return {
-        one.pod.name: one.node for placement in outcome.placements for one in placement.assignments
+        assignment.pod.name: assignment.node
+        for placement in outcome.placements
+        for assignment in placement.assignments
     }

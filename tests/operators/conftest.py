@@ -255,9 +255,13 @@ class Cluster:
 
     def condition(self, obj: dict[str, Any], kind: str) -> tuple[str, str, str]:
         """Return (status, reason, message) of a condition; empty strings when it is missing."""
-        for one in obj.get("status", {}).get("conditions") or ():
-            if one["type"] == kind:
-                return one["status"], one.get("reason", ""), one.get("message", "")
+        for condition in obj.get("status", {}).get("conditions") or ():
+            if condition["type"] == kind:
+                return (
+                    condition["status"],
+                    condition.get("reason", ""),
+                    condition.get("message", ""),
+                )
         return "", "", ""
 
     def pod_reason(self, name: str) -> str:
@@ -298,9 +302,9 @@ class Cluster:
     def writes(self) -> list[tuple[str, str, str, str]]:
         """Return writes of the operators in the namespace: (verb, resource, subresource, name)."""
         return [
-            (one.verb, one.resource, one.subresource, one.name)
-            for one in self.box.writes(SERVICE_ACCOUNT)
-            if one.namespace == self.namespace
+            (write.verb, write.resource, write.subresource, write.name)
+            for write in self.box.writes(SERVICE_ACCOUNT)
+            if write.namespace == self.namespace
         ]
 
     @property

@@ -23,20 +23,12 @@ class Replica(Operators):
         kubeconfig = directory / "kubeconfig"
         kubeconfig.write_text(shipped.replace(box.server, server))
         super().__init__(box, directory, kubeconfig)
-        self._from = 0
         self._starts = 0
 
     @override
     def start(self) -> None:
-        self._from = self.log.stat().st_size if self.log.exists() else 0
         super().start()
         self._starts += 1
-
-    def said(self) -> str:
-        """Return its log since the last start."""
-        with self.log.open("rb") as log:
-            log.seek(self._from)
-            return log.read().decode()
 
     @property
     def number(self) -> int:
@@ -45,13 +37,13 @@ class Replica(Operators):
 
     @property
     def is_synced(self) -> bool:
-        return " synced " in self.said()
+        return " synced " in self.read_log()
 
     @property
     def leads(self) -> bool:
         """Whether it holds the Lease."""
         holder = read_lease(self.box).get("holderIdentity", "")
-        return bool(holder) and f"identity={holder}" in self.said()
+        return bool(holder) and f"identity={holder}" in self.read_log()
 
 
 class Pair(Generic[R]):
@@ -63,8 +55,8 @@ class Pair(Generic[R]):
 
     def find_leader(self) -> tuple[R, R]:
         """Return leader and follower, once both are synced."""
-        self.expect(lambda: all(one.is_synced for one in self.replicas), "both follow")
-        self.expect(lambda: any(one.leads for one in self.replicas), "one leads")
+        self.expect(lambda: all(replica.is_synced for replica in self.replicas), "both follow")
+        self.expect(lambda: any(replica.leads for replica in self.replicas), "one leads")
         first, second = self.replicas
         return (first, second) if first.leads else (second, first)
 
@@ -76,7 +68,7 @@ class Pair(Generic[R]):
         began = time.monotonic()
         while not is_true():
             if time.monotonic() > began + PATIENCE_SECONDS:
-                logs = (one.log.read_text()[-3000:] for one in self.replicas)
+                logs = (replica.log.read_text()[-3000:] for replica in self.replicas)
                 raise AssertionError("\n\n".join([f"not seen: {what}", *logs]))
             time.sleep(0.05)
         return time.monotonic() - began

@@ -49,7 +49,7 @@ class ProbedReplica(Replica):
     """A replica whose probes are asked, as a kubelet does."""
 
     def probe(self, path: str) -> tuple[int, str]:
-        ports = re.findall(r"Serving HTTP .*port=(\d+)", self.said())
+        ports = re.findall(r"Serving HTTP .*port=(\d+)", self.read_log())
         connection = http.client.HTTPConnection("127.0.0.1", int(ports[-1]), timeout=1)
         try:
             connection.request("GET", path)
@@ -107,5 +107,5 @@ def test_leader_survives_a_slow_plan_but_not_an_endless_one(pair: Pair[ProbedRep
     cluster.pod("endless", gpus=ENDLESS_GPUS, labels=team)
     pair.expect(lambda: leader.probe("/healthz")[0] == 503, "the probe fails")
     assert leader.wait(60.0) == LEADERSHIP_LOST
-    assert "check_unit" in leader.said(), "it says where the loop is blocked"
+    assert "check_unit" in leader.read_log(), "it says where the loop is blocked"
     pair.expect(lambda: follower.leads, "the other one takes over")

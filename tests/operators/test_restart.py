@@ -54,7 +54,7 @@ class Killed:
         self._thread.do(plan)
         self.process.start()
         self.cluster.expect(lambda: not self.process.is_running(), f"killed at write {writes}")
-        assert self.process.wait() == -signal.SIGKILL, self.process.said()
+        assert self.process.wait() == -signal.SIGKILL, self.process.read_log()
         self._thread.do(FaultProxy.heal)
         return str(read_lease(self.cluster.box)["holderIdentity"])
 
@@ -63,7 +63,7 @@ class Killed:
         self.process.start()
         self.cluster.expect_bound(*names)
         self.cluster.expect(lambda: self.process.leads, "it leads")
-        assert self.process.stop() == 0, self.process.said()
+        assert self.process.stop() == 0, self.process.read_log()
         assert "Traceback" not in self.process.log.read_text()
         assert read_lease(self.cluster.box)["holderIdentity"] == ""
 

@@ -220,9 +220,9 @@ class JobControllers:
         runtimes = f"/apis/{group}/namespaces/{self._namespace}/trainingruntimes"
         runtime = self._box.client.get(f"{runtimes}/{job['spec']['runtimeRef']['name']}")
         spec = copy.deepcopy(runtime["spec"]["template"]["spec"])
-        for one in spec["replicatedJobs"]:
+        for replicated_job in spec["replicatedJobs"]:
             nodes = job["spec"]["trainer"]["numNodes"]
-            one["template"]["spec"] |= {"parallelism": nodes, "completions": nodes}
+            replicated_job["template"]["spec"] |= {"parallelism": nodes, "completions": nodes}
         name = job["metadata"]["name"]
         metadata = {"name": name, "ownerReferences": [owned_by(job)]}
         self.create(
@@ -295,8 +295,8 @@ class JobControllers:
         """Delete what was made for an object, with the pods, and make it again."""
         group, resource = CHILDREN[owner["kind"]]
         path = f"/apis/{group}/namespaces/{self._namespace}/{resource}"
-        for one in self._box.client.get(path)["items"]:
-            name = one["metadata"]["name"]
+        for item in self._box.client.get(path)["items"]:
+            name = item["metadata"]["name"]
             self._box.client.delete(f"{path}/{name}?propagationPolicy=Background")
         # The garbage collector would notice owners of new kinds only within half a minute.
         self._box.client.delete(f"/api/v1/namespaces/{self._namespace}/pods")
@@ -307,8 +307,10 @@ class JobControllers:
         """Wait until a pod is gone, and all whose names begin with its name."""
         path = f"/api/v1/namespaces/{self._namespace}/pods"
         for _ in range(300):
-            names = [one["metadata"]["name"] for one in self._box.client.get(path)["items"]]
-            if not any(one == name or one.startswith(f"{name}-") for one in names):
+            names = [item["metadata"]["name"] for item in self._box.client.get(path)["items"]]
+            if not any(
+                other_name == name or other_name.startswith(f"{name}-") for other_name in names
+            ):
                 break
             time.sleep(0.1)
         time.sleep(0.3)  # kwok deletes by name, shortly after
