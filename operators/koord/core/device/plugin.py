@@ -46,6 +46,7 @@ from koord.core.device.states import (
 )
 from koord.core.device.unrecorded import NOTHING_UNRECORDED, UnrecordedUse, find_unrecorded
 from koord.core.device.vendors import index_templates
+from koord.core.engine.allocations import NodeAllocations
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
 from koord.core.model.changes import ChangeLog
@@ -58,7 +59,7 @@ from koord.core.model.device_names import (
 )
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import PodCharge
-from koord.core.model.pods import Allocation, Pod, PodShape, hold_owner_of
+from koord.core.model.pods import Allocation, Pod, PodShape
 
 if TYPE_CHECKING:
     from koord.core.engine.arrays import Ints
@@ -108,16 +109,10 @@ class Devices(Plugin):
         that no pod uses."""
         self.holds: dict[str, DeviceHold] = {}
         """Pod uid -> the devices that are held under it for other pods."""
-        self.hold_used_by: dict[str, str] = {}
-        """Pod uid -> the pod whose held room it uses."""
-        self._given: dict[str, tuple[AllocatedDevices, ...]] = {}
-        """Pod uid -> what it was given when it was first seen on its node."""
-        self._discharged: set[str] = set()
-        """Pods that left their nodes since the last :meth:`absorb`; most of them come back."""
+        self.allocations = NodeAllocations[tuple[AllocatedDevices, ...]]()
+        """Of all pods that use devices; () without a record of which ones."""
         self._row_of: dict[str, int] = {}
         self._nodes: dict[int, Node] = {}
-        self._pods: dict[int, dict[str, PodCharge]] = {}
-        """Row -> the pods there that use devices."""
         self._resource_claims: dict[str, DeviceResourceClaim] = {}
         """ResourceClaims by key, of those that have GPUs."""
         self._resource_claims_on: dict[str, set[str]] = {}
@@ -225,7 +220,7 @@ class Devices(Plugin):
     def remove_node(self, row: int, name: str) -> None:
         self._nodes.pop(row, None)
         self._row_of.pop(name, None)
-        self._pods.pop(row, None)
+        self.allocations.remove_row(row)
         self._set_bare(row, NO_DEVICES)
         self.changes_of_nodes.drop(name)
         self._note_use(name)
@@ -237,43 +232,33 @@ class Devices(Plugin):
             for allocation in charge.allocations
             if isinstance(allocation, AllocatedDevices)
         )
-        # What a pod was given does not change: later annotations are not believed. What is held
-        # changes with what pods use of it.
-        given = recorded if charge.is_held else self._given.get(charge.uid) or recorded
+        given = self.allocations.find(charge, recorded) or ()
         if not given and not any(find_unrecorded(charge.shape.requests)):
             return
+        self.allocations.charge(row, charge, count, given)
         if count > 0:
-            self._given[charge.uid] = given
             self._number(charge)
         if row >= 0:
             self._charge_row(row, charge, count)
         if count < 0:
             del self.shares_of[charge.uid]
             self.holds.pop(charge.uid, None)
-            self._discharged.add(charge.uid)
 
     def _number(self, charge: PodCharge) -> None:
         """Note the devices of a pod by the minors and numbers that they have now."""
         uid, node = charge.uid, charge.load.node
-        given = self._given[uid]
+        given = self.allocations.given[uid]
         self.shares_of[uid] = self.numbered(node, given)
         if charge.is_held and given:
             hold = self.holds[uid] = self.make_hold(node, given)
             self.shares_of[uid] = hold.left
-        elif holder := hold_owner_of(charge.allocations):
-            self.hold_used_by[uid] = holder
 
     def _charge_row(self, row: int, charge: PodCharge, count: int) -> None:
-        pods = self._pods.setdefault(row, {})
-        if count > 0:
-            pods[charge.uid] = charge
-        else:
-            pods.pop(charge.uid, None)
         self._note_use(charge.load.node)
         state = int(self.state_of[row])
         if not knows_devices(state):
             self._set_bare(row, self._bare_state(row))
-        elif self._given[charge.uid]:
+        elif self.allocations.given[charge.uid]:
             shares = self.shares_of[charge.uid]
             self.state_of[row] = self.states.after(state, shares, count)
         else:
@@ -283,8 +268,8 @@ class Devices(Plugin):
 
     def unrecorded_use_of(self, row: int, uid: str) -> UnrecordedUse:
         """Return what a pod on a row uses of GPUs without a record of which ones."""
-        charge = self._pods.get(row, {}).get(uid)
-        if charge is None or self._given.get(uid):
+        charge = self.allocations.on_row(row).get(uid)
+        if charge is None or self.allocations.given.get(uid):
             return NOTHING_UNRECORDED
         return find_unrecorded(charge.shape.requests)
 
@@ -301,18 +286,24 @@ class Devices(Plugin):
     def strayed_on(self, node: str) -> Mapping[str, tuple[Strayed, ...]]:
         """Return the pods of a node with devices that are not where their records say."""
         named = self._named.get(node, NOTHING_NAMED)
-        pods = sorted(self._pods.get(self._row_of.get(node, -1), ()))
+        pods = sorted(self.allocations.on_row(self._row_of.get(node, -1)))
         strayed_of = {
             uid: tuple(
-                device for allocation in self._given[uid] for device in allocation.strayed(named)
+                device
+                for allocation in self.allocations.given[uid]
+                for device in allocation.strayed(named)
             )
             for uid in pods
         }
         return {uid: strayed for uid, strayed in strayed_of.items() if strayed}
 
+    def holder_of(self, uid: str) -> str:
+        """Return the pod whose held room a pod uses; empty for none."""
+        return self.allocations.hold_used_by.get(uid, "")
+
     def given_to(self, uid: str) -> tuple[AllocatedDevices, ...]:
         """Return what a pod on a node was given; later annotations are not believed."""
-        return self._given.get(uid, ())
+        return self.allocations.given.get(uid, ())
 
     def make_hold(self, node: str, allocations: Sequence[Allocation]) -> DeviceHold:
         """Return devices that are held, and what pods use of them."""
@@ -336,18 +327,18 @@ class Devices(Plugin):
         ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
         claimed = sum(resource_claim.gpus for resource_claim in self.resource_claims_on(name))
         ledger = ledger.with_unrecorded(UnrecordedUse(claimed))
-        for charge in self._pods.get(row, {}).values():
+        for charge in self.allocations.on_row(row).values():
             self._number(charge)
             ledger = ledger.with_shares(self.shares_of[charge.uid])
-            if not self._given[charge.uid]:
+            if not self.allocations.given[charge.uid]:
                 ledger = ledger.with_unrecorded(find_unrecorded(charge.shape.requests))
         self.state_of[row] = self.states.number(ledger)
 
     def _bare_state(self, row: int) -> StateId:
         """Return the state of a node without a Device, by objects: a restart changes nothing."""
-        pods, node = self._pods.get(row, {}), self._nodes.get(row)
+        pods, node = self.allocations.on_row(row), self._nodes.get(row)
         is_published = node is not None and not REPORTED.isdisjoint(node.published)
-        if not (is_published or any(self._given[uid] for uid in pods)):
+        if not (is_published or any(self.allocations.given[uid] for uid in pods)):
             return NO_DEVICES
         holds_parts = any(_holds_parts(pod.shape.requests) for pod in pods.values())
         return UNKNOWN_DEVICES if holds_parts else DEVICE_MISSING
@@ -372,9 +363,13 @@ class Devices(Plugin):
 
     def pods_on(self, node: str) -> Mapping[str, tuple[DeviceShare, ...]]:
         """Return the pods of a node that use devices; () without a record of which ones."""
-        pods = self._pods.get(self._row_of.get(node, -1), {})
+        pods = self.allocations.on_row(self._row_of.get(node, -1))
         shares_of = {uid: self.shares_of[uid] for uid in sorted(pods)}
-        return {uid: shares for uid, shares in shares_of.items() if shares or not self._given[uid]}
+        return {
+            uid: shares
+            for uid, shares in shares_of.items()
+            if shares or not self.allocations.given[uid]
+        }
 
     def resource_claims_on(self, node: str) -> list[DeviceResourceClaim]:
         """Return the ResourceClaims to which DRA gave GPUs of a node."""
@@ -410,11 +405,7 @@ class Devices(Plugin):
         """Forget pods that are gone, and states that no node is in when there are too many."""
         # Only now, after all changes: a pod that left its node and came back keeps what it was
         # given. And only between cycles: a session keeps numbers of states.
-        for uid in self._discharged:
-            if uid not in self.shares_of:
-                self._given.pop(uid, None)
-                self.hold_used_by.pop(uid, None)
-        self._discharged.clear()
+        self.allocations.forget_gone()
         if not self.states.is_full:
             return
         used = sorted(filter(knows_devices, set(self.state_of.tolist())))

@@ -1,7 +1,7 @@
 """Devices in one planning cycle: which nodes have them free, and which ones a pod gets."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from typing_extensions import override
@@ -27,6 +27,7 @@ from koord.core.device.states import (
     knows_devices,
 )
 from koord.core.device.unrecorded import UnrecordedUse
+from koord.core.engine.allocations import CycleChanges
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.capabilities import Aligned
 from koord.core.engine.cause import Cause
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 NAME: Final = "device"
 _FIRST: Final = np.zeros(1, dtype=np.int64)
-T = TypeVar("T")
 
 
 class DeviceSession(Aligned):
@@ -57,16 +57,16 @@ class DeviceSession(Aligned):
         self._cycle = cycle
         self._state_of = plugin.state_of
         self._is_copy = False
-        self._given: dict[str, tuple[DeviceShare, ...]] = {}
+        self._given = CycleChanges[tuple[DeviceShare, ...]](cycle.undo)
         """Pod uid -> what this cycle has given it; () if it was taken back."""
-        self._holds: dict[str, DeviceHold] = {}
+        self._holds = CycleChanges[DeviceHold](cycle.undo)
         """Pod uid -> the hold under it, as this cycle has changed it."""
-        self._hold_used_by: dict[str, str] = {}
+        self._hold_used_by = CycleChanges[str](cycle.undo)
         """Pod uid -> the pod whose held devices it uses, by this cycle."""
         self._lifted: list[tuple[StateId, DeviceHoldTerms]] = []
         """States with held devices that a pod may use; their numbers are negative."""
         self._number_of: dict[tuple[StateId, DeviceHoldTerms], int] = {}
-        self._without_record: dict[str, bool] = {}
+        self._without_record = CycleChanges[bool](cycle.undo)
         """Uid of a pod of which no GPUs are recorded -> whether this cycle has taken it away."""
         self._before: dict[str, StateId] = {}
         """Uid of a pod that was taken from its row -> the state of the row with it."""
@@ -183,7 +183,7 @@ class DeviceSession(Aligned):
         if not device_hold.shares:
             return None
         if pod.handling is Handling.RESERVE:
-            self._change(self._holds, pod.uid, device_hold)
+            self._holds.change(pod.uid, device_hold)
         before = self._hold_under(holder)
         if before is not None:
             self._use_hold(pod.uid, holder, shares, 1)
@@ -209,7 +209,7 @@ class DeviceSession(Aligned):
         if not (shares or own):
             return self._release_unrecorded(pod, row)
         before = state
-        holder = self._hold_used_by.get(pod.uid) or self._plugin.hold_used_by.get(pod.uid, "")
+        holder = self._hold_used_by.get(pod.uid) or self._plugin.holder_of(pod.uid)
         if (device_hold := self._hold_under(holder)) is not None:
             self._use_hold(pod.uid, holder, shares, -1)
             state = self._replace_hold(state, device_hold, self._holds[holder])
@@ -218,7 +218,7 @@ class DeviceSession(Aligned):
         self._before[pod.uid] = before
         if own is None:
             return (self._plugin.record(pod, row, shares),)
-        self._change(self._holds, pod.uid, NO_HOLD)
+        self._holds.change(pod.uid, NO_HOLD)
         return (self._record_hold(pod, row, own),)
 
     def _release_unrecorded(self, pod: Pod, row: int) -> Sequence[Allocation]:
@@ -227,7 +227,7 @@ class DeviceSession(Aligned):
         if not any(use) or self._without_record.get(pod.uid):
             return ()
         self._before[pod.uid] = int(self._state_of[row])
-        self._change(self._without_record, pod.uid, True)
+        self._without_record.change(pod.uid, True)
         self._set(row, self._count_unrecorded(row, use, -1))
         return (UnrecordedGpus(use),)
 
@@ -237,7 +237,7 @@ class DeviceSession(Aligned):
         unused = len(ledger.inventory.of(GPU)) - ledger.minors_in_use(GPU).bit_count()
         if after != self._before.get(pod.uid) and unused < ledger.foreign:
             return Unschedulable(DeviceCause(INSUFFICIENT, GPU))
-        self._change(self._without_record, pod.uid, False)
+        self._without_record.change(pod.uid, False)
         self._set(row, after)
         return None
 
@@ -276,9 +276,9 @@ class DeviceSession(Aligned):
         device_hold, uid = DeviceHold(shares, inside), draft.pod.uid
         self._set(draft.row, self._states.after(state, device_hold.left, 1))
         self._note(uid, device_hold.left)
-        self._change(self._holds, uid, device_hold)
+        self._holds.change(uid, device_hold)
         for hold, _ in device_holds:
-            self._change(self._hold_used_by, hold.uid, uid)
+            self._hold_used_by.change(hold.uid, uid)
         return self._record_hold(draft.pod, draft.row, device_hold)
 
     def _record_hold(self, pod: Pod, row: int, device_hold: DeviceHold) -> Allocation:
@@ -304,8 +304,8 @@ class DeviceSession(Aligned):
         device_hold = self._hold_under(holder)
         if device_hold is None:
             return
-        self._change(self._holds, holder, device_hold.with_use(shares, count))
-        self._change(self._hold_used_by, pod, holder)
+        self._holds.change(holder, device_hold.with_use(shares, count))
+        self._hold_used_by.change(pod, holder)
 
     def _replace_hold(self, state: StateId, before: DeviceHold, after: DeviceHold) -> StateId:
         state = self._states.after(state, before.left, -1)
@@ -349,14 +349,7 @@ class DeviceSession(Aligned):
         self._state_of[row] = state
 
     def _note(self, uid: str, shares: tuple[DeviceShare, ...]) -> None:
-        self._change(self._given, uid, shares)
-
-    def _change(self, values: dict[str, T], uid: str, value: T) -> None:
-        if uid in values:
-            self._cycle.undo.push(values.__setitem__, uid, values[uid])
-        else:
-            self._cycle.undo.push(values.__delitem__, uid)
-        values[uid] = value
+        self._given.change(uid, shares)
 
 
 def _distinct(numbers: Ints) -> tuple[list[int], Ints]:

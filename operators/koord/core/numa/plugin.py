@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from typing_extensions import override
 
+from koord.core.engine.allocations import NodeAllocations
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import PodCharge
-from koord.core.model.pods import Pod, hold_owner_of
+from koord.core.model.pods import Pod
 from koord.core.numa.holds import left_of
 from koord.core.numa.model import (
     NAME,
@@ -62,15 +63,9 @@ class Numa(Plugin):
         """Row -> the milli-CPU that its pinned CPUs cost beyond what their pods request."""
         self._nodes: dict[int, Node] = {}
         self._row_of: dict[str, int] = {}
-        self._pods: dict[int, dict[str, NumaAllocation]] = {}
-        """Row -> the pods there that have NUMA nodes or CPUs."""
-        self._allocations: dict[str, NumaAllocation] = {}
-        """Pod uid -> what it was given when it was first seen on its node."""
+        self.allocations = NodeAllocations[NumaAllocation]()
         self.holds: dict[str, NumaAllocation] = {}
         """Pod uid -> the hold under it for other pods."""
-        self.hold_used_by: dict[str, str] = {}
-        """Pod uid -> the pod whose held room it uses."""
-        self._discharged: set[str] = set()
         self._stale: set[int] = set()
         """Rows whose state is not that of ``state_of`` any more."""
         self._requests: dict[_Key, NumaDemand] = {}
@@ -101,40 +96,25 @@ class Numa(Plugin):
     def remove_node(self, row: int, name: str) -> None:
         self._nodes.pop(row, None)
         self._row_of.pop(name, None)
-        self._pods.pop(row, None)
+        self.allocations.remove_row(row)
         self._stale.discard(row)
         if row < self.state_of.size:
             self.state_of[row] = UNKNOWN
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
-        if not charge.allocations and charge.uid not in self._allocations:
+        if not charge.allocations and charge.uid not in self.allocations.given:
             return
-        # What a pod was given does not change: later annotations are not believed. What is held
-        # changes with what pods use of it.
-        allocation = find_own(charge.allocations)
-        if not charge.is_held:
-            allocation = self._allocations.get(charge.uid) or allocation
+        allocation = self.allocations.find(charge, find_own(charge.allocations))
         if allocation is None:
             return
-        self._allocations[charge.uid] = allocation
-        self._note_hold(charge, allocation, count)
-        (self._discharged.discard if count > 0 else self._discharged.add)(charge.uid)
-        if row < 0:
-            return
-        self._stale.add(row)
-        if count > 0:
-            self._pods.setdefault(row, {})[charge.uid] = allocation
-        else:
-            self._pods.get(row, {}).pop(charge.uid, None)
-
-    def _note_hold(self, charge: PodCharge, allocation: NumaAllocation, count: int) -> None:
+        self.allocations.charge(row, charge, count, allocation)
         if count < 0:
             self.holds.pop(charge.uid, None)
         elif charge.is_held:
             self.holds[charge.uid] = allocation
-        elif holder := hold_owner_of(charge.allocations):
-            self.hold_used_by[charge.uid] = holder
+        if row >= 0:
+            self._stale.add(row)
 
     def _note(self, node: str) -> None:
         row = self._row_of.get(node)
@@ -165,7 +145,8 @@ class Numa(Plugin):
         node = self._nodes[row]
         report = self.reports.get(node.name)
         layout = self.states.intern(make_layout(report, node))
-        pods = dict(self._pods.get(row, {}))
+        given = self.allocations.given
+        pods = {uid: given[uid] for uid in self.allocations.on_row(row)}
         for uid, cpus in report.pinned if report is not None else ():
             allocation = pods.get(uid, NumaAllocation(uid))
             pods[uid] = replace(allocation, cpus=allocation.cpus or cpus)
@@ -181,8 +162,12 @@ class Numa(Plugin):
         report = self.reports.get(node)
         return report.problems if report is not None else ()
 
+    def holder_of(self, uid: str) -> str:
+        """Return the pod whose held room a pod uses; empty for none."""
+        return self.allocations.hold_used_by.get(uid, "")
+
     def given_to(self, uid: str) -> NumaAllocation | None:
-        return self._allocations.get(uid)
+        return self.allocations.given.get(uid)
 
     def request_of(self, pod: Pod, *, is_demanded: bool) -> NumaDemand | None:
         """Return what a pod asks for, one value for all pods that ask for the same."""
@@ -205,10 +190,7 @@ class Numa(Plugin):
         """Read what changed; forget pods that are gone, and states when there are too many."""
         # Only now, after all changes: a pod that left its node and came back keeps what it was
         # given. And only between cycles: a session keeps numbers of states.
-        for uid in self._discharged:
-            del self._allocations[uid]
-            self.hold_used_by.pop(uid, None)
-        self._discharged.clear()
+        self.allocations.forget_gone()
         self.settle()
         if self.states.is_full:
             used, at = np.unique(np.append(self.state_of, UNKNOWN), return_inverse=True)

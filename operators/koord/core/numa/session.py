@@ -3,11 +3,12 @@
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from typing_extensions import override
 
+from koord.core.engine.allocations import CycleChanges
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows, combine
 from koord.core.engine.capabilities import Aligned
 from koord.core.engine.cause import Cause
@@ -36,7 +37,6 @@ from koord.core.numa.states import (
 if TYPE_CHECKING:
     from koord.core.numa.plugin import Numa
 
-T = TypeVar("T")
 NO_HOLD: Final = NumaAllocation("")
 
 
@@ -88,11 +88,11 @@ class NumaSession(Aligned):
         self._bounds: dict[PodShape, _Bounds] = {}
         self._aligned = FREE_CHOICE
         """What the pod gets that is being placed."""
-        self._allocations: dict[str, NumaAllocation | None] = {}
+        self._allocations = CycleChanges[NumaAllocation | None](cycle.undo)
         """Pod uid -> what this cycle has given it; None if it was taken back."""
-        self._holds: dict[str, NumaAllocation] = {}
+        self._holds = CycleChanges[NumaAllocation](cycle.undo)
         """Pod uid -> the hold under it, as this cycle has changed it."""
-        self._hold_used_by: dict[str, str] = {}
+        self._hold_used_by = CycleChanges[str](cycle.undo)
         """Pod uid -> the pod whose held room it uses, by this cycle."""
         self._lifted: dict[tuple[StateId, NumaHoldTerms], int] = {}
         """States with held room that a pod may use -> negative numbers, unlike all states."""
@@ -241,7 +241,7 @@ class NumaSession(Aligned):
         if allocation is None:
             return None
         if pod.handling is Handling.RESERVE:
-            self._change(self._holds, pod.uid, allocation)
+            self._holds.change(pod.uid, allocation)
         self._move(allocation, row, hold_owner_of(allocations), 1)
         after = int(self._state_of[row])
         # What was there before may exceed what the node has: that may have become less.
@@ -258,10 +258,10 @@ class NumaSession(Aligned):
         if allocation is None:
             return ()
         before = int(self._state_of[row])
-        holder = self._hold_used_by.get(pod.uid) or self._plugin.hold_used_by.get(pod.uid, "")
+        holder = self._hold_used_by.get(pod.uid) or self._plugin.holder_of(pod.uid)
         self._move(allocation, row, holder, -1)
         if own is not None:
-            self._change(self._holds, pod.uid, NO_HOLD)
+            self._holds.change(pod.uid, NO_HOLD)
         self._before[pod.uid] = before
         return (allocation,)
 
@@ -305,10 +305,10 @@ class NumaSession(Aligned):
             after = replace(hold, users=tuple(users))
             state = self._states.after(state, left_of(hold, layout), -1)
             state = self._states.after(state, left_of(after, layout), 1)
-            self._change(self._holds, holder, after)
-            self._change(self._hold_used_by, allocation.pod, holder)
+            self._holds.change(holder, after)
+            self._hold_used_by.change(allocation.pod, holder)
         self._set(row, self._states.after(state, left_of(allocation, layout), count))
-        self._change(self._allocations, allocation.pod, allocation if count > 0 else None)
+        self._allocations.change(allocation.pod, allocation if count > 0 else None)
 
     def _numbers(self, rows: Ints) -> Ints:
         """Return the states that rows are in; other numbers where held room may be used."""
@@ -342,10 +342,3 @@ class NumaSession(Aligned):
             self._cycle.charge(row, self._cpu, after.extra - before.extra)
         self._cycle.undo.push(self._state_of.__setitem__, row, int(self._state_of[row]))
         self._state_of[row] = state
-
-    def _change(self, values: dict[str, T], uid: str, value: T) -> None:
-        if uid in values:
-            self._cycle.undo.push(values.__setitem__, uid, values[uid])
-        else:
-            self._cycle.undo.push(values.__delitem__, uid)
-        values[uid] = value

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
+from koord.core.engine.allocations import NodeAllocations
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
 from koord.core.model.changes import ChangeLog
@@ -78,9 +79,8 @@ class Reservations(Plugin):
         """Of reservations and of their use, by uid."""
         self._users: dict[str, dict[str, PodCharge]] = {}
         """Reservation -> the pods that use it, by uid."""
-        self.given: dict[str, tuple[Allocation, ...]] = {}
-        """Pod that uses one -> what it was given when it was first seen on its node."""
-        self._discharged: set[str] = set()
+        self._allocations = NodeAllocations[tuple[Allocation, ...]]()
+        """Of pods that use one: all that they were given."""
         self._dirty: dict[str, None] = {}
         self._isolated = Isolation("reservations")
         self.exact: dict[str, tuple[Allocation, ...]] = {}
@@ -98,6 +98,11 @@ class Reservations(Plugin):
         self._node_uids: dict[int, str] = {}
         self._edits = 0
         self._matches: tuple[tuple[int, int], RememberedMatches] = ((0, 0), ({}, {}))
+
+    @property
+    def given(self) -> Mapping[str, tuple[Allocation, ...]]:
+        """Pod that uses a reservation -> what it was given when it was first seen on its node."""
+        return self._allocations.given
 
     def matches(self, epoch: int) -> RememberedMatches:
         """Return what is known of pods, as long as neither reservations nor nodes change.
@@ -185,13 +190,11 @@ class Reservations(Plugin):
             self.changes.note(uid)  # The node may have too little for all, or enough again.
         if not charge.allocations and charge.uid not in self.given:
             return
-        # What a pod was given does not change: later annotations are not believed.
-        given = self.given.get(charge.uid, charge.allocations)
-        use = find_use(given)
-        if use is None:
+        given = self._allocations.find(charge, charge.allocations)
+        use = find_use(given or ())
+        if use is None or given is None:
             return
-        self.given[charge.uid] = given
-        (self._discharged.discard if count > 0 else self._discharged.add)(charge.uid)
+        self._allocations.charge(row, charge, count, given)
         if count > 0:
             self._users.setdefault(use.uid, {})[charge.uid] = replace(charge, allocations=given)
         else:
@@ -210,9 +213,7 @@ class Reservations(Plugin):
                 self._settle(uid)
                 self._show(uid)
         # Only here: a pod that changes is discharged, charged again, and keeps what it was given.
-        for uid in self._discharged:
-            del self.given[uid]
-        self._discharged.clear()
+        self._allocations.forget_gone()
 
     def _show(self, uid: str) -> None:
         """Have a reservation counted by the cluster state as it is now.

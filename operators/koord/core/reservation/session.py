@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from typing_extensions import override
 
+from koord.core.engine.allocations import CycleChanges
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.capabilities import Admitting, Holding, Reactive
 from koord.core.engine.cause import Cause
@@ -74,7 +75,7 @@ class ReservationSession(Reactive, Holding):
         self._plugin, self._cycle = plugin, cycle
         self._changed: dict[str, ReservationAccount] = {}
         """Accounts that this cycle has changed."""
-        self._given: dict[str, ReservationUse | None] = {}
+        self._given = CycleChanges[ReservationUse | None](cycle.undo)
         """Pod uid -> what this cycle has given it; None if it was taken back."""
         self._payments = Payments(plugin.pod_of, cycle)
         self._taken_in: set[str] = set()
@@ -354,7 +355,7 @@ class ReservationSession(Reactive, Holding):
         if not self._payments.pay(draft.pod, reservation.uid, given_back):
             return Unschedulable(NO_RESERVATION, is_optional=True)
         use = ReservationUse(draft.pod.uid, reservation.name, reservation.uid)
-        self._note(draft.pod.uid, use)
+        self._given.change(draft.pod.uid, use)
         return use
 
     @override
@@ -368,7 +369,7 @@ class ReservationSession(Reactive, Holding):
         account = self._find(use.uid, row)
         if account is not None:
             self._use(account, row, pod.shape, -1)
-        self._note(pod.uid, None)
+        self._given.change(pod.uid, None)
         return (use,)
 
     @override
@@ -385,7 +386,7 @@ class ReservationSession(Reactive, Holding):
         account = self._find(use.uid, row)
         if account is not None:
             self._use(account, row, pod.shape, 1)
-        self._note(pod.uid, use)
+        self._given.change(pod.uid, use)
         return None
 
     def let_reservation_pay(self, pod: Pod) -> Amounts:
@@ -458,13 +459,6 @@ class ReservationSession(Reactive, Holding):
             self._cycle.table.row_of.get(account.reservation.status.node) == row
         )
         return account if is_there else None
-
-    def _note(self, uid: str, use: ReservationUse | None) -> None:
-        if uid in self._given:
-            self._cycle.undo.push(self._given.__setitem__, uid, self._given[uid])
-        else:
-            self._cycle.undo.push(self._given.__delitem__, uid)
-        self._given[uid] = use
 
 
 class PayingSession(ReservationSession, Admitting):
