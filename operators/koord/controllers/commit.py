@@ -5,7 +5,8 @@
    are not bound.
 2. *Release*: one PATCH removes our gate from each gated member and records the plan. This is the
    commit point of a pod, because a gate cannot be added again.
-3. *Bind*: each member is bound.
+3. *Bind*: each member is bound. One that stands for a pod that does not exist yet is not: once what
+   its plugin writes is there, it keeps its room until the plugin replaces it.
 
 A gang is released as a whole before its first member is bound. If members are lost in between and a
 gang would start below its minimum, no member is bound. A plan that has too few members from the
@@ -84,7 +85,8 @@ class CommitFailure:
 class Commit:
     """The outcome for the members of a placement, by pod uid.
 
-    ``left_to_others`` were released for kube-scheduler to bind. ``not_bound`` hold no resources any
+    ``left_to_others`` were released for kube-scheduler to bind, or stand for pods that are created
+    now. ``not_bound`` hold no resources any
     more, unless they are ``pinned``, which means released for one node only. ``failures`` and
     ``outdated``, whose cached state is older than the server's, are subsets of ``not_bound``.
     ``released`` lost their gate.
@@ -301,7 +303,8 @@ def _record(member: Assignment, outcome: Outcome, result: Commit) -> None:
 
 def _is_left_to_others(member: Assignment) -> bool:
     pod = member.pod
-    return pod.handling is Handling.RELEASE_PINNED and pod.may_need_kube_scheduler
+    is_theirs = pod.handling is Handling.RELEASE_PINNED and pod.may_need_kube_scheduler
+    return is_theirs or pod.handling is Handling.STAND_IN
 
 
 def _has_quorum(unit: Unit, members: Iterable[Assignment]) -> bool:

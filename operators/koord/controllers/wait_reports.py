@@ -115,7 +115,7 @@ _TICK = 0.05
 
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
 _NONE = Attempts()
-_OURS = frozenset(Handling) - {Handling.NOT_OURS}
+_OURS = frozenset(Handling) - {Handling.NOT_OURS, Handling.STAND_IN}
 
 
 class StatusReporter(Protocol):

@@ -53,7 +53,7 @@ async def catch_up(
         waiting = [
             pod
             for pod in state.pods.values()
-            if pod.is_plannable and pod.handling is not Handling.RESERVE
+            if pod.is_plannable and pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
         ]
         if not waiting:
             return

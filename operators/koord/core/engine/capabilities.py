@@ -6,7 +6,7 @@ nothing. A method that is defined without its capability would never be called: 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from koord.core.engine.arrays import Ints, Mask
 from koord.core.engine.plugin import (
@@ -106,6 +106,9 @@ class Aligned(Session):
 
 class Holding(Session):
     """Holds room for certain pods."""
+
+    has_windows: ClassVar[bool] = False
+    """Whether holds may have a start or an end."""
 
     def holds(
         self,

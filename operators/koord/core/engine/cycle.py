@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from koord.core.engine.arrays import Ints, Mask
+from koord.core.engine.capabilities import Holding
 from koord.core.engine.node_table import NodeTable
 from koord.core.engine.plugin import Draft, Hold, Plugin, Session, Unschedulable
 from koord.core.engine.undo_log import Mark, UndoLog
@@ -206,7 +207,7 @@ class Cycle(CycleView):
         """Return :meth:`room`, including room that is held for such pods."""
         bounds = self.room(shape, rows)
         for session in self._holding:
-            combinations = session.holds(shape, rows) if session.concerns(shape) else {}
+            combinations = self._open_holds(session, shape, rows)
             for at in (
                 np.flatnonzero(np.isin(rows, list(combinations))).tolist() if combinations else ()
             ):
@@ -232,9 +233,22 @@ class Cycle(CycleView):
         """Yield the combinations of held room to try on a row; free room alone comes last."""
         rows = np.array([row])
         for session in self._holding:
-            if session.concerns(shape):
-                yield from session.holds(shape, rows).get(row, ())
+            yield from self._open_holds(session, shape, rows).get(row, ())
         yield ()
+
+    def _open_holds(
+        self, session: Holding, shape: PodShape, rows: Ints
+    ) -> Mapping[int, Sequence[tuple[Hold, ...]]]:
+        """Return the combinations of held room that pods may use at the time of the cycle."""
+        if not session.concerns(shape):
+            return {}
+        combinations = session.holds(shape, rows)
+        if not session.has_windows:
+            return combinations
+        return {
+            row: [option for option in options if all(hold.is_open(self.now) for hold in option)]
+            for row, options in combinations.items()
+        }
 
     def _try(self, draft: Draft) -> Unschedulable | None:
         """Place and reserve; amounts are checked at the end, after held room was released."""

@@ -96,12 +96,21 @@ class Hold:
     free room of the node, unless the hold only allows its own room. Of the resources in
     ``strict`` a pod gets only what is held. With ``is_user`` it is no held room but a pod that
     runs: what is placed is room that is held around what this pod has.
+
+    It is offered to pods from ``start`` until ``end``, in seconds since the epoch, by the time of
+    the cycle. What it keeps from others before its start, the filter of its session says.
     """
 
     uid: str
     most: int
     strict: frozenset[str] = frozenset()
     is_user: bool = False
+    start: float = float("-inf")
+    end: float = float("inf")
+
+    def is_open(self, now: float) -> bool:
+        """Whether pods may use it now."""
+        return self.start <= now < self.end
 
 
 @dataclass(slots=True)

@@ -145,15 +145,22 @@ class ClusterState:
         pending: Callable[[], Iterable[Unit]] = tuple,
         *,
         without: Collection[str] = (),
+        at: float | None = None,
     ) -> Cycle:
         """Return a planning cycle on the cluster as of the last :meth:`refresh`.
+
+        ``at`` is another time than now, for what would be if nothing else changed until then.
 
         ``pending`` returns the complete waiting units in order. Plugins named in ``without`` open
         no session.
         """
         plugins = [plugin for plugin in self.plugins if plugin.name not in without]
         return Cycle(
-            self.table, plugins, now=self.now, find_place=self._find_place, pending=pending
+            self.table,
+            plugins,
+            now=self.now if at is None else at,
+            find_place=self._find_place,
+            pending=pending,
         )
 
     def open_ledger(self) -> Ledger:

@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from koord.caches import cached_by_text
 from koord.core.gang.group import GROUP_SEPARATOR
 from koord.core.model.gangs import Bond
 from koord.core.model.pods import Handling, Pod, PodPhase
 from koord.core.model.reasons import RefusedByScheduler
+
+_WITHOUT_RELEASE: Final = frozenset({Handling.RESERVE, Handling.STAND_IN})
+"""Placed by us, with another write than a release."""
 
 
 def is_placed(pod: Pod) -> bool:
@@ -180,7 +183,8 @@ class Tally:
             self.placed += sign
             release = _release_of(pod)
             self._count_release(release, sign)
-            self.by_others += sign * (release is None and pod.handling is not Handling.RESERVE)
+            is_by_us = release is not None or pod.handling in _WITHOUT_RELEASE
+            self.by_others += sign * (not is_by_us)
         if pod.node:
             self.bound_alive += sign
         else:

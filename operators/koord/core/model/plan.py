@@ -22,6 +22,9 @@ UnitKey: TypeAlias = str
 class Demand:
     """The waiting members of one gang (or one single pod), and how many of them must be placed.
 
+    Members may stand for pods that do not exist yet (``Handling.STAND_IN``): they get nodes like
+    others, and what their plugins write then (``pre_bind``) has the pods created.
+
     ``required`` may be less than ``len(pods)``: the rest is surplus, placed when there is room.
     """
 

@@ -153,6 +153,8 @@ class Handling(StrEnum):
     """Ours, but it has scheduling gates of others."""
     RESERVE = "Reserve"
     """No pod but a reservation: its node is written to its status."""
+    STAND_IN = "StandIn"
+    """No pod yet: it stands for one of a job that is suspended. What starts the job is written."""
     NOT_OURS = "NotOurs"
     """Neither our gate nor our scheduler name: charged to its node, never modified."""
 
@@ -394,5 +396,11 @@ class Pod:
 
 
 _PLANNABLE = frozenset(
-    {Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED, Handling.BIND, Handling.RESERVE}
+    {
+        Handling.RELEASE_AND_BIND,
+        Handling.RELEASE_PINNED,
+        Handling.BIND,
+        Handling.RESERVE,
+        Handling.STAND_IN,
+    }
 )
