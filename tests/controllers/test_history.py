@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from koord.core.model.gang_history import (
 
 if TYPE_CHECKING:
     from koord.kube.objects import ObjectRef
-    from koord.kube.status import StatusPatch
 
 GROUP = make_pod_group("team/a", 2).build()
 
@@ -31,13 +31,11 @@ GROUP = make_pod_group("team/a", 2).build()
 class Written:
     """Stands for the writer and the recorder of events."""
 
-    patches: list[StatusPatch] = field(default_factory=list)
+    news: list[str] = field(default_factory=list)
+    """PodGroups whose status is to be written."""
     events: list[tuple[str, str]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     """Objects that got an event."""
-
-    def submit(self, _ref: ObjectRef, patch: StatusPatch) -> None:
-        self.patches.append(patch)
 
     def record(self, ref: ObjectRef, _kind: object, *, reason: str, note: str, **_: Any) -> None:
         self.events.append((reason, note))
@@ -46,18 +44,29 @@ class Written:
     def forget(self, _ref: ObjectRef, _action: str) -> None:
         pass
 
-    def history(self) -> list[tuple[str, str]]:
-        return [(one["what"], one["time"]) for one in self.patches[-1].fields["history"]]
+
+def make_recorder(
+    written: Written, *own: frozenset[Happened], now: float = 100.0, shown: Any = None
+):
+    return HistoryRecorder(
+        own,
+        written,  # type: ignore[arg-type]
+        lambda _: shown,
+        lambda: now,
+        lambda ref: written.news.append(ref.name),
+    )
 
 
-def make_recorder(written: Written, own: frozenset[Happened], now: float = 100.0):
-    return HistoryRecorder(written, own, written, lambda: now)  # type: ignore[arg-type]
+def history_of(recorder: HistoryRecorder) -> list[dict[str, str]]:
+    return recorder.fields_of(GROUP.uid).get("history", [])
 
 
 def test_an_episode_is_written_with_an_event() -> None:
     written = Written()
-    make_recorder(written, OF_PLACEMENT).record(GROUP, Happened.RECLAIMED, "used 8", "b/mine")
-    assert written.patches[0].fields["history"] == [
+    recorder = make_recorder(written, OF_PLACEMENT)
+    recorder.record(GROUP, Happened.RECLAIMED, "used 8", "b/mine")
+    assert written.news == [GROUP.key.partition("/")[2]]
+    assert history_of(recorder) == [
         {"time": "1970-01-01T00:01:40Z", "what": "Reclaimed", "why": "used 8", "by": "b/mine"}
     ]
     assert written.events == [("Reclaimed", "used 8. For b/mine.")]
@@ -68,16 +77,34 @@ def test_earlier_episodes_of_the_same_operator_stay_and_those_of_others_are_left
     known = (Episode(10, "Degraded", "x"), Episode(20, "Restarted", "y"))
     recorder = make_recorder(written, OF_PLACEMENT)
     recorder.record(replace(GROUP, history=known), Happened.RECLAIMED, "z")
-    assert [what for what, _ in written.history()] == ["Restarted", "Reclaimed"]
+    assert [one["what"] for one in history_of(recorder)] == ["Restarted", "Reclaimed"]
+
+
+def test_one_process_keeps_the_episodes_of_all_its_operators() -> None:
+    shown = [
+        {"time": "1970-01-01T00:00:10Z", "what": "Degraded", "why": "x"},
+        {"time": "1970-01-01T00:00:20Z", "what": "Restarted", "why": "y"},
+        {"time": "1970-01-01T00:00:30Z", "what": "Unheard", "why": "z"},
+    ]
+    both = make_recorder(Written(), OF_PLACEMENT, OF_POD_GROUPS, shown={"history": shown})
+    assert history_of(both) == shown[:2], "as it is until something happens"
+    alone = make_recorder(Written(), OF_PLACEMENT, shown={"history": shown})
+    assert history_of(alone) == shown[1:2]
+    many = [Episode(at, "Degraded", "") for at in range(1, 20)]
+    many += [Episode(at, "Restarted", "") for at in range(1, 20)]
+    both.record(replace(GROUP, history=tuple(many)), Happened.RECLAIMED, "w")
+    kinds = Counter(entry["what"] for entry in history_of(both))
+    assert kinds == {"Degraded": MAX_EPISODES, "Restarted": MAX_EPISODES - 1, "Reclaimed": 1}
 
 
 def test_what_is_not_seen_yet_is_not_lost() -> None:
     written, now = Written(), [100.0]
-    recorder = HistoryRecorder(written, OF_POD_GROUPS, None, lambda: now[0])  # type: ignore[arg-type]
+    recorder = make_recorder(written, OF_POD_GROUPS)
+    recorder.wall_clock = lambda: now[0]
     recorder.record(GROUP, Happened.DEGRADED, "1 of 2")
     now[0] += 5
     recorder.record(GROUP, Happened.DEGRADED, "0 of 2")
-    assert len(written.history()) == 2
+    assert len(history_of(recorder)) == 2
 
 
 def test_a_history_is_bounded_and_ordered() -> None:

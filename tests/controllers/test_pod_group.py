@@ -1,26 +1,22 @@
 """The status of PodGroups: what is written at once, what after a pause, and what is not kept."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import kopf
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 from tests.objects import remove_pod_group, remove_topology, upsert_pod_group, upsert_topology
+from tests.support.authors import FakeAuthor
 
 from koord.api.parse import Problem
-from koord.api.podgroup import PodGroup as PodGroupResource
-from koord.controllers.pod_group import (
-    PAUSE,
-    REWORD_SECONDS,
-    PodGroupStatusPolicy,
-    ProblemReports,
-)
+from koord.controllers.placement_reports import PlacementReports
+from koord.controllers.pod_group import PAUSE, REWORD_SECONDS, PodGroupStatusPolicy
 from koord.controllers.status_controller import StatusController
-from koord.controllers.validation import ValidationController
+from koord.controllers.validation import Validation
+from koord.core.engine.state import ClusterState
 from koord.core.model.gang_history import Episode
 from koord.core.model.gangs import (
     ROOT,
@@ -39,9 +35,19 @@ from koord.core.model.topology_constraint import (
 )
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
-from koord.kube.status import ConditionPatch
+from koord.kube.objects import ref_of_pod_group
+from koord.kube.status import ConditionPatch, StatusPatch
 
 A, B = "default/a", "default/b"
+
+
+def make_policy(
+    state: ClusterState, author: Any, clock: Callable[[], float], **more: Any
+) -> PodGroupStatusPolicy:
+    record = more.pop("record", lambda *_: None)
+    history: Any = SimpleNamespace(record=record, fields_of=lambda _: {})
+    more = {"present": lambda _: None, **more}
+    return PodGroupStatusPolicy(state, author, clock, clock, history, **more)
 
 
 class Scene:
@@ -52,14 +58,15 @@ class Scene:
         self.written: list[tuple[str, str]] = []
         self.state = make_cluster().state
         clock = lambda: self.now  # noqa: E731
-        self.policy = PodGroupStatusPolicy(self.state, self, clock, clock)
+        self.author = FakeAuthor(self.write)
+        self.policy = make_policy(self.state, self.author, clock)
         self.controller = StatusController(self.policy, clock)
         for gang in (A, B):
             upsert_pod_group(self.state, make_pod_group(gang, 5).group(A, B).build())
         for gang in "ab":
             self.join(gang, 0)
 
-    def write_status(
+    def write(
         self,
         pod_group: ObservedPodGroup,
         fields: Mapping[str, Any],
@@ -128,7 +135,7 @@ async def test_members_on_failed_nodes_are_reported() -> None:
             said[:] = [one for one in conditions if one.type == "Degraded"]
 
     state, now = make_cluster().state, [0.0]
-    policy = PodGroupStatusPolicy(state, Sink(), lambda: now[0], lambda: now[0])
+    policy = make_policy(state, FakeAuthor(Sink().write_status), lambda: now[0])
     controller = StatusController(policy, lambda: now[0])
     upsert_pod_group(state, make_pod_group(A, 1).build())
     state.upsert_node(make_node("n").build())
@@ -153,7 +160,7 @@ async def test_members_on_failed_nodes_are_reported() -> None:
     degraded = await look()
     assert (degraded.status, degraded.reason) == (True, "MemberOnFailedNode")
     assert "nodes that were deleted (n)" in degraded.message
-    policy = PodGroupStatusPolicy(state, Sink(), lambda: now[0], lambda: now[0])
+    policy = make_policy(state, FakeAuthor(Sink().write_status), lambda: now[0])
     controller = StatusController(policy, lambda: now[0])
     said.clear()
     assert (await look()) == degraded, "also after a restart"
@@ -172,12 +179,11 @@ async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:
     """Failed nodes degrade it first; that must not hide the loss of its members."""
     told: list[str] = []
     state, now = make_cluster().state, [0.0]
-    sink: Any = SimpleNamespace(write_status=lambda *_: None)
 
     def record(_: ObservedPodGroup, what: str, why: str) -> None:
         told.append(f"{what}: {why}")
 
-    policy = PodGroupStatusPolicy(state, sink, lambda: now[0], lambda: now[0], record=record)
+    policy = make_policy(state, FakeAuthor(), lambda: now[0], record=record)
     controller = StatusController(policy, lambda: now[0])
 
     async def look() -> None:
@@ -216,13 +222,7 @@ async def test_a_preempted_gang_says_by_whom_until_it_runs_as_a_whole_again() ->
             for one in conditions
         ]
 
-    policy = PodGroupStatusPolicy(
-        state,
-        SimpleNamespace(write_status=write),
-        lambda: now[0],
-        lambda: now[0],
-        present=lambda _: api,
-    )
+    policy = make_policy(state, FakeAuthor(write), lambda: now[0], present=lambda _: api)
     group = make_pod_group(A, 2).phase(GangPhase.RUNNING).build()
     state.upsert_node(make_node("n").build())
 
@@ -297,7 +297,7 @@ async def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> Condit
     group = make_pod_group(A, 1).topology(TopologyConstraint(())).build()
     upsert_pod_group(state, replace(group, spec=replace(group.spec, sub_groups=nest)))
     state.upsert_pod(replace(make_pod("a-0").gang(A).build(), sub_group=sub_group))
-    await PodGroupStatusPolicy(state, Sink(), lambda: 0.0, lambda: 0.0).update(A)
+    await make_policy(state, FakeAuthor(Sink().write_status), lambda: 0.0).update(A)
     (spec_valid,) = said
     return spec_valid
 
@@ -321,12 +321,13 @@ class Alone:
         self.now = 0.0
         self.state = make_cluster().state
         clock = lambda: self.now  # noqa: E731
-        self.policy = PodGroupStatusPolicy(self.state, self, clock, clock)
+        self.author = FakeAuthor(self.write)
+        self.policy = make_policy(self.state, self.author, clock)
         self.controller = StatusController(self.policy, clock)
         group = make_pod_group(A, 1).topology(wish).build()
         upsert_pod_group(self.state, replace(group, spec=replace(group.spec, sub_groups=nest)))
 
-    def write_status(
+    def write(
         self, _: ObservedPodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         self.fields = dict(fields)
@@ -380,52 +381,50 @@ async def test_recorded_gap_is_in_the_status() -> None:
         assert scene.fields["placement"].get("gap") == told
 
 
-async def test_stale_problems_of_a_deleted_object_are_ignored_after_recreation() -> None:
+async def test_problems_of_a_deleted_object_are_ignored_after_recreation() -> None:
     scene = Alone(TopologyConstraint(()))
-    problems = (Problem("spec.minMember", "0", "is odd"),)
-    scene.policy.set_problems(A, "uid-default-a", problems)
-    scene.policy.set_problems(A, "uid of another", ())
+    odd = Validation((Problem("spec.minMember", "0", "is odd"),))
+    scene.author.validations = {"uid-default-a": odd}
     assert (await scene.spec_valid())[0] is False
-    scene.policy.set_problems(A, "uid of another", problems)
-    scene.policy.set_problems(A, "uid-default-a", ())
+    scene.author.validations = {"uid of another": odd}
+    scene.controller.enqueue(A)
     assert (await scene.spec_valid())[0] is True
 
 
-class Problems:
-    """Stands in for the policy: records whether problems were reported."""
-
-    def __init__(self) -> None:
-        self.reported: list[bool] = []
-
-    def set_problems(self, key: str, uid: str, problems: tuple[Problem, ...]) -> None:
-        assert (key, uid) == (A, "uid")
-        self.reported.append(bool(problems))
+WAITS = StatusPatch(
+    (ConditionPatch("Placed", False, "InsufficientNodes", "no room"),), {"attempts": 3}
+)
 
 
-async def test_problems_of_an_object_are_reported_until_there_are_none() -> None:
-    policy: Any = Problems()
-    sink = ProblemReports(policy, lambda: None)
-    controller = ValidationController(PodGroupResource, sink, lambda call, *given: call(*given))
+async def test_what_placement_says_is_a_part_of_the_status() -> None:
+    scene = Alone(TopologyConstraint(()))
+    scene.policy.reports = PlacementReports(lambda _: True)
+    scene.state.upsert_pod(make_pod("a-0").gang(A).build())
+    await scene.spec_valid()
+    assert "Placed" not in scene.said
+    group = scene.state.gangs.pod_group(A)
+    assert group is not None
+    scene.policy.reports.submit(ref_of_pod_group(group), WAITS)
+    scene.controller.hurry(A)
+    await scene.controller.flush()
+    assert scene.said["Placed"] == WAITS.conditions[0]
+    assert (scene.fields["attempts"], scene.fields["state"]) == (3, "InsufficientNodes")
+    assert scene.author.metadata[-1][1], "people wait for it"
+    scene.policy.reports.submit(ref_of_pod_group(group), StatusPatch())
+    scene.controller.hurry(A)
+    await scene.controller.flush()
+    assert "Placed" not in scene.said
+    assert "attempts" not in scene.fields
 
-    async def see(generation: int, *, valid: bool, event: str | None = "MODIFIED") -> None:
-        meta = {"name": "a", "namespace": "default", "uid": "uid", "generation": generation}
-        kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ObservedPodGroup"}
-        body = {**kind, "metadata": meta, "spec": {"minMember": 2 if valid else "two"}}
-        await controller.on_event(event={"type": event}, body=body)
 
-    controller.register(kopf.OperatorRegistry())
-    await see(1, valid=True, event=None)
-    assert policy.reported == []
-    await see(2, valid=False)
-    await see(2, valid=False)
-    await see(3, valid=True)
-    await see(3, valid=True)
-    assert policy.reported == [True, True, False]
-    await see(4, valid=False)
-    # Corrected while Kopf was restarted.
-    controller.register(kopf.OperatorRegistry())
-    await see(5, valid=True, event=None)
-    assert policy.reported[3:] == [True, False]
-    await see(6, valid=False)
-    await see(6, valid=False, event="DELETED")
-    assert policy.reported[5:] == [True, False]
+async def test_what_an_earlier_process_said_stays_until_placement_speaks() -> None:
+    scene = Alone(TopologyConstraint(()))
+    scene.policy.reports = PlacementReports(lambda _: True)
+    scene.state.upsert_pod(make_pod("a-0").gang(A).build())
+    shown = {"type": "Placed", "status": "False", "reason": "InsufficientNodes", "message": "x"}
+    old = {"type": "Other", "status": "True", "reason": "Old", "message": ""}
+    scene.policy.present = lambda _: {"attempts": 2, "conditions": [shown, old]}
+    await scene.spec_valid()
+    assert scene.said["Placed"].reason == "InsufficientNodes"
+    assert scene.fields["attempts"] == 2
+    assert "Other" not in scene.said

@@ -1,11 +1,11 @@
 """When the statuses of quotas are updated: later while more urgent writes go on."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.builders import GPU, make_quota
 from tests.cluster import FakeCluster, make_cluster
+from tests.support.authors import FakeAuthor
 
 from koord.controllers.quota_status import (
     LONGEST_WHILE_BUSY_SECONDS,
@@ -14,6 +14,7 @@ from koord.controllers.quota_status import (
 )
 from koord.controllers.status_controller import StatusController
 from koord.core.quota.profile import GENERATED_MAX
+from koord.kube.translate.quotas import QuotaTranslator
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,7 @@ async def test_update_waits_for_the_end_of_a_burst_but_not_forever(
     policy = QuotaStatusPolicy(
         make_cluster().state,
         None,  # type: ignore[arg-type]
+        QuotaTranslator(),
         clock=lambda: now[0],
         is_busy=lambda: now[0] < busy,
     )
@@ -60,11 +62,7 @@ def test_a_limit_that_is_none_says_so(most: int) -> None:
 
 def write_status(cluster: FakeCluster) -> dict[str, Any]:
     written: dict[str, Any] = {}
-    sink: Any = SimpleNamespace(
-        write_status=lambda _, fields, *__: written.update(fields),
-        write_annotations=lambda *_: None,
-        write_finalizer=lambda *_, **__: None,
-    )
+    author: Any = FakeAuthor(lambda _, fields, __: written.update(fields))
     cluster.state.refresh()
-    QuotaStatusPolicy(cluster.state, sink).update_all()
+    QuotaStatusPolicy(cluster.state, author, QuotaTranslator()).update_all()
     return written

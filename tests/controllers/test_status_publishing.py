@@ -11,21 +11,16 @@ from tests.builders import make_pod, make_pod_group
 from koord.answers.queue_view import QueuePlace
 from koord.api.misspelled_keys import MisspelledKey
 from koord.controllers.attempts import Attempts
-from koord.controllers.status_publishing import IgnoredKeys, PlacementAnnouncer, StatusPublisher
+from koord.controllers.status_publishing import IgnoredKeys, PlacementAnnouncer
 from koord.core.model.reasons import BindFailed, Reason
 from koord.core.quota.reasons import InsufficientMax, SubmissionExceeded
 from koord.core.topology.reasons import MissingTopology
-from koord.kube.objects import ref_of_pod_group
-from koord.kube.status import ConditionPatch
 
 
 class Sink:
     """Keeps the last statement."""
 
-    is_urgent = False
-
     def submit(self, _: object, statement: Any) -> None:
-        self.is_urgent = statement.is_urgent
         self.said = {one.type: (one.status, one.reason) for one in statement.conditions}
 
 
@@ -61,23 +56,6 @@ def test_the_place_in_the_queue_is_part_of_the_status() -> None:
     assert (written["queuePosition"], written["gpusAhead"]) == (3, 16)
 
 
-@pytest.mark.parametrize(
-    ("kind", "is_valid"), [("SpecValid", True), ("SpecValid", False), ("ConfigInvalid", False)]
-)
-def test_settings_that_are_not_in_force_have_one_event(kind: str, *, is_valid: bool) -> None:
-    sink, events, forgotten = Sink(), [], []
-    recorder: Any = SimpleNamespace(
-        record=lambda ref, *_, **said: events.append((ref.name, said["reason"], said["note"])),
-        forget=lambda ref, _: forgotten.append(ref.name),
-    )
-    publisher: Any = StatusPublisher(sink, ref_of_pod_group, events=recorder)  # type: ignore[arg-type]
-    status = is_valid if kind == "SpecValid" else not is_valid
-    conditions = (ConditionPatch(kind, status, "MinExceedsMax", "lower min"),)
-    publisher.write_status(make_pod_group("default/a").build(), {}, conditions)
-    assert events == ([] if is_valid else [("a", "MinExceedsMax", "lower min")])
-    assert forgotten == (["a"] if is_valid else [])
-
-
 def test_ignored_keys_have_few_events_per_namespace() -> None:
     told: list[tuple[str, str, str]] = []
     recorder: Any = SimpleNamespace(
@@ -93,26 +71,3 @@ def test_ignored_keys_have_few_events_per_namespace() -> None:
     assert told[0] == ("p0", "KeyIgnored", "the key gang.scheduling.koordinator.sh/nmae is unknown")
     assert len(told) == 5
     assert told[-1][2].endswith("is unknown; 3 more pods of the namespace have such keys")
-
-
-@pytest.mark.parametrize(
-    ("condition", "is_urgent"),
-    [
-        (("SpecValid", False), True),
-        (("SpecValid", True), False),
-        (("QuorumReached", False), True),
-        (("Degraded", True), True),
-        (("Degraded", False), False),
-        (("Timeout", True), True),
-        (("Bound", False), False),
-        (("Bound", True), False),
-    ],
-)
-def test_conditions_that_users_must_act_on_are_urgent(
-    condition: tuple[str, bool], *, is_urgent: bool
-) -> None:
-    sink: Any = Sink()
-    conditions = (ConditionPatch(*condition, "Reason", "text"),)
-    publisher = StatusPublisher(sink, ref_of_pod_group)
-    publisher.write_status(make_pod_group("default/a").build(), {}, conditions)
-    assert sink.is_urgent is is_urgent

@@ -135,4 +135,4 @@ asyncio.run(main())
 
 def test_operator_reads_its_kind_and_writes_its_status(extended: Path) -> None:
     answer = run_python(extended, "-c", PARTS, package=extended / "operators")
-    assert answer == "nodefreezes nodes nodefreezes nodefreezes\n"
+    assert answer == "nodefreezes nodes nodefreezes\n"

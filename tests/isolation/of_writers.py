@@ -11,12 +11,13 @@ from tests.cluster import make_cluster
 from tests.controllers.test_preemption import Stage as PreemptionStage
 from tests.controllers.test_status_controller import Policy
 from tests.isolation.plays import NAMES, Patch, is_bad, play
+from tests.support.authors import FakeAuthor
 
 from koord.api.podgroup import PodGroup
 from koord.controllers.preemption import PreemptionRun
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.controllers.status_controller import ChangedInputs, StatusController
-from koord.controllers.validation import Validation, ValidationController, Validator
+from koord.controllers.validation import Validation, Validator
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import EvictionPlan
 from koord.core.plugins.nominations import Nomination
@@ -26,7 +27,9 @@ from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ObjectRef
 from koord.kube.status import StatusPatch, StatusWriter, applied_by
 from koord.kube.store import Added, Store
+from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.wire import WireObjectMeta, WirePod
+from koord.operators.handlers import ResourceHandlers
 from koord.runtime.app import keep_running
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import SeriesCollector
@@ -53,10 +56,11 @@ def validated_objects(patch: Patch) -> list[str]:
         return Validation()
 
     patch.setattr(Validator, "judge", judge)
-    sink = SimpleNamespace(is_news=lambda *_: False)
-    controller = ValidationController(PodGroup, cast("Any", sink), lambda *_: None)
+    author = SimpleNamespace(resource=PodGroup, has_verdict=False, show=None)
+    handlers = ResourceHandlers(cast("Any", author), lambda *_: None)
     for name in NAMES:
-        asyncio.run(controller.on_event({"type": "ADDED"}, {"metadata": {"name": name}}))
+        body = {"metadata": {"name": name, "uid": name}}
+        asyncio.run(handlers.on_event({"type": "ADDED"}, body))
     return judged
 
 
@@ -184,15 +188,11 @@ def written_statuses(_: Patch) -> list[str]:
 @play("quotas")
 def statuses_of_quotas(patch: Patch) -> list[str]:
     written: list[str] = []
-    sink = SimpleNamespace(
-        write_status=lambda quota, *_: written.append(quota.name),
-        write_annotations=lambda *_: None,
-        write_finalizer=lambda *_, **__: None,
-    )
+    author = FakeAuthor(lambda quota, *_: written.append(quota.name))
     cluster = make_cluster(1).quotas(*(make_quota(name, max={GPU: 1}) for name in NAMES))
     cluster.state.refresh()
     patch.setattr(QuotaStatusPolicy, "_report", failing_report(QuotaStatusPolicy._report))
-    QuotaStatusPolicy(cluster.state, cast("Any", sink)).update_all()
+    QuotaStatusPolicy(cluster.state, cast("Any", author), QuotaTranslator()).update_all()
     return written
 
 

@@ -19,10 +19,10 @@ from koord.kube.objects import ObjectRef, ref_of_pod
 from koord.kube.status import (
     MERGED,
     ConditionPatch,
+    Former,
     Pace,
     StatusPatch,
     StatusWriter,
-    annotated_by,
     applied_by,
 )
 from koord_sandbox import Sandbox
@@ -312,6 +312,9 @@ async def test_urgent_status_patch_does_not_yield(client: Client, group: ObjectR
     assert writer.stats.written == 1
 
 
+NOTHING: dict[str, Any] = {"annotations": {}}
+
+
 async def test_annotations_are_applied_and_removed_without_touching_others(
     client: Client, group: ObjectRef
 ) -> None:
@@ -321,23 +324,85 @@ async def test_annotations_are_applied_and_removed_without_touching_others(
 
     own = {"metadata": {"annotations": {"mine": "1"}}}
     await client.patch(group.path, own, Media.MERGE_PATCH)
-    seen: dict[str, Any] = {}
-    async with running(StatusWriter(client, annotated_by("me"), lambda _: seen)) as writer:
-        writer.submit(group, StatusPatch(fields={"a": "1", "b": "2"}))
+    seen = dict(NOTHING)
+    made = StatusWriter(client, applied_by("me"), lambda _: NOBODY, present_metadata=lambda _: seen)
+    async with running(made) as writer:
+        phase = {"phase": "Pending"}
+        wanted = {"annotations": {"a": "1", "b": "2"}}
+        writer.submit(group, StatusPatch(fields=phase, metadata=wanted))
         await until(lambda: writer.stats.written == 1)
         assert await annotations() == {"mine": "1", "a": "1", "b": "2"}
-        seen |= {"a": "1", "b": "2"}
-        writer.submit(group, StatusPatch(fields={"b": "3"}))
+        seen |= wanted
+        writer.submit(group, StatusPatch(fields=phase, metadata={"annotations": {"b": "3"}}))
         await until(lambda: writer.stats.written == 2)
         assert await annotations() == {"mine": "1", "b": "3"}
         assert (await client.get(group.path, dict))["metadata"]["generation"] == 1
+    assert (await status_of(client, group))["phase"] == "Pending"
 
 
 async def test_annotations_of_a_recreated_object_are_not_written(
     client: Client, group: ObjectRef
 ) -> None:
     other = replace(group, uid="another")
-    async with running(StatusWriter(client, annotated_by("me"), lambda _: NOBODY)) as writer:
-        writer.submit(other, StatusPatch(fields={"a": "1"}))
+    made = StatusWriter(
+        client, applied_by("me"), lambda _: NOBODY, present_metadata=lambda _: NOTHING
+    )
+    async with running(made) as writer:
+        writer.submit(other, StatusPatch(metadata={"annotations": {"a": "1"}}))
         await until(lambda: writer.stats.refused + writer.stats.retried > 0)
     assert not writer.stats.written
+
+
+async def managers_of(client: Client, ref: ObjectRef) -> set[str]:
+    found: dict[str, Any] = await client.get(ref.path, dict)
+    return {entry["manager"] for entry in found["metadata"]["managedFields"]}
+
+
+async def test_fields_of_former_managers_are_taken_over(client: Client, group: ObjectRef) -> None:
+    """What is still said stays without a gap; what nobody says any more is removed."""
+    path, params = f"{group.path}/status", {"force": "true"}
+    since = "2030-01-01T00:00:00Z"
+
+    async def apply(path: str, manager: str, **body: Any) -> None:
+        body = {"apiVersion": GROUPS, "kind": "PodGroup", **body}
+        body["metadata"] = {"name": group.name, **body.get("metadata", {})}
+        await client.patch(path, body, Media.APPLY_PATCH, {**params, "fieldManager": manager})
+
+    def condition(kind: str) -> dict[str, str]:
+        texts = {"status": "False", "reason": "Old", "message": "", "lastTransitionTime": since}
+        return {"type": kind, **texts}
+
+    await apply(path, "old", status={"attempts": 7, "conditions": [condition("Placed")]})
+    await apply(path, "older", status={"conditions": [condition("Stale")], "planID": "p"})
+    await apply(group.path, "old-notes", metadata={"annotations": {"a": "1", "b": "2"}})
+    await apply(group.path, "user", metadata={"annotations": {"own": "3"}})
+    form = applied_by("me", Former("old"), Former("older"), Former("old-notes", is_of_status=False))
+    seen = await status_of(client, group)
+    made = StatusWriter(
+        client, form, lambda _: seen, present_metadata=lambda _: {"annotations": {"a": "1"}}
+    )
+    patch = StatusPatch((placed(),), {"phase": "Pending"}, metadata={"annotations": {"a": "1"}})
+    async with running(made) as writer:
+        writer.submit(group, patch)
+        await until(lambda: writer.stats.written == 1)
+        await until(lambda: not writer._in_flight)
+    assert await managers_of(client, group) >= {"me", "user"}
+    assert not {"old", "older", "old-notes"} & await managers_of(client, group)
+    status = await status_of(client, group)
+    assert (status.get("attempts"), status.get("planID")) == (None, None)
+    assert [one["type"] for one in status["conditions"]] == ["Placed"]
+    found: dict[str, Any] = await client.get(group.path, dict)
+    assert found["metadata"]["annotations"] == {"a": "1", "own": "3"}
+
+
+async def test_what_an_earlier_process_said_and_nobody_says_any_more_is_removed(
+    client: Client, group: ObjectRef
+) -> None:
+    async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as first:
+        first.submit(group, StatusPatch((placed(),), {"phase": "Pending", "attempts": 1}))
+        await until(lambda: first.stats.written == 1)
+    seen = await status_of(client, group)
+    async with running(StatusWriter(client, applied_by("me"), lambda _: seen)) as second:
+        second.submit(group, StatusPatch((placed(),), {"phase": "Pending"}))
+        await until(lambda: second.stats.written == 1)
+    assert "attempts" not in await status_of(client, group)

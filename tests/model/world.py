@@ -33,12 +33,13 @@ from tests.model.objects import (
     zone_of,
 )
 from tests.model.server import Answer, Request, Server
-from tests.model.store import NODES, PODS, Obj, decode
+from tests.model.store import NODES, PODS, Event, Obj, decode
 from tests.support.plan_keys import make_keys
 
 from koord.answers.quota_audit import find_drift
 from koord.api.keys import gang, operators
 from koord.kube.client import Media
+from koord.operators.handlers import ResourceHandlers
 from koord.operators.names import PLACEMENT, POD_GROUP, RESERVATION
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
@@ -50,6 +51,8 @@ TICK_SECONDS = 0.25
 """Interval of kubelets, kube-scheduler and pod garbage collection."""
 PATIENCE = {"stuckAfter": "4s", "graceLimit": "10s", "softEvictionLimit": "5s"}
 """How long pods that leave are waited for."""
+KOPF_SECONDS = 0.1
+"""After this time Kopf shows what has changed; here its watches are never interrupted."""
 DOWN_SECONDS = 1.0
 """From a crash to the start of the next process."""
 
@@ -194,9 +197,28 @@ class World:
             self.parts = parts
             for run in parts.background:
                 group.create_task(run())
+            for handlers in parts.handlers:
+                group.create_task(self._show_objects(process, handlers))
             await parts.catch_up(f"process-{process.number}")
             assert parts.placement is not None
             group.create_task(parts.placement.run())
+
+    async def _show_objects(self, process: Process, handlers: ResourceHandlers) -> None:
+        """Show the objects of a kind to its handlers, as Kopf does."""
+        kind, store, events = handlers.resource.names.plural, self.server.store, list[Event]()
+        store.listeners.append(events.append)
+        try:
+            await handlers.on_startup()
+            for obj in store.all(kind):
+                await handlers.on_event({"type": None}, obj)
+            while not process.is_dead:
+                await asyncio.sleep(KOPF_SECONDS)
+                shown, events[:] = tuple(events), []
+                for event in shown:
+                    if event.kind == kind:
+                        await handlers.on_event({"type": event.type}, event.obj)
+        finally:
+            store.listeners.remove(events.append)
 
     def _spawn(self, process: Process, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(coroutine)

@@ -14,6 +14,7 @@ from koord.core.quota import cache, catalog, supply
 from koord.core.quota.reasons import QuotaNotInForce
 from koord.core.quota.spec_errors import QuotaProblem
 from koord.isolation import FAILURES
+from koord.kube.translate.quotas import QuotaTranslator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,18 +106,17 @@ class Sink:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def write_status(self, quota: Any, *_: Any) -> None:
+    def write_status(self, quota: Any, *_: Any, **__: Any) -> None:
         self.told.append(quota.name)
 
-    def write_annotations(self, *_: Any) -> None: ...
-
-    def write_finalizer(self, *_: Any, **__: Any) -> None: ...
+    def awaits(self, _: str) -> bool:
+        return False
 
 
 @pytest.mark.isolates
 def test_an_exception_in_one_status_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, sink = make_teams(1, team("a"), team("bad"), team("z")), Sink()
-    policy = QuotaStatusPolicy(cluster.state, sink)
+    policy = QuotaStatusPolicy(cluster.state, sink, QuotaTranslator())
     make = QuotaStatusPolicy._make
     broken = fail_on("bad", make, lambda _, key, quota, *__: quota.name)
     monkeypatch.setattr(QuotaStatusPolicy, "_make", broken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +11,18 @@ from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster
 from tests.objects import remove_quota, upsert_quota
 from tests.quota.scene import make_ledger, quota, wants
+from tests.support.authors import FakeAuthor
 
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.model.pods import Handling
 from koord.core.quota.reclaim import Overuse, find_overuse, write_overuse
 from koord.core.quota.spec_errors import InvalidQuota, QuotaProblem
 from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_conditions, summarise
+from koord.kube.translate.quotas import QuotaTranslator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from koord.core.model.units import Amounts
     from koord.core.quota.model import QuotaSpec
     from koord.kube.status import ConditionPatch
 
@@ -79,7 +81,7 @@ def test_koordinators_words_for_over_use_follow_with_compat() -> None:
 )
 def test_the_over_use_condition_says_what_will_happen(delay: float | None, part: str) -> None:
     state, sink = make_cluster().state, Sink()
-    policy = QuotaStatusPolicy(state, sink, reclaim_delay=delay)
+    policy = QuotaStatusPolicy(state, sink, QuotaTranslator(), reclaim_delay=delay)
     state.upsert_node(make_node("n").gpu(8).build())
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 4}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
@@ -100,34 +102,38 @@ def test_a_quota_that_is_not_in_force_says_why() -> None:
     assert set(REASON_IF_FALSE) == set(QuotaCondition)
 
 
-class Sink:
+class Sink(FakeAuthor):
     def __init__(self) -> None:
+        super().__init__()
         self.written: dict[str, tuple[Mapping[str, Any], dict[str, bool]]] = {}
         self.count = 0
         self.texts: dict[tuple[str, str], str] = {}
-        self.recorded: list[tuple[str, Mapping[str, Amounts]]] = []
+        self.recorded: list[tuple[str, Mapping[str, str]]] = []
         self.used: dict[str, bool] = {}
 
     def write_status(
-        self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
+        self,
+        quota: QuotaSpec,
+        fields: Mapping[str, Any],
+        conditions: tuple[ConditionPatch, ...],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        is_urgent: bool = False,
     ) -> None:
+        assert metadata is not None
         self.count += 1
+        self.recorded.append((quota.name, metadata["annotations"]))
+        self.used[quota.name] = bool(metadata["finalizers"])
         self.written[quota.name] = (
             fields,
             {condition.type: condition.status for condition in conditions},
         )
         self.texts |= {(quota.name, condition.type): condition.message for condition in conditions}
 
-    def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
-        self.recorded.append((quota.name, amounts))
-
-    def write_finalizer(self, quota: QuotaSpec, *, is_used: bool) -> None:
-        self.used[quota.name] = is_used
-
 
 def test_a_status_is_written_only_when_it_changes() -> None:
     state, sink = make_cluster().state, Sink()
-    policy = QuotaStatusPolicy(state, sink)
+    policy = QuotaStatusPolicy(state, sink, QuotaTranslator())
     state.upsert_node(make_node("n").gpu(8).build())
     upsert_quota(state, make_quota("t", namespace="q", min={GPU: 4}, max={GPU: 8}))
     upsert_quota(state, make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
@@ -153,7 +159,7 @@ def test_a_status_is_written_only_when_it_changes() -> None:
 
 def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid() -> None:
     state, sink = make_cluster().state, Sink()
-    policy = QuotaStatusPolicy(state, sink)
+    policy = QuotaStatusPolicy(state, sink, QuotaTranslator())
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
     policy.update_all()
     upsert_quota(state, make_quota("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
@@ -165,7 +171,7 @@ def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid
 
 def test_annotations_are_written_when_a_number_other_than_zero_changes() -> None:
     state, sink = make_cluster().state, Sink()
-    policy = QuotaStatusPolicy(state, sink)
+    policy = QuotaStatusPolicy(state, sink, QuotaTranslator())
     state.upsert_node(make_node("n").gpu(8).build())
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
     upsert_quota(state, make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
@@ -175,19 +181,17 @@ def test_annotations_are_written_when_a_number_other_than_zero_changes() -> None
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8, "cpu": 0}))
     policy.update_all()
     name, amounts = sink.recorded[-1]
-    assert (name, amounts["runtime"][GPU], amounts["child-request"]) == ("t", 6, {GPU: 6})
-    count = len(sink.recorded)
+    prefix = "quota.scheduling.koordinator.sh/"
+    assert (name, json.loads(amounts[f"{prefix}runtime"])[GPU]) == ("t", "6")
+    assert json.loads(amounts[f"{prefix}child-request"]) == {GPU: "6"}
     upsert_quota(state, make_quota("t", namespace="q", max={GPU: 8}))
     policy.update_all()
-    assert len(sink.recorded) == count, "a zero more or less is no change"
-    upsert_quota(state, make_quota("t", namespace="q", uid="another", max={GPU: 8}))
-    policy.update_all()
-    assert len(sink.recorded) == count + 1
+    assert sink.recorded[-1] == (name, amounts), "a zero more or less is no change"
 
 
 def test_usage_by_pods_of_other_schedulers_is_a_condition() -> None:
     state, sink = make_cluster().state, Sink()
-    policy = QuotaStatusPolicy(state, sink)
+    policy = QuotaStatusPolicy(state, sink, QuotaTranslator())
     state.upsert_node(make_node("n").gpu(8).build())
     upsert_quota(state, make_quota("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
@@ -202,7 +206,7 @@ def test_usage_by_pods_of_other_schedulers_is_a_condition() -> None:
 def test_a_satisfied_quota_is_not_reported_as_scaled() -> None:
     """What a parent does not ask for is not taken from its children."""
     state, sink = make_cluster().state, Sink()
-    policy = QuotaStatusPolicy(state, sink)
+    policy = QuotaStatusPolicy(state, sink, QuotaTranslator())
     state.upsert_node(make_node("n").gpu(8).build())
     org = make_quota("org", namespace="q", min={GPU: 8}, max={GPU: 8}, is_parent=True)
     upsert_quota(state, org)
@@ -228,7 +232,7 @@ def test_a_quota_that_gets_pods_in_the_same_batch_does_not_become_a_parent() -> 
 
 def test_a_quota_is_used_as_long_as_it_has_pods_or_children() -> None:
     state, sink = make_cluster(1).state, Sink()
-    policy = QuotaStatusPolicy(state, sink)
+    policy = QuotaStatusPolicy(state, sink, QuotaTranslator())
     upsert_quota(state, make_quota("org", namespace="q", is_parent=True, max={GPU: 8}))
     team = make_quota("team", namespace="q", parent="org", max={GPU: 8})
     upsert_quota(state, team)
@@ -238,7 +242,6 @@ def test_a_quota_is_used_as_long_as_it_has_pods_or_children() -> None:
     state.upsert_pod(make_pod("a").gpu(4).quota("team").running("n0").build())
 
     def used() -> list[str]:
-        sink.used = {}
         policy.update_all()
         return sorted(name for name, is_used in sink.used.items() if is_used)
 

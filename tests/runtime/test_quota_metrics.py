@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import make_cluster
 from tests.objects import remove_quota, upsert_quota
 from tests.runtime.test_metrics import families_of
+from tests.support.authors import FakeAuthor
 
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.profile import GENERATED_MAX
+from koord.kube.translate.quotas import QuotaTranslator
 from koord.runtime.collectors import QuotaSeries
 from koord.runtime.descriptions import describe_quotas
 from koord.runtime.metrics import Metrics
@@ -29,21 +31,13 @@ if TYPE_CHECKING:
 NAME = "scheduler_elastic_quota_status"
 
 
-class Sink:
-    def write_status(self, *_: Any) -> None: ...
-
-    def write_annotations(self, *_: Any) -> None: ...
-
-    def write_finalizer(self, *_: Any, **__: Any) -> None: ...
-
-
 class Budget(QuotaHook): ...
 
 
 class Scene:
     def __init__(self, hooks: Hooks | None = None) -> None:
         self.state = make_cluster(hooks=hooks).state
-        self.policy = QuotaStatusPolicy(self.state, Sink())
+        self.policy = QuotaStatusPolicy(self.state, FakeAuthor(), QuotaTranslator())
         self.metrics = Metrics()
         self.metrics.watch_quotas(QuotaSeries(lambda: self.policy.summaries))
         self.state.upsert_node(make_node("n").cpu(10_000).memory(1 << 30).build())

@@ -40,10 +40,9 @@ from koord.cli.explain_view import BEST_NODES, make_parts
 from koord.cli.output import print_parts
 from koord.controllers.commit import commit
 from koord.controllers.error_isolation import plan_with_holds
-from koord.controllers.quota_status import QuotaStatusPolicy
+from koord.controllers.quota_status import ALL_QUOTAS, QuotaStatusPolicy
+from koord.controllers.status_author import StatusAuthor
 from koord.controllers.status_controller import StatusController
-from koord.controllers.status_publishing import AcceptedPublisher, QuotaPublisher
-from koord.controllers.validation import ValidationController
 from koord.controllers.writes_in_flight import BindTurns, WritesInFlight
 from koord.core.device.plugin import Devices
 from koord.core.engine.holds import Holds
@@ -56,9 +55,11 @@ from koord.domains.placement import NODES, PODS
 from koord.domains.quota import QUOTAS
 from koord.domains.registry import make_cluster_state, make_translator_options
 from koord.kube.binder import Binder
+from koord.kube.events import EventRecorder
 from koord.kube.kind import AnyKind, TranslatorOptions
 from koord.kube.objects import ref_of_quota
-from koord.kube.status import Form, Present, StatusWriter, annotated_by, applied_by, metadata_by
+from koord.kube.status import StatusWriter, applied_by
+from koord.operators.handlers import ResourceHandlers
 
 PACKAGE = f"{Path(koord.__file__).parent}/"
 MOST_PAIRS = 15
@@ -253,40 +254,36 @@ def trace_quota() -> Trace:
 async def _edit_quota() -> Trace:
     cluster, client, trace = FakeCluster(), FakeClient(), Trace()
     seen = cluster.translators[QUOTAS]
-    writers: list[StatusWriter] = []
-
-    def make_writer(form: Form, present: Present) -> StatusWriter:
-        writers.append(StatusWriter(client, form, present))  # type: ignore[arg-type]
-        return writers[-1]
-
-    sink = QuotaPublisher(
-        make_writer(applied_by("status"), lambda ref: seen.status_of(ref.uid)),
-        ref_of_quota,
-        make_writer(annotated_by("annotations"), lambda ref: seen.recorded_on(ref.uid)),
-        make_writer(metadata_by("finalizers"), lambda ref: seen.finalizers_on(ref.uid)),
-        seen,
+    form = applied_by("koord-elasticquota")
+    writer = StatusWriter(
+        client,  # type: ignore[arg-type]
+        form,
+        lambda ref: seen.status_of(ref.uid),
+        present_metadata=lambda ref: seen.metadata_of(ref.uid),
     )
-    accepted = AcceptedPublisher(ElasticQuota, lambda p: make_writer(applied_by("accepted"), p))
-    validator = ValidationController(ElasticQuota, accepted, lambda call, *values: call(*values))
-    policy = QuotaStatusPolicy(cluster.state, sink)
+    events = EventRecorder(client, "koord", "trace")  # type: ignore[arg-type]
+    author = StatusAuthor(ElasticQuota, writer, ref_of_quota, lambda _: ALL_QUOTAS, events)
+    handlers = ResourceHandlers(author, lambda call, *values: call(*values))
+    policy = QuotaStatusPolicy(cluster.state, author, seen)
     controller = StatusController(policy, time.monotonic)
     for name in ("n0", "n1"):
         cluster.add(NODES, objects.make_node(name, 8) | {"spec": {}})
     cluster.add(QUOTAS, make_quota(4))
+    author.enqueue, controller.settle = controller.enqueue, author.settle
+    await handlers.on_startup()
+    await handlers.on_event({"type": None}, make_quota(4))
     policy.update_all()
     edited = cluster.decode(QUOTAS, make_quota(8))
     with trace.part():
         cluster.apply(QUOTAS, edited)
+        await handlers.on_event({"type": "MODIFIED"}, make_quota(8))
         controller.wake()
         controller.look()
         for key in policy.changed():
             await policy.update(key)
-    with trace.part():
-        await validator.on_event({"type": "MODIFIED"}, make_quota(8))
-    for writer in writers:
-        for pending in writer._pending.values():
-            with trace.part():
-                await writer._write_one(pending, asyncio.Semaphore(1))
+    for pending in tuple(writer._pending.values()):
+        with trace.part():
+            await writer._write_one(pending, asyncio.Semaphore(1))
     assert any(path.endswith("/status") for path in client.writes)
     return trace
 

@@ -11,12 +11,13 @@ was published, so that it can be removed when the Device is gone, and nothing el
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from koord.answers.devices import make_fields
 from koord.api.keys import operators
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import StatusSink
+from koord.controllers.status_author import StatusAuthor
+from koord.controllers.status_publishing import DeviceAnnouncer
 from koord.core.device.model import DeviceReport
 from koord.core.device.node_resources import NPU_NAMES, NodeResources, Publishing, publish
 from koord.core.device.plugin import Devices
@@ -27,13 +28,15 @@ from koord.core.device.status import (
     observe_devices,
 )
 from koord.core.engine.state import ClusterState
-from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.nodes import Node
-from koord.core.model.pods import Pod
 from koord.core.model.text import MAX_TEXT, cut, listed
 from koord.core.model.units import format_amount
 from koord.kube.node_writer import NodeWriter
 from koord.kube.status import ConditionPatch
+
+if TYPE_CHECKING:
+    from koord.core.model.gangs import ObservedPodGroup
+    from koord.core.model.pods import Pod
 
 READY: Final = "Ready"
 HEALTHY: Final = "Healthy"
@@ -42,20 +45,13 @@ RECORDS: Final = "RecordsMatch"
 _PAUSE: Final = Pause(1.0, 2.0)
 
 
-class Announcer(Protocol):
-    """Tells users what happened to their devices."""
-
-    def announce_unhealthy(self, user: Pod | ObservedPodGroup, text: str) -> None:
-        """Emit an event on a single pod, or on the PodGroup of a gang."""
-
-
 @dataclass(slots=True)
 class DeviceStatusPolicy:
     """Observes nodes whose devices, or the pods that hold them, have changed."""
 
     state: ClusterState
-    sink: StatusSink[DeviceReport]
-    announcer: Announcer
+    author: StatusAuthor[str, DeviceReport]
+    announcer: DeviceAnnouncer
     _seen: int = 0
     """The last change of use that was looked at."""
     _announced: dict[str, frozenset[tuple[str, str, str]]] = field(default_factory=dict)
@@ -76,7 +72,7 @@ class DeviceStatusPolicy:
             self._announced.pop(node, None)
             return
         status = observe_devices(devices, report, self.state.pods)
-        self.sink.write_status(report, make_fields(status), _conditions(status, report))
+        self.author.write_status(report, make_fields(status), _conditions(status, report))
         self._announce(node, status)
 
     def _announce(self, node: str, status: NodeDeviceStatus) -> None:

@@ -6,15 +6,16 @@ There quotas bind only pods that opt in: such namespaces are called open, on the
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from koord.core.engine.state import ClusterState
 from koord.core.model.text import named, plural
 from koord.core.quota.coverage import covers, find_covered
 from koord.core.quota.model import QuotaSpec
 from koord.kube.errors import KubeError
+from koord.kube.quota_objects import EnforcementMap
 from koord.kube.status import ConditionPatch
 
 log = logging.getLogger(__name__)
@@ -27,19 +28,14 @@ ENFORCED: Final = "Enforced"
 _OPEN: Final = "NamespacesOpen"
 
 
-class CoverageWriter(Protocol):
-    """Writes what is covered; see ``EnforcementMap``."""
-
-    async def write(self, covered: Mapping[str, frozenset[str]]) -> frozenset[str] | None: ...
-
-
 @dataclass(slots=True)
 class Enforcement:
     """``on_change`` is called when other namespaces are open than before."""
 
     state: ClusterState
-    writer: CoverageWriter
+    writer: EnforcementMap
     on_change: Callable[[], None] = lambda: None
+    may_work: Callable[[], bool] = lambda: True
     enforced: frozenset[str] | None = None
     """Namespaces in which pods must opt in; None: that is not known yet."""
     _covered: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -70,7 +66,7 @@ class Enforcement:
         while True:
             covered = find_covered(self.state.quotas.catalog)
             again -= LOOK_SECONDS
-            if covered != self._covered or again <= 0:
+            if self.may_work() and (covered != self._covered or again <= 0):
                 await self.update(covered)
                 again = AGAIN_SECONDS
             await asyncio.sleep(LOOK_SECONDS)

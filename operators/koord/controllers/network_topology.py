@@ -19,7 +19,8 @@ from koord.api.networktopology import (
 )
 from koord.api.resource import KeptSpec
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import ChangedInputs, StatusSink
+from koord.controllers.status_author import StatusAuthor
+from koord.controllers.status_controller import ChangedInputs
 from koord.core.engine.state import ClusterState
 from koord.core.model.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.core.topology.cache import Topology
@@ -37,7 +38,7 @@ class TopologyStatusPolicy:
     """Observes topologies whose layers or nodes have changed."""
 
     state: ClusterState
-    sink: StatusSink[Topology]
+    author: StatusAuthor[str, Topology]
     _inputs: ChangedInputs[str] = field(default_factory=ChangedInputs)
 
     def changed(self) -> list[str]:
@@ -56,7 +57,7 @@ class TopologyStatusPolicy:
         topology = self.state.topologies.topology(name)
         if topology is not None:
             status = observe_topology(self.state.topologies, name)
-            self.sink.write_status(topology, make_fields(status), (_ready(status, topology),))
+            self.author.write_status(topology, make_fields(status), (_ready(status, topology),))
 
 
 def _ready(status: TopologyStatus, topology: Topology) -> ConditionPatch:

@@ -1,8 +1,8 @@
 """The status of PodGroups: for the operator ``podgroup``.
 
 All of it is derived from objects, so the operator may run alone. Only the placement operator knows
-why a complete gang is not placed: it writes that into the condition ``Placed``, which is left out
-here unless the gang cannot be planned at all.
+why a complete gang is not placed: what it reports is taken over here if it runs in this process,
+and is left to it otherwise. ``Placed`` is said here of gangs that cannot be planned at all.
 """
 
 from collections import Counter
@@ -15,10 +15,11 @@ from koord.api.keys import operators
 from koord.api.parse import Problem, cut
 from koord.api.resource import to_time
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import StatusSink
+from koord.controllers.history import HistoryRecorder
+from koord.controllers.placement_reports import PlacementReports, read_gang_report
+from koord.controllers.status_author import StatusAuthor
 from koord.controllers.validation import INVALID, Validation
 from koord.core.engine.state import ClusterState
-from koord.core.gang.group import make_gang_key
 from koord.core.gang.reasons import (
     InconsistentGroup,
     InvalidAnnotation,
@@ -34,7 +35,7 @@ from koord.core.model.text import format_time
 from koord.core.model.topology_constraint import TopologyConstraint
 from koord.core.topology.reasons import MissingTopology, UnknownLayer
 from koord.core.topology.strategy.observation import observe_gang_topology
-from koord.kube.status import ConditionPatch, conditions_of
+from koord.kube.status import ConditionPatch, StatusPatch, conditions_of
 
 PAUSE = Pause(0.8, 1.5)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
@@ -52,12 +53,15 @@ class _Written:
     fields: Mapping[str, Any]
     conditions: tuple[ConditionPatch, ...]
     at: float
+    validation: Validation | None
+    """None: Kopf had not shown it, so it was not written."""
 
     def differs_in_wording_only(self, other: "_Written") -> bool:
         """Whether only messages differ, and some do."""
         return (
             self.conditions != other.conditions
             and (self.generation, self.fields) == (other.generation, other.fields)
+            and self.validation == other.validation
             and _without_words(self.conditions) == _without_words(other.conditions)
         )
 
@@ -70,40 +74,26 @@ class PodGroupStatusPolicy:
     """
 
     state: ClusterState
-    sink: StatusSink[ObservedPodGroup]
+    author: StatusAuthor[GangKey, ObservedPodGroup]
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
-    record: Callable[[ObservedPodGroup, Happened, str], None] = field(default=lambda *_: None)
-    """Adds to the history of a gang."""
-    present: Callable[[str], Mapping[str, Any] | None] = field(default=lambda _: None)
+    history: HistoryRecorder
+    present: Callable[[str], Mapping[str, Any] | None]
     """Returns the observed status of a PodGroup, by uid."""
+    reports: PlacementReports | None = None
+    """What placement says of gangs, if it runs in this process."""
     _written: dict[GangKey, _Written] = field(default_factory=dict)
-    _problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
-    """By uid: an event of a deleted object may come after those of its successor."""
-    _revalidated: set[GangKey] = field(default_factory=set)
-    """Gangs whose problems have changed since the last look."""
     _failed_nodes: set[str] = field(default_factory=set)
     _layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topology -> its layers, none if there is no tree."""
     _feed: Feed | None = None
     """Opened when first read: a process that does not lead must not collect changes."""
 
-    def set_problems(self, key: GangKey, uid: str, problems: tuple[Problem, ...]) -> None:
-        """Take the problems that validation has found in an object."""
-        if self._problems.get(uid, ()) == problems:
-            return
-        self._problems[uid] = problems
-        if not problems:
-            del self._problems[uid]
-        self._revalidated.add(key)
-
     def changed(self) -> set[GangKey]:
         if self._feed is None:
             self._feed = self.state.feed()
         changes = self._feed.drain()
-        gangs = changes.gangs | self._revalidated
-        gangs |= self._on_changed_nodes(changes.freed | changes.removed)
-        self._revalidated = set()
+        gangs = changes.gangs | self._on_changed_nodes(changes.freed | changes.removed)
         return gangs | self._on_changed_topologies()
 
     def pause_for(self, gang: GangKey) -> Pause:
@@ -127,14 +117,14 @@ class PodGroupStatusPolicy:
         again = None
         if status.timeout_at is not None and status.timeout_at > now:
             again = status.timeout_at - now
-        new = self._make(gang, pod_group, status)
+        new, is_urgent = self._make(gang, pod_group, status)
         written = self._written.get(gang)
-        if written is not None and new.differs_in_wording_only(written):
+        if written is not None and not is_urgent and new.differs_in_wording_only(written):
             remaining = written.at + REWORD_SECONDS - new.at
             if remaining > 0:
                 return remaining if again is None else min(remaining, again)
         self._written[gang] = new
-        self.sink.write_status(pod_group, new.fields, new.conditions)
+        self.author.write_status(pod_group, new.fields, new.conditions, is_urgent=is_urgent)
         self._tell(pod_group, new, written)
         return again
 
@@ -161,12 +151,16 @@ class PodGroupStatusPolicy:
                 and condition.status
                 and (condition.type, condition.reason) not in held
             ):
-                self.record(pod_group, what, condition.message)
+                self.history.record(pod_group, what, condition.message)
 
-    def _make(self, gang: GangKey, pod_group: ObservedPodGroup, status: GangStatus) -> _Written:
+    def _make(
+        self, gang: GangKey, pod_group: ObservedPodGroup, status: GangStatus
+    ) -> tuple[_Written, bool]:
+        """Return the status, and whether it says something that people wait for."""
+        validation = self.author.validation_of(pod_group.uid)
         conditions = _conditions(
             status,
-            self._problems.get(pod_group.uid, ()),
+            () if validation is None else validation.problems,
             self._find_unknown_topology(gang) or self._find_unknown_sub_groups(gang),
             find_eviction(pod_group.history),
             compat=self.state.gangs.compat,
@@ -176,9 +170,24 @@ class PodGroupStatusPolicy:
             self._failed_nodes.update(endangered.gone)  # nobody tells of them after a restart
         conditions = _degrade(conditions, endangered)
         conditions += self._report_preemption(pod_group, status)
-        state = _name_state(pod_group, status, conditions)
-        fields = _make_status(status, self._placement(gang, status), state).encode_set()
-        return _Written(pod_group.generation, fields, conditions, self.clock())
+        report = self._take_report(pod_group)
+        conditions = _add_report(conditions, report.conditions)
+        wait_reason = pod_group.wait_reason if self.reports is None else ""
+        state = _name_state(wait_reason, status, conditions)
+        fields = {
+            **_make_status(status, self._placement(gang, status), state).encode_set(),
+            **report.fields,
+            **self.history.fields_of(pod_group.uid),
+        }
+        new = _Written(pod_group.generation, fields, conditions, self.clock(), validation)
+        return new, report.is_urgent
+
+    def _take_report(self, pod_group: ObservedPodGroup) -> StatusPatch:
+        """Return what placement says of a gang; what an earlier process said until it does."""
+        if self.reports is None:
+            return StatusPatch()
+        report = self.reports.take(pod_group.uid)
+        return read_gang_report(self.present(pod_group.uid) or {}) if report is None else report
 
     def _report_preemption(
         self, pod_group: ObservedPodGroup, status: GangStatus
@@ -312,41 +321,6 @@ class PodGroupStatusPolicy:
         )
 
 
-class ProblemReports:
-    """Hands the problems that validation finds to the policy: a sink of a ``ValidationController``.
-
-    ``wake`` wakes the controller of the policy.
-    """
-
-    def __init__(self, policy: PodGroupStatusPolicy, wake: Callable[[], None]) -> None:
-        self._policy = policy
-        self._wake = wake
-        self._reported: set[str] = set()
-        """The uids of objects whose problems were handed over."""
-
-    def is_news(self, body: Mapping[str, Any], validation: Validation) -> bool:
-        """Whether there are problems, or were: most events only change the status."""
-        uid = body["metadata"]["uid"]
-        is_news = bool(validation.problems) or uid in self._reported
-        (self._reported.add if validation.problems else self._reported.discard)(uid)
-        return is_news
-
-    def write(self, body: Mapping[str, Any], validation: Validation) -> None:
-        """Hand the problems over."""
-        meta = body["metadata"]
-        key = make_gang_key(meta["namespace"], meta["name"])
-        self._policy.set_problems(key, meta["uid"], validation.problems)
-        self._wake()
-
-    def forget(self, body: Mapping[str, Any]) -> None:
-        """Drop the problems of a deleted object."""
-        self._reported.discard(body["metadata"]["uid"])
-        self.write(body, Validation())
-
-    def forget_all(self) -> None:
-        """Keep everything: the handler reports again what has changed meanwhile."""
-
-
 def _without_words(conditions: tuple[ConditionPatch, ...]) -> list[tuple[str, bool, str]]:
     return [(condition.type, condition.status, condition.reason) for condition in conditions]
 
@@ -455,17 +429,33 @@ def _runs_whole(status: GangStatus) -> bool:
 
 
 def _name_state(
-    pod_group: ObservedPodGroup, status: GangStatus, conditions: tuple[ConditionPatch, ...]
+    wait_reason: str, status: GangStatus, conditions: tuple[ConditionPatch, ...]
 ) -> str:
-    """Return one word for people; it is never empty."""
+    """Return one word for people; it is never empty.
+
+    ``wait_reason`` is what placement has written, in another process.
+    """
     by_type = {condition.type: condition for condition in conditions}
     if by_type[ConditionType.DEGRADED].status and not _runs_on_failed_nodes(by_type):
         return str(ConditionType.DEGRADED)
     placed = by_type.get(ConditionType.PLACED)
     if placed is not None and not placed.status:
         return placed.reason
-    waits = placed is None and pod_group.wait_reason
-    return pod_group.wait_reason if waits else str(status.phase)
+    waits = placed is None and wait_reason
+    return wait_reason if waits else str(status.phase)
+
+
+def _add_report(
+    own: tuple[ConditionPatch, ...], reported: tuple[ConditionPatch, ...]
+) -> tuple[ConditionPatch, ...]:
+    """Add what placement says of a gang that waits, unless it is known by now that it does not.
+
+    A report on a gang that has become incomplete, or was placed, is about to be retracted.
+    """
+    by_type = {condition.type: condition for condition in own}
+    if ConditionType.PLACED in by_type:
+        return own
+    return tuple((by_type | {condition.type: condition for condition in reported}).values())
 
 
 def _runs_on_failed_nodes(by_type: Mapping[str, ConditionPatch]) -> bool:

@@ -60,6 +60,8 @@ from koord.kube.nominator import Nominator
 
 log = logging.getLogger(__name__)
 
+SPARED_SECONDS: Final = 5.0
+"""It is observed within this time that a pod was unmarked, or never."""
 TICK_SECONDS: Final = 0.5
 RECHECK_SECONDS: Final = 1.0
 """How often at most a plan is checked again while its victims terminate."""
@@ -135,6 +137,8 @@ class Preemptions(EvictionPolicy[PreemptionRun]):
     isolated: Isolation = field(default_factory=lambda: Isolation("preemption"))
     _recovered_at: float | None = None
     _budgets_at: float = float("-inf")
+    _spared: dict[str, float] = field(default_factory=dict)
+    """uids of unmarked pods until the watch confirms it -> how long that is waited for."""
 
     def __post_init__(self) -> None:
         self.interval = TICK_SECONDS
@@ -153,7 +157,7 @@ class Preemptions(EvictionPolicy[PreemptionRun]):
 
     def wake_if_busy(self) -> None:
         """Note that the cluster has changed, which may end a preemption."""
-        if self.controller.runs_of(self):
+        if self.controller.runs_of(self) or self._spared:
             self.wake()
 
     @property
@@ -179,7 +183,7 @@ class Preemptions(EvictionPolicy[PreemptionRun]):
     @override
     async def look(self) -> None:
         """Try units that were refused since."""
-        if not self.rules.is_on:
+        if not self.rules.is_on or self._awaits_spared():
             return
         with self.isolated.of("search"):
             await self._try_blocked()
@@ -300,8 +304,23 @@ class Preemptions(EvictionPolicy[PreemptionRun]):
         """Unmark the victims of a unit that can go on, and delete those of another."""
         if can_go_on(self.state.gangs, pods):
             await write_each(lambda pod: self.evictor.unmark_preempted(pod, text), pods)
+            until = self.controller.clock() + SPARED_SECONDS
+            self._spared |= dict.fromkeys((pod.uid for pod in pods), until)
         else:
             await self._evict(pods)
+
+    def _awaits_spared(self) -> bool:
+        """Whether pods that were unmarked still look as if they were about to go.
+
+        Another plan would count on their room, and others would be evicted in vain.
+        """
+        now, current = self.controller.clock(), self.state.pods
+        self._spared = {
+            uid: until
+            for uid, until in self._spared.items()
+            if now < until and (pod := current.get(uid)) and pod.preempted_by
+        }
+        return bool(self._spared)
 
     # --- judging ---------------------------------------------------------------------------------
 

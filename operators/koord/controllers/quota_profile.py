@@ -6,13 +6,13 @@ quota has been written as it should be, and ``NodeOverlap`` whether other profil
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from koord.api.quotaprofile import ElasticQuotaProfileStatus
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import ChangedInputs, StatusSink
+from koord.controllers.status_author import StatusAuthor
+from koord.controllers.status_controller import ChangedInputs
 from koord.core.engine.state import ClusterState
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import (
     GeneratedQuota,
     ProfileKey,
@@ -22,6 +22,7 @@ from koord.core.quota.profile import (
     write_outcome,
 )
 from koord.kube.errors import KubeError
+from koord.kube.quota_objects import RootQuotaWriter
 from koord.kube.retry import Backoff
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.amounts import write_quantities
@@ -33,33 +34,13 @@ NODE_OVERLAP: Final = "NodeOverlap"
 _PAUSE: Final = Pause(0.5, 1.5)
 
 
-class QuotaWriter(Protocol):
-    """Writes the root quotas of profiles; writes only what differs from what is there."""
-
-    async def write(
-        self,
-        profile: QuotaProfile,
-        quota: GeneratedQuota,
-        present: QuotaSpec | None,
-        meta: WireObjectMeta | None,
-        /,
-    ) -> object:
-        """Create the quota, or bring it in line. Raises the errors of ``koord.kube.errors``.
-
-        ``meta`` is the metadata of the quota that is ``present``.
-        """
-
-    def forget(self, key: ProfileKey) -> None:
-        """Drop what is remembered of a deleted profile."""
-
-
 @dataclass(slots=True)
 class ProfileStatusPolicy:
     """Writes quota and status of profiles that have changed, or whose nodes or quotas have."""
 
     state: ClusterState
-    sink: StatusSink[QuotaProfile]
-    quotas: QuotaWriter
+    author: StatusAuthor[ProfileKey, QuotaProfile]
+    quotas: RootQuotaWriter
     meta_of: Callable[[str], WireObjectMeta | None]
     """Returns the metadata of a quota by its uid."""
     _inputs: ChangedInputs[ProfileKey] = field(default_factory=ChangedInputs)
@@ -107,7 +88,7 @@ class ProfileStatusPolicy:
         overlap = profiles.overlap(key)
         reason = "NodesShared" if overlap.nodes else "NodesOwn"
         shared = _condition(profile, NODE_OVERLAP, bool(overlap.nodes), reason, overlap.describe())
-        self.sink.write_status(profile, fields, (ready, shared))
+        self.author.write_status(profile, fields, (ready, shared))
         return self._count_failure(key, error)
 
     def _count_failure(self, key: ProfileKey, error: KubeError | None) -> float | None:

@@ -17,13 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from koord.answers.quota_audit import AUDITED, find_drift, repair
 from koord.api.elasticquota import ElasticQuotaStatus
+from koord.api.keys import operators
 from koord.api.resource import KeptSpec
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import StatusSink
+from koord.controllers.status_author import StatusAuthor
 from koord.core.engine.state import ClusterState
 from koord.core.model.units import Amounts, format_limit
 from koord.core.quota.catalog import QuotaKey, key_of
@@ -44,7 +45,12 @@ from koord.core.quota.status import (
 from koord.isolation import Isolation
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.amounts import write_quantities
-from koord.kube.translate.quotas import encode_last_valid
+from koord.kube.translate.quotas import (
+    QuotaTranslator,
+    encode_last_valid,
+    make_recorded,
+    read_recorded,
+)
 
 ALL_QUOTAS: Final = "all quotas"
 """The one key of this policy."""
@@ -52,16 +58,6 @@ PAUSE: Final = Pause(0.7, 5.0)
 """Each update may cost two writes per quota."""
 LONGEST_WHILE_BUSY_SECONDS: Final = 10.0
 """Statuses are updated this long after the first change even while more urgent writes go on."""
-
-
-class QuotaSink(StatusSink[QuotaSpec], Protocol):
-    """Where status and annotations go; writes only what differs from what is there."""
-
-    def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
-        """Set the annotations of these names, without their prefix, and no others."""
-
-    def write_finalizer(self, quota: QuotaSpec, *, is_used: bool) -> None:
-        """Set or remove the finalizer that delays the deletion of a quota that is used."""
 
 
 @dataclass(slots=True)
@@ -74,7 +70,8 @@ class QuotaStatusPolicy:
     """
 
     state: ClusterState
-    sink: QuotaSink
+    author: StatusAuthor[str, QuotaSpec]
+    seen: QuotaTranslator
     clock: Callable[[], float] = time.monotonic
     is_busy: Callable[[], bool] = lambda: False
     enforcement: Callable[[QuotaSpec], ConditionPatch | None] = lambda _: None
@@ -87,7 +84,10 @@ class QuotaStatusPolicy:
     """When the first change since the last update was seen."""
     _written: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
     _isolated: Isolation = field(default_factory=lambda: Isolation("quotas"))
-    _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts]]] = field(default_factory=dict)
+    _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts], Mapping[str, str]]] = field(
+        default_factory=dict
+    )
+    """Quota -> uid of the object, and its results as amounts and as annotations."""
     _kept: dict[QuotaKey, tuple[QuotaSpec, KeptSpec]] = field(default_factory=dict)
 
     def changed(self) -> tuple[str]:
@@ -98,6 +98,7 @@ class QuotaStatusPolicy:
         return PAUSE
 
     async def update(self, _key: str) -> float | None:
+        self._changed_at = min(self._changed_at, self.clock())
         waited = self.clock() - self._changed_at
         if self.is_busy() and waited < LONGEST_WHILE_BUSY_SECONDS:
             return PAUSE.quiet
@@ -125,16 +126,6 @@ class QuotaStatusPolicy:
             self._recorded.pop(key, None)
             self._kept.pop(key, None)
 
-    def _record(
-        self, key: QuotaKey, quota: QuotaSpec, summaries: Mapping[QuotaName, Summary]
-    ) -> None:
-        in_force = self.state.quotas.catalog.in_force(key)
-        amounts = recorded(summaries[quota.name]) if in_force else {}
-        before = self._recorded.get(key)
-        if before is None or before[0] != quota.uid or not are_same(before[1], amounts):
-            self._recorded[key] = (quota.uid, amounts)
-            self.sink.write_annotations(quota, amounts)
-
     def _report(
         self,
         key: QuotaKey,
@@ -145,13 +136,32 @@ class QuotaStatusPolicy:
         if self.state.quotas.failure_of(quota.name) is not None:
             return  # the last status stays
         use = self.state.quotas.find_use(quota.name) if self._is_first(key) else None
-        self.sink.write_finalizer(quota, is_used=use is not None)
+        present = self.seen.finalizers_on(quota.uid) or []
+        metadata = {
+            "annotations": self._make_annotations(key, quota, summaries),
+            "finalizers": _make_finalizers(quota, present, is_used=use is not None),
+        }
         status = self._make(key, quota, summaries, over.get(quota.name, ()), use)
-        written = (quota.uid, quota.generation, *status)
-        if self._written.get(key) != written:
+        written = (quota.uid, quota.generation, *status, metadata, present)
+        if self._written.get(key) != written or self.author.awaits(quota.uid):
             self._written[key] = written
-            self.sink.write_status(quota, *status)
-        self._record(key, quota, summaries)
+            is_urgent = metadata["finalizers"] != present  # a deletion may wait for it
+            self.author.write_status(quota, *status, metadata, is_urgent=is_urgent)
+
+    def _make_annotations(
+        self, key: QuotaKey, quota: QuotaSpec, summaries: Mapping[QuotaName, Summary]
+    ) -> Mapping[str, str]:
+        """Return Koordinator's annotations; amounts that are equal stay as they are written."""
+        in_force = self.state.quotas.catalog.in_force(key)
+        amounts = recorded(summaries[quota.name]) if in_force else {}
+        before = self._recorded.get(key)
+        if before is not None and before[0] == quota.uid and are_same(before[1], amounts):
+            return before[2]
+        present = self.seen.recorded_on(quota.uid)
+        is_there = present and are_same(amounts, read_recorded(present))
+        made = present if present and is_there else make_recorded(amounts)
+        self._recorded[key] = (quota.uid, amounts, made)
+        return made
 
     def _is_first(self, key: QuotaKey) -> bool:
         """Whether pods and children that name this quota mean this object."""
@@ -222,6 +232,13 @@ class QuotaStatusPolicy:
             reason = HOOK_FAILED if failed else "HooksWork"
             text = hooks.describe_failures()
             yield ConditionPatch(HOOK_FAILED, failed, reason, text, quota.generation)
+
+
+def _make_finalizers(quota: QuotaSpec, present: list[str], *, is_used: bool) -> list[str]:
+    """Return our finalizers; none can be added to a quota that is being deleted."""
+    if is_used and quota.is_terminating:
+        return present
+    return [operators.IN_USE] if is_used else []
 
 
 def _make_status(summary: Summary | None, state: str, kept: KeptSpec | None) -> ElasticQuotaStatus:

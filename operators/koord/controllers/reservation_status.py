@@ -1,18 +1,19 @@
 """The status of Reservations: for the operator ``reservation``.
 
-The operator ``placement`` writes the node of a reservation; everything later is written here: who
-uses it, that it has expired or was used up, and finally its deletion.
+The binder writes the node of a reservation, as it does of a pod. All else is written here: why it
+has none yet, who uses it, that it has expired or was used up, and finally its deletion.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koord.api.keys.operators import PROTECTION
 from koord.api.reservation import ReservationStatus
 from koord.api.resource import ObjectReference
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import StatusSink
+from koord.controllers.placement_reports import PlacementReports
+from koord.controllers.status_author import StatusAuthor, read_condition
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Pod
 from koord.core.model.text import listed
@@ -21,6 +22,7 @@ from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.lifecycle import (
     GC_SECONDS,
     READY,
+    SCHEDULED,
     deadline_of,
     expire,
     is_collectable,
@@ -36,7 +38,7 @@ from koord.core.reservation.model import (
 from koord.core.reservation.placeholders import HoldState, assess, find_overfull
 from koord.core.reservation.plugin import Reservations, find_use
 from koord.core.reservation.priority import describe_ignored
-from koord.kube.status import ConditionPatch
+from koord.kube.status import ConditionPatch, conditions_of
 from koord.kube.translate.amounts import write_quantities
 
 VALID: Final = "SpecValid"
@@ -63,9 +65,13 @@ class ReservationStatusPolicy:
     """Observes reservations that changed, or whose pods or nodes did, and those that expire."""
 
     state: ClusterState
-    sink: StatusSink[ReservationInfo]
+    author: StatusAuthor[str, ReservationInfo]
     delete: Callable[[ReservationInfo], Awaitable[object]]
     wall_clock: Callable[[], float]
+    reports: PlacementReports | None = None
+    """What placement says, if it runs in this process."""
+    present: Callable[[str], Mapping[str, Any] | None] = field(default=lambda _: None)
+    """Returns the observed status of a reservation, by uid."""
     _seen: int = 0
 
     def changed(self) -> list[str]:
@@ -77,6 +83,8 @@ class ReservationStatusPolicy:
         return _PAUSE
 
     async def update(self, uid: str) -> float | None:
+        if uid in self.state.assumed:
+            return _LEAST_SECONDS  # its node is being written
         plugin, now = self.state.plugin(Reservations), self.wall_clock()
         reservation = plugin.reservations.get(uid)
         if reservation is None:
@@ -95,9 +103,30 @@ class ReservationStatusPolicy:
             plugin.absorb()
             applied = _template_applied(reservation)
             conditions = (*conditions, _protected(self.state, account), applied)
-        self.sink.write_status(reservation, _fields(status, account, users), conditions)
+        scheduled, is_new = self._report_scheduled(reservation)
+        conditions = (*conditions, *scheduled)
+        fields = _fields(status, account, users)
+        self.author.write_status(reservation, fields, conditions, is_urgent=is_new)
         deadline = deadline_of(reservation)
         return None if deadline is None else max(deadline - now, 0.0) + _LEAST_SECONDS
+
+    def _report_scheduled(
+        self, reservation: ReservationInfo
+    ) -> tuple[tuple[ConditionPatch, ...], bool]:
+        """Return why there is no node, or that there is one, and whether that is a new report.
+
+        The binder says it together with the node; here it is said on, or placement would be a
+        second author of it.
+        """
+        if self.reports is None:
+            return (), False
+        report = self.reports.take(reservation.uid)
+        if reservation.status.node and not reservation.status.is_over:
+            return (ConditionPatch(SCHEDULED, True, SCHEDULED, ""),), False
+        if report is not None and not reservation.status.is_over:
+            return report.conditions, report.is_urgent
+        shown = conditions_of(self.present(reservation.uid) or {}).get(SCHEDULED)
+        return (() if shown is None else (read_condition(shown),)), False
 
     def _users_of(self, uid: str) -> list[Pod]:
         """Return the pods of which the API server shows that they use a reservation."""

@@ -1,21 +1,22 @@
 """Keeps the status of one kind of object current: the loop that all kinds have in common.
 
-The loop is woken by changes of the cluster, waits until an object has been quiet for a moment, and
-then has its status written; an object whose status cannot be computed does not stop the others.
+The loop is woken by changes of the cluster and by Kopf's handlers, waits until an object has been
+quiet for a moment, and then has its status written; an object whose status cannot be computed does
+not stop the others.
 Which objects have changed and what their status says is decided by a ``StatusPolicy``, one per
 kind. Writers of status compare with what the object shows already, so nothing is written twice.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from koord.controllers.coalescing import Agenda, Pause
 from koord.isolation import Isolation
 from koord.kube.errors import KubeError
-from koord.kube.status import AT_ONCE, LULL_SECONDS, ConditionPatch, Pace
+from koord.kube.status import AT_ONCE, LULL_SECONDS, Pace
 
 BURST_SECONDS: Final = 0.05
 """Changes come in bursts: those that arrive within this time are handled together."""
@@ -25,21 +26,7 @@ _TICK: Final = 0.02
 _MISSING: Final = object()
 
 K = TypeVar("K", bound=Hashable)
-T_contra = TypeVar("T_contra", contravariant=True)
 log = logging.getLogger(__name__)
-
-
-class StatusSink(Protocol[T_contra]):
-    """Where a status goes; writes only what differs from what the object shows."""
-
-    def write_status(
-        self,
-        value: T_contra,
-        fields: Mapping[str, Any],
-        conditions: tuple[ConditionPatch, ...],
-        /,
-    ) -> None:
-        """Set these fields and conditions of the status, and no others."""
 
 
 class StatusPolicy(Protocol[K]):
@@ -78,6 +65,7 @@ class StatusController(Generic[K]):
     """Runs one policy. Nothing happens unless ``is_synced``; ``clock`` is monotonic.
 
     While ``is_busy`` updates are put off as ``pace`` says: most would be out of date at once.
+    ``settle`` is called after each update that is complete.
     """
 
     policy: StatusPolicy[K]
@@ -85,6 +73,7 @@ class StatusController(Generic[K]):
     is_synced: Callable[[], bool] = lambda: True
     is_busy: Callable[[], bool] = lambda: False
     pace: Pace = AT_ONCE
+    settle: Callable[[K], None] = lambda _: None
     _due: Agenda[K] = field(default_factory=Agenda)
     _isolated: Isolation = field(default_factory=lambda: Isolation("status"))
     _put_off: dict[K, float] = field(default_factory=dict)
@@ -93,6 +82,16 @@ class StatusController(Generic[K]):
 
     def wake(self) -> None:
         """Note that the cluster has changed."""
+        self._woken.set()
+
+    def enqueue(self, key: K) -> None:
+        """Update an object after the pause of its policy."""
+        self._due.put_off(key, self.clock(), self.policy.pause_for(key))
+        self._woken.set()
+
+    def hurry(self, key: K) -> None:
+        """Update an object at once."""
+        self._due.look_at(key, self.clock())
         self._woken.set()
 
     async def run(self) -> None:
@@ -124,6 +123,8 @@ class StatusController(Generic[K]):
             seconds: float | None = None
             with self._isolated.of(key, now):
                 seconds = await self._update(key)
+                if seconds is None:
+                    self.settle(key)
             again_at = self._isolated.again_at(key)
             if again_at is not None:
                 self._due.look_at(key, again_at)

@@ -1,27 +1,25 @@
-"""Publishes reasons, statuses and validations as conditions and events of the objects concerned.
+"""Publishes reasons as conditions of pods and events of the objects concerned.
 
-Server-side apply distinguishes writers by name. So pods get merged conditions, custom resources
-applied ones, each operator under a field manager of its own.
+Pods get merged conditions. Of custom resources that wait a report is made, for the author of their
+status.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn
 
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
 from koord.api.podgroup import PodGroupStatus
-from koord.api.resource import Resource, to_time
+from koord.api.resource import to_time
 from koord.controllers.attempts import Attempts
-from koord.controllers.validation import ACCEPTED, Validation
+from koord.controllers.placement_reports import PlacementReports
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import (
-    InconsistentGroup,
     InvalidAnnotation,
-    MissingGang,
     describe_settings,
 )
 from koord.core.gang.status import ConditionType
@@ -30,9 +28,8 @@ from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import cut
-from koord.core.model.units import Amounts
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.status import QuotaCondition, are_same
+from koord.core.quota.status import QuotaCondition
 from koord.core.reservation.model import ReservationInfo
 from koord.isolation import Isolation
 from koord.kube.events import EventRecorder, EventType
@@ -43,9 +40,8 @@ from koord.kube.objects import (
     ref_of_quota,
     ref_of_reservation,
 )
-from koord.kube.status import ConditionPatch, Present, StatusPatch, StatusWriter
+from koord.kube.status import ConditionPatch, StatusPatch, StatusWriter
 from koord.kube.translate.pod_conditions import POD_SCHEDULED, UNSCHEDULABLE
-from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_recorded
 
 PLACING: Final = "Placing"
 """The action in events about placement."""
@@ -57,8 +53,6 @@ IGNORED_PER_MINUTE: Final = 5
 MAX_REPORTED: Final = 1 << 14
 OBSERVING: Final = "Observing"
 """The action in events about devices."""
-VALIDATING: Final = "Validating"
-"""The action in events about settings that are not in force."""
 HOLDING: Final = "Holding"
 """The action in events about placeholders."""
 REVOKING: Final = "Revoking"
@@ -72,33 +66,14 @@ PREEMPTING: Final = "Preempting"
 MAX_VICTIM_EVENTS: Final = 20
 """Pods of one preempted gang that get an event of their own."""
 
-_ALARMS: Final = frozenset(
-    {
-        (ConditionType.SPEC_VALID, False),
-        (ConditionType.QUORUM_REACHED, False),
-        (ConditionType.DEGRADED, True),
-        (ConditionType.TIMEOUT, True),
-        (QuotaCondition.CONFIG_INVALID, True),
-        (QuotaCondition.TERMINATING, True),
-    }
-)
-"""Type and status of conditions that a user has to act on: they are written without delay."""
-_INVALID: Final[Mapping[str, bool]] = {
-    str(ConditionType.SPEC_VALID): False,
-    str(QuotaCondition.CONFIG_INVALID): True,
-}
-"""Conditions about settings -> their status if those are not in force; that has an event, too."""
-_TOLD_BY_PODS: Final = frozenset({InconsistentGroup.code, MissingGang.code})
-"""Gangs of a group come one after another; that has an event on their pods if it lasts."""
-
 
 @dataclass(frozen=True, slots=True)
 class PlacementAnnouncer:
     """Reports why pods and complete gangs are not placed: for the operator ``placement``."""
 
     pods: StatusWriter
-    pod_groups: StatusWriter
-    reservations: StatusWriter
+    pod_groups: PlacementReports
+    reservations: PlacementReports
     events: EventRecorder
     compat: bool = False
     """Whether texts end with the words of Koordinator and kube-scheduler."""
@@ -148,10 +123,7 @@ class PlacementAnnouncer:
         self.pod_groups.submit(ref_of_pod_group(pod_group), patch)
 
     def retract_gang(self, pod_group: ObservedPodGroup) -> None:
-        """Remove our conditions from a PodGroup.
-
-        Otherwise we would stay a co-owner, and the podgroup operator could not remove its own.
-        """
+        """Say that there is nothing to say of a PodGroup any more."""
         self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch())
 
     def announce_event(self, pod_group: ObservedPodGroup, reason: Reason, note: str) -> None:
@@ -226,77 +198,6 @@ class IgnoredKeys:
         reason = "PlanIgnored" if key.key == operators.PLAN else "KeyIgnored"
         ref, kind = ref_of_pod(pod), EventType.WARNING
         self.events.record(ref, kind, action=READING_KEYS, reason=reason, note=note)
-
-
-class HasGeneration(Protocol):
-    """Every value of the core whose status is written here."""
-
-    @property
-    def generation(self) -> int:
-        """``metadata.generation`` of the object."""
-
-
-T = TypeVar("T", bound=HasGeneration)
-
-
-@dataclass(frozen=True, slots=True)
-class StatusPublisher(Generic[T]):
-    """Writes the status of one kind, as its operator observes it.
-
-    Without ``events``, in a process that places no pods, the status has to do.
-    """
-
-    writer: StatusWriter
-    ref_of: Callable[[T], ObjectRef]
-    events: EventRecorder | None = field(default=None, kw_only=True)
-
-    def write_status(
-        self, value: T, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...], /
-    ) -> None:
-        """Set these fields and conditions of the status, and no others."""
-        fields = {**fields, "observedGeneration": value.generation}
-        is_urgent = any((condition.type, condition.status) in _ALARMS for condition in conditions)
-        ref = self.ref_of(value)
-        self.writer.submit(ref, StatusPatch(conditions, fields, is_urgent))
-        if self.events is None:
-            return
-        for condition in conditions:
-            if condition.status is not _INVALID.get(condition.type):
-                if condition.type in _INVALID:
-                    self.events.forget(ref, VALIDATING)
-            elif condition.reason not in _TOLD_BY_PODS:
-                self.events.record(
-                    ref,
-                    EventType.WARNING,
-                    action=VALIDATING,
-                    reason=condition.reason,
-                    note=condition.message,
-                )
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaPublisher(StatusPublisher[QuotaSpec]):
-    """Writes the status of ElasticQuotas, and Koordinator's annotations with the same numbers."""
-
-    annotations: StatusWriter
-    finalizers: StatusWriter
-    seen: QuotaTranslator
-
-    def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
-        """Set the annotations of these names, without their prefix, and no others."""
-        present = self.seen.recorded_on(quota.uid)
-        made = make_recorded(amounts)
-        if present and are_same(amounts, read_recorded(present)):
-            made = present  # equal amounts, which another writer may have formatted otherwise
-        if made or present:
-            self.annotations.submit(self.ref_of(quota), StatusPatch(fields=made))
-
-    def write_finalizer(self, quota: QuotaSpec, *, is_used: bool) -> None:
-        """Set or remove our finalizer; none can be added to a quota that is being deleted."""
-        present = self.seen.finalizers_on(quota.uid)
-        wanted = {"finalizers": [operators.IN_USE] if is_used else []}
-        if present is not None and present != wanted and not (is_used and quota.is_terminating):
-            self.finalizers.submit(self.ref_of(quota), StatusPatch(fields=wanted, is_urgent=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,16 +290,11 @@ class PreemptionAnnouncer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAnnouncer:
-    """Emits events about devices that failed while pods used them: one per gang or single pod.
+    """Emits events about devices that failed while pods used them: one per gang or single pod."""
 
-    Events are those of the process that places pods; without one the status has to do.
-    """
-
-    events: EventRecorder | None
+    events: EventRecorder
 
     def announce_unhealthy(self, user: Pod | ObservedPodGroup, text: str) -> None:
-        if self.events is None:
-            return
         ref = ref_of_pod(user) if isinstance(user, Pod) else ref_of_pod_group(user)
         kind = EventType.WARNING
         self.events.record(ref, kind, action=OBSERVING, reason="DeviceUnhealthy", note=text)
@@ -414,56 +310,3 @@ class ReservationAnnouncer:
         ref, reason = ref_of_reservation(reservation), "PlaceholderRefused"
         note = f"no placeholder can be created: {text}. Is manifests/overlays/placeholders applied?"
         self.events.record(ref, EventType.WARNING, action=HOLDING, reason=reason, note=note)
-
-
-class AcceptedPublisher:
-    """Writes validations into the condition ``Accepted``: a sink of a ``ValidationController``."""
-
-    def __init__(
-        self, resource: type[Resource], make_writer: Callable[[Present], StatusWriter]
-    ) -> None:
-        self._names = resource.names
-        self._statuses: dict[str, Mapping[str, Any]] = {}
-        """Object uid -> the status that it was last seen with; the writer compares with it."""
-        self._writer = make_writer(lambda ref: self._statuses.get(ref.uid))
-
-    def is_news(self, body: Mapping[str, Any], validation: Validation) -> bool:
-        """Whether the status lacks this validation for the present generation."""
-        status = body.get("status") or {}
-        generation = body["metadata"].get("generation")
-        return not any(
-            condition.get("type") == ACCEPTED
-            and condition.get("reason") == validation.reason
-            and condition.get("message") == validation.message
-            and condition.get("observedGeneration") == generation
-            for condition in status.get("conditions") or ()
-        )
-
-    def write(self, body: Mapping[str, Any], validation: Validation) -> None:
-        """Write the condition."""
-        meta, names = body["metadata"], self._names
-        ref = ObjectRef(
-            names.api_version,
-            names.kind,
-            names.plural,
-            meta["name"],
-            meta["uid"],
-            meta.get("namespace", ""),
-        )
-        self._statuses[ref.uid] = body.get("status") or {}
-        condition = ConditionPatch(
-            ACCEPTED,
-            not validation.problems,
-            validation.reason,
-            validation.message,
-            meta.get("generation"),
-        )
-        self._writer.submit(ref, StatusPatch((condition,), is_urgent=bool(validation.problems)))
-
-    def forget(self, body: Mapping[str, Any]) -> None:
-        """Drop what is remembered of a deleted object."""
-        self._statuses.pop(body["metadata"]["uid"], None)
-
-    def forget_all(self) -> None:
-        """Drop what is remembered of all objects, which are about to be shown again."""
-        self._statuses.clear()

@@ -1,23 +1,19 @@
-"""Validates the custom resources of one kind as Kopf shows them: whether spec and annotations hold.
+"""Validates custom resources as the API server shows them: whether spec and annotations hold.
 
-Where a result is written is decided by its sink: in the condition ``Accepted``, or, for PodGroups,
-in a condition of their own status. What valid resources *do* is decided elsewhere.
+The result is a part of the status: the condition ``Accepted``, or, of a PodGroup, ``SpecValid``.
+What valid resources *do* is decided elsewhere.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2s
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from koord.api.annotations import find_problems
 from koord.api.parse import InvalidObject, Problem, parse
 from koord.api.quotaprofile import ElasticQuotaProfile, find_policy_problems
 from koord.api.resource import Resource
-from koord.isolation import Isolation
-
-if TYPE_CHECKING:
-    import kopf
 
 ACCEPTED: Final = "Accepted"
 VALID: Final = "Valid"
@@ -39,22 +35,6 @@ class Validation:
     def message(self) -> str:
         """The message of the condition."""
         return "; ".join(map(str, self.problems)) or "the object is valid"
-
-
-class ValidationSink(Protocol):
-    """Where validations go. All methods but ``is_news`` are called in the main event loop."""
-
-    def is_news(self, body: Mapping[str, Any], validation: Validation) -> bool:
-        """Whether the validation has to be written. Called in Kopf's thread."""
-
-    def write(self, body: Mapping[str, Any], validation: Validation) -> None:
-        """Write the validation on an object."""
-
-    def forget(self, body: Mapping[str, Any]) -> None:
-        """Drop what is remembered of a deleted object."""
-
-    def forget_all(self) -> None:
-        """Drop what is remembered of all objects: Kopf starts again and shows all of them."""
 
 
 def judge(resource: type[Resource], body: Mapping[str, Any]) -> Validation:
@@ -98,53 +78,13 @@ def _digest(*texts: Mapping[str, str] | None) -> bytes:
     return blake2s(json.dumps(items).encode(), digest_size=16).digest()
 
 
-class ValidationController:
-    """The Kopf operator of one kind.
-
-    Its handler runs in Kopf's thread; ``hand_over`` calls a function in the main event loop.
-    """
-
-    def __init__(
-        self,
-        resource: type[Resource],
-        sink: ValidationSink,
-        hand_over: Callable[..., object],
-    ) -> None:
-        self._resource = resource
-        self._judge = Validator(resource)
-        self._sink = sink
-        self._hand_over = hand_over
-        self._isolated = Isolation("validation")
-
-    def register(self, registry: "kopf.OperatorRegistry") -> None:
-        """Add the handler to a registry for another start of Kopf, which then shows all objects.
-
-        It does not show deletions that happened while it did not run.
-        """
-        # Imported late: that takes longer than reading a cluster, and planning need not wait.
-        import kopf  # noqa: PLC0415
-
-        self._judge = Validator(self._resource)
-        self._hand_over(self._sink.forget_all)
-        names = self._resource.names
-        # A low-level handler, because Kopf writes nothing to the objects of such handlers.
-        register = kopf.on.event(
-            names.group, names.version, names.plural, registry=registry, id=names.plural
-        )
-        register(self.on_event)
-
-    async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
-        """Validate an object and hand the validation over if it is news."""
-        meta = body["metadata"]
-        self._isolated.call(
-            f"{meta.get('namespace', '')}/{meta.get('name', '')}", self._look, event, body
-        )
-
-    def _look(self, event: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-        if event["type"] == "DELETED":
-            self._judge.forget(body["metadata"]["uid"])
-            self._hand_over(self._sink.forget, dict(body))
-            return
-        validation = self._judge.judge(body)
-        if self._sink.is_news(body, validation):
-            self._hand_over(self._sink.write, dict(body), validation)
+def is_said(body: Mapping[str, Any], validation: Validation) -> bool:
+    """Whether the status of an object has this validation of its present generation."""
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return any(
+        condition.get("type") == ACCEPTED
+        and condition.get("reason") == validation.reason
+        and condition.get("message") == validation.message
+        and condition.get("observedGeneration") == body["metadata"].get("generation")
+        for condition in conditions
+    )

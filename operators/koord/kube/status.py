@@ -1,11 +1,15 @@
 """Writes status: only changes, rate-limited, and never to a recreated object of the same name.
 
-Annotations that Koordinator uses as status are written in the same way.
+Annotations that Koordinator uses as status, and finalizers, belong to the same patch. Where the
+status is a subresource, no request can change both: then there are two, of one field manager.
 
 Patches of one object are coalesced until none arrives for a moment; the latest wins, and a status
 that the object already has is not written. After a restart a patch is compared with the observed
 status, until this writer has written one itself. A status that another client changed is written
 again with the next patch; an empty observed status may be older than our last write, and is left.
+
+Field managers of earlier releases lose their fields as soon as an answer of the server shows them:
+all that is said is written under the present one first, so nothing of it is gone in between.
 """
 
 import asyncio
@@ -13,7 +17,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
 from koord.core.model.text import format_time
@@ -77,6 +80,8 @@ class StatusPatch:
     fields: Mapping[str, Any] = field(default_factory=dict)
     is_urgent: bool = False
     """Whether a user has to act on it: then it does not yield to other writes."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Annotations and finalizers of this writer, as in the object's metadata."""
 
 
 Present: TypeAlias = Callable[[ObjectRef], Mapping[str, Any] | None]
@@ -87,36 +92,29 @@ recreated object from getting the status of its predecessor.
 """
 
 
-class PatchedPart(Enum):
-    """What the fields are; only those of the status come with conditions."""
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A field manager of an earlier release, and whether it owns fields of the status."""
 
-    STATUS = auto()
-    ANNOTATIONS = auto()
-    METADATA = auto()
+    manager: str
+    is_of_status: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a status is written: media type and query parameters of the request."""
+    """How a status is written: media type and query parameters of the request.
+
+    ``former`` are field managers whose fields belong to this writer now.
+    """
 
     media: Media
     params: Mapping[str, str]
-    part: PatchedPart = PatchedPart.STATUS
+    former: tuple[Former, ...] = ()
 
 
-def applied_by(manager: str) -> Form:
+def applied_by(manager: str, *former: Former) -> Form:
     """Server-side apply: fields that the manager no longer sets are removed."""
-    return Form(Media.APPLY_PATCH, {"fieldManager": manager, "force": "true"})
-
-
-def annotated_by(manager: str) -> Form:
-    """Server-side apply of annotations; needs a manager of its own."""
-    return replace(applied_by(manager), part=PatchedPart.ANNOTATIONS)
-
-
-def metadata_by(manager: str) -> Form:
-    """Server-side apply of fields of the metadata; needs a manager of its own."""
-    return replace(applied_by(manager), part=PatchedPart.METADATA)
+    return Form(Media.APPLY_PATCH, {"fieldManager": manager, "force": "true"}, former)
 
 
 MERGED: Final = Form(Media.STRATEGIC_MERGE_PATCH, {})
@@ -152,6 +150,7 @@ class _Pending:
 class StatusWriter:
     """Writes status patches of objects of any kind. Run ``run`` in a task group.
 
+    ``present_metadata`` returns what an object shows of the metadata that belongs to this writer.
     ``is_busy`` returns whether the API server has more urgent work. ``wall_clock`` returns seconds
     since the epoch. ``observe`` gets the duration of each request in seconds, also of failed ones.
     """
@@ -164,6 +163,7 @@ class StatusWriter:
         pace: Pace = AT_ONCE,
         is_busy: Callable[[], bool] = lambda: False,
         *,
+        present_metadata: Present = lambda _: {},
         wall_clock: Callable[[], float] = time.time,
         observe: Callable[[float], None] = lambda _: None,
     ) -> None:
@@ -171,6 +171,7 @@ class StatusWriter:
         self._client = client
         self._form = form
         self._present = present
+        self._present_metadata = present_metadata
         self.has_subresource = True
         """False for a custom resource whose definition has no ``status`` subresource."""
         self._is_busy = is_busy
@@ -183,6 +184,8 @@ class StatusWriter:
         """By object uid."""
         self._written: OrderedDict[str, tuple[ObjectRef, Mapping[str, Any]]] = OrderedDict()
         """Object uid -> the status written last, in the order in which it was written or seen."""
+        self._taken_over: OrderedDict[str, None] = OrderedDict()
+        """Uids of objects on which former managers own nothing any more."""
         self._in_flight: set[str] = set()
         self._yields_until = 0.0
         self._wake = asyncio.Event()
@@ -196,6 +199,8 @@ class StatusWriter:
         if earlier is not None and earlier.attempt:
             # A change does not shorten the backoff after a failure.
             due, last = earlier.due, earlier.last
+        if earlier is not None and earlier.patch.is_urgent:
+            patch = replace(patch, is_urgent=True)
         attempt = 0 if earlier is None else earlier.attempt
         self._pending[ref.uid] = _Pending(ref, patch, last, due, attempt)
         self._wake.set()
@@ -239,43 +244,93 @@ class StatusWriter:
             self._in_flight.discard(uid)
 
     async def _write(self, ref: ObjectRef, patch: StatusPatch) -> None:
-        _, written = self._written.get(ref.uid, (ref, None))
-        present = self._present(ref)
-        if present is None:
+        present, metadata = self._present(ref), self._present_metadata(ref)
+        if present is None or metadata is None:
             self.stats.gone += 1
             return
+        status = self._find_news(ref, patch, present)
+        changed = patch.metadata if patch.metadata != metadata else None
+        if status is None and changed is None:
+            self.stats.unchanged += 1
+            return
+        former = await self._send(ref, status, changed)
+        self.stats.written += 1
+        if former and ref.uid not in self._taken_over:
+            if status is None:
+                status = render(patch, present, self._wall_clock())
+            await self._send(ref, status, patch.metadata or None)
+            for manager in former:
+                await self._release(ref, manager)
+            # Once: somebody else may use the name of a manager.
+            self._taken_over[ref.uid] = None
+            if len(self._taken_over) > MAX_REMEMBERED:
+                self._taken_over.popitem(last=False)
+        if status is not None:
+            self._remember(ref, status)
+
+    def _find_news(
+        self, ref: ObjectRef, patch: StatusPatch, present: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Return the status to write, None if the object has it."""
+        _, written = self._written.get(ref.uid, (ref, None))
         now = self._wall_clock()
         status = render(patch, present if written is None else written, now)
         is_there = is_current(status, present)
-        # Fields that we wrote before and no longer set must be removed: compare for equality.
-        if (written is None and status and is_there) or (
-            status == written and (is_there or not present)
-        ):
-            self.stats.unchanged += 1
-            return
-        if status == written:
-            status = render(patch, present, now)
-        body: dict[str, Any] = {
-            "apiVersion": ref.api_version,
-            "kind": ref.kind,
-            "metadata": {"name": ref.name, "uid": ref.uid},
-        }
-        match self._form.part:
-            case PatchedPart.STATUS:
-                body["status"] = status
-            case PatchedPart.ANNOTATIONS:
-                body["metadata"]["annotations"] = status
-            case PatchedPart.METADATA:
-                body["metadata"] |= status
-        is_of_status = self.has_subresource and self._form.part is PatchedPart.STATUS
-        path = f"{ref.path}/status" if is_of_status else ref.path
+        if written is None:
+            # What an earlier process wrote and we do not set must be removed.
+            is_sole = self._form.media is Media.APPLY_PATCH
+            has_more = is_sole and _has_more(present, status)
+            return None if status and is_there and not has_more else status
+        if status != written:
+            return status
+        return None if is_there or not present else render(patch, present, now)
+
+    async def _send(
+        self, ref: ObjectRef, status: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None
+    ) -> list[Former]:
+        """Write what is given; return the former managers that the object shows."""
+        identity = {"name": ref.name, "uid": ref.uid}
+        base = {"apiVersion": ref.api_version, "kind": ref.kind}
+        answer = b""
+        if not self.has_subresource:
+            # One manager has one list of fields here: what is left out would be removed.
+            _, written = self._written.get(ref.uid, (ref, self._present(ref) or {}))
+            status = written if status is None else status
+            metadata = self._present_metadata(ref) if metadata is None else metadata
+            body = {**base, "metadata": {**identity, **(metadata or {})}, "status": status}
+            answer = await self._patch(ref.path, body)
+            return self._find_former(answer)
+        if metadata is not None:
+            body = {**base, "metadata": {**identity, **metadata}}
+            answer = await self._patch(ref.path, body)
+        if status is not None:
+            body = {**base, "metadata": identity, "status": status}
+            answer = await self._patch(f"{ref.path}/status", body)
+        return self._find_former(answer)
+
+    async def _patch(self, path: str, body: Mapping[str, Any]) -> bytes:
         started = time.monotonic()
         try:
-            await self._client.patch(path, body, self._form.media, self._form.params)
+            return await self._client.patch(path, body, self._form.media, self._form.params)
         finally:
             self._observe(time.monotonic() - started)
-        self.stats.written += 1
-        self._remember(ref, status)
+
+    def _find_former(self, answer: bytes) -> list[Former]:
+        return [
+            former
+            for former in self._form.former
+            if f'"manager":"{former.manager}"'.encode() in answer
+        ]
+
+    async def _release(self, ref: ObjectRef, former: Former) -> None:
+        """Have a field manager of an earlier release own nothing, by applying nothing."""
+        is_of_subresource = former.is_of_status and self.has_subresource
+        path = f"{ref.path}/status" if is_of_subresource else ref.path
+        identity = {"name": ref.name, "uid": ref.uid}
+        body = {"apiVersion": ref.api_version, "kind": ref.kind, "metadata": identity}
+        await self._client.patch(
+            path, body, self._form.media, {**self._form.params, "fieldManager": former.manager}
+        )
 
     def _remember(self, ref: ObjectRef, status: Mapping[str, Any]) -> None:
         """Remember what was written, and forget what was written to objects that are gone.
@@ -334,6 +389,12 @@ def is_current(status: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
         _holds(present_conditions.get(condition["type"]), condition)
         for condition in status.get("conditions", ())
     ) and all(present.get(name) == value for name, value in status.items() if name != "conditions")
+
+
+def _has_more(present: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Whether an object shows fields or conditions that a status does not set."""
+    types = {condition["type"] for condition in status.get("conditions", ())}
+    return bool(present.keys() - {*status, "conditions"} or conditions_of(present).keys() - types)
 
 
 def _holds(present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:

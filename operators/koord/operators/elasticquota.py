@@ -1,25 +1,20 @@
-"""The operator ``elasticquota``: keeps the status of ElasticQuotas."""
+"""The operator ``elasticquota``: keeps the status of ElasticQuotas, and what else shows it.
+
+The results are written twice: in the status, and for readers of Koordinator's annotations in those.
+A finalizer delays the deletion of a quota that is used. All of it has one author.
+"""
 
 from typing import TYPE_CHECKING, Final
 
 from koord.api.elasticquota import ElasticQuota
 from koord.controllers.enforcement import Enforcement
-from koord.controllers.quota_status import QuotaAudit, QuotaStatusPolicy
-from koord.controllers.status_publishing import QuotaPublisher
+from koord.controllers.quota_status import ALL_QUOTAS, QuotaAudit, QuotaStatusPolicy
 from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
 from koord.domains.placement import NODES, PODS
 from koord.domains.quota import QUOTAS
 from koord.kube.objects import ref_of_quota
 from koord.kube.quota_objects import EnforcementMap
-from koord.kube.status import (
-    AFTER_BINDINGS,
-    Form,
-    Present,
-    StatusWriter,
-    annotated_by,
-    applied_by,
-    metadata_by,
-)
+from koord.kube.status import Former
 from koord.kube.write_check import Write
 from koord.operators.names import PLACEMENT, QUOTA
 from koord.operators.operator import Operator
@@ -29,35 +24,37 @@ if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
 
 
+_FORMER: Final = (
+    Former("koord-quota"),
+    Former("koord-quota-annotations", is_of_status=False),
+    Former("koord-quota-finalizer", is_of_status=False),
+)
+
+
 def start(parts: "Parts") -> None:
     seen = parts.reader.translator(QUOTAS)
-    observe = parts.metrics.quotas.write.observe
-
-    def make_writer(form: Form, present: Present) -> StatusWriter:
-        return parts.make_writer(QUOTAS.plural, form, present, pace=AFTER_BINDINGS, observe=observe)
-
+    author = parts.make_author(
+        OPERATOR,
+        seen,
+        lambda _: ALL_QUOTAS,
+        ref_of_quota,
+        former=_FORMER,
+        present_metadata=lambda ref: seen.metadata_of(ref.uid),
+        observe=parts.metrics.quotas.write.observe,
+    )
     policy = QuotaStatusPolicy(
         state=parts.reader.state,
-        sink=QuotaPublisher(
-            make_writer(applied_by("koord-quota"), lambda ref: seen.status_of(ref.uid)),
-            ref_of_quota,
-            make_writer(
-                annotated_by("koord-quota-annotations"), lambda ref: seen.recorded_on(ref.uid)
-            ),
-            make_writer(
-                metadata_by("koord-quota-finalizer"), lambda ref: seen.finalizers_on(ref.uid)
-            ),
-            seen,
-            events=parts.events,
-        ),
+        author=author,
+        seen=seen,
         is_busy=parts.is_binding,
         reclaim_delay=parts.settings.reclaims_after,
     )
-    controller = parts.keep_status(policy)
+    controller = parts.handle(author, parts.keep_status(policy, author))
     enforcement = Enforcement(
         parts.reader.state,
         EnforcementMap(parts.client, lambda: parts.namespace),
         on_change=controller.wake,
+        may_work=lambda: author.is_open,
     )
     policy.enforcement = enforcement.describe
     parts.enforcement = enforcement
@@ -66,6 +63,7 @@ def start(parts: "Parts") -> None:
 
 
 def start_audit(parts: "Parts") -> None:
+    """Audit what is kept of quotas, whichever operator needs it."""
     state = parts.reader.state
     parts.metrics.quotas.attach(state.quotas)
     parts.metrics.watch(hook_failures(state.quotas.hooks))
@@ -84,6 +82,7 @@ OPERATOR: Final = Operator(
         {
             Write("scheduling.sigs.k8s.io", "elasticquotas/status", "patch"),
             Write("scheduling.sigs.k8s.io", "elasticquotas", "patch"),
+            Write("events.k8s.io", "events", "create"),
         }
     ),
 )

@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Final
 
 from koord.api.quotaprofile import ElasticQuotaProfile
 from koord.controllers.quota_profile import ProfileStatusPolicy
-from koord.controllers.status_publishing import StatusPublisher
 from koord.domains.placement import NODES
 from koord.domains.quota import PROFILES, QUOTAS
 from koord.kube.objects import ref_of_profile
 from koord.kube.quota_objects import RootQuotaWriter
-from koord.kube.status import AFTER_BINDINGS, applied_by
+from koord.kube.status import Former
 from koord.kube.write_check import Write
 from koord.operators.names import PROFILE
 from koord.operators.operator import Operator
@@ -19,20 +18,20 @@ if TYPE_CHECKING:
 
 
 def start(parts: "Parts") -> None:
-    seen = parts.reader.translator(PROFILES)
-    writer = parts.make_writer(
-        PROFILES.plural,
-        applied_by("koord-elasticquotaprofile-tree"),
-        lambda ref: seen.status_of(ref.uid),
-        pace=AFTER_BINDINGS,
+    author = parts.make_author(
+        OPERATOR,
+        parts.reader.translator(PROFILES),
+        lambda meta: f"{meta['namespace']}/{meta['name']}",
+        ref_of_profile,
+        former=(Former("koord-elasticquotaprofile-tree"),),
     )
     policy = ProfileStatusPolicy(
         state=parts.reader.state,
-        sink=StatusPublisher(writer, ref_of_profile),
+        author=author,
         quotas=RootQuotaWriter(parts.client),
         meta_of=parts.reader.translator(QUOTAS).meta_of,
     )
-    parts.keep_status(policy)
+    parts.handle(author, parts.keep_status(policy, author))
 
 
 OPERATOR: Final = Operator(
@@ -45,6 +44,7 @@ OPERATOR: Final = Operator(
             Write("quota.koordinator.sh", "elasticquotaprofiles/status", "patch"),
             Write("scheduling.sigs.k8s.io", "elasticquotas", "create"),
             Write("scheduling.sigs.k8s.io", "elasticquotas", "patch"),
+            Write("events.k8s.io", "events", "create"),
         }
     ),
 )

@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING, Final
 
 from koord.api.networktopology import ClusterNetworkTopology
 from koord.controllers.network_topology import TopologyStatusPolicy
-from koord.controllers.status_publishing import StatusPublisher
 from koord.domains.placement import NODES
 from koord.domains.topology import TOPOLOGIES
 from koord.kube.objects import ref_of_topology
-from koord.kube.status import AFTER_BINDINGS, applied_by
+from koord.kube.status import Former
 from koord.kube.write_check import Write
 from koord.operators.names import TOPOLOGY
 from koord.operators.operator import Operator
@@ -18,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def start(parts: "Parts") -> None:
-    seen = parts.reader.translator(TOPOLOGIES)
-    writer = parts.make_writer(
-        TOPOLOGIES.plural,
-        applied_by("koord-networktopology-tree"),
-        lambda ref: seen.status_of(ref.uid),
-        pace=AFTER_BINDINGS,
+    author = parts.make_author(
+        OPERATOR,
+        parts.reader.translator(TOPOLOGIES),
+        lambda meta: str(meta["name"]),
+        ref_of_topology,
+        former=(Former("koord-networktopology-tree"),),
     )
-    policy = TopologyStatusPolicy(parts.reader.state, StatusPublisher(writer, ref_of_topology))
-    parts.keep_status(policy, when_synced=False)
+    policy = TopologyStatusPolicy(parts.reader.state, author)
+    parts.handle(author, parts.keep_status(policy, author, when_synced=False))
 
 
 OPERATOR: Final = Operator(

@@ -3,16 +3,16 @@
 Controller, writers and events know each other only through what is handed to them here.
 """
 
-import socket
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from koord.controllers.eviction import EvictionController
-from koord.controllers.history import HistoryRecorder
 from koord.controllers.placeholders import Placeholders
 from koord.controllers.placement import PlacementController
+from koord.controllers.placement_reports import read_gang_report
 from koord.controllers.preemption import PREEMPTION, PreemptionRules, Preemptions
 from koord.controllers.reclaim import RECLAIM, ReclaimOptions, Reclaims
 from koord.controllers.restart import RESTART_LIMIT, GangRestarts
@@ -28,28 +28,26 @@ from koord.controllers.writes_in_flight import BindTurns
 from koord.core.engine.holds import Holds
 from koord.core.eviction.limits import EvictionLimits
 from koord.core.eviction.search import PreemptionOptions
-from koord.core.model.gang_history import OF_PLACEMENT
 from koord.core.model.pods import Pod
 from koord.core.quota.entitlement import ReclaimSetting
+from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import PODS
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.quota_settings import QuotaSettings
 from koord.domains.registry import KINDS
+from koord.domains.reservation import RESERVATIONS
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.node_writer import NodeWriter
 from koord.kube.nominator import Nominator
 from koord.kube.objects import ObjectRef
 from koord.kube.placeholders import PlaceholderWriter
-from koord.kube.status import MERGED, StatusWriter
+from koord.kube.status import MERGED, Former, StatusPatch, StatusWriter, applied_by
 from koord.kube.write_check import Write
-from koord.operators.names import PLACEMENT
+from koord.operators.names import PLACEMENT, POD_GROUP, RESERVATION
 from koord.operators.operator import Operator
-from koord.operators.podgroup import make_group_writer, make_history
-from koord.operators.reservation import make_reservation_writer
 from koord.runtime.clock import Clock
 from koord.runtime.collectors import (
-    event_outcomes,
     kubelet_rejections,
     pending_units,
     preemptions,
@@ -70,13 +68,12 @@ def start(parts: "Parts") -> None:
     def may_place() -> bool:
         return parts.reader.is_synced() and guard.is_free()
 
-    events = parts.events = EventRecorder(
-        parts.client, "koord-placement", socket.gethostname(), is_busy=parts.is_binding
-    )
+    events = parts.events
+    _write_reports(parts)
     announcer = PlacementAnnouncer(
         pods=_make_pod_writer(parts),
-        pod_groups=make_group_writer(parts, "koord-placement"),
-        reservations=make_reservation_writer(parts, "koord-placement-wait"),
+        pod_groups=parts.gang_reports,
+        reservations=parts.reservation_reports,
         events=events,
         compat=state.gangs.compat,
     )
@@ -93,7 +90,6 @@ def start(parts: "Parts") -> None:
         parts.settings.of(PreemptionSettings).soft_eviction_limit,
         parts.settings.of(PreemptionSettings).patience,
     )
-    history = make_history(parts, "koord-placement-history", OF_PLACEMENT)
     placement = parts.placement = PlacementController(
         state=state,
         binder=parts.binder,
@@ -101,7 +97,7 @@ def start(parts: "Parts") -> None:
         scoring=parts.settings.make_scoring(),
         observer=parts.metrics,
         reporter=reports,
-        restarts=GangRestarts(evictions, evictor, announcer, record=history.record),
+        restarts=GangRestarts(evictions, evictor, announcer, record=parts.history.record),
         is_synced=may_place,
         clock=clock,
         holds=Holds(parts.settings.keep_room_seconds),
@@ -114,21 +110,48 @@ def start(parts: "Parts") -> None:
     )
     guard.on_change = placement.wake
     ignored = IgnoredKeys(parts.reader.translator(PODS).ignored, events)
-    parts.background += [events.run, guard.run, ignored.run, lambda: reports.run(placement)]
+    parts.background += [guard.run, ignored.run, lambda: reports.run(placement)]
     parts.reader.listeners.append(placement.wake)
     parts.metrics.watch(
-        event_outcomes(events),
         pending_units(lambda: count_by_reason(placement)),
         kubelet_rejections(lambda: parts.reader.rejections),
     )
-    evictions.add(_make_reclaim(parts, placement, evictions, options, history))
-    evictions.add(_make_preemption(parts, placement, evictions, history))
+    evictions.add(_make_reclaim(parts, placement, evictions, options))
+    evictions.add(_make_preemption(parts, placement, evictions))
     parts.background.append(evictions.run)
     ended, counts = evictions.ended[PREEMPTION], evictions.counts
     parts.metrics.watch(
         quota_evictions(lambda: counts[RECLAIM]),
         *preemptions(lambda: (ended, counts[PREEMPTION])),
     )
+
+
+def _write_reports(parts: "Parts") -> None:
+    """Write reports on objects whose operators run in other processes, which know of none.
+
+    Only there a status has two authors. Elsewhere its operator takes the reports over.
+    """
+    if POD_GROUP not in parts.operators:
+        groups = parts.reader.translator(POD_GROUPS)
+        form = applied_by("koord-placement", Former("koord-placement-history"))
+        writer = parts.make_writer(POD_GROUPS.plural, form, lambda ref: groups.status_of(ref.uid))
+
+        def write(ref: ObjectRef) -> None:
+            report = parts.gang_reports.take(ref.uid)
+            report = report or read_gang_report(groups.status_of(ref.uid) or {})
+            fields = {**report.fields, **parts.history.fields_of(ref.uid)}
+            writer.submit(ref, replace(report, fields=fields))
+
+        parts.gang_reports.on_news = parts.history.on_news = write
+    if RESERVATION not in parts.operators:
+        seen = parts.reader.translator(RESERVATIONS)
+        form = applied_by("koord-placement-wait")  # the node is written as koord-placement
+        reservations = parts.make_writer(
+            RESERVATIONS.plural, form, lambda ref: seen.status_of(ref.uid)
+        )
+        parts.reservation_reports.on_news = lambda ref: reservations.submit(
+            ref, parts.reservation_reports.take(ref.uid) or StatusPatch()
+        )
 
 
 def _keep_placeholders(parts: "Parts", events: EventRecorder) -> Placeholders:
@@ -162,17 +185,14 @@ def _make_reclaim(
     placement: PlacementController,
     evictions: EvictionController,
     options: ReclaimOptions,
-    history: HistoryRecorder,
 ) -> Reclaims:
-    if parts.events is None:
-        raise AssertionError("placement has events")
     return Reclaims(
         controller=evictions,
         evictor=Evictor(parts.client, time.time, parts.settings.of(PreemptionSettings).most_grace),
         reporter=ReclaimAnnouncer(parts.events),
         blocked=lambda: list(placement.queue.blocked.values()),
         options=options,
-        record=history.record,
+        record=parts.history.record,
         note=partial(_note, placement),
     )
 
@@ -188,18 +208,15 @@ def _make_preemption(
     parts: "Parts",
     placement: PlacementController,
     evictions: EvictionController,
-    history: HistoryRecorder,
 ) -> Preemptions:
     settings = parts.settings.of(PreemptionSettings)
-    if parts.events is None:
-        raise AssertionError("placement has events")
     policy = Preemptions(
         controller=evictions,
         queue=placement.queue,
         holds=placement.holds,
         evictor=Evictor(parts.client, time.time, settings.most_grace),
         nominator=Nominator(parts.client, parts.keys),
-        reporter=PreemptionAnnouncer(parts.events, parts.reader.state, history.record),
+        reporter=PreemptionAnnouncer(parts.events, parts.reader.state, parts.history.record),
         note=partial(_note, placement),
         rules=PreemptionRules(
             is_on=settings.enabled,
@@ -230,7 +247,8 @@ def _make_pod_writer(parts: "Parts") -> StatusWriter:
 
 OPERATOR: Final = Operator(
     PLACEMENT,
-    start=start,
+    None,
+    start,
     reads=KINDS,
     writes=frozenset(
         {

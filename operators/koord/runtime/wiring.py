@@ -5,8 +5,9 @@ Which operators run decides what is read and what is written, and so which right
 
 import asyncio
 import logging
+import socket
 import time
-from collections.abc import Callable, Collection, Coroutine, Hashable
+from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from koord.answers.leaders import DEFAULT_NAMESPACE
 from koord.api import Compat
 from koord.api.gang import GangDefaults
+from koord.controllers.history import HistoryRecorder
+from koord.controllers.placement_reports import PlacementReports
+from koord.controllers.status_author import HasStatus, StatusAuthor
 from koord.controllers.status_controller import StatusController, StatusPolicy
-from koord.controllers.status_publishing import AcceptedPublisher
-from koord.controllers.validation import ValidationController
+from koord.core.model.gang_history import OF_PLACEMENT, OF_POD_GROUPS
 from koord.core.quota.hooks import Hooks
 from koord.domains import DOMAINS
 from koord.domains.domain import load
+from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import PODS
 from koord.domains.registry import make_cluster_state, make_translator_options
 from koord.domains.reservation import RESERVATIONS
@@ -30,12 +34,23 @@ from koord.kube.client import Client
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.kind import TranslatorOptions
 from koord.kube.plan_keys import PlanKeys, sign_again
-from koord.kube.status import AT_ONCE, Form, Pace, Present, StatusWriter, applied_by
-from koord.operators.names import PLACEMENT, QUOTA
-from koord.operators.operator import Operator
+from koord.kube.status import (
+    AFTER_BINDINGS,
+    AT_ONCE,
+    Form,
+    Former,
+    Pace,
+    Present,
+    StatusWriter,
+    applied_by,
+)
+from koord.kube.translate.statuses import SeenStatuses
+from koord.operators.handlers import ResourceHandlers
+from koord.operators.names import PLACEMENT, POD_GROUP, QUOTA
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import (
     assumed_pods,
+    event_outcomes,
     isolated_failures,
     reflector_series,
     status_writes,
@@ -53,10 +68,12 @@ if TYPE_CHECKING:
     from koord.controllers.enforcement import Enforcement
     from koord.controllers.placement import PlacementController
     from koord.kube.objects import ObjectRef
+    from koord.operators.operator import Operator
 
 log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T", bound=HasStatus)
 
 _WATCHING: Final = "Watching"
 """The action in events about the cluster as a whole."""
@@ -84,7 +101,11 @@ class Parts:
         self.metrics = Metrics()
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.placement: PlacementController | None = None
-        self.events: EventRecorder | None = None
+        component = PLACEMENT if PLACEMENT in operators else "-".join(sorted(operators))
+        self.events = EventRecorder(
+            client, f"koord-{component}", socket.gethostname(), is_busy=self.is_binding
+        )
+        self.background.append(self.events.run)
         self.name_guard: NameGuard | None = None
         self.enforcement: Enforcement | None = None
         self.namespace = DEFAULT_NAMESPACE
@@ -118,10 +139,23 @@ class Parts:
         )
         forms = self.reader.translator(PODS).form_of
         self.binder = Binder(client, forms, keys, in_flight=settings.bind_concurrency)
+        groups = self.reader.translator(POD_GROUPS)
+        held = self.reader.translator(RESERVATIONS)
+        self.gang_reports = PlacementReports(groups.has)
+        self.reservation_reports = PlacementReports(held.has)
+        episodes = {PLACEMENT: OF_PLACEMENT, POD_GROUP: OF_POD_GROUPS}
+        self.history = HistoryRecorder(
+            tuple(own for name, own in episodes.items() if name in self.operators),
+            self.events,
+            groups.status_of,
+            time.time,
+        )
         self._isolated = Isolation("verdicts")
-        self._validators: list[ValidationController] = []
+        self.handlers: list[ResourceHandlers] = []
+        """Kopf's, of the custom resources of all operators."""
         self._start_domains()
         self.metrics.watch(
+            event_outcomes(self.events),
             assumed_pods(lambda: len(self.reader.state.assumed)),
             isolated_failures(FAILURES.counts),
             status_writes(self.writers),
@@ -166,8 +200,8 @@ class Parts:
 
     def make_registry(self) -> "kopf.OperatorRegistry":
         registry = make_registry(self.client.credentials)
-        for validator in self._validators:
-            validator.register(registry)
+        for handlers in self.handlers:
+            handlers.register(registry)
         return registry
 
     def count(self) -> dict[str, int]:
@@ -204,7 +238,7 @@ class Parts:
         """Log a warning that concerns the whole process; the leader also emits an event."""
         log.warning(note, extra={"reason": reason})
         lease = self.lease()
-        if lease is not None and self.events is not None:
+        if lease is not None:
             self.events.forget(lease, _WATCHING)  # it may be about something else
             self.events.record(lease, EventType.WARNING, action=_WATCHING, reason=reason, note=note)
 
@@ -212,13 +246,14 @@ class Parts:
         """Whether pods wait for the answers to other writes, so that statuses have to wait."""
         return self.binder.is_busy
 
-    def make_writer(
+    def make_writer(  # noqa: PLR0913 - half of them are optional
         self,
         resource: str,
         form: Form,
         present: Present,
         *,
         pace: Pace = AT_ONCE,
+        present_metadata: Present = lambda _: {},
         observe: Callable[[float], None] = lambda _: None,
     ) -> StatusWriter:
         """Return a running writer of a resource, given by its plural.
@@ -231,50 +266,89 @@ class Parts:
             present,
             pace=pace,
             is_busy=self.is_binding,
+            present_metadata=present_metadata,
             observe=observe,
         )
         self.writers.append((resource, writer))
         self.background.append(writer.run)
         return writer
 
+    def make_author(  # noqa: PLR0913 - all but three are optional
+        self,
+        operator: "Operator",
+        seen: SeenStatuses,
+        key_of: Callable[[Mapping[str, Any]], K],
+        ref_of: "Callable[[T], ObjectRef]",
+        *,
+        former: Collection[Former] = (),
+        pace: Pace = AFTER_BINDINGS,
+        has_verdict: bool = True,
+        present_metadata: Present = lambda _: {},
+        observe: Callable[[float], None] = lambda _: None,
+    ) -> StatusAuthor[K, T]:
+        """Return the author of the status of an operator's custom resource.
+
+        ``seen`` knows the statuses that objects show; ``former`` are managers of earlier releases.
+        """
+        if operator.resource is None:
+            raise AssertionError("it has no custom resource")
+
+        def present(ref: "ObjectRef") -> Mapping[str, Any] | None:
+            status = seen.status_of(ref.uid)
+            return author.status_of(ref.uid) if status is None else status  # it may be undecodable
+
+        writer = self.make_writer(
+            operator.resource.names.plural,
+            applied_by(f"koord-{operator.name}", *former),
+            present,
+            pace=pace,
+            present_metadata=present_metadata,
+            observe=observe,
+        )
+        author = StatusAuthor[K, T](
+            operator.resource, writer, ref_of, key_of, self.events, has_verdict
+        )
+        return author
+
     def keep_status(
-        self, policy: StatusPolicy[K], *, when_synced: bool = True, pace: Pace = AT_ONCE
+        self,
+        policy: StatusPolicy[K],
+        author: StatusAuthor[K, Any] | None = None,
+        *,
+        when_synced: bool = True,
+        pace: Pace = AT_ONCE,
     ) -> StatusController[K]:
         """Return a running controller that keeps statuses current, by default only when synced.
 
-        It gives way to bindings as ``pace`` says.
+        With an ``author`` it works while Kopf shows the objects of that author. It gives way to
+        bindings as ``pace`` says.
         """
-        is_synced = self.reader.is_synced if when_synced else _is_always_synced
-        controller = StatusController(policy, time.monotonic, is_synced, self.is_binding, pace)
+
+        def may_work() -> bool:
+            is_shown = author is None or author.is_open
+            return is_shown and (not when_synced or self.reader.is_synced())
+
+        controller = StatusController(policy, time.monotonic, may_work, self.is_binding, pace)
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         return controller
 
+    def handle(
+        self, author: StatusAuthor[K, Any], controller: StatusController[K]
+    ) -> StatusController[K]:
+        """Have Kopf's handlers of a resource enqueue its objects for a controller."""
+        author.enqueue, controller.settle = controller.enqueue, author.settle
+        self.handlers.append(ResourceHandlers(author, self._hand_over))
+        return controller
+
     def _start_domains(self) -> None:
         for operator in choose_operators(self.operators):
-            self._start(operator)
+            operator.start(self)
         for domain in DOMAINS:
             if domain.start:
                 load(domain.start)(self)
-
-    def _start(self, operator: Operator) -> None:
-        sink = None if operator.start is None else operator.start(self)
-        resource = operator.resource
-        if resource is None:
-            return
-        if sink is None:
-            plural, form = resource.names.plural, applied_by(f"koord-{operator.name}")
-            sink = AcceptedPublisher(
-                resource,
-                lambda present: self.make_writer(plural, form, present, pace=operator.pace),
-            )
-        self._validators.append(ValidationController(resource, sink, self._hand_over))
 
     def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:
         """Call a function in the main event loop; Kopf's handlers live in another one."""
         call_safely = partial(self._isolated.call, call.__qualname__, call)
         self._loop.call_soon_threadsafe(call_safely, *arguments)
-
-
-def _is_always_synced() -> bool:
-    return True

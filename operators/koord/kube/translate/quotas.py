@@ -92,16 +92,19 @@ class QuotaTranslator(SeenStatuses):
         annotations = meta.annotations or _NOTHING
         return {key: annotations[key] for key in _RESULTS if key in annotations}
 
-    def finalizers_on(self, uid: str) -> dict[str, list[str]] | None:
+    def finalizers_on(self, uid: str) -> list[str] | None:
         """Return ours of the finalizers last seen; None if there is no such object."""
         meta = self._metas.get(uid)
         if meta is None:
             return None
-        return {
-            "finalizers": [
-                finalizer for finalizer in meta.finalizers or () if finalizer == operators.IN_USE
-            ]
-        }
+        return [finalizer for finalizer in meta.finalizers or () if finalizer == operators.IN_USE]
+
+    def metadata_of(self, uid: str) -> dict[str, Any] | None:
+        """Return what the status writer owns of the metadata; None if there is no such object."""
+        finalizers = self.finalizers_on(uid)
+        if finalizers is None:
+            return None
+        return {"annotations": self.recorded_on(uid) or {}, "finalizers": finalizers}
 
     @override
     def forget(self, value: HasUid) -> None:

@@ -42,6 +42,10 @@ class SeenStatuses:
         except MALFORMED:
             return {}
 
+    def has(self, uid: str) -> bool:
+        """Whether there is such an object."""
+        return uid in self._statuses
+
     def forget(self, value: HasUid) -> None:
         self._statuses.pop(value.uid, None)
 
