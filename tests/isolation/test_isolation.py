@@ -91,7 +91,7 @@ BROAD = {
     "isolation.py": 1,
     "controllers/error_isolation.py": 3,  # it also rolls back, and refuses the unit
     "controllers/preemption.py": 2,  # a plan has a reason of its own; the budgets of before count
-    "core/quota/cache.py": 3,  # quotas keep what is wrong with each as a value
+    "core/quota/cache.py": 4,  # quotas keep what is wrong with each as a value
     "core/quota/catalog.py": 1,
     "core/quota/hooks.py": 1,
     "kube/status.py": 1,  # it counts outcomes
