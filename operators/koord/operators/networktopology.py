@@ -34,6 +34,9 @@ OPERATOR: Final = Operator(
     start,
     reads=(NODES, TOPOLOGIES),
     writes=frozenset(
-        {Write("scheduling.koordinator.sh", "clusternetworktopologies/status", "patch")}
+        {
+            Write("scheduling.koordinator.sh", "clusternetworktopologies/status", "patch"),
+            Write("events.k8s.io", "events", "create"),
+        }
     ),
 )
