@@ -47,7 +47,8 @@ OF_VALUES = {
     *("GangFromNativePodGroup", "GangFromPodAnnotation", "GangFromPodGroupCrd", "GiveUp"),
     *("ClusterTopologyLayer", "NodeTopologyLayer", "MustGather", "PreferGather", "NonStrict"),
     *("LeastAllocated", "MostAllocated", "PreScheduling", "RequestsAsCount", "RestartGang"),
-    *("ForeignGate", "ReleaseAndBind", "ReleasePinned", "OperatorConfiguration", "NVLink"),
+    *("ForeignGate", "ReleaseAndBind", "ReleasePinned", "StandIn"),
+    *("OperatorConfiguration", "NVLink"),
     *("FullPCPUs", "FullPCPUsOnly", "SpreadByPCPUs", "SingleNUMANode", "NUMANodeLevel"),
     *("PCIeLevel", "SamePCIe"),
 }
