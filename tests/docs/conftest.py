@@ -85,7 +85,9 @@ class Reader:
         return self._state.exists()
 
     def write_file(self, name: str, text: str) -> None:
-        (self.folder / name).write_text(text, encoding="utf-8")
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
     def run(self, commands: list[str], text: str = "") -> str:
         """Run commands in one shell, return all output; fail with it if one fails."""

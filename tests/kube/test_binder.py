@@ -336,7 +336,7 @@ async def test_server_failures_are_retried_only_briefly(
     pods: Pods, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a failing admission webhook: other writes must not wait for it."""
-    monkeypatch.setattr("koord.kube.binder.PATIENCE_WITH_FAILURES_SECONDS", 0.5)
+    monkeypatch.setattr("koord.kube.outcomes.PATIENCE_WITH_FAILURES_SECONDS", 0.5)
     pod = await pods.create()
     failed = ServerUnavailable(500, "InternalError", "failed calling webhook")
     faulty = Faulty(client, *[failed] * 100)

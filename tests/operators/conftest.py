@@ -151,6 +151,13 @@ def delete_lease(box: Sandbox) -> None:
         box.client.delete(LEASE)
 
 
+def _holds(is_true: Callable[[], bool]) -> bool:
+    try:
+        return is_true()
+    except KeyError:
+        return False
+
+
 class Cluster:
     """A namespace with nodes of its own; methods named ``expect_…`` wait and fail after 20 s."""
 
@@ -277,10 +284,13 @@ class Cluster:
         return int(self.get_group(name).get("status", {}).get("running", 0))
 
     def expect(self, is_true: Callable[[], bool], what: str) -> None:
-        """Wait until ``is_true`` returns true; fail with ``what``, the pods and the log."""
+        """Wait until ``is_true`` returns true; fail with ``what``, the pods and the log.
+
+        A field that it looks into may not be written yet.
+        """
         deadline = time.monotonic() + self.patience
         pause = 0.05
-        while not is_true():
+        while not _holds(is_true):
             if time.monotonic() > deadline:
                 tail = self.operators.log.read_text()[-3000:]
                 pods = json.dumps(self.pods(), indent=1)[:3000]
