@@ -80,13 +80,21 @@ class Flood:
 
         self.make(JOBS, map(make, range(count)))
 
-    def pods_of_pools(self, count: int) -> None:
-        """Pods of quotas in several trees, which allow few, and of quotas that are not there."""
+    def pools(self) -> None:
+        """Quotas in several trees, which allow few pods."""
         for i in range(POOLS):
             amount, labels = {"cpu": ALLOWED}, {TREE: f"{self.name}-{i}"}
             meta = {"name": f"{self.name}-{i}", "labels": labels}
             body = {"apiVersion": VERSION, "kind": "ElasticQuota", "metadata": meta}
             self.make(QUOTAS, iter([body | {"spec": {"min": amount, "max": amount}}]))
+
+    def has_known_pools(self) -> bool:
+        """Whether the operators have seen the quotas: they apply from then on."""
+        quotas = self.box.client.get(QUOTAS.format(self.name))["items"]
+        return all("status" in quota for quota in quotas)
+
+    def pods_of_pools(self, count: int) -> None:
+        """Pods of these quotas, and of quotas that are not there."""
 
         def make(i: int) -> dict[str, Any]:
             named = f"{self.name}-{i % POOLS}" if i % 2 else f"none-{i}"
@@ -118,6 +126,8 @@ def test_hundreds_of_objects_cost_others_nothing(cluster: Cluster, flood: Flood)
     cluster.expect(lambda: bool(read_lease(cluster.box).get("holderIdentity")), "a leader")
     holder = read_lease(cluster.box)["holderIdentity"]
     said = len(cluster.operators.log.read_text())
+    flood.pools()
+    cluster.expect(flood.has_known_pools, "the quotas are known")
     flood.pods_of_pools(120)
     flood.claims(200)
     flood.lists_of_gangs(40)

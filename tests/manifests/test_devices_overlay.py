@@ -49,6 +49,13 @@ class Namespace:
         spec: dict[str, Any] = self._client.create(path, pod)["spec"]
         return spec
 
+    def refuses(self, pod: dict[str, Any]) -> bool:
+        try:
+            self.admit(pod)
+        except SandboxApiError:
+            return True
+        return False
+
     def debug(self, pod: dict[str, Any] | None, container: dict[str, Any]) -> dict[str, Any]:
         """Add a container to a new pod, or to the last one; return the pod."""
         path = f"/api/v1/namespaces/{self.name}/pods"
@@ -75,8 +82,9 @@ def namespace(guarded: Sandbox) -> Iterator[Namespace]:
     made = Namespace(guarded)
     wait_for(
         lambda: VISIBLE in read_env(made.admit(make_pod(HALF))["containers"][0]),
-        "the policy in force",
+        "the policy that adds in force",
     )
+    wait_for(lambda: made.refuses(make_pod({"nvidia.com/gpu": "1"}, env=[ALL])), "the other, too")
     yield made
     empty(guarded.client, made.name)
 
