@@ -16,6 +16,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "Device": {"devices": [{"type": "gpu"}]},
     "ClusterNetworkTopology": {"networkTopologySpec": [NODE_LAYER]},
     "ElasticQuotaProfile": {"quotaName": "root", "nodeSelector": {}},
+    "PodMigrationJob": {"podRef": {"namespace": "ml", "name": "web-0"}},
 }
 
 
@@ -112,6 +113,13 @@ REFUSALS = [
     RefusedSpec("Reservation", {"expires": "tomorrow"}, "spec.expires", "must be a time like", "", "date-time"),
     RefusedSpec("Reservation", {"allocatePolicy": "Loose"}, "spec.allocatePolicy", "'Aligned' or 'Restricted'", "", "Unsupported value"),
     RefusedSpec("Reservation", {"taints": [{"key": "a", "effect": "Never"}]}, "spec.taints[0].effect", "'NoExecute'", "", "Unsupported value"),
+    # PodMigrationJob
+    RefusedSpec("PodMigrationJob", {"podRef": None}, "spec.podRef", "is required", "", "Required value"),
+    RefusedSpec("PodMigrationJob", {"podRef": {"name": "web-0"}}, "spec.podRef", "podRef must have the namespace and the name"),
+    RefusedSpec("PodMigrationJob", {"podRef": {"namespace": "ml", "name": ""}}, "spec.podRef", "podRef must have the namespace and the name"),
+    RefusedSpec("PodMigrationJob", {"mode": "Later"}, "spec.mode", "'EvictDirectly'", "", "Unsupported value"),
+    RefusedSpec("PodMigrationJob", {"ttl": "5 minutes"}, "spec.ttl", "must be a duration such as"),
+    RefusedSpec("PodMigrationJob", {"deleteOptions": {"gracePeriodSeconds": -1}}, "spec.deleteOptions.gracePeriodSeconds", "greater than or equal to 0"),
     # Device
     RefusedSpec("Device", devices(DEVICE, DEVICE), "spec.devices[1]", "type and minor must be unique", "", "Duplicate value"),
     RefusedSpec("Device", devices({"type": "gpu"}, DEVICE), "spec.devices[1]", "type and minor must be unique", "", "Duplicate value"),

@@ -95,4 +95,5 @@ DOMAINS: Final = (
             ),
         ),
     ),
+    Domain("migration", resources=("koord.api.podmigrationjob:PodMigrationJob",)),
 )
