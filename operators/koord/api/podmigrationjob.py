@@ -1,7 +1,7 @@
 """PodMigrationJob: moves one pod to another node, where its place is reserved first.
 
-Compatible with Koordinator's. Jobs that move a whole gang are a set, by a label and an annotation of
-ours; see `koord.api.keys.migration`. Which pods may be moved is not checked here.
+Compatible with Koordinator's. Jobs that move a whole gang are a set, by a label and an annotation
+of ours; see `koord.api.keys.migration`. Which pods may be moved is not checked here.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -70,7 +70,7 @@ class PodMigrationJobSpec(Model):
     """Which pod is moved, and how."""
 
     paused: bool | None = None
-    """Whether the job waits; it then gives up the place it has reserved, until the pod is evicted."""
+    """Whether the job waits; unless its pod was evicted, it gives up the place it has reserved."""
     ttl: Duration | None = None
     """How long the move may take, from the creation of the job; no limit if absent or 0."""
     mode: Literal["ReservationFirst", "EvictDirectly"] | None = None

@@ -1,7 +1,8 @@
 """Migration: what moves pods to other nodes, which pods may be moved, and how.
 
-Whoever wants a pod moved creates a PodMigrationJob. Jobs that move a whole gang are a set: they have
-the same `GROUP`, and each has the `GROUP_SIZE`, so that a set of which some are not there yet waits.
+Whoever wants a pod moved creates a PodMigrationJob. Jobs that move a whole gang are a set: they
+have the same `GROUP`, and each has the `GROUP_SIZE`, so that a set of which some are not there yet
+waits.
 """
 
 from typing import Final
@@ -19,7 +20,7 @@ EVICT_TRIGGER: Final = "koordinator.sh/evict-trigger"
 CREATED_BY: Final = "koordinator.sh/job-created-by"
 """PodMigrationJob or Reservation annotation: what has created it."""
 PASSED_ARBITRATION: Final = "scheduling.koordinator.sh/passed-arbitration"
-"""PodMigrationJob annotation (result): "true" once the limits of migrations admitted the job."""
+"""PodMigrationJob annotation: "true" once the limits of migrations admitted the job."""
 EVICT_POLICY: Final = "koordinator.sh/evict-policy"
 """Pod or PodMigrationJob label: Eviction, Delete or SoftEviction; how the pod ends."""
 EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
