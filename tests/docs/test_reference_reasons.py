@@ -70,6 +70,7 @@ OF_KUBERNETES = {
     *("NoExecute", "NoSchedule", "PreferNoSchedule", "PodResizePending", "PodScheduled"),
     *("ReadWriteOncePod", "WaitForFirstConsumer", "SubjectAccessReview", "TokenReview"),
     *("DisruptionTarget", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch"),
+    *("NodeMetric", "MetricsAPI", "Kubelet"),
     *("AddrInfoType", "ClientRequest", "NamespaceName", "ReadingKeys"),
 }
 TREES = {

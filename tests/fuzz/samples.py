@@ -249,6 +249,30 @@ SAMPLES: dict[str, tuple[Body, ...]] = {
             ],
         },
     ),
+    "nodemetrics": (
+        {
+            "metadata": _meta("n0", namespace=""),
+            "spec": {"metricCollectPolicy": {"reportIntervalSeconds": 60}},
+            "status": {
+                "updateTime": "2026-01-01T00:00:00Z",
+                "nodeMetric": {
+                    "nodeUsage": {"resources": {"cpu": "1500m", "memory": "2Gi"}},
+                    "systemUsage": {"resources": {"cpu": "100m"}},
+                    "aggregatedNodeUsages": [
+                        {"duration": "5m0s", "usage": {"p95": {"resources": {"cpu": "2"}}}}
+                    ],
+                },
+                "podsMetric": [
+                    {
+                        "namespace": "default",
+                        "name": "p",
+                        "priority": "koord-prod",
+                        "podUsage": {"resources": {"cpu": "1", "memory": "1Gi"}},
+                    }
+                ],
+            },
+        },
+    ),
     "resourceclaims": (
         {
             "metadata": _meta("claim"),

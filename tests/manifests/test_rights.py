@@ -70,6 +70,7 @@ NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     "the log calls that a patch",
     ("scheduling.k8s.io", "podgroups", "watch"): "this server has no PodGroups of its own to list",
     ("topology.node.k8s.io", "noderesourcetopologies", "watch"): "nor NodeResourceTopologies",
+    ("slo.koordinator.sh", "nodemetrics", "watch"): "nor NodeMetrics",
 }
 
 EVENTS: Grant = ("events.k8s.io", "events", "create")

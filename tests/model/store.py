@@ -30,6 +30,7 @@ API_VERSIONS: Final = {
     "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
     "devices": ("scheduling.koordinator.sh/v1alpha1", "Device"),
     "noderesourcetopologies": ("topology.node.k8s.io/v1alpha1", "NodeResourceTopology"),
+    "nodemetrics": ("slo.koordinator.sh/v1alpha1", "NodeMetric"),
     "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
     "leases": ("coordination.k8s.io/v1", "Lease"),
     "clusternetworktopologies": (

@@ -84,6 +84,7 @@ DOMAINS: Final = (
         ),
     ),
     Domain("numa", planning="koord.domains.numa:PLANNING"),
+    Domain("load", planning="koord.domains.load:PLANNING"),
     Domain(
         "eviction",
         settings={"preemption": "koord.domains.preemption_settings:PreemptionSettings"},

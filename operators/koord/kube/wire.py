@@ -401,3 +401,61 @@ class WireStatus(Struct, gc=False):
     reason: str = ""
     message: str = ""
     details: StatusDetails | None = None
+
+
+class NamedResources(Struct, gc=False):
+    """``resources`` of a usage in a NodeMetric; it stays raw."""
+
+    resources: Raw = Raw()
+
+
+class AggregatedUsage(Struct, gc=False):
+    """What a node used over some time, by kind of aggregation, such as ``p95``."""
+
+    duration: str = ""
+    usage: dict[str, NamedResources] | None = None
+
+
+class NodeMetricInfo(Struct, rename="camel", gc=False):
+    """``status.nodeMetric`` of a NodeMetric."""
+
+    node_usage: NamedResources = msgspec.field(default_factory=NamedResources)
+    system_usage: NamedResources = msgspec.field(default_factory=NamedResources)
+    aggregated_node_usages: list[AggregatedUsage] | None = None
+
+
+class PodMetric(Struct, rename="camel", gc=False):
+    """One of ``status.podsMetric`` of a NodeMetric."""
+
+    namespace: str = ""
+    name: str = ""
+    priority: str = ""
+    pod_usage: NamedResources = msgspec.field(default_factory=NamedResources)
+
+
+class CollectPolicy(Struct, rename="camel", gc=False):
+    """``spec.metricCollectPolicy`` of a NodeMetric."""
+
+    report_interval_seconds: int | None = None
+
+
+class NodeMetricSpec(Struct, rename="camel", gc=False):
+    """``spec`` of a NodeMetric."""
+
+    metric_collect_policy: CollectPolicy | None = None
+
+
+class NodeMetricStatus(Struct, rename="camel", gc=False):
+    """``status`` of a NodeMetric."""
+
+    update_time: datetime | None = None
+    node_metric: NodeMetricInfo | None = None
+    pods_metric: list[PodMetric] | None = None
+
+
+class WireNodeMetric(Struct, gc=False):
+    """A NodeMetric, as Koordinator's agent writes it."""
+
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
+    spec: NodeMetricSpec = msgspec.field(default_factory=NodeMetricSpec)
+    status: NodeMetricStatus = msgspec.field(default_factory=NodeMetricStatus)

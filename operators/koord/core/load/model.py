@@ -1,0 +1,73 @@
+"""What is known of the use of a node, whoever reported it.
+
+Amounts are in the units of ``core.model.units``. Which report counts, and what follows from it, is
+decided elsewhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from koord.core.model.koordinator_class import KoordinatorClass
+from koord.core.model.units import Amounts
+
+DEFAULT_INTERVAL: Final = 60.0
+"""Seconds between two reports, if a report does not say."""
+EXPIRATION: Final = 180.0
+"""After this many seconds a report counts as outdated, by default."""
+
+
+class LoadSource(StrEnum):
+    """Who reported the use of a node; an earlier one is preferred to a later one."""
+
+    NODE_METRIC = "NodeMetric"
+    """Koordinator's agent, as a NodeMetric object."""
+    METRICS_API = "MetricsAPI"
+    """A server of ``metrics.k8s.io``, such as metrics-server."""
+    KUBELET = "Kubelet"
+    """The resource endpoint of the kubelet."""
+
+
+class Aggregation(StrEnum):
+    """How samples are summed up; the names are those of NodeMetric."""
+
+    AVG = "avg"
+    P50 = "p50"
+    P90 = "p90"
+    P95 = "p95"
+    P99 = "p99"
+
+
+@dataclass(frozen=True, slots=True)
+class PodLoad:
+    """What a pod really uses, and the class that the report gives it; None: it does not say."""
+
+    usage: Amounts
+    koordinator_class: KoordinatorClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """A report about one node.
+
+    ``updated`` is when it was made, in seconds since the epoch; 0: it does not say, and counts as
+    outdated. ``is_reported`` is False for a report without numbers. ``aggregates`` are by kind and
+    seconds; ``pods`` by ``namespace/name``.
+    """
+
+    node: str
+    source: LoadSource = LoadSource.NODE_METRIC
+    updated: float = 0.0
+    interval: float = DEFAULT_INTERVAL
+    is_reported: bool = True
+    usage: Amounts = field(default_factory=dict)
+    """All that runs on the node."""
+    system: Amounts = field(default_factory=dict)
+    """What runs there beside pods."""
+    aggregates: Mapping[Aggregation, Mapping[float, Amounts]] = field(default_factory=dict)
+    pods: Mapping[str, PodLoad] = field(default_factory=dict)
+
+    def is_outdated(self, now: float, seconds: float = EXPIRATION) -> bool:
+        """Whether it is older than that at a time; without a time of its own it always is."""
+        return self.updated <= 0 or now - self.updated >= seconds

@@ -1,0 +1,36 @@
+"""Keeps the reports about nodes, for every domain that asks what is really used.
+
+Reports of several sources may exist of one node; the best one counts. Nothing is read here.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from koord.core.engine.plugin import Plugin
+from koord.core.load.model import LoadSource, NodeLoad
+
+
+class Loads(Plugin):
+    """The reports about all nodes."""
+
+    name: ClassVar = "load"
+
+    def __init__(self) -> None:
+        self._reports: dict[LoadSource, dict[str, NodeLoad]] = {kind: {} for kind in LoadSource}
+
+    def of(self, node: str) -> NodeLoad | None:
+        """Return the report about a node that counts: of the best source that has one."""
+        reports = (of_source.get(node) for of_source in self._reports.values())
+        return next((report for report in reports if report is not None), None)
+
+    def nodes(self) -> Iterator[str]:
+        """Yield the names of all nodes with a report, in order."""
+        yield from sorted({name for of_source in self._reports.values() for name in of_source})
+
+    def upsert(self, report: NodeLoad) -> None:
+        """Apply a report, which replaces the earlier one of its source."""
+        self._reports[report.source][report.node] = report
+
+    def remove(self, report: NodeLoad) -> None:
+        """Apply that there is no report of a source about a node any more."""
+        self._reports[report.source].pop(report.node, None)

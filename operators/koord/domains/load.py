@@ -1,0 +1,25 @@
+"""What nodes really use."""
+
+from typing import Final
+
+from koord.core.load.model import NodeLoad
+from koord.core.load.plugin import Loads
+from koord.domains.planning import Planning
+from koord.kube.errors import NotFound
+from koord.kube.kind import Kind, Stateless, of_plugin
+from koord.kube.translate.load import translate_node_metric
+from koord.kube.wire import WireNodeMetric
+
+NODE_METRICS: Final = Kind[WireNodeMetric, NodeLoad, Stateless[WireNodeMetric, NodeLoad]](
+    "slo.koordinator.sh/v1alpha1",
+    "nodemetrics",
+    WireNodeMetric,
+    lambda _: Stateless(translate_node_metric),
+    of_plugin(Loads),
+    Loads.upsert,
+    Loads.remove,
+    is_namespaced=False,
+    absent_on=(NotFound,),
+)
+
+PLANNING: Final = Planning(kinds=(NODE_METRICS,), make_plugins=lambda _: (Loads(),))

@@ -1,0 +1,88 @@
+"""What nodes use, as NodeMetrics report it: from the wire to ``koord.core.load``.
+
+A usage of which an amount cannot be read is left out as a whole, the others count.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from koord.api.quantity import parse_duration_seconds
+from koord.caches import cached_by_text
+from koord.core.load.model import (
+    DEFAULT_INTERVAL,
+    Aggregation,
+    LoadSource,
+    NodeLoad,
+    PodLoad,
+)
+from koord.core.model.koordinator_class import parse_class
+from koord.core.model.units import Amounts
+from koord.kube.decode import MALFORMED
+from koord.kube.translate.amounts import parse_amount
+from koord.kube.wire import (
+    AggregatedUsage,
+    NamedResources,
+    NodeMetricInfo,
+    PodMetric,
+    WireNodeMetric,
+)
+
+_NOTHING: Final[Amounts] = {}
+_decoder: Final = msgspec.json.Decoder(dict[str, str | int] | None)
+_AGGREGATIONS: Final = {str(kind): kind for kind in Aggregation}
+
+
+def translate_node_metric(wire: WireNodeMetric) -> NodeLoad:
+    status = wire.status
+    info = status.node_metric or NodeMetricInfo()
+    policy = wire.spec.metric_collect_policy
+    interval = policy.report_interval_seconds if policy is not None else None
+    return NodeLoad(
+        wire.metadata.name,
+        LoadSource.NODE_METRIC,
+        status.update_time.timestamp() if status.update_time else 0.0,
+        float(interval) if interval and interval > 0 else DEFAULT_INTERVAL,
+        status.node_metric is not None,
+        _read(info.node_usage),
+        _read(info.system_usage),
+        _read_aggregates(info.aggregated_node_usages or ()),
+        dict(_read_pods(status.pods_metric or ())),
+    )
+
+
+def _read(usage: NamedResources) -> Amounts:
+    if not usage.resources:
+        return _NOTHING
+    try:
+        # Not cached: no two reports are equal.
+        quantities = _decoder.decode(usage.resources)
+        return {name: parse_amount(name, text) for name, text in (quantities or {}).items()}
+    except MALFORMED:
+        return _NOTHING
+
+
+def _read_pods(metrics: Iterable[PodMetric]) -> Iterator[tuple[str, PodLoad]]:
+    for metric in metrics:
+        key = f"{metric.namespace}/{metric.name}"
+        yield key, PodLoad(_read(metric.pod_usage), parse_class(metric.priority))
+
+
+def _read_aggregates(
+    listed: Iterable[AggregatedUsage],
+) -> Mapping[Aggregation, Mapping[float, Amounts]]:
+    aggregates: dict[Aggregation, dict[float, Amounts]] = {}
+    for aggregated in listed:
+        seconds = _read_duration(aggregated.duration)
+        for name, usage in (aggregated.usage or {}).items() if seconds else ():
+            kind, amounts = _AGGREGATIONS.get(name), _read(usage)
+            if kind is not None and amounts:
+                aggregates.setdefault(kind, {})[seconds] = amounts
+    return aggregates
+
+
+@cached_by_text()
+def _read_duration(text: str) -> float:
+    seconds = parse_duration_seconds(text)
+    return 0.0 if seconds is None else float(seconds)
