@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from tests.conformance.adapters import (
+    balance,
     device,
     device_cpus,
     device_vendors,
@@ -26,6 +27,7 @@ AREAS: Mapping[str, Mapping[str, Adapter]] = {
     "gang": gang.ADAPTERS,
     "preemption": preemption.ADAPTERS,
     "reservation": reservation.ADAPTERS,
+    "rest": balance.ADAPTERS,
     "topology": topology.ADAPTERS,
 }
 """Area -> kind -> adapter. A kind of a listed area that is not optional must have one."""

@@ -1,0 +1,1 @@
+"""Moving pods off hot nodes, by what nodes and pods really use."""
