@@ -99,6 +99,24 @@ def test_a_large_tree_is_counted_once_for_all_that_is_asked(
     assert len(indexed) <= 2
 
 
+def test_only_sub_groups_with_members_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of gangs with a thousand sub-groups each, of which few have members, are quick."""
+    counted: list[str] = []
+    add = FilledTree._add
+
+    def count(filled: FilledTree, sub_group: SubGroup) -> None:
+        counted.append(sub_group.name)
+        add(filled, sub_group)
+
+    monkeypatch.setattr(FilledTree, "_add", count)
+    chain = [SubGroup("deep", parent="g0"), SubGroup("deeper", 2, parent="deep")]
+    tree = SubGroupTree(SubGroup(ROOT), (*(SubGroup(f"g{at}", 1) for at in range(1000)), *chain))
+    filled = FilledTree(tree, Counter({"deeper": 2, "g7": 1}))
+    assert sorted(counted) == ["", "deep", "deeper", "g0", "g7"]
+    assert not any(filled.is_short(name) for name in ("deep", "deeper", "g0", "g7"))
+    assert len(filled.find_short(ROOT)) == 998
+
+
 def test_equal_trees_are_one_object() -> None:
     """Pods repeat the sub-groups of their gang: a tree may take half a megabyte."""
     text = json.dumps({"groups": [{"name": f"g{at}"} for at in range(10)]})

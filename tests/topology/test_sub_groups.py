@@ -118,7 +118,7 @@ def test_sub_group_without_a_rack_refuses_the_gang() -> None:
 
 def test_sub_groups_stay_in_the_domain_of_their_parent() -> None:
     pipeline = SubGroup("pipe", layer="Spine")
-    stages = [replace(one, parent="pipe") for one in replicas(2)]
+    stages = [one._replace(parent="pipe") for one in replicas(2)]
     scene = Scene(make_sub_groups(pipeline, *stages), *members(*stages), minimum=4)
     scene.fill("r0-0", "r2-0", "r1-1")
     (refusal,) = scene.decide().refusals
@@ -337,7 +337,7 @@ def make_halves(scene: Scene, count: int) -> None:
             scene.add_node(f"x{spine}{rack}-0", f"x{rack}", f"x{spine}")
 
 
-PARTS = SubGroup("pipe", layer="Spine"), *(replace(one, parent="pipe") for one in replicas(2))
+PARTS = SubGroup("pipe", layer="Spine"), *(one._replace(parent="pipe") for one in replicas(2))
 
 
 def test_domain_with_most_room_is_tried_when_there_are_too_many() -> None:

@@ -67,8 +67,8 @@ def _cap(spec: GangSpec, had: int) -> SubGroupTree:
     if all(group.min_member <= most for group in tree.groups):
         return tree.rooted(min(spec.min_member, most))
     return SubGroupTree(
-        replace(tree.root, min_member=min(spec.min_member, most)),
-        tuple(replace(group, min_member=min(group.min_member, most)) for group in tree.groups),
+        tree.root._replace(min_member=min(spec.min_member, most)),
+        tuple(group._replace(min_member=min(group.min_member, most)) for group in tree.groups),
     )
 
 

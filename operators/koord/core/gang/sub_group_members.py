@@ -6,7 +6,7 @@ started is repaired, and grows, pod by pod. Members whose sub-group cannot start
 with the reason. Before the gang has started, all that it needs is one unit; the rest follows.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -219,7 +219,7 @@ def _count_short(
 
 
 def _by_sub_group(tree: SubGroupTree, pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    pods_by_name: dict[str, list[Pod]] = {name: [] for name in tree.by_name}
+    pods_by_name = defaultdict[str, list[Pod]](list)
     for pod in pods:
         pods_by_name[tree.find(pod.sub_group)].append(pod)
     return pods_by_name
@@ -261,7 +261,7 @@ class _Divider:
     """Members that are placed or could be, by sub-group."""
     _present: FilledTree = field(init=False)
     """The same, with those behind foreign gates."""
-    _order: Mapping[str, int] = field(init=False)
+    _waiting_below: FilledTree = field(init=False)
     _parts: list[DivisionPart] = field(default_factory=list)
     _left_out: list[LeftOut] = field(default_factory=list)
 
@@ -271,7 +271,7 @@ class _Divider:
         behind = Counter({name: len(pods) for name, pods in self.behind.items()})
         self._able = fill(self.tree, able)
         self._present = fill(self.tree, able + behind)
-        self._order = {name: at for at, name in enumerate(self.tree.by_name)}
+        self._waiting_below = fill(self.tree, self._sizes)
 
     @property
     def division(self) -> Division:
@@ -283,7 +283,7 @@ class _Divider:
         if self._able.is_short(name):
             self._leave_out(name)
             return
-        chosen = sorted(self._able.choose(name), key=self._order.__getitem__)
+        chosen = sorted(self._able.choose(name), key=tree.index.positions.__getitem__)
         required = _Requirement(tree.index, self._sizes, self.placed, frozenset(chosen))
         required.settle(name)
         required.take_more(name, least - required.counts.total())
@@ -353,7 +353,7 @@ class _Divider:
             self._left_out.append(LeftOut(gang, full_name, pods, reason))
 
     def _has_waiting(self, name: str) -> bool:
-        return any(self.waiting[sub_group] for sub_group in self._names_in(name))
+        return self._waiting_below.count(name) > 0
 
     def _names_in(self, name: str) -> Iterator[str]:
         yield name

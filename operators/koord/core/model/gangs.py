@@ -87,8 +87,7 @@ ROOT: Final = ""
 """The name of the gang itself in its tree of sub-groups."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubGroup:
+class SubGroup(NamedTuple):
     """Members of a gang that are useful together only, with the sub-groups that name it as parent.
 
     ``min_member`` counts all members in it, those of sub-groups too. ``layer`` is the layer of the
@@ -149,8 +148,15 @@ class SubGroupTree:
         return name == parent
 
 
+class _ByParent(dict[str, tuple[SubGroup, ...]]):
+    """The sub-groups right below others; most have none, and take no room."""
+
+    def __missing__(self, _name: str) -> tuple[SubGroup, ...]:
+        return ()
+
+
 class TreeIndex:
-    """Where the sub-groups of a tree are.
+    """Where the sub-groups of a tree are, and which are incomplete while nobody is in them.
 
     It takes more memory than the tree, so it is kept only for trees that were asked about lately.
     """
@@ -160,21 +166,46 @@ class TreeIndex:
             tree.root.name: tree.root,
             **{group.name: group for group in tree.groups},
         }
-        below: dict[str, list[SubGroup]] = {name: [] for name in self.by_name}
+        below: dict[str, list[SubGroup]] = {}
         for group in tree.groups:
-            below[group.parent].append(group)
-        self.below: Mapping[str, tuple[SubGroup, ...]] = {
-            name: tuple(groups) for name, groups in below.items()
-        }
-        self.upwards: tuple[SubGroup, ...] = tuple(reversed([*self._downwards(tree.root)]))
-        """All of them, each after those below it."""
+            below.setdefault(group.parent, []).append(group)
+        self.below: Mapping[str, tuple[SubGroup, ...]] = _ByParent(
+            (name, tuple(groups)) for name, groups in below.items()
+        )
+        self.incomplete = {name for name, group in self.by_name.items() if group.min_member > 0}
+        self.lacking: dict[str, int] = {}
+        """Sub-groups that have incomplete ones right below them, and how many."""
+        if self.incomplete:
+            for parent in reversed([*self._find_parents()]):
+                self._count_lacking(parent)
 
-    def _downwards(self, root: SubGroup) -> Iterator[SubGroup]:
-        left = [root]
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """The order of the sub-groups, as listed."""
+        return {name: at for at, name in enumerate(self.by_name)}
+
+    def is_short_below(self, sub_group: SubGroup, lacking: int) -> bool:
+        """Whether ``lacking`` incomplete ones right below a sub-group are too many."""
+        if sub_group.min_sub_groups is None or not lacking:
+            return lacking > 0
+        return len(self.below[sub_group.name]) - lacking < sub_group.min_sub_groups
+
+    def _find_parents(self) -> Iterator[SubGroup]:
+        """Yield the sub-groups that have others below them, each before those."""
+        left = [self.by_name[ROOT]]
         while left:
             sub_group = left.pop()
             yield sub_group
-            left += self.below[sub_group.name]
+            left += (child for child in self.below[sub_group.name] if child.name in self.below)
+
+    def _count_lacking(self, parent: SubGroup) -> None:
+        """Count the incomplete ones right below an empty sub-group, which may make it so, too."""
+        names = [child.name for child in self.below[parent.name]]
+        lacking = len(self.incomplete.intersection(names))
+        if lacking:
+            self.lacking[parent.name] = lacking
+        if self.is_short_below(parent, lacking):
+            self.incomplete.add(parent.name)
 
 
 _TREES: Final = 16
@@ -183,7 +214,7 @@ _TREES: Final = 16
 
 @lru_cache(maxsize=_TREES)
 def _root(tree: SubGroupTree, min_member: int) -> SubGroupTree:
-    return replace(tree, root=replace(tree.root, min_member=min_member))
+    return replace(tree, root=tree.root._replace(min_member=min_member))
 
 
 @lru_cache(maxsize=_TREES)
@@ -205,40 +236,58 @@ class FilledTree:
     """The sub-groups of a gang with so many members each; see :func:`fill`.
 
     ``members`` has the number of those that are in a sub-group and in none below it. All is counted
-    in one pass: there may be a thousand sub-groups, and each is asked about.
+    in one pass over the sub-groups that have members: there may be a thousand others, which are as
+    the index says.
     """
 
     def __init__(self, tree: SubGroupTree, members: Counter[str]) -> None:
         self.tree = tree
         self.members = members
         self._index = tree.index
-        self._counts = dict.fromkeys(self._index.by_name, 0) | members
-        self._useful = dict(self._counts)
-        self._incomplete: set[str] = set()
-        self._lacking: Counter[str] = Counter()
-        """Sub-groups that have incomplete ones right below them, and how many."""
-        for upward in self._index.upwards:
+        self._counts: Counter[str] = Counter(members)
+        self._useful: Counter[str] = Counter(members)
+        self._completed: set[str] = set()
+        """Those that are incomplete when empty, and are not with these members."""
+        self._filled_below: Counter[str] = Counter()
+        """How many right below a sub-group are among them."""
+        for upward in self._find_upwards():
             self._add(upward)
+
+    def _find_upwards(self) -> list[SubGroup]:
+        """Return the sub-groups with members at or below them, each after those below it."""
+        by_name, depths = self._index.by_name, dict[str, int]()
+        for named in self.members:
+            path, name = [], named
+            while name not in depths:
+                path.append(name)
+                if name == ROOT:
+                    break
+                name = by_name[name].parent
+            first = depths.get(name, -1) + 1
+            depths |= {on_path: first + at for at, on_path in enumerate(reversed(path))}
+        return [by_name[name] for name in sorted(depths, key=depths.__getitem__, reverse=True)]
 
     def _add(self, sub_group: SubGroup) -> None:
         """Count one sub-group for its parent."""
         name, parent = sub_group.name, sub_group.parent
-        if self._is_short_below(sub_group) or self._useful[name] < sub_group.min_member:
-            self._incomplete.add(name)
+        is_complete = (
+            not self._is_short_below(sub_group) and self._useful[name] >= sub_group.min_member
+        )
+        was_incomplete = name in self._index.incomplete
+        if is_complete and was_incomplete:
+            self._completed.add(name)
         if name == ROOT:
             return
         self._counts[parent] += self._counts[name]
-        if name in self._incomplete:
-            self._lacking[parent] += 1
-        else:
+        if is_complete:
             self._useful[parent] += self._useful[name]
+            self._filled_below[parent] += was_incomplete
 
     def _is_short_below(self, sub_group: SubGroup) -> bool:
         """Whether too few of the sub-groups right below one are complete."""
-        lacking = self._lacking.get(sub_group.name, 0)
-        if sub_group.min_sub_groups is None or not lacking:
-            return lacking > 0
-        return len(self._index.below[sub_group.name]) - lacking < sub_group.min_sub_groups
+        name = sub_group.name
+        lacking = self._index.lacking.get(name, 0) - self._filled_below[name]
+        return self._index.is_short_below(sub_group, lacking)
 
     def count(self, name: str) -> int:
         """Return how many members a sub-group and those below it have."""
@@ -250,11 +299,11 @@ class FilledTree:
 
     def is_short(self, name: str) -> bool:
         """Whether a sub-group is incomplete."""
-        return name in self._incomplete
+        return name in self._index.incomplete and name not in self._completed
 
     def find_short(self, name: str) -> tuple[SubGroup, ...]:
         """Return the incomplete sub-groups that make this one incomplete, or itself."""
-        return tuple(self._find_short(name)) if name in self._incomplete else ()
+        return tuple(self._find_short(name)) if self.is_short(name) else ()
 
     def _find_short(self, name: str) -> Iterator[SubGroup]:
         group = self._index.by_name[name]
@@ -262,11 +311,11 @@ class FilledTree:
             yield group
             return
         for sub_group in self._index.below[name]:
-            if sub_group.name in self._incomplete:
+            if self.is_short(sub_group.name):
                 yield from self._find_short(sub_group.name)
 
     def choose(self, name: str) -> frozenset[str]:
-        """Return the complete sub-groups at and below one that start first.
+        """Return the complete sub-groups at and below one that start first, and have members.
 
         Where not all are needed, the first ones are chosen, and more while members are missing.
         """
@@ -281,6 +330,8 @@ class FilledTree:
         for at, sub_group in enumerate(complete):
             if at >= wanted and count >= group.min_member:
                 break
+            if not self._counts[sub_group.name]:
+                continue
             below, members = self._choose(sub_group.name)
             chosen += below
             count += members
@@ -291,14 +342,15 @@ class FilledTree:
     def _find_useful(self, name: str) -> Iterator[str]:
         yield name
         for sub_group in self._complete_below(name):
-            yield from self._find_useful(sub_group.name)
+            if self._counts[sub_group.name]:
+                yield from self._find_useful(sub_group.name)
 
     def _complete_below(self, name: str) -> list[SubGroup]:
-        return [
-            sub_group
-            for sub_group in self._index.below[name]
-            if sub_group.name not in self._incomplete
-        ]
+        incomplete, completed = self._index.incomplete, self._completed
+        below = self._index.below[name]
+        if not incomplete:
+            return list(below)
+        return [one for one in below if one.name not in incomplete or one.name in completed]
 
 
 @dataclass(frozen=True, slots=True)
