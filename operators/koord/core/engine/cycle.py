@@ -108,6 +108,15 @@ class Cycle(CycleView):
         finally:
             self._restricted = before
 
+    @contextmanager
+    def without_admission(self) -> Iterator[None]:
+        """Plan without quotas for a ``with`` block: pods that replace others are charged later."""
+        before, self.pre_filtering = self.pre_filtering, []
+        try:
+            yield
+        finally:
+            self.pre_filtering = before
+
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
         """Undo the charges for pods of an admitted unit that were not placed."""
         for session in self.pre_filtering:

@@ -8,6 +8,7 @@ theirs again at once. Whether evicting somebody helps is decided elsewhere.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import (
@@ -33,6 +34,9 @@ from koord.core.model.patience import FOREVER, Patience
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod, PodShape
 
+ANY_PRIORITY: Final = 1 << 31
+"""More than any pod has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -52,9 +56,14 @@ class Candidates:
     patience: Patience = FOREVER
 
 
-def find_candidates(state: ClusterState, unit: Unit, exempt: Exempt) -> Candidates:
-    """Return the units that may be evicted for ``unit``: all their pods have a lower priority."""
-    return _Finder(state, unit, exempt).find()
+def find_candidates(
+    state: ClusterState, unit: Unit, exempt: Exempt, below: int | None = None
+) -> Candidates:
+    """Return the units that may be evicted for ``unit``: all their pods have a lower priority.
+
+    With ``below``, they have a lower one than this instead.
+    """
+    return _Finder(state, unit, exempt, below).find()
 
 
 def is_placed(pod: Pod) -> bool:
@@ -123,9 +132,13 @@ def moment_of(state: ClusterState, gangs: Iterable[str], moment: Moment) -> Mome
 
 
 class _Finder:
-    def __init__(self, state: ClusterState, unit: Unit, exempt: Exempt) -> None:
+    def __init__(
+        self, state: ClusterState, unit: Unit, exempt: Exempt, below: int | None = None
+    ) -> None:
         self._state = state
-        self._limit = min((pod.priority for pod in unit.pods), default=0)
+        lowest = min((pod.priority for pod in unit.pods), default=0)
+        self._limit = lowest if below is None else below
+        self._is_urgent = below is None and lowest >= SYSTEM_CRITICAL
         self._own = frozenset(demand.gang for demand in unit.demands) | {unit.key}
         self._moment = exempt.moment
         self._patience = exempt.patience
@@ -229,7 +242,7 @@ class _Finder:
         if group.id in self._exempt.units:
             return Protection.EXEMPT
         most, gangs = self._moment.max_per_day, self._state.gangs
-        if not most or self._limit >= SYSTEM_CRITICAL:
+        if not most or self._is_urgent:
             return None
         pod_groups = (gangs.pod_group(gang) for gang in group.gangs)
         is_often = any(

@@ -37,6 +37,12 @@ class Protection(StrEnum):
     """A reservation that pods use: its room was promised to them."""
     BUDGET = "Budget"
     """A PodDisruptionBudget does not allow it."""
+    OWNERLESS = "Ownerless"
+    """No controller would create it again."""
+    DAEMON = "Daemon"
+    """Created for its node."""
+    RESERVED = "Reserved"
+    """Says that it has to use a reservation."""
 
 
 _WHY: Final[Mapping[Protection, str]] = {
@@ -51,6 +57,9 @@ _WHY: Final[Mapping[Protection, str]] = {
     Protection.GANG: "members of gangs that cannot be evicted as a whole",
     Protection.USED: "in reservations that pods use",
     Protection.BUDGET: "protected by PodDisruptionBudgets",
+    Protection.OWNERLESS: "without a controller that would create them again",
+    Protection.DAEMON: "created for their nodes",
+    Protection.RESERVED: "that have to use a reservation",
 }
 
 
