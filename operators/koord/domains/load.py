@@ -1,10 +1,14 @@
 """What nodes really use."""
 
+from collections.abc import Iterable
 from typing import Final
 
+from koord.core.engine.plugin import Plugin
+from koord.core.load.aware import LoadAware
 from koord.core.load.model import NodeLoad
+from koord.core.load.options import LoadOptions
 from koord.core.load.plugin import Loads
-from koord.domains.planning import Planning
+from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import NotFound
 from koord.kube.kind import Kind, Stateless, of_plugin
 from koord.kube.translate.load import translate_node_metric
@@ -22,4 +26,12 @@ NODE_METRICS: Final = Kind[WireNodeMetric, NodeLoad, Stateless[WireNodeMetric, N
     absent_on=(NotFound,),
 )
 
-PLANNING: Final = Planning(kinds=(NODE_METRICS,), make_plugins=lambda _: (Loads(),))
+
+def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
+    yield Loads()
+    load = options.of(LoadOptions)
+    if load.is_on:
+        yield LoadAware(load, compat=options.compat)
+
+
+PLANNING: Final = Planning(kinds=(NODE_METRICS,), make_plugins=_make_plugins)

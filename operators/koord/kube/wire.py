@@ -437,6 +437,7 @@ class CollectPolicy(Struct, rename="camel", gc=False):
     """``spec.metricCollectPolicy`` of a NodeMetric."""
 
     report_interval_seconds: int | None = None
+    aggregate_duration_seconds: int | None = None
 
 
 class NodeMetricSpec(Struct, rename="camel", gc=False):

@@ -14,6 +14,7 @@ from tests.conformance.adapters import (
     device_vendors,
     elasticquota,
     gang,
+    load,
     preemption,
     reservation,
     topology,
@@ -27,7 +28,7 @@ AREAS: Mapping[str, Mapping[str, Adapter]] = {
     "gang": gang.ADAPTERS,
     "preemption": preemption.ADAPTERS,
     "reservation": reservation.ADAPTERS,
-    "rest": balance.ADAPTERS,
+    "rest": {**balance.ADAPTERS, **load.ADAPTERS},
     "topology": topology.ADAPTERS,
 }
 """Area -> kind -> adapter. A kind of a listed area that is not optional must have one."""

@@ -23,7 +23,6 @@ from koord.core.engine.scoring import (
     Scoring,
     Weighed,
     score_of,
-    score_rows,
 )
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.units import CPU, MEMORY, PODS
@@ -298,9 +297,7 @@ def _key_on(cycle: Cycle, terms: _Scores, row: int) -> int:
     score = 0
     for term in terms:
         taken = [used[column] for column in term.columns]
-        score += term.weight * score_of(
-            term.terms, taken, [sizes[at] for at in term.size_columns], 1
-        )
+        score += term.weight * term.score(taken, [sizes[at] for at in term.size_columns], 1)
     table = cycle.table
     return _key_of(score, used[table.column(PODS)], int(table.name_rank[row]))
 
@@ -311,7 +308,7 @@ def _first_scores(cycle: Cycle, rows: Ints, terms: _Scores, preferred: Ints | No
     for term in terms:
         used = [cycle.used[column, rows] for column in term.columns]
         sizes = [cycle.table.allocatable[column, rows] for column in term.size_columns]
-        scores += term.weight * score_rows(term.terms, used, sizes)
+        scores += term.weight * term.score_rows(used, sizes)
     return scores
 
 
@@ -342,7 +339,7 @@ def _hand_out(
             continue
         score = score_of(first.terms, used[at], sizes[at], given[at] + 1) + bonus[at]
         for terms, taken, there in more:
-            score += terms.weight * score_of(terms.terms, taken[at], there[at], given[at] + 1)
+            score += terms.weight * terms.score(taken[at], there[at], given[at] + 1)
         keys[at] = _key_of(score, pods[at] + given[at], names[at])
         heapq.heapreplace(heap, (keys[at], at))
     return given, keys

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
+from typing_extensions import override
 
 from koord.core.engine.arrays import Ints
 from koord.core.model.units import ACCELERATOR, CPU, MEMORY
@@ -82,6 +83,54 @@ class ScoreTerms:
         object.__setattr__(self, "columns", [term.column for term in self.terms])
         sizes = [term.column if term.size_column < 0 else term.size_column for term in self.terms]
         object.__setattr__(self, "size_columns", sizes)
+
+    def score(self, used: list[int], allocatable: list[int], pods: int) -> int:
+        """Score a node with ``pods`` more pods, without ``weight``."""
+        return score_of(self.terms, used, allocatable, pods)
+
+    def score_rows(self, used: Sequence[Ints], allocatable: Sequence[Ints]) -> Ints | int:
+        """Score many nodes with one more pod, without ``weight``."""
+        return score_rows(self.terms, used, allocatable)
+
+
+@dataclass(frozen=True, slots=True)
+class DominantTerms(ScoreTerms):
+    """A score in which the resource of which least is left has a weight of its own.
+
+    Every term counts on every node: what the node lacks, or uses up, is worth 0. All of them count
+    as LeastAllocated.
+    """
+
+    dominant: int = 0
+
+    @override
+    def score(self, used: list[int], allocatable: list[int], pods: int) -> int:
+        total, lowest = 0, MAX_SCORE
+        for term, taken, size in zip(self.terms, used, allocatable, strict=True):
+            left = size - taken - pods * term.request
+            part = left * MAX_SCORE // size if size > 0 and left > 0 else 0
+            total += term.weight * part
+            lowest = min(lowest, part)
+        weights = self._weights
+        return (total + self.dominant * lowest) // weights if weights else 0
+
+    @override
+    def score_rows(self, used: Sequence[Ints], allocatable: Sequence[Ints]) -> Ints | int:
+        weights = self._weights
+        if not weights:
+            return 0
+        total, lowest = np.zeros_like(used[0]), np.full_like(used[0], MAX_SCORE)
+        for term, taken, size in zip(self.terms, used, allocatable, strict=True):
+            left = np.maximum(size - taken - term.request, 0)
+            part = np.where(size > 0, left * MAX_SCORE // np.maximum(size, 1), 0)
+            total += term.weight * part
+            np.minimum(lowest, part, out=lowest)
+        scores: Ints = (total + self.dominant * lowest) // weights
+        return scores
+
+    @property
+    def _weights(self) -> int:
+        return sum(term.weight for term in self.terms) + self.dominant
 
 
 def score_of(terms: Sequence[ScoreTerm], used: list[int], allocatable: list[int], pods: int) -> int:

@@ -10,10 +10,13 @@ from enum import StrEnum
 from typing import Final
 
 from koord.core.model.koordinator_class import KoordinatorClass
+from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts
 
 DEFAULT_INTERVAL: Final = 60.0
 """Seconds between two reports, if a report does not say."""
+DEFAULT_WINDOW: Final = 300.0
+"""Seconds over which use is averaged, if a report does not say."""
 EXPIRATION: Final = 180.0
 """After this many seconds a report counts as outdated, by default."""
 
@@ -39,6 +42,10 @@ class Aggregation(StrEnum):
     P99 = "p99"
 
 
+NAME: Final = "loadaware"
+"""The plugin to which pods and nodes say something about their load."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodLoad:
     """What a pod really uses, and the class that the report gives it; None: it does not say."""
@@ -60,6 +67,8 @@ class NodeLoad:
     source: LoadSource = LoadSource.NODE_METRIC
     updated: float = 0.0
     interval: float = DEFAULT_INTERVAL
+    window: float = DEFAULT_WINDOW
+    """Seconds over which ``usage`` is averaged."""
     is_reported: bool = True
     usage: Amounts = field(default_factory=dict)
     """All that runs on the node."""
@@ -71,3 +80,29 @@ class NodeLoad:
     def is_outdated(self, now: float, seconds: float = EXPIRATION) -> bool:
         """Whether it is older than that at a time; without a time of its own it always is."""
         return self.updated <= 0 or now - self.updated >= seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LoadHints:
+    """What counts of a pod beside its requests; times are in seconds since the epoch.
+
+    ``factors``, ``after_scheduled`` and ``after_initialized`` are what its annotations say; None:
+    nothing. ``scheduled`` and ``initialized`` are 0 before that.
+    """
+
+    koordinator_class: KoordinatorClass = KoordinatorClass.PROD
+    limits: tuple[tuple[str, int], ...] = ()
+    factors: tuple[tuple[str, int], ...] = ()
+    after_scheduled: int | None = None
+    after_initialized: int | None = None
+    scheduled: float = 0.0
+    initialized: float = 0.0
+
+
+NO_HINTS: Final = LoadHints()
+
+
+def hints_of(pod: Pod) -> LoadHints:
+    """Return what counts of a pod beside its requests."""
+    hints = next((hints for name, hints in pod.extensions if name == NAME), None)
+    return hints if isinstance(hints, LoadHints) else NO_HINTS

@@ -3,7 +3,7 @@
 Reports of several sources may exist of one node; the best one counts. Nothing is read here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from koord.core.engine.plugin import Plugin
@@ -16,6 +16,8 @@ class Loads(Plugin):
     name: ClassVar = "load"
 
     def __init__(self) -> None:
+        self.listeners: list[Callable[[str], None]] = []
+        """Called with the name of a node about which there is another report than before."""
         self._reports: dict[LoadSource, dict[str, NodeLoad]] = {kind: {} for kind in LoadSource}
 
     def of(self, node: str) -> NodeLoad | None:
@@ -30,7 +32,13 @@ class Loads(Plugin):
     def upsert(self, report: NodeLoad) -> None:
         """Apply a report, which replaces the earlier one of its source."""
         self._reports[report.source][report.node] = report
+        self._notify(report.node)
 
     def remove(self, report: NodeLoad) -> None:
         """Apply that there is no report of a source about a node any more."""
-        self._reports[report.source].pop(report.node, None)
+        if self._reports[report.source].pop(report.node, None) is not None:
+            self._notify(report.node)
+
+    def _notify(self, node: str) -> None:
+        for listener in self.listeners:
+            listener(node)

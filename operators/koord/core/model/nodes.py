@@ -1,6 +1,6 @@
 """Nodes and namespaces as the planner sees them."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -30,6 +30,8 @@ class Node:
     """CPUs that its annotation keeps for the system, as a set: bit n is CPU n."""
     amplification: int = 1000
     """What a pinned CPU costs, in milli-CPU: more where its CPUs are offered several times."""
+    extensions: tuple[tuple[str, Hashable], ...] = ()
+    """What annotations of the node say to plugins, by their names."""
     resource_version: str = field(default="", compare=False)
 
     @property

@@ -12,6 +12,7 @@ from koord.api.quantity import parse_duration_seconds
 from koord.caches import cached_by_text
 from koord.core.load.model import (
     DEFAULT_INTERVAL,
+    DEFAULT_WINDOW,
     Aggregation,
     LoadSource,
     NodeLoad,
@@ -23,6 +24,7 @@ from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.wire import (
     AggregatedUsage,
+    CollectPolicy,
     NamedResources,
     NodeMetricInfo,
     PodMetric,
@@ -37,13 +39,14 @@ _AGGREGATIONS: Final = {str(kind): kind for kind in Aggregation}
 def translate_node_metric(wire: WireNodeMetric) -> NodeLoad:
     status = wire.status
     info = status.node_metric or NodeMetricInfo()
-    policy = wire.spec.metric_collect_policy
-    interval = policy.report_interval_seconds if policy is not None else None
+    policy = wire.spec.metric_collect_policy or CollectPolicy()
+    interval, window = policy.report_interval_seconds, policy.aggregate_duration_seconds
     return NodeLoad(
         wire.metadata.name,
         LoadSource.NODE_METRIC,
         status.update_time.timestamp() if status.update_time else 0.0,
         float(interval) if interval and interval > 0 else DEFAULT_INTERVAL,
+        float(window) if window and window > 0 else DEFAULT_WINDOW,
         status.node_metric is not None,
         _read(info.node_usage),
         _read(info.system_usage),

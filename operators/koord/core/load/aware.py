@@ -1,0 +1,122 @@
+"""Load-aware placement: what nodes use is a limit of placement like what pods request.
+
+For each resource there is a column with what is used, whose limit is the threshold of the node. A
+pod is charged its estimate there from the moment it is planned. Only the age of reports depends on
+time.
+"""
+
+from collections.abc import Collection
+from typing import ClassVar
+
+from typing_extensions import override
+
+from koord.core.engine.arrays import Ints
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin
+from koord.core.engine.state_view import StateView
+from koord.core.load.columns import NEVER, LoadColumns
+from koord.core.load.estimate import deadline
+from koord.core.load.model import NAME, LoadHints, hints_of
+from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, OwnLimits
+from koord.core.load.plugin import Loads
+from koord.core.load.session import LoadSession
+from koord.core.load.usage import AssignedPod
+from koord.core.model.koordinator_class import KoordinatorClass
+from koord.core.model.nodes import Node
+from koord.core.model.pod_charge import PodCharge
+from koord.core.model.pods import Pod
+
+
+class LoadAware(Plugin):
+    """What all nodes use, as limits and scores."""
+
+    name: ClassVar = NAME
+
+    def __init__(self, options: LoadOptions, *, compat: bool = False) -> None:
+        self.options = options
+        self._compat = compat
+
+    @override
+    def attach(self, view: StateView) -> None:
+        self.view = view
+        loads = view.plugin(Loads)
+        self.columns = LoadColumns(self.options, view.table, loads, compat=self._compat)
+        loads.listeners.append(self._apply_report)
+
+    @override
+    def charge(self, row: int, charge: PodCharge, count: int) -> None:
+        if charge.is_held:
+            return
+        node = charge.load.node
+        if count < 0:
+            self.columns.pods.drop(charge.uid)
+        else:
+            pod = self._assign(self.view.pods[charge.uid])
+            self.columns.pods.put(charge.uid, node, pod)
+        self.columns.dirty.add(node)
+
+    @override
+    def observe(self, before: Pod | None, pod: Pod) -> None:
+        node = self.columns.pods.node_of(pod.uid)
+        if node is not None and before is not None and before.extensions != pod.extensions:
+            self.columns.pods.put(pod.uid, node, self._assign(pod))
+            self.columns.dirty.add(node)
+
+    def _assign(self, pod: Pod) -> AssignedPod:
+        hints, options = hints_of(pod), self.options
+        scheduled = hints.scheduled or self.view.now
+        own = hints if options.is_customizable else LoadHints(initialized=hints.initialized)
+        end = deadline(own, scheduled, options.after_scheduled, options.after_initialized)
+        is_prod = hints.koordinator_class is KoordinatorClass.PROD
+        estimate = self.columns.estimate_of(pod.shape, hints)
+        return AssignedPod(pod.key, estimate, is_prod, scheduled, end)
+
+    @override
+    def upsert_node(self, row: int, node: Node) -> None:
+        own = next((own for name, own in node.extensions if name == NAME), None)
+        self.columns.note_own(node.name, own if isinstance(own, OwnLimits) else NO_OWN_LIMITS)
+        self.columns.dirty.add(node.name)
+
+    @override
+    def remove_node(self, row: int, name: str) -> None:
+        self.columns.forget(name)
+
+    def _apply_report(self, node: str) -> None:
+        """Take over another report; units that wait are tried if the node uses less now."""
+        self.columns.pods.apply(node, self.columns.loads.of(node))
+        row = self.view.table.row_of.get(node)
+        if row is None:
+            return
+        was_expired, free = node in self.columns.expired, self._free(row)
+        self.columns.write(node, self.view.now)
+        if was_expired or (self._free(row) > free).any():
+            self.view.note_freed([node])
+
+    def _free(self, row: int) -> Ints:
+        columns, table = self.columns.limit_columns(), self.view.table
+        free: Ints = table.allocatable[columns, row] - table.used[columns, row]
+        return free
+
+    @override
+    def advance(self, now: float) -> Collection[str]:
+        columns = self.columns
+        if now < columns.next_end:
+            return ()
+        ended = [node for node, end in columns.fresh_until.items() if end <= now]
+        for node in ended:
+            del columns.fresh_until[node]
+        columns.next_end = min(columns.fresh_until.values(), default=NEVER)
+        columns.dirty.update(ended)
+        return ended if self.options.admits_expired else ()
+
+    @override
+    def next_due(self) -> float | None:
+        return None if self.columns.next_end == NEVER else self.columns.next_end
+
+    @override
+    def absorb(self) -> None:
+        self.columns.update(self.view.now)
+
+    @override
+    def open(self, cycle: Cycle) -> LoadSession:
+        return LoadSession(self.columns, cycle)

@@ -1,0 +1,91 @@
+"""The numbers of one node: what is used of each resource, up to what, and what there is.
+
+Computed from its report, its pods and the thresholds that hold there. Knows no columns and no time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+
+from koord.core.engine.node_table import UNLIMITED
+from koord.core.load.assigned import NodePods
+from koord.core.load.model import NodeLoad
+from koord.core.load.options import Basis, LoadOptions, Thresholds
+from koord.core.load.usage import Vector, add, base_of, most_used
+
+
+class Family(Enum):
+    """Kinds of columns, each with one for every resource."""
+
+    GENERAL = auto()
+    """What is used, limited by the thresholds of pods in general."""
+    PROD = auto()
+    """What pods of class prod use, limited by thresholds for them; as in general where there are
+    none."""
+    SCORE = auto()
+    """What is used, as nodes are compared; limits nothing."""
+    PROD_SCORE = auto()
+    """What pods of class prod use, as nodes are compared for such pods; limits nothing."""
+    CAPACITY = auto()
+    """What the node has; 0 where nothing is known of its use."""
+
+
+@dataclass
+class NodeNumbers:
+    """The numbers of one node."""
+
+    options: LoadOptions
+    thresholds: Thresholds
+    capacity: Vector
+    report: NodeLoad | None
+    pods: NodePods
+    is_expired: bool
+    """Whether the report is too old."""
+
+    def of(self, family: Family, at: int) -> tuple[int, int]:
+        """Return what is used of a resource, and the limit."""
+        thresholds = self.thresholds
+        if family is Family.PROD and not thresholds.has_prod:
+            family = Family.GENERAL
+        match family:
+            case Family.GENERAL:
+                return self.general[at], self._limit(thresholds.general, at)
+            case Family.PROD:
+                return self.prod[at], self._limit(thresholds.prod, at)
+            case Family.SCORE:
+                return self._used(self.options.score_basis)[at], UNLIMITED
+            case Family.PROD_SCORE:
+                return self.prod[at], UNLIMITED
+            case Family.CAPACITY:
+                is_known = self.report is not None and not self.is_expired
+                return 0, self.capacity[at] if is_known else 0
+
+    def basis_of(self, family: Family) -> Basis:
+        """Return which numbers of the report a column rests on."""
+        return self.options.score_basis if family is Family.SCORE else self.thresholds.general_basis
+
+    @cached_property
+    def general(self) -> Vector:
+        return self._used(self.thresholds.general_basis)
+
+    @cached_property
+    def prod(self) -> Vector:
+        if self.report is None or not self.options.prod_includes_system:
+            return self.pods.prod
+        system = self.report.system
+        return add(self.pods.prod, (system.get(name, 0) for name in self.options.resources))
+
+    def _used(self, basis: Basis) -> Vector:
+        base = base_of(self.report, basis, self.options.resources)
+        return self.pods.full if base is None else add(base, self.pods.node)
+
+    def _limit(self, thresholds: Mapping[str, int], at: int) -> int:
+        threshold = thresholds.get(self.options.resources[at], 0)
+        if not threshold or not self.capacity[at]:
+            return UNLIMITED
+        if self.report is None or not self.report.is_reported:
+            return UNLIMITED
+        if self.is_expired and self.options.filters_expired:
+            return UNLIMITED  # refused for its age, or used as if there were no report
+        return most_used(threshold, self.capacity[at])
