@@ -12,7 +12,7 @@ from tests.cluster import FakeCluster
 from koord.core.engine.capabilities import Charging
 from koord.core.load.aware import LoadAware
 from koord.core.load.model import NAME, LoadHints, NodeLoad
-from koord.core.load.options import LoadOptions, Thresholds
+from koord.core.load.options import LoadOptions, LoadThresholds
 from koord.core.load.plugin import Loads
 from koord.core.model.pods import OwnerReference
 
@@ -30,7 +30,7 @@ def options_of(**fields: Any) -> LoadOptions:
 
 def cpu_limit(percent: int, **more: Any) -> LoadOptions:
     """Return options that limit the use of CPU alone, and compare nodes as by default."""
-    return options_of(thresholds=Thresholds({"cpu": percent}), **more)
+    return options_of(thresholds=LoadThresholds({"cpu": percent}), **more)
 
 
 class LoadCluster(FakeCluster):

@@ -7,7 +7,7 @@ from tests.load.load_cluster import GI, NOW, LoadCluster, make_pod, node_of, opt
 
 from koord.core.load.estimate import deadline, estimate
 from koord.core.load.model import Aggregation, LoadHints, NodeLoad, PodLoad
-from koord.core.load.options import PLAIN, Basis, LoadOptions, OwnLimits, Thresholds
+from koord.core.load.options import PLAIN, Basis, LoadOptions, LoadThresholds, OwnLimits
 from koord.core.load.usage import AssignedPod, Counted, Share, most_used, percent_of, share_of
 from koord.core.model.koordinator_class import KoordinatorClass
 
@@ -53,7 +53,7 @@ def test_pods_of_lower_classes_without_requests_do_not_look_free(
 def test_percentage_is_rounded_before_it_is_compared() -> None:
     assert [percent_of(used, 1000) for used in (654, 655)] == [65, 66]
     assert most_used(65, 1000) == 654
-    cluster = LoadCluster(options_of(thresholds=Thresholds({"cpu": 65}), factors={"cpu": 100}))
+    cluster = LoadCluster(options_of(thresholds=LoadThresholds({"cpu": 65}), factors={"cpu": 100}))
     cluster.nodes(node_of("n0", cpu=1000)).report("n0", cpu=454)
     assert cluster.causes(make_pod("p").requests(cpu=200), "n0") == []
     assert cluster.causes(make_pod("p").requests(cpu=201), "n0") == [
@@ -114,8 +114,8 @@ def test_estimates_count_until_their_deadline() -> None:
     ],
 )
 def test_aggregates(basis: Basis, used: int) -> None:
-    aggregated = Thresholds(aggregated={"cpu": 50}, basis=basis)
-    plain = Thresholds({"cpu": 50})
+    aggregated = LoadThresholds(aggregated={"cpu": 50}, basis=basis)
+    plain = LoadThresholds({"cpu": 50})
     thresholds = plain if basis is PLAIN else aggregated
     cluster = LoadCluster(options_of(thresholds=thresholds, factors={"cpu": 100}))
     cluster.nodes(node_of("n0", cpu=96000))
@@ -161,7 +161,7 @@ def test_thresholds_of_prod_pods_with_the_system(
     with_system: bool,  # noqa: FBT001 - a parameter of the table
     passes: bool,  # noqa: FBT001 - the same
 ) -> None:
-    thresholds = Thresholds({"cpu": 100}, prod={"cpu": 50})
+    thresholds = LoadThresholds({"cpu": 100}, prod={"cpu": 50})
     cluster = LoadCluster(options_of(thresholds=thresholds, prod_includes_system=with_system))
     cluster.nodes(node_of("n0", cpu=96000))
     cluster.report(
@@ -175,7 +175,7 @@ def test_thresholds_of_prod_pods_with_the_system(
 
 
 def test_node_replaces_thresholds_part_by_part() -> None:
-    own = OwnLimits(Thresholds({"cpu": 80}))
+    own = OwnLimits(LoadThresholds({"cpu": 80}))
     cluster = LoadCluster(LoadOptions(is_on=True))
     cluster.nodes(node_of("n0", own, cpu=1000, memory=GI), node_of("n1", cpu=1000, memory=GI))
     for name in ("n0", "n1"):

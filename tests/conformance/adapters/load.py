@@ -13,8 +13,8 @@ from koord.core.load.options import (
     DEFAULT_WEIGHTS,
     Basis,
     LoadOptions,
+    LoadThresholds,
     OwnLimits,
-    Thresholds,
 )
 from koord.core.load.plugin import Loads
 from koord.core.model.koordinator_class import KoordinatorClass
@@ -87,10 +87,12 @@ def read_basis(args: Mapping[str, Any] | None, prefix: str) -> Basis:
     return Basis(Aggregation(kind) if kind else None, float(seconds))
 
 
-def read_thresholds(args: Mapping[str, Any], key: str, default: Mapping[str, int]) -> Thresholds:
+def read_thresholds(
+    args: Mapping[str, Any], key: str, default: Mapping[str, int]
+) -> LoadThresholds:
     aggregated = args.get(key) or {}
     plain = args.get("usageThresholds")
-    return Thresholds(
+    return LoadThresholds(
         default if plain is None else plain,
         args.get("prodUsageThresholds") or {},
         aggregated.get("usageThresholds") or {},

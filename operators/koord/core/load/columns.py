@@ -14,7 +14,7 @@ from koord.core.load.causes import make_cause
 from koord.core.load.estimate import estimate
 from koord.core.load.model import LoadHints
 from koord.core.load.numbers import Family, NodeNumbers
-from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, OwnLimits, Thresholds
+from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, LoadThresholds, OwnLimits
 from koord.core.load.plugin import Loads
 from koord.core.load.usage import Counted, Vector, base_of, percent_of
 from koord.core.model.nodes import Node
@@ -36,7 +36,7 @@ class LoadColumns:
         self.loads = loads
         self.dirty: set[str] = set()
         """Nodes whose columns are to be written."""
-        self.expired: dict[str, Thresholds] = {}
+        self.expired: dict[str, LoadThresholds] = {}
         """Nodes with an outdated report, and the thresholds that hold there."""
         self.fresh_until: dict[str, float] = {}
         """Node -> when its report is outdated, if it is not yet."""
@@ -95,7 +95,7 @@ class LoadColumns:
             self.pods.count(Counted(self.options.resources, self._counts_prod))
             self.dirty |= self.table.row_of.keys()
 
-    def thresholds_of(self, node: str) -> Thresholds:
+    def thresholds_of(self, node: str) -> LoadThresholds:
         own, general = self._own.get(node), self.options.thresholds
         return general if own is None else general.overridden_by(own.thresholds)
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from koord.core.engine.node_table import UNLIMITED
 from koord.core.load.assigned import NodePods
 from koord.core.load.model import NodeLoad
-from koord.core.load.options import Basis, LoadOptions, Thresholds
+from koord.core.load.options import Basis, LoadOptions, LoadThresholds
 from koord.core.load.usage import Vector, add, base_of, most_used
 
 
@@ -36,7 +36,7 @@ class NodeNumbers:
     """The numbers of one node."""
 
     options: LoadOptions
-    thresholds: Thresholds
+    thresholds: LoadThresholds
     capacity: Vector
     report: NodeLoad | None
     pods: NodePods

@@ -31,7 +31,7 @@ PLAIN: Final = Basis()
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class LoadThresholds:
     """Percentages of the capacity of a node, by resource, that its use must not exceed.
 
     Aggregated ones replace the plain ones where they are in effect.
@@ -60,10 +60,10 @@ class Thresholds:
     def has_prod(self) -> bool:
         return any(self.prod.values())
 
-    def overridden_by(self, own: "Thresholds") -> "Thresholds":
+    def overridden_by(self, own: "LoadThresholds") -> "LoadThresholds":
         """Return them with the parts that a node says itself, part by part."""
         is_own = own.is_aggregated
-        return Thresholds(
+        return LoadThresholds(
             own.plain or self.plain,
             own.prod or self.prod,
             own.aggregated if is_own else self.aggregated,
@@ -75,7 +75,7 @@ class Thresholds:
 class OwnLimits:
     """What annotations of a node say: thresholds, and what it has without over-commitment."""
 
-    thresholds: Thresholds = Thresholds()
+    thresholds: LoadThresholds = LoadThresholds()
     raw_allocatable: tuple[tuple[str, int], ...] = ()
 
 
@@ -87,7 +87,7 @@ class LoadOptions:
     """All arguments; durations are in seconds, None or 0: off."""
 
     is_on: bool = False
-    thresholds: Thresholds = Thresholds(DEFAULT_THRESHOLDS)
+    thresholds: LoadThresholds = LoadThresholds(DEFAULT_THRESHOLDS)
     filters_expired: bool = True
     """Whether nodes with an outdated report are treated apart at all."""
     admits_expired: bool = False
