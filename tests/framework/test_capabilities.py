@@ -8,8 +8,7 @@ import pytest
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
 
-from koord.core.engine.capabilities import CAPABILITIES, Reactive
-from koord.core.engine.plugin import Plugin, Session
+from koord.core.engine.plugin import CAPABILITIES, Plugin, Reactive, Session
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 
-from koord.core.engine.capabilities import Charging
 from koord.core.engine.cause import Cause
-from koord.core.engine.plugin import Plugin
+from koord.core.engine.plugin import Charging, Plugin
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import ScoreTerm, ScoreTerms, ScoringStrategy
 

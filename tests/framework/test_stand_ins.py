@@ -12,8 +12,7 @@ from tests.framework.object_store import ObjectStore
 
 from koord.controllers.commit import Commit, commit
 from koord.core.engine.allocations import CycleChanges
-from koord.core.engine.capabilities import Holding
-from koord.core.engine.plugin import Hold, Plugin
+from koord.core.engine.plugin import Hold, Holding, Plugin
 from koord.core.model.object_write import ObjectWrite
 from koord.core.model.pods import Handling
 

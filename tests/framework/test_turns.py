@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
 
-from koord.core.engine.capabilities import Admitting
-from koord.core.engine.plugin import Plugin, QueueingHint
+from koord.core.engine.plugin import Admitting, Plugin, QueueingHint
 from koord.core.model.reasons import Reason, WakesOn
 
 if TYPE_CHECKING:

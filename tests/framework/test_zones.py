@@ -11,8 +11,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 from typing_extensions import override
 
-from koord.core.engine.capabilities import Aligned
-from koord.core.engine.plugin import Plugin, Unschedulable
+from koord.core.engine.plugin import Aligned, Plugin, Unschedulable
 from koord.core.model.pods import AnnotationWrite
 from koord.core.model.zone_hints import NumaHint
 

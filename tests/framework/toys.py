@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from koord.core.engine.capabilities import Holding
 from koord.core.engine.cause import Cause
-from koord.core.engine.plugin import FilterReach, Hold, Plugin, Scale, Score, Session, Unschedulable
+from koord.core.engine.plugin import (
+    FilterReach,
+    Hold,
+    Holding,
+    Plugin,
+    Scale,
+    Score,
+    Session,
+    Unschedulable,
+)
 from koord.core.model.pods import AnnotationWrite
 
 if TYPE_CHECKING:

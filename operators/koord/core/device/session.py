@@ -29,10 +29,9 @@ from koord.core.device.states import (
 from koord.core.device.unrecorded import UnrecordedUse
 from koord.core.engine.allocations import CycleChanges
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
-from koord.core.engine.capabilities import Aligned
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Draft, FilterReach, Hold, Score, Unschedulable
+from koord.core.engine.plugin import Aligned, Draft, FilterReach, Hold, Score, Unschedulable
 from koord.core.model.device_names import GPU
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape, hold_owner_of
 from koord.core.model.reasons import Reason

@@ -14,9 +14,8 @@ from typing import Final
 import numpy as np
 
 from koord.core.engine.arrays import Ints, Mask
-from koord.core.engine.capabilities import Holding
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.plugin import Draft, Hold, Plugin, Session, Unschedulable
+from koord.core.engine.plugin import Draft, Hold, Holding, Plugin, Session, Unschedulable
 from koord.core.engine.undo_log import Mark, UndoLog
 from koord.core.engine.view import CycleView
 from koord.core.model.plan import Unit

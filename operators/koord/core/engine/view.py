@@ -11,18 +11,22 @@ from typing import TypeVar
 import numpy as np
 
 from koord.core.engine.arrays import ALL, NO_LIMIT, Ints, Mask, Rows
-from koord.core.engine.capabilities import (
+from koord.core.engine.cause import RESOURCE, Cause
+from koord.core.engine.node_table import NodeTable, RequestVector
+from koord.core.engine.plugin import (
     CAPABILITIES,
     Admitting,
     Aligned,
     Charging,
+    FilterReach,
+    Hold,
     Holding,
     Reactive,
+    Score,
+    Session,
     Strategic,
+    in_order,
 )
-from koord.core.engine.cause import RESOURCE, Cause
-from koord.core.engine.node_table import NodeTable, RequestVector
-from koord.core.engine.plugin import FilterReach, Hold, Score, Session, in_order
 from koord.core.engine.scoring import ScoreTerms
 from koord.core.engine.steps import Steps
 from koord.core.model.plan import Unit

@@ -10,10 +10,9 @@ from typing_extensions import override
 
 from koord.core.engine.allocations import CycleChanges
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows, combine
-from koord.core.engine.capabilities import Aligned
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Draft, FilterReach, Unschedulable
+from koord.core.engine.plugin import Aligned, Draft, FilterReach, Unschedulable
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape, hold_owner_of
 from koord.core.model.reasons import Reason
 from koord.core.model.units import CPU

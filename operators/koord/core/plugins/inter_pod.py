@@ -12,10 +12,9 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import HOSTNAME, NO_LIMIT, Ints, Mask, Rows, choose_tightest
-from koord.core.engine.capabilities import Reactive
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import FilterReach, Plugin, Score
+from koord.core.engine.plugin import FilterReach, Plugin, Reactive, Score
 from koord.core.model.constraints import AffinityTerm, PodConstraints, PodSelector
 from koord.core.model.nodes import Namespace
 from koord.core.model.pod_charge import PodCharge

@@ -14,10 +14,9 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
-from koord.core.engine.capabilities import Admitting
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Admission, FilterReach, Plugin
+from koord.core.engine.plugin import Admission, Admitting, FilterReach, Plugin
 from koord.core.model.plan import Assignment, Unit, UnitKey
 from koord.core.model.pods import Pod, PodShape
 from koord.core.plugins.causes import NodeCause

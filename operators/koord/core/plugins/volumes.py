@@ -17,12 +17,11 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
-from koord.core.engine.capabilities import Reactive
 from koord.core.engine.cause import Cause
 from koord.core.engine.columns import ABSENT
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.labels import LabelColumns
-from koord.core.engine.plugin import FilterReach, Plugin
+from koord.core.engine.plugin import FilterReach, Plugin, Reactive
 from koord.core.model.constraints import ClaimUse, VolumeConstraints
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Handling, Pod, PodShape

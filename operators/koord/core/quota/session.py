@@ -10,8 +10,7 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
-from koord.core.engine.capabilities import Admitting
-from koord.core.engine.plugin import Admission, FilterReach
+from koord.core.engine.plugin import Admission, Admitting, FilterReach
 from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import InternalError, Reason

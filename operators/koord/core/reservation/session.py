@@ -13,14 +13,16 @@ from typing_extensions import override
 
 from koord.core.engine.allocations import CycleChanges
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
-from koord.core.engine.capabilities import Admitting, Holding, Reactive
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import (
     Admission,
+    Admitting,
     Draft,
     FilterReach,
     Hold,
+    Holding,
+    Reactive,
     Scale,
     Score,
     Unschedulable,

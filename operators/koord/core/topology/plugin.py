@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from koord.core.engine.capabilities import Strategic
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import FilterReach, PlaceRecorded, Plugin, UnitStrategy
+from koord.core.engine.plugin import FilterReach, PlaceRecorded, Plugin, Strategic, UnitStrategy
 from koord.core.model.nodes import Node
 from koord.core.topology.cache import Topology, TopologyCache
 from koord.core.topology.strategy.gang_topology import TopologyStrategy
