@@ -13,8 +13,8 @@ from tests.cluster import make_cluster, make_unit
 
 from koord.core.engine.allocations import CycleChanges, NodeAllocations
 from koord.core.engine.cause import Cause
+from koord.core.engine.cycle import UndoLog
 from koord.core.engine.plugin import FilterReach, Plugin, Session, Unschedulable
-from koord.core.engine.undo_log import UndoLog
 from koord.core.model.pod_charge import charge_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from koord.core.engine.undo_log import UndoLog
+from koord.core.engine.cycle import UndoLog
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import hold_owner_of
 

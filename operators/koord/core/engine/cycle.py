@@ -1,25 +1,57 @@
 """One planning cycle: a transaction on a copy of everything that planning changes.
 
-A cycle copies used amounts and opens one session per domain. All changes are on one undo log, so
-that :meth:`Cycle.rollback` is complete. It does not choose nodes and knows no domain.
+A cycle copies used amounts and opens one session per domain. All changes are on one undo log, where
+every change pushes its inverse, so that :meth:`Cycle.rollback` is complete. The log does not know
+what it undoes. A cycle does not choose nodes and knows no domain.
 
-Opening a cycle only reads: it computes nothing that outlives the cycle and calls no hooks.
+Opening a cycle only reads: it computes nothing that outlives it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from koord.core.engine.arrays import Ints, Mask
 from koord.core.engine.node_table import NodeTable
 from koord.core.engine.plugin import Draft, Hold, Holding, Plugin, Session, Unschedulable
-from koord.core.engine.undo_log import Mark, UndoLog
 from koord.core.engine.view import CycleView
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Allocation, Pod, PodShape
+
+Mark: TypeAlias = int
+"""A point to roll back to: the number of logged changes."""
+
+
+class UndoLog:
+    """Inverses of changes, the newest last."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+
+    def push(self, undo: Callable[..., object], *arguments: object) -> None:
+        """Log the inverse of a change; it must not log anything itself."""
+        self._entries.append((undo, arguments))
+
+    def checkpoint(self) -> Mark:
+        return len(self._entries)
+
+    def rollback(self, mark: Mark) -> None:
+        """Undo every change since ``mark``, the newest first."""
+        entries = self._entries
+        while len(entries) > mark:
+            # Off the log before it is called: one that fails must not be called again.
+            undo, arguments = entries.pop()
+            undo(*arguments)
+
+    def clear(self) -> None:
+        """Forget the inverses of all changes, which stay."""
+        self._entries.clear()
+
 
 RESERVE_STEPS: Final = 20
 """Array operations that take as long as one trial to reserve."""

@@ -18,13 +18,12 @@ from typing import Final
 import numpy as np
 
 from koord.core.engine.allocator import Allocator
-from koord.core.engine.cycle import Cycle, Place
+from koord.core.engine.cycle import Cycle, Mark, Place
 from koord.core.engine.plugin import Admission, StrategyResult, StrategyShare
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.shortage import explain_shortage
 from koord.core.engine.steps import TooManySteps, budget_of
-from koord.core.engine.undo_log import Mark
 from koord.core.model.plan import Assignment, Demand, Placement, Plan, Unit, Unplaced
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import (

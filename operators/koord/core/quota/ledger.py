@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from koord.core.engine.undo_log import Mark, UndoLog
+from koord.core.engine.cycle import Mark, UndoLog
 from koord.core.model.units import Amounts
 from koord.core.quota.foreign_use import pass_on
 from koord.core.quota.model import NOTHING, QuotaCharge, QuotaName, QuotaRules, QuotaSpec

@@ -9,9 +9,8 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from koord.core.engine.cycle import Cycle
+from koord.core.engine.cycle import Cycle, UndoLog
 from koord.core.engine.plugin import Plugin, QueueingHint, Session
-from koord.core.engine.undo_log import UndoLog
 from koord.core.model.changes import Changes, Feed
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Plan, Unit

@@ -12,7 +12,7 @@ counted once from the plan to the end of the reservation, also after a crash.
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from koord.core.engine.undo_log import UndoLog
+from koord.core.engine.cycle import UndoLog
 from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts
