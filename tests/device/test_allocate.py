@@ -35,7 +35,7 @@ from koord.core.device.causes import (
 )
 from koord.core.device.choice import DEFAULT_WEIGHTS
 from koord.core.device.inventory import HOPPER_PARTITIONS
-from koord.core.device.ledger import DeviceLedger
+from koord.core.device.ledger import DeviceLedger, UnrecordedUse
 from koord.core.device.model import (
     KOORDINATOR,
     AllocateStrategy,
@@ -52,7 +52,6 @@ from koord.core.device.model import (
     make_part,
     minors_of,
 )
-from koord.core.device.unrecorded import UnrecordedUse
 from koord.core.model.device_names import (
     GPU,
     GPU_CORE,

@@ -11,11 +11,10 @@ from tests.device.nodes import GIB, MEMORY, a100x8, report, wish
 
 from koord.core.device.allocate import DEFAULTS, allocate
 from koord.core.device.causes import DeviceCause
-from koord.core.device.counting import count_most
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceRequest, Exclusive, Hint, Scope
 from koord.core.device.plugin import Devices
-from koord.core.device.states import DeviceDemand, LedgerStates
+from koord.core.device.states import DeviceDemand, LedgerStates, count_most
 from koord.core.engine.arrays import NO_LIMIT
 from koord.core.model.device_names import (
     GPU_CORE,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.device.nodes import a100x8, report
 
-from koord.core.device.health import Recoveries
+from koord.core.device.inventory import Recoveries
 from koord.core.model.device_names import GPU
 
 

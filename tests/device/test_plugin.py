@@ -15,7 +15,7 @@ from tests.device.nodes import a100x8, report
 
 from koord.answers.explain import explain_pod
 from koord.core.device.allocation import AllocatedDevices
-from koord.core.device.health import RECOVERY_SECONDS
+from koord.core.device.inventory import RECOVERY_SECONDS
 from koord.core.device.model import Hint, Joint, JointScope, Scope
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import InvalidDeviceRequest

@@ -11,7 +11,7 @@ from tests.cluster import make_unit
 from tests.device.nodes import MEMORY
 from tests.device.test_plugin import gpu_cluster, part, whole
 
-from koord.core.device.unrecorded import UnrecordedUse, find_unrecorded
+from koord.core.device.ledger import UnrecordedUse, find_unrecorded
 from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 from typing_extensions import override
 
-from koord.core.device.health import RECOVERY_SECONDS
+from koord.core.device.inventory import RECOVERY_SECONDS
 from koord.core.device.model import DeviceOptions
 from koord.domains.section import Seconds, Section
 

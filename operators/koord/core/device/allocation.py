@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from koord.core.device.inventory import NamedDevices, Strayed
+from koord.core.device.ledger import UnrecordedUse
 from koord.core.device.model import (
     OURS,
     DeviceKey,
@@ -25,7 +26,6 @@ from koord.core.device.model import (
     Inventory,
 )
 from koord.core.device.request import DeviceAllocationHints, read_request
-from koord.core.device.unrecorded import UnrecordedUse
 from koord.core.device.vendors import (
     DEVICE_PLUGINS,
     NO_HAND_OFF,

@@ -16,10 +16,20 @@ from koord.caches import MIB, BoundedCache, cached_by_text, size_of
 from koord.core.device.allocate import AllocationSettings
 from koord.core.device.allocation import AllocatedDevices, record
 from koord.core.device.choice import DEFAULT_WEIGHTS
-from koord.core.device.health import Recoveries
 from koord.core.device.holds import DeviceHold
-from koord.core.device.inventory import NOTHING_NAMED, NamedDevices, Strayed, make_inventory
-from koord.core.device.ledger import DeviceLedger
+from koord.core.device.inventory import (
+    NOTHING_NAMED,
+    NamedDevices,
+    Recoveries,
+    Strayed,
+    make_inventory,
+)
+from koord.core.device.ledger import (
+    NOTHING_UNRECORDED,
+    DeviceLedger,
+    UnrecordedUse,
+    find_unrecorded,
+)
 from koord.core.device.model import (
     DEFAULT_OPTIONS,
     KOORDINATOR,
@@ -44,7 +54,6 @@ from koord.core.device.states import (
     StateId,
     knows_devices,
 )
-from koord.core.device.unrecorded import NOTHING_UNRECORDED, UnrecordedUse, find_unrecorded
 from koord.core.device.vendors import index_templates
 from koord.core.engine.allocations import NodeAllocations
 from koord.core.engine.cycle import Cycle

@@ -9,7 +9,7 @@ from typing_extensions import override
 from koord.core.device.allocation import UnrecordedGpus
 from koord.core.device.causes import INSUFFICIENT, DeviceCause
 from koord.core.device.holds import NO_HOLD, DeviceHold, DeviceHoldTerms, allocate_around
-from koord.core.device.ledger import DeviceLedger
+from koord.core.device.ledger import DeviceLedger, UnrecordedUse
 from koord.core.device.model import DeviceShare
 from koord.core.device.reasons import (
     InvalidDeviceAnnotation,
@@ -26,7 +26,6 @@ from koord.core.device.states import (
     StateId,
     knows_devices,
 )
-from koord.core.device.unrecorded import UnrecordedUse
 from koord.core.engine.allocations import CycleChanges
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
