@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from koord.core.model.constraints import PodLabels, PodSelector
 from koord.core.model.selectors import Requirement, SelectorOperator, is_selected
-from koord.core.plugins.affinity_terms import MOST_PLACES, SelectorIndex
+from koord.core.plugins.pod_affinity import MOST_PLACES, SelectorIndex
 
 NAMESPACES = {"a": {"team": "x"}, "b": {"team": "y"}, "c": {}}
 KEYS, VALUES = st.sampled_from(["app", "job"]), st.sampled_from(["1", "2"])

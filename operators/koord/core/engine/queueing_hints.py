@@ -11,8 +11,8 @@ from koord.core.engine.steps import MOST_PER_CALL
 from koord.core.model.changes import Changes
 from koord.core.model.constraints import PodSelector
 from koord.core.model.pods import Pod, PodShape
-from koord.core.plugins.affinity_terms import SelectorIndex
 from koord.core.plugins.inter_pod import InterPodSession
+from koord.core.plugins.pod_affinity import SelectorIndex
 
 
 class QueueingHints:
