@@ -4,6 +4,11 @@ Whoever may edit a pod can write any annotation on it, so a plan counts only wit
 covers the pod's uid and the whole plan, whose node is compared with the pod's node elsewhere: a
 plan that was copied from another pod, or from an earlier pod of the name, does not verify.
 
+The owner of a pod may also remove its plan, so that the pod looks like one that another scheduler
+has placed, which nobody preempts. So a plan that was seen once counts until the pod is gone. After
+a restart the spec is what is left: a pod that is pinned to its node by name was released by the
+operators, unless a DaemonSet has made it.
+
 The keys are in a Secret: the field ``current`` signs, all others are earlier keys that still
 verify. Whoever removes ``current`` gets a new one. Keys never appear in logs or on the debug page.
 
@@ -26,11 +31,13 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 import msgspec
 
 from koord.api.keys import operators
+from koord.core.model.pods import RecordedPlan
 from koord.isolation import Isolation
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from koord.kube.lease import REPEAT_LOG_SECONDS, NoNamespace
 from koord.kube.retry import retry
+from koord.kube.wire import WireOwnerReference
 
 log = logging.getLogger(__name__)
 _isolated = Isolation("plan-signatures")
@@ -336,3 +343,38 @@ def label_path(key: str) -> str:
 
 def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
+
+
+_DAEMON_SET: Final = ("DaemonSet", "apps/v1", True)
+
+
+class KnownPlans:
+    """The last plan of each pod that counted."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, RecordedPlan] = {}
+
+    def keep(self, uid: str, plan: RecordedPlan) -> RecordedPlan:
+        self._plans[uid] = plan
+        return plan
+
+    def recall(self, uid: str, node: str) -> RecordedPlan | None:
+        """Return the plan with which a pod came to its node."""
+        plan = self._plans.get(uid)
+        return plan if plan is not None and node and plan.node in {"", node} else None
+
+    def forget(self, uid: str) -> None:
+        self._plans.pop(uid, None)
+
+
+def is_daemon_set(owner: WireOwnerReference) -> bool:
+    """Whether an owner may be a DaemonSet.
+
+    Pods whose owner does not exist are garbage-collected, if the cluster knows the kind.
+    """
+    return (owner.kind, owner.api_version, owner.controller) == _DAEMON_SET
+
+
+def is_pinned_by_us(pinned_to: str, node: str, owners: Iterable[WireOwnerReference] | None) -> bool:
+    """Whether a running pod was pinned to its node by name as a release does it."""
+    return bool(node) and pinned_to == node and not any(map(is_daemon_set, owners or ()))

@@ -36,8 +36,15 @@ from koord.core.model.pods import (
 )
 from koord.core.model.text import cut
 from koord.kube.decode import MALFORMED
-from koord.kube.known_plans import KnownPlans, is_daemon_set, is_pinned_by_us
-from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
+from koord.kube.plan_keys import (
+    KnownPlans,
+    OutdatedPlan,
+    PlanKeys,
+    PlanVerifier,
+    Trust,
+    is_daemon_set,
+    is_pinned_by_us,
+)
 from koord.kube.preemption_records import read_deadline, read_nomination
 from koord.kube.release import PodForm, decode_plan, is_recorded
 from koord.kube.translate.gangs import GangMemberships
