@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from koord.core.engine.plugin import Plugin
-from koord.kube.kind import AnyKind
-from koord.kube.translate.pod_reader import PodReader
+from koord.kube.kind import AnyKind, PodReader
 
 T = TypeVar("T")
 

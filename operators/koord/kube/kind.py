@@ -1,14 +1,18 @@
-"""A kind of objects that is read: where it is listed, how it is decoded, and who keeps it.
+"""What a domain reads: kinds of objects (where they are listed, how decoded, who keeps them), and pods.
 
 A value of ``Kind`` says it all: how objects are translated, how they are applied to the
 ``ClusterState``, and what it means that the kind cannot be read. The kinds themselves stand in
 ``koord.domains``, each with its domain. Reflectors, the reader of the command line, the check for
 missing CRDs and the test of the RBAC roles go over them; nothing is known here of any of them.
+
+A ``PodReader`` says what a domain reads of pods beyond their specs: hints of their owners, records
+of allocations. The translator of pods asks every reader and knows none of them. A reader serves all
+pods and keeps nothing; it must not know how pods are listed or written.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypedDict, TypeVar
 
 from typing_extensions import Unpack
 
@@ -18,12 +22,55 @@ from koord.api.resource import Resource
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state import ClusterState
 from koord.core.gang.cache import GangCache
+from koord.core.model.pods import Allocation, PodShape
 from koord.kube.errors import KubeError
 from koord.kube.plan_keys import PlanVerifier
 from koord.kube.reflector import Absence, Source
 from koord.kube.store import HasMeta
-from koord.kube.translate.pod_reader import PodReader
 from koord.kube.wire import WireCustomResource
+
+Counted: TypeAlias = tuple[tuple[str, int], ...]
+"""Amounts by resource, sorted."""
+
+
+class PodReader:
+    """The reader of one domain. Every method has a default that reads nothing."""
+
+    name: ClassVar[str]
+    """The plugin that the hints are for."""
+    record: ClassVar[str] = ""
+    """The annotation that the operators record an allocation in; empty for none."""
+
+    def concerns(self, shape: PodShape) -> bool:  # noqa: ARG002 - for overriding
+        """Whether hints matter for pods of a shape; asked once per shape."""
+        return True
+
+    def read_hints(
+        self,
+        annotations: Mapping[str, str],  # noqa: ARG002 - for overriding
+        labels: Mapping[str, str],  # noqa: ARG002 - the same
+        priority: int,  # noqa: ARG002 - the same
+    ) -> Hashable | None:
+        """Return what the owner of a pod says to the plugin, problems included; None: nothing."""
+        return None
+
+    def read_record(self, uid: str, text: str, hints: Hashable | None) -> Allocation:
+        """Return the allocation that a record of a pod says. Raises a MALFORMED error."""
+        raise NotImplementedError
+
+    def replace_lost(self, uid: str, shape: PodShape) -> Allocation | None:  # noqa: ARG002 - the same
+        """Return what counts for a pod whose record was removed or changed; None: nothing."""
+        return None
+
+    def count(
+        self,
+        shape: PodShape,  # noqa: ARG002 - the same
+        hints: Hashable | None,  # noqa: ARG002 - the same
+        allocations: Sequence[Allocation],  # noqa: ARG002 - the same
+    ) -> Counted:
+        """Return what quotas count for a pod if it is more than it requests; () if it is not."""
+        return ()
+
 
 W = TypeVar("W", bound=HasMeta)
 W_contra = TypeVar("W_contra", bound=HasMeta, contravariant=True)

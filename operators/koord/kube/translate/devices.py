@@ -66,9 +66,9 @@ from koord.core.model.device_names import (
 from koord.core.model.pods import Allocation, PodShape
 from koord.core.model.text import MAX_QUOTED, cut
 from koord.kube.decode import MALFORMED
+from koord.kube.kind import Counted, PodReader
 from koord.kube.translate.amounts import parse_amount, to_amounts
 from koord.kube.translate.node_affinity import parse_node_selector, pinned_to, translate_selector
-from koord.kube.translate.pod_reader import Counted, PodReader
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import WireCustomResource, WireResourceClaim
 

@@ -46,8 +46,8 @@ from koord.core.numa.model import (
 from koord.core.numa.policy import NumaExclusive, NumaPolicy
 from koord.core.numa.zones import NumaShare
 from koord.kube.decode import MALFORMED
+from koord.kube.kind import PodReader
 from koord.kube.translate.amounts import parse_amount
-from koord.kube.translate.pod_reader import PodReader
 from koord.kube.wire import WireNodeTopology, Zone, ZoneResource
 
 T = TypeVar("T")

@@ -36,6 +36,7 @@ from koord.core.model.pods import (
 )
 from koord.core.model.text import cut
 from koord.kube.decode import MALFORMED
+from koord.kube.kind import Counted, PodReader
 from koord.kube.plan_keys import (
     KnownPlans,
     OutdatedPlan,
@@ -60,7 +61,6 @@ from koord.kube.translate.pod_conditions import (
     read_time,
     read_wait_reason,
 )
-from koord.kube.translate.pod_reader import Counted, PodReader
 from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, ShapedSpec, volume_claims_of
 from koord.kube.wire import PodSpec, WireObjectMeta, WirePod
 

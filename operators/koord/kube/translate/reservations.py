@@ -65,10 +65,10 @@ from koord.core.reservation.model import (
     StatusCondition,
 )
 from koord.kube.decode import MALFORMED
+from koord.kube.kind import PodReader
 from koord.kube.objects import ref_of_pod
 from koord.kube.translate.amounts import parse_amount, to_amounts
 from koord.kube.translate.node_affinity import translate_selector
-from koord.kube.translate.pod_reader import PodReader
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import PodSpec, WireCustomResource, WireObjectMeta, WirePod

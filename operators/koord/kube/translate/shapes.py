@@ -20,6 +20,7 @@ from koord.core.model.pod_requests import InitContainer, effective_requests, res
 from koord.core.model.pods import ExceededLimit, HostPort, PodShape
 from koord.core.model.selectors import SelectorTerm
 from koord.core.model.units import Amounts
+from koord.kube.kind import PodReader
 from koord.kube.translate.amounts import parse_amounts, parse_requests
 from koord.kube.translate.node_affinity import (
     AffinityForm,
@@ -33,7 +34,6 @@ from koord.kube.translate.pod_constraints import (
     parse_constraints,
     spread_label_keys,
 )
-from koord.kube.translate.pod_reader import PodReader
 from koord.kube.wire import Container, ContainerPort, ContainerStatus, PodSpec, WirePod
 
 MAX_TEXT: Final = 64 * 1024
