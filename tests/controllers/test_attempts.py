@@ -2,7 +2,7 @@
 
 from tests.builders import make_pod, make_pod_group
 
-from koord.controllers.attempts import AttemptCounter, Attempts
+from koord.controllers.placement_reports import AttemptCounter, Attempts
 from koord.core.gang.cache import GangCache
 from koord.core.model.plan import Demand, Unit
 

@@ -14,8 +14,8 @@ from tests.support.authors import FakeAuthor
 from koord.api.parse import Problem
 from koord.controllers.placement_reports import PlacementReports
 from koord.controllers.pod_group import PAUSE, REWORD_SECONDS, PodGroupStatusPolicy
+from koord.controllers.status_author import Validation
 from koord.controllers.status_controller import StatusController
-from koord.controllers.validation import Validation
 from koord.core.engine.state import ClusterState
 from koord.core.model.gang_history import Episode
 from koord.core.model.gangs import (

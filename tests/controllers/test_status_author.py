@@ -10,8 +10,7 @@ from tests.builders import make_pod_group
 
 from koord.api.elasticquota import ElasticQuota
 from koord.api.parse import Problem
-from koord.controllers.status_author import StatusAuthor
-from koord.controllers.validation import Validation
+from koord.controllers.status_author import StatusAuthor, Validation
 from koord.kube.objects import ref_of_pod_group
 from koord.kube.status import ConditionPatch, StatusPatch
 from koord.operators.handlers import ResourceHandlers

@@ -10,7 +10,7 @@ from tests.builders import make_pod, make_pod_group
 
 from koord.answers.queue_view import QueuePlace
 from koord.api.misspelled_keys import MisspelledKey
-from koord.controllers.attempts import Attempts
+from koord.controllers.placement_reports import Attempts
 from koord.controllers.status_publishing import IgnoredKeys, PlacementAnnouncer
 from koord.core.model.reasons import BindFailed, Reason
 from koord.core.quota.reasons import InsufficientMax, SubmissionExceeded

@@ -8,7 +8,7 @@ from koord.api.elasticquota import ElasticQuota
 from koord.api.networktopology import ClusterNetworkTopology
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Resource
-from koord.controllers.validation import Validation, Validator, judge
+from koord.controllers.status_author import Validation, Validator, judge
 
 SHARED_WEIGHT = "quota.scheduling.koordinator.sh/shared-weight"
 TOPOLOGY = "gang.scheduling.koordinator.sh/network-topology-spec"
@@ -56,7 +56,7 @@ def test_object_is_validated_again_only_after_a_user_change(
         judged.append(body)
         return Validation()
 
-    monkeypatch.setattr("koord.controllers.validation.judge", note)
+    monkeypatch.setattr("koord.controllers.status_author.judge", note)
     known = Validator(ElasticQuota)
     body = make_body(ElasticQuota, {})
 

@@ -11,8 +11,8 @@ from tests.model.clock import virtual_time
 from tests.objects import upsert_pod_group
 
 from koord.answers.queue_view import QueuePlace
-from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
+from koord.controllers.placement_reports import Attempts
 from koord.controllers.wait_reports import (
     EVENT_SECONDS,
     GANG_NUMBERS_SECONDS,

@@ -17,7 +17,7 @@ from tests.fuzz.mutate import Mutator
 from tests.fuzz.samples import samples_of
 
 from koord.api.crdgen import RESOURCES as MODELS
-from koord.controllers.validation import judge
+from koord.controllers.status_author import judge
 from koord.domains.registry import KINDS, make_translator_options
 from koord.kube.decode import Decoder
 from koord.kube.errors import Garbled, error_of_answer

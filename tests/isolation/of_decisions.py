@@ -14,7 +14,7 @@ from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
 
 from koord.api.misspelled_keys import MisspelledKey
 from koord.controllers import error_isolation
-from koord.controllers.attempts import Attempts
+from koord.controllers.placement_reports import Attempts
 from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import IgnoredKeys
 from koord.controllers.wait_reports import EVENT_SECONDS, WaitEvents, WaitReports

@@ -16,8 +16,8 @@ from tests.support.authors import FakeAuthor
 from koord.api.podgroup import PodGroup
 from koord.controllers.preemption import PreemptionRun
 from koord.controllers.quota_status import QuotaStatusPolicy
+from koord.controllers.status_author import Validation, Validator
 from koord.controllers.status_controller import ChangedInputs, StatusController
-from koord.controllers.validation import Validation, Validator
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import EvictionPlan
 from koord.core.plugins.nominations import Nomination

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from koord.controllers.validation import Validation
+from koord.controllers.status_author import Validation
 from koord.kube.status import ConditionPatch
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from koord.answers.reason_context import ContextFinder
-from koord.controllers.attempts import AttemptCounter, Attempts, QueuePlaces
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.error_isolation import FailureLog, plan_with_holds
+from koord.controllers.placement_reports import AttemptCounter, Attempts, QueuePlaces
 from koord.controllers.restart import GangRestarts
 from koord.controllers.writes_in_flight import Flight, Turns, WritesInFlight
 from koord.core.engine.cycle import Cycle

@@ -1,18 +1,94 @@
-"""What placement says of the objects of one kind that wait, until the author of their status asks.
+"""What placement says of objects that wait, for the authors of their status: reports, attempts, places.
 
 Placement writes no status of a custom resource where the operator of the kind runs beside it: that
 operator says all in one patch. Where it runs in another process, ``on_news`` writes the report.
+
+The count of failed attempts of a gang continues over restarts, because it starts from the status.
+Users may read where their gang stands in the queue, but not all that waits.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from koord.answers.queue_view import QueuePlace, rank_units
 from koord.controllers.status_author import read_condition
+from koord.core.engine.queue import Queue
+from koord.core.gang.cache import GangCache
 from koord.core.gang.status import ConditionType
+from koord.core.model.gangs import GangKey
+from koord.core.model.plan import Unit
 from koord.kube.objects import ObjectRef
 from koord.kube.status import StatusPatch, conditions_of
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Number, and time of the last (seconds since the epoch; 0: none since the process started)."""
+
+    count: int = 0
+    last: float = 0.0
+    place: QueuePlace | None = None
+    """Where it stands in the queue."""
+
+
+class AttemptCounter:
+    """Failed attempts of every gang with a PodGroup since it was last placed."""
+
+    def __init__(self, gangs: GangCache) -> None:
+        self._gangs = gangs
+        self._attempts: dict[GangKey, Attempts] = {}
+
+    def of(self, gang: GangKey) -> Attempts:
+        attempts = self._attempts.get(gang)
+        if attempts is not None:
+            return attempts
+        pod_group = self._gangs.pod_group(gang)
+        return Attempts((pod_group.attempts if pod_group is not None else None) or 0)
+
+    def fail(self, unit: Unit, now: float) -> None:
+        for gang in self._gangs_of(unit):
+            self._attempts[gang] = Attempts(self.of(gang).count + 1, now)
+
+    def succeed(self, unit: Unit) -> None:
+        for gang in self._gangs_of(unit):
+            self._attempts[gang] = Attempts()
+
+    def drop_gone(self, changed: Iterable[GangKey]) -> None:
+        for gang in changed:
+            if gang not in self._gangs:
+                self._attempts.pop(gang, None)
+
+    def _gangs_of(self, unit: Unit) -> list[GangKey]:
+        gangs = (demand.gang for demand in unit.demands)
+        return [gang for gang in gangs if self._gangs.pod_group(gang) is not None]
+
+
+KEPT_SECONDS: Final = 2.0
+"""Places are computed at most this often; statuses are written about as late."""
+
+
+@dataclass(slots=True)
+class QueuePlaces:
+    """The places of all gangs that wait, as of the last look."""
+
+    queue: Queue
+    clock: Callable[[], float]
+    _places: dict[GangKey, QueuePlace] = field(default_factory=dict)
+    _until: float = float("-inf")
+
+    def of(self, gang: GangKey) -> QueuePlace | None:
+        now = self.clock()
+        if now >= self._until:
+            self._until = now + KEPT_SECONDS
+            self._places = {}
+            for place, unit in rank_units(self.queue.pending()):
+                for demand in unit.demands:
+                    if demand.gang:
+                        self._places.setdefault(demand.gang, place)
+        return self._places.get(gang)
+
 
 _FIELDS: Final = ("attempts", "lastAttemptTime", "queuePosition", "gpusAhead")
 _ONLY_REPORTED: Final = frozenset(

@@ -17,8 +17,7 @@ from koord.api.resource import to_time
 from koord.controllers.coalescing import Pause
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.placement_reports import PlacementReports, read_gang_report
-from koord.controllers.status_author import StatusAuthor
-from koord.controllers.validation import INVALID, Validation
+from koord.controllers.status_author import INVALID, StatusAuthor, Validation
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import (
     InconsistentGroup,

@@ -15,8 +15,7 @@ from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
 from koord.api.podgroup import PodGroupStatus
 from koord.api.resource import to_time
-from koord.controllers.attempts import Attempts
-from koord.controllers.placement_reports import PlacementReports
+from koord.controllers.placement_reports import Attempts, PlacementReports
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import (
     InvalidAnnotation,

@@ -8,8 +8,7 @@ made of an object is not known here.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from koord.controllers.status_author import StatusAuthor
-from koord.controllers.validation import Validation, Validator, is_said
+from koord.controllers.status_author import StatusAuthor, Validation, Validator, is_said
 from koord.isolation import Isolation
 
 if TYPE_CHECKING:
