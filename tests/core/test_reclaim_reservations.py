@@ -14,9 +14,9 @@ from tests.reservation.make import make_reservation
 from koord.core.eviction.model import Exempt
 from koord.core.eviction.protection import ALLOWED_IN
 from koord.core.eviction.reclaim import find_reach, plan_reclaim, write_plan
+from koord.core.reservation.lifecycle import PriorityClass
 from koord.core.reservation.model import ReservationUse
 from koord.core.reservation.plugin import Reservations
-from koord.core.reservation.priority import PriorityClass
 
 
 class HeldScene(Scene):

@@ -24,8 +24,8 @@ from koord.core.eviction.reasons import (
 from koord.core.eviction.search import PreemptionContext, PreemptionOptions, plan_preemption
 from koord.core.model.budgets import Budget
 from koord.core.model.pods import Handling, Pod
+from koord.core.reservation.lifecycle import PriorityClass
 from koord.core.reservation.model import ReservationUse
-from koord.core.reservation.priority import PriorityClass
 
 
 def observe(cluster: FakeCluster, **fields: object) -> None:

@@ -14,14 +14,14 @@ from tests.reservation.make import make_reservation
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.reasons import NobodyLower, PreemptionNever
 from koord.core.eviction.search import plan_preemption
-from koord.core.reservation.model import PreAllocation
-from koord.core.reservation.priority import (
+from koord.core.reservation.lifecycle import (
     HIGHEST,
     PriorityClass,
     describe_ignored,
     rank_held,
     rank_waiting,
 )
+from koord.core.reservation.model import PreAllocation
 
 if TYPE_CHECKING:
     from koord.core.model.reasons import Reason

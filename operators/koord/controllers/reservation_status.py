@@ -24,6 +24,7 @@ from koord.core.reservation.lifecycle import (
     READY,
     SCHEDULED,
     deadline_of,
+    describe_ignored,
     expire,
     is_collectable,
     must_fail,
@@ -37,7 +38,6 @@ from koord.core.reservation.model import (
 )
 from koord.core.reservation.placeholders import HoldState, assess, find_overfull
 from koord.core.reservation.plugin import Reservations, find_use
-from koord.core.reservation.priority import describe_ignored
 from koord.kube.status import ConditionPatch, conditions_of
 from koord.kube.translate.amounts import write_quantities
 

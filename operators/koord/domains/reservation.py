@@ -5,9 +5,9 @@ from typing import Final
 
 from koord.api.reservation import Reservation
 from koord.core.engine.plugin import Plugin
+from koord.core.reservation.lifecycle import PriorityClass
 from koord.core.reservation.model import IgnoredResources
 from koord.core.reservation.plugin import Reservations
-from koord.core.reservation.priority import PriorityClass
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import Kind, Stateless, of_model, of_plugin

@@ -52,8 +52,8 @@ from koord.core.quota.reclaim import (
     write_overuse,
 )
 from koord.core.quota.usage import count_devices
+from koord.core.reservation.lifecycle import HIGHEST
 from koord.core.reservation.plugin import Reservations
-from koord.core.reservation.priority import HIGHEST
 
 _YET_TO_START: Final = 1e11
 """Start time of pods that have not started, plus their creation time: later than all others."""

@@ -31,6 +31,7 @@ from koord.core.model.pods import (
 )
 from koord.core.model.units import PODS
 from koord.core.reservation.ledger import ReservationAccount, add_up
+from koord.core.reservation.lifecycle import PriorityClass, rank_held, rank_waiting
 from koord.core.reservation.matcher import MatchedReservations, OwnerIndex, Reserving
 from koord.core.reservation.model import (
     NAME,
@@ -42,7 +43,6 @@ from koord.core.reservation.model import (
     ReservationPhase,
     ReservationUse,
 )
-from koord.core.reservation.priority import PriorityClass, rank_held, rank_waiting
 from koord.core.reservation.session import PayingSession, ReservationSession
 from koord.isolation import Isolation
 

@@ -32,7 +32,7 @@ from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.model.units import Amounts
 from koord.core.reservation.choice import SingleUse, nominate, score_nodes
-from koord.core.reservation.ledger import ReservationAccount, add_up, requests_of
+from koord.core.reservation.ledger import Payments, ReservationAccount, add_up, requests_of
 from koord.core.reservation.matcher import MatchedReservations, ReservationMatcher, Reserving
 from koord.core.reservation.model import (
     NAME,
@@ -41,7 +41,6 @@ from koord.core.reservation.model import (
     ReservationUse,
     restricted_names,
 )
-from koord.core.reservation.payments import Payments
 from koord.core.reservation.pre_allocation import RunningPods
 from koord.core.reservation.reasons import (
     NO_CANDIDATE,

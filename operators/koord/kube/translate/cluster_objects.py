@@ -23,7 +23,7 @@ from koord.core.plugins.late_volumes import (
     WantedVolume,
 )
 from koord.core.plugins.volumes import ZONE_LABELS, Volume, VolumeClaim
-from koord.core.reservation.priority import PriorityClass
+from koord.core.reservation.lifecycle import PriorityClass
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.kube.translate.amounts import parse_amounts, parse_requests
