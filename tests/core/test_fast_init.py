@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from koord.core.model.fast_init import fast_init
 from koord.core.model.pod_charge import Load, PodCharge
-from koord.core.model.pods import NO_LABELS, Pod, PodShape
+from koord.core.model.pods import NO_LABELS, Pod, PodShape, fast_init
 
 SHAPE = PodShape(())
 

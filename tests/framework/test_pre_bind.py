@@ -16,7 +16,7 @@ from tests.framework.object_store import ObjectStore
 
 from koord.controllers.commit import Commit, commit
 from koord.core.engine.plugin import Plugin
-from koord.core.model.object_write import ObjectWrite
+from koord.core.model.plan import ObjectWrite
 from koord.kube.errors import Forbidden
 from koord.kube.object_writer import make_patch
 from koord.kube.outcomes import Done, ObjectChanged, PodGone, Refused

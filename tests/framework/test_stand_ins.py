@@ -13,7 +13,7 @@ from tests.framework.object_store import ObjectStore
 from koord.controllers.commit import Commit, commit
 from koord.core.engine.allocations import CycleChanges
 from koord.core.engine.plugin import Hold, Holding, Plugin
-from koord.core.model.object_write import ObjectWrite
+from koord.core.model.plan import ObjectWrite
 from koord.core.model.pods import Handling
 
 if TYPE_CHECKING:

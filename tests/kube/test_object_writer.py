@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from typing import Any
 
-from koord.core.model.object_write import ObjectWrite
+from koord.core.model.plan import ObjectWrite
 from koord.kube.client import Client
 from koord.kube.object_writer import ObjectWriter
 from koord.kube.outcomes import Done, ObjectChanged

@@ -22,8 +22,7 @@ from functools import partial
 from typing import Protocol
 
 from koord.core.model.object_size import AnnotationsTooLarge, ObjectTooLarge
-from koord.core.model.object_write import ObjectWrite
-from koord.core.model.plan import Assignment, Placement, Unit
+from koord.core.model.plan import Assignment, ObjectWrite, Placement, Unit
 from koord.core.model.pods import Handling
 from koord.core.model.reasons import BindFailed, Reason
 from koord.kube.binder import Binder

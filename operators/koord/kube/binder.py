@@ -18,8 +18,7 @@ from koord.api.keys import operators
 from koord.api.reservation import ReservationCondition, ReservationStatus
 from koord.api.resource import to_time
 from koord.core.model.object_size import MOST_ANNOTATIONS, count_annotations
-from koord.core.model.object_write import ObjectWrite
-from koord.core.model.plan import Assignment, Placement
+from koord.core.model.plan import Assignment, ObjectWrite, Placement
 from koord.core.model.pods import AnnotationWrite, Handling
 from koord.core.model.units import PODS
 from koord.core.reservation.lifecycle import set_available

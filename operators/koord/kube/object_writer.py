@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
-from koord.core.model.object_write import ObjectWrite
+from koord.core.model.plan import ObjectWrite
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Invalid, KubeError, NotFound
 from koord.kube.outcomes import (

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.scoring import ScoreTerms
-from koord.core.model.object_write import ObjectWrite
-from koord.core.model.plan import Assignment, Demand, Plan, Unit, Unplaced
+from koord.core.model.plan import Assignment, Demand, ObjectWrite, Plan, Unit, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.model.zone_hints import Hints

@@ -20,8 +20,7 @@ from koord.core.gang.reasons import Reached
 from koord.core.model.changes import Changes, Feed
 from koord.core.model.gangs import GangKey
 from koord.core.model.nodes import Node
-from koord.core.model.object_write import ObjectWrite
-from koord.core.model.plan import Placement, Plan, Unit
+from koord.core.model.plan import ObjectWrite, Placement, Plan, Unit
 from koord.core.model.pod_charge import PodCharge, charge_of
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape
 from koord.core.model.units import Amounts

@@ -1,18 +1,49 @@
-"""Input and output of the planner: units, placements, refusals.
+"""Input and output of the planner: units, placements with their writes, refusals.
 
 A *unit* is decided as a whole: a single pod, or all gangs of a gang group. The planner places at
 least ``required`` pods of every demand of the unit, or none of the unit.
+
+An ``ObjectWrite`` to another object than the pod has to be there before the pod is bound (PreBind):
+what it means is known to the plugin that makes it, how it is sent to ``kube``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from koord.core.model.gangs import SubGroupTree
-from koord.core.model.object_write import ObjectWrite
 from koord.core.model.pods import Allocation, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.topology_constraint import TopologyConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectWrite:
+    """Sets fields of the object at ``path`` of the API, if it is still as it was planned.
+
+    Keys are JSON pointers, values what is there afterwards (``patch``) and before (``test``); None
+    stands for nothing. A field that is patched and not tested must have been absent before. So the
+    write can be repeated, told from the object, and taken back: whoever plans again after a crash
+    finds it done.
+    """
+
+    path: str
+    patch: Mapping[str, Any]
+    test: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def before(self) -> Mapping[str, Any]:
+        """All that must be there before it."""
+        return {**dict.fromkeys(self.patch), **self.test}
+
+    @property
+    def undone(self) -> "ObjectWrite":
+        """The write that takes it back, as long as nobody has changed the fields since."""
+        before = self.before
+        return ObjectWrite(
+            self.path, {at: before[at] for at in self.patch}, {**before, **self.patch}
+        )
+
 
 UnitKey: TypeAlias = str
 """The group id (sorted gang keys, joined with ``,``), or the uid of a single pod."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koord.core.model.constraints import ClaimUse, PodConstraints, PodLabels
-from koord.core.model.fast_init import fast_init
-from koord.core.model.pods import Allocation, Handling, HostPort, Pod, PodShape
+from koord.core.model.pods import Allocation, Handling, HostPort, Pod, PodShape, fast_init
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 A ``PodShape`` holds everything that decides *where* a pod fits. Pods of one shape are planned
 together, and results per shape are cached. Shapes are interned by their makers, so that equal
-shapes are identical.
+shapes are identical. There is a ``Pod`` for each pod of a cluster, so they are made fast.
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
 from koord.core.model.constraints import (
     ClaimUse,
@@ -17,6 +17,31 @@ from koord.core.model.constraints import (
 )
 from koord.core.model.gangs import GangMembership
 from koord.core.model.selectors import SelectorTerm
+
+T = TypeVar("T")
+
+
+def fast_init(cls: type[T]) -> type[T]:
+    """Return what makes objects of ``cls`` from the same arguments as its constructor.
+
+    ``cls`` is a frozen dataclass with slots, without base classes, ``__post_init__``, default
+    factories or fields that its constructor does not take.
+    """
+
+    def become(self: Any) -> None:
+        self.__class__ = cls
+
+    dataclass_fields = fields(cast("Any", cls))
+    body: dict[str, Any] = {
+        dataclass_field.name: dataclass_field.default
+        for dataclass_field in dataclass_fields
+        if dataclass_field.default is not MISSING
+    }
+    body["__annotations__"] = {
+        dataclass_field.name: dataclass_field.type for dataclass_field in dataclass_fields
+    }
+    body["__post_init__"] = become
+    return cast("type[T]", dataclass(slots=True)(type(cls.__name__, (), body)))
 
 
 @dataclass(frozen=True, slots=True)

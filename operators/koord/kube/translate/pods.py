@@ -21,7 +21,6 @@ from koord.api.quantity import parse_duration_seconds
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.eviction.protection import SYSTEM_CRITICAL
 from koord.core.model.constraints import PodLabels
-from koord.core.model.fast_init import fast_init
 from koord.core.model.object_size import MOST_TO_PLAN, count_annotations
 from koord.core.model.pods import (
     Allocation,
@@ -33,6 +32,7 @@ from koord.core.model.pods import (
     PodPhase,
     PodShape,
     RecordedPlan,
+    fast_init,
 )
 from koord.core.model.text import cut
 from koord.kube.decode import MALFORMED
