@@ -22,7 +22,6 @@ from koord.core.model.selectors import SelectorOperator
 from koord.core.plugins import (
     inter_pod,
     node_rules,
-    pod_affinity_rules,
     topology_spread,
     volumes,
 )
@@ -140,14 +139,10 @@ def _only_by_name(_: Any) -> Callable[..., Any]:
 
 
 MUTANTS: Final[dict[str, _Patch]] = {
-    "ignore required affinity": _Patch(pod_affinity_rules, "_near", _every_row),
-    "ignore that affinity's terms mean the same pods": _Patch(
-        pod_affinity_rules, "_near", _term_by_term
-    ),
-    "ignore that the first of a group waits for nobody": _Patch(
-        pod_affinity_rules, "_near", _unsought
-    ),
-    "ignore required anti-affinity": _Patch(pod_affinity_rules, "_apart", _no_limit),
+    "ignore required affinity": _Patch(inter_pod, "_near", _every_row),
+    "ignore that affinity's terms mean the same pods": _Patch(inter_pod, "_near", _term_by_term),
+    "ignore that the first of a group waits for nobody": _Patch(inter_pod, "_near", _unsought),
+    "ignore required anti-affinity": _Patch(inter_pod, "_apart", _no_limit),
     "ignore the anti-affinity of pods that are there": _Patch(PodAffinityState, "terms", _give(())),
     "ignore namespaceSelector": _Patch(PodSelector, "selects_namespace", _only_by_name),
     "ignore namespaces": _Patch(PodSelector, "selects_namespace", _give(value=True)),

@@ -4,15 +4,12 @@ Imports for type checkers count, and those in functions: whoever reads follows t
 """
 
 import ast
-from collections import Counter
 from collections.abc import Iterable
 
 import networkx as nx
 from tests.names.sources import read_modules
 
 MOST = 3
-KNOWN = {"core.engine": 4, "core.reservation": 4}
-"""Package -> modules of the large circle that is mostly there. These may shrink, not grow."""
 
 
 def list_imports(tree: ast.Module) -> Iterable[tuple[str, ...]]:
@@ -47,15 +44,5 @@ def test_circles_are_seen() -> None:
 
 
 def test_no_circle_has_more_than_three_modules() -> None:
-    circles = {name_of(circle): circle for circle in find_circles(read_modules())}
-    assert {
-        name: sorted(circle)
-        for name, circle in circles.items()
-        if len(circle) > KNOWN.get(name, MOST)
-    } == {}
-
-
-def name_of(circle: set[str]) -> str:
-    """Return the package that most modules of a circle are in, without ``koord``."""
-    packages = Counter(module.removeprefix("koord.").rpartition(".")[0] for module in circle)
-    return min(packages, key=lambda package: (-packages[package], package))
+    circles = find_circles(read_modules())
+    assert [sorted(circle) for circle in circles if len(circle) > MOST] == []

@@ -1,4 +1,4 @@
-"""What placement says of objects that wait, for the authors of their status: reports, attempts, places.
+"""What placement says of objects that wait, for the authors of their status: reports and attempts.
 
 Placement writes no status of a custom resource where the operator of the kind runs beside it: that
 operator says all in one patch. Where it runs in another process, ``on_news`` writes the report.

@@ -1,4 +1,4 @@
-"""What a domain reads: kinds of objects (where they are listed, how decoded, who keeps them), and pods.
+"""What a domain reads: kinds of objects (where they are listed, how decoded, who keeps them); pods.
 
 A value of ``Kind`` says it all: how objects are translated, how they are applied to the
 ``ClusterState``, and what it means that the kind cannot be read. The kinds themselves stand in

@@ -1,4 +1,4 @@
-"""The devices of a node, from its Device object and its labels: which a record means, which are usable.
+"""The devices of a node, from its Device object and its labels: which are meant, which are usable.
 
 Minors change when a machine starts, or when a card is taken out; ids stay. So a record
 is found by its id, else by the addresses of its virtual functions, and by its minor only where ids

@@ -5,9 +5,9 @@ on the node; a reservation fits if it has room there without what the chosen pod
 candidates of one planning cycle are found last.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from koord.core.engine.cycle import Cycle
 from koord.core.model.pods import Handling, Pod
@@ -30,10 +30,8 @@ from koord.core.reservation.model import (
     ReservationHints,
     ReservationInfo,
     ReservationState,
+    ReservationUse,
 )
-
-if TYPE_CHECKING:
-    from koord.core.reservation.plugin import Reservations
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +145,22 @@ def _choose_many(
 
 
 class RunningPods:
-    """The running pods that reservations may take in, as of one cycle."""
+    """The running pods that reservations may take in, as of one cycle.
 
-    def __init__(self, plugin: "Reservations", cycle: Cycle) -> None:
-        self._plugin, self._cycle = plugin, cycle
+    ``used_by`` returns what a pod (uid) uses of a reservation; ``compat``: owners are selected in
+    all namespaces.
+    """
+
+    def __init__(
+        self,
+        cycle: Cycle,
+        pods: Mapping[str, Pod],
+        used_by: Callable[[str], ReservationUse | None],
+        *,
+        compat: bool,
+    ) -> None:
+        self._cycle, self._pods = cycle, pods
+        self._used_by, self._compat = used_by, compat
         self._by_row: dict[str, dict[int, list[RunningPod]]] = {}
         """Reservation -> the candidates on each row."""
 
@@ -190,7 +200,7 @@ class RunningPods:
         candidates = self._by_row.get(reservation.uid)
         if candidates is None:
             candidates = self._by_row[reservation.uid] = {}
-            for pod in self._plugin.view.pods.values():
+            for pod in self._pods.values():
                 row = self._cycle.table.row_of.get(pod.node, -1)
                 if row >= 0 and self._may_take(reservation, pre_allocation, pod, row):
                     rank = _hints_of(pod).rank
@@ -204,7 +214,7 @@ class RunningPods:
         """Whether a reservation may take in a pod; its record must be one of the operators."""
         if pod.recorded is None or pod.handling is Handling.RESERVE or not pod.is_alive:
             return False
-        use = self._plugin.given_to(pod.uid)
+        use = self._used_by(pod.uid)
         if use is not None and use.uid != reservation.uid:
             return False
         owners = tuple(owner for owner in reservation.owners if owner.selector is not None)
@@ -215,7 +225,7 @@ class RunningPods:
         status = ReservationState(allocatable=reservation.requests())
         like = replace(reservation, owners=owners, is_unschedulable=False, status=status)
         labels = self._cycle.table.node_at(row).labels
-        every_namespace = self._plugin.compat or pre_allocation.is_clusterwide
+        every_namespace = self._compat or pre_allocation.is_clusterwide
         return judge(pod, _hints_of(pod), like, labels, every_namespace=every_namespace).may_use
 
 

@@ -84,7 +84,7 @@ class ReservationSession(Reactive, Holding):
         self._policies: dict[int, list[AllocatePolicy]] = {}
         """Row -> the policies of reservations that this cycle has placed there."""
         self._matcher = ReservationMatcher(plugin, cycle)
-        self._running = RunningPods(plugin, cycle)
+        self._running = RunningPods(cycle, plugin.view.pods, plugin.given_to, compat=plugin.compat)
         self._rows_of: dict[MatchedReservations, dict[int, list[str]]] = {}
         self._holds_by_shape: dict[PodShape, tuple[int, dict[int, _RowHolds]]] = {}
         """Shape -> the version of the cycle for which it is known what rows hold for it."""
