@@ -350,7 +350,11 @@ class FilledTree:
         below = self._index.below[name]
         if not incomplete:
             return list(below)
-        return [one for one in below if one.name not in incomplete or one.name in completed]
+        return [
+            sub_group
+            for sub_group in below
+            if sub_group.name not in incomplete or sub_group.name in completed
+        ]
 
 
 @dataclass(frozen=True, slots=True)
