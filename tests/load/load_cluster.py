@@ -9,7 +9,7 @@ import numpy as np
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.cluster import FakeCluster
 
-from koord.core.engine.capabilities import Charging
+from koord.core.engine.plugin import Charging
 from koord.core.load.aware import LoadAware
 from koord.core.load.model import NAME, LoadHints, NodeLoad
 from koord.core.load.options import LoadOptions, LoadThresholds

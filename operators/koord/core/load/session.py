@@ -13,10 +13,9 @@ import numpy as np
 from typing_extensions import override
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
-from koord.core.engine.capabilities import Charging
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import FilterReach
+from koord.core.engine.plugin import Charging, FilterReach
 from koord.core.engine.scoring import DominantTerms, ScoreTerm, ScoreTerms, ScoringStrategy
 from koord.core.load.causes import EXPIRED
 from koord.core.load.columns import LoadColumns
