@@ -16,6 +16,7 @@ from tests.conformance.adapters import (
     gang,
     load,
     preemption,
+    queue,
     reservation,
     topology,
 )
@@ -27,6 +28,7 @@ AREAS: Mapping[str, Mapping[str, Adapter]] = {
     "elasticquota": elasticquota.ADAPTERS,
     "gang": gang.ADAPTERS,
     "preemption": preemption.ADAPTERS,
+    "queue": queue.ADAPTERS,
     "reservation": reservation.ADAPTERS,
     "rest": {**balance.ADAPTERS, **load.ADAPTERS},
     "topology": topology.ADAPTERS,

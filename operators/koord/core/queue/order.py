@@ -1,0 +1,289 @@
+"""The order of turns: a tournament from the users of a queue up to the root of a quota tree.
+
+Everywhere the best offer wins, one unit at a time, and only the winner's path changes, so that
+each turn costs a few comparisons. There is no comparison of any two units: what users share means
+nothing across quotas, and mixed into one it is not transitive (rules Q7 to Q12).
+
+Nothing here knows pods, nodes or a clock: amounts and times are integers.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, Protocol, TypeAlias
+
+from koord.core.queue.usage import Ledger
+
+ROOT: Final = ""
+"""The parent of quotas without one."""
+_LAST: Final = 2**63
+"""Stands for no place among the protected."""
+_NO_LOAD: Final = (False, Fraction(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A unit that waits for its turn."""
+
+    key: str
+    queue: str
+    """The leaf quota that its pods charge."""
+    user: str
+    priority: int
+    since: int
+    """When it became complete, in seconds; a preempted unit keeps it."""
+    ask: Ledger
+    head_since: int | None = None
+    """Since when it is first among equal priority of its user; None: it is not."""
+    protected: int | None = None
+    """Its place among those whose reservation has refused others."""
+    used_at_start: Mapping[str, Ledger] = field(default_factory=dict)
+    """Quota -> use at the start that is reserved for it, of which its guarantee is judged."""
+    is_repair: bool = False
+    """Whether it completes a gang that has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueQuota:
+    """What the order depends on of a quota."""
+
+    name: str
+    parent: str
+    used: Ledger
+    min: Ledger
+    runtime: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """How turns age: a tier for each step, up to a number of them."""
+
+    step: int
+    tiers: int
+
+    def tier_of(self, unit: Waiting, now: int) -> int:
+        """Return the tier; only the first of a line ages, not all that its user submits."""
+        if unit.head_since is None:
+            return 0
+        return max(0, min(self.tiers, (now - unit.head_since) // self.step))
+
+
+class Shares(Protocol):
+    """What users of a queue have used, if it matters there."""
+
+    def of(self, queue: str, user: str) -> Fraction:
+        """Return the share of a user; equal for all where it does not matter."""
+
+    def note_start(self, unit: Waiting) -> None:
+        """Count a unit as started."""
+
+
+_Key: TypeAlias = tuple[Any, ...]
+
+
+class _Contest(Protocol):
+    """Somebody who has units to offer: a user of a queue, a queue, or a quota with children."""
+
+    def offer(self) -> Waiting | None:
+        """Return the unit whose turn it would be; None when all had theirs."""
+
+    def take(self) -> Waiting:
+        """Remove and return it."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """The units of one user of a queue, in their order."""
+
+    units: list[Waiting]
+    """Last first."""
+
+    def offer(self) -> Waiting | None:
+        return self.units[-1] if self.units else None
+
+    def take(self) -> Waiting:
+        return self.units.pop()
+
+
+class _Round:
+    """Several who offer; keys change only for who has won, so each is in the heap once."""
+
+    def __init__(
+        self, members: Mapping[str, _Contest], key_of: Callable[[str, Waiting], _Key]
+    ) -> None:
+        self._members, self._key_of = members, key_of
+        self._heap = [
+            (key_of(name, unit), name)
+            for name, member in members.items()
+            if (unit := member.offer()) is not None
+        ]
+        heapify(self._heap)
+
+    def offer(self) -> Waiting | None:
+        return self._members[self._heap[0][1]].offer() if self._heap else None
+
+    def take(self) -> Waiting:
+        """Remove whose turn it is, and place who has won anew: what it takes counts by now."""
+        _, name = heappop(self._heap)
+        member = self._members[name]
+        taken, following = member.take(), member.offer()
+        if following is not None:
+            heappush(self._heap, (self._key_of(name, following), name))
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTerms:
+    """What orders turns beside the units themselves.
+
+    With ``guarantee_first`` what is guaranteed to a quota comes before the priorities of others:
+    priority classes are free for everybody to use.
+    """
+
+    now: int
+    aging: Callable[[str], Aging]
+    """By queue."""
+    shares: Shares
+    guarantee_first: bool = True
+
+
+class Tournament:
+    """The turns of one quota tree."""
+
+    def __init__(
+        self, quotas: Iterable[QueueQuota], units: Iterable[Waiting], terms: OrderTerms
+    ) -> None:
+        self._quotas = {quota.name: quota for quota in quotas}
+        self._used = {name: dict(quota.used) for name, quota in self._quotas.items()}
+        self._terms = terms
+        lines: dict[str, dict[str, list[Waiting]]] = defaultdict(lambda: defaultdict(list))
+        for unit in units:
+            lines[unit.queue][unit.user].append(unit)
+        self._children: dict[str, list[str]] = defaultdict(list)
+        for quota in self._quotas.values():
+            self._children[quota.parent].append(quota.name)
+        self._root = self._make_round(ROOT, lines)
+
+    def offer(self) -> Waiting | None:
+        """Return the unit whose turn it is; None when all had theirs."""
+        return self._root.offer()
+
+    def take(self, *, starts: bool) -> Waiting:
+        """Remove it; if it ``starts``, what it asks for counts before the next turn."""
+        unit = self._root.offer()
+        if unit is None:
+            raise LookupError("all had their turns")
+        if starts:
+            self._start(unit)
+        return self._root.take()
+
+    def turns(self, *, starts: bool) -> Iterator[Waiting]:
+        """Yield all units in the order of their turns, as if each or none of them started."""
+        while self.offer() is not None:
+            yield self.take(starts=starts)
+
+    def _make_round(self, name: str, lines: Mapping[str, Mapping[str, list[Waiting]]]) -> _Round:
+        if name in lines:
+            users = {
+                user: _Line(sorted(units, key=self._rank, reverse=True))
+                for user, units in lines[name].items()
+            }
+            return _Round(users, lambda _, unit: self._rank(unit))
+        return _Round(
+            {child: self._make_round(child, lines) for child in self._children[name]},
+            self._rank_of_child,
+        )
+
+    def _start(self, unit: Waiting) -> None:
+        self._terms.shares.note_start(unit)
+        for quota in self._path(unit.queue):
+            used = self._used[quota]
+            for key, amount in unit.ask.items():
+                used[key] = used.get(key, 0) + amount
+
+    def _path(self, queue: str) -> Iterator[str]:
+        while queue in self._quotas:
+            yield queue
+            queue = self._quotas[queue].parent
+
+    def _rank(self, unit: Waiting) -> _Key:
+        """Where a unit stands in its queue (Q7)."""
+        return (
+            not unit.is_repair,
+            -unit.priority,
+            _LAST if unit.protected is None else unit.protected,
+            -self._terms.aging(unit.queue).tier_of(unit, self._terms.now),
+            self._terms.shares.of(unit.queue, unit.user),
+            unit.since,
+            unit.key,
+        )
+
+    def _rank_of_child(self, name: str, unit: Waiting) -> _Key:
+        """Where a quota stands among its siblings by the unit that it offers (Q8)."""
+        guarantee = self._is_over(name, unit)
+        by_priority = (guarantee, -unit.priority)
+        return (
+            not unit.is_repair,
+            *(by_priority if self._terms.guarantee_first else reversed(by_priority)),
+            _LAST if unit.protected is None else unit.protected,
+            -self._terms.aging(unit.queue).tier_of(unit, self._terms.now),
+            self._load(name),
+            unit.since,
+            name,
+        )
+
+    def _is_over(self, name: str, unit: Waiting) -> bool:
+        """Whether a quota would use more than is guaranteed to it."""
+        used = unit.used_at_start.get(name, self._used[name])
+        guaranteed = self._quotas[name].min
+        return any(
+            used.get(key, 0) + amount > guaranteed.get(key, 0)
+            for key, amount in unit.ask.items()
+            if amount
+        )
+
+    def _load(self, name: str) -> tuple[bool, Fraction]:
+        """Return the largest part that is used of what the quota may use; infinite: True."""
+        runtime = self._quotas[name].runtime
+        loads = [
+            (limit <= 0, Fraction(0 if limit <= 0 else used, max(limit, 1)))
+            for key, used in self._used[name].items()
+            if used > 0 and (limit := runtime.get(key)) is not None
+        ]
+        return max(loads, default=_NO_LOAD)
+
+
+def count_ahead(
+    order: Sequence[Waiting], competes: Callable[[Waiting, Waiting], bool]
+) -> Iterator[tuple[Waiting, list[Waiting]]]:
+    """Yield each unit with those before it that compete with it: their turns matter to it."""
+    for at, unit in enumerate(order):
+        yield unit, [other for other in order[:at] if competes(other, unit)]
+
+
+class Heads:
+    """Since when units are first among equal priority of their user: only those age.
+
+    Not since they wait: who submits a thousand jobs must not age a thousand of them.
+    """
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[str, str, int], tuple[str, int]] = {}
+
+    def note(self, units: Iterable[Waiting], now: int) -> dict[str, int]:
+        """Return first unit -> since when."""
+        first: dict[tuple[str, str, int], Waiting] = {}
+        for unit in units:
+            line = (unit.queue, unit.user, unit.priority)
+            if line not in first or (unit.since, unit.key) < (first[line].since, first[line].key):
+                first[line] = unit
+        self._heads = {
+            line: (unit.key, self._since(line, unit.key, now)) for line, unit in first.items()
+        }
+        return dict(self._heads.values())
+
+    def _since(self, line: tuple[str, str, int], key: str, now: int) -> int:
+        before, since = self._heads.get(line, ("", now))
+        return since if before == key else now

@@ -1,0 +1,288 @@
+"""Who starts now, and for whom room is reserved so that it starts some day (rules Q23 to Q31).
+
+The same rules decide in the planner and in simulations: what fits where and when, they ask a
+``RoomInTime``; whose turn it is, a ``Tournament``. Nothing here knows nodes, pods or a clock.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from koord.core.queue.order import Tournament, Waiting
+from koord.core.queue.room import Places, Reserved, RoomInTime, UnitAsk
+from koord.core.queue.settings import Policy, QueueSettings
+
+LEAST_GAIN: Final = 60
+"""How much earlier a new plan has to be, in seconds, and in parts of the wait:"""
+LEAST_GAIN_PERCENT: Final = 5
+
+
+@dataclass(slots=True)
+class HeadProtection:
+    """What is remembered of a unit that is first, or has been."""
+
+    first_since: int
+    reserved: Reserved | None = None
+    since: int = 0
+    """When its room was reserved first: the oldest may hold more."""
+    turn: int = 0
+    """Its place among the reserved in the last pass."""
+    refused_at: int | None = None
+    """Its place among those that have refused others."""
+    idle_time: int = 0
+    """For how long its room was idle and refused to others, in all."""
+    rests_until: int | None = None
+    """After it has held room for too long."""
+
+
+@dataclass(slots=True)
+class TurnsOutcome:
+    """What one pass has decided."""
+
+    started: dict[str, Places] = field(default_factory=dict)
+    blocked: list[str] = field(default_factory=list)
+    idle: Counter[str] = field(default_factory=Counter)
+    """Unit -> room that is reserved for it, idle now and refused to others."""
+
+
+class QueueTurns:
+    """The units of one quota tree, and what is reserved for some of them."""
+
+    def __init__(
+        self,
+        room: RoomInTime,
+        settings: Callable[[str], QueueSettings],
+        *,
+        least_gain: int = LEAST_GAIN,
+    ) -> None:
+        self._room, self._settings, self._least_gain = room, settings, least_gain
+        self._protections: dict[str, HeadProtection] = {}
+        self._queue_of: dict[str, str] = {}
+        self._next_refusal = count(1)
+
+    def reserved(self, key: str) -> Reserved | None:
+        """Return what is reserved for a unit."""
+        protection = self._protections.get(key)
+        return protection.reserved if protection else None
+
+    def place_of(self, key: str) -> int | None:
+        """Return the place of a unit among the protected: it sorts before others of its kind."""
+        protection = self._protections.get(key)
+        return protection.refused_at if protection and protection.reserved else None
+
+    def next_due(self) -> int | None:
+        """Return when turns are to be decided again though nothing happens; None for never."""
+        due = [time for key, mine in self._protections.items() for time in self._dues_of(key, mine)]
+        return min((time for time in due if time > self._room.now), default=None)
+
+    def _dues_of(self, key: str, protection: HeadProtection) -> Iterator[int]:
+        settings = self._settings(self._queue_of[key])
+        reserved = protection.reserved
+        if protection.rests_until is not None:
+            yield protection.rests_until
+        elif reserved is None:
+            yield protection.first_since + settings.protect_after
+        elif not reserved.is_open:
+            yield reserved.start
+        if reserved is not None:
+            yield self._room.now + max(1, settings.max_hold - protection.idle_time)
+
+    def note_time(self, idle: Iterable[str], seconds: int) -> None:
+        """Count the time for which room was idle; after too long it is given up for a while."""
+        for key in idle:
+            protection = self._protections.get(key)
+            if protection is not None:
+                protection.idle_time += seconds
+
+    def decide(self, tournament: Tournament, jobs: Mapping[str, UnitAsk]) -> TurnsOutcome:
+        """Decide about each unit in its turn."""
+        for key in self._protections.keys() - jobs.keys():
+            del self._protections[key]
+        self._queue_of = {key: job.quota for key, job in jobs.items()}
+        decision = _Pass(self._room, self._settings, self._protections, self._least_gain)
+        while (unit := tournament.offer()) is not None:
+            starts = decision.decide(unit, jobs[unit.key])
+            tournament.take(starts=starts)
+        decision.settle(self._next_refusal)
+        return decision.outcome
+
+
+class _Pass:
+    """One round of turns."""
+
+    def __init__(
+        self,
+        room: RoomInTime,
+        settings: Callable[[str], QueueSettings],
+        protections: dict[str, HeadProtection],
+        least_gain: int,
+    ) -> None:
+        self._room, self._settings, self._protections = room, settings, protections
+        self._least_gain = least_gain
+        self.outcome = TurnsOutcome()
+        self._visited: list[Reserved] = []
+        """What is reserved for units that had their turn, in order."""
+        self._blocked: dict[str, list[UnitAsk]] = defaultdict(list)
+        """Queue -> units that had their turn and did not start."""
+        self._turns: dict[str, int] = {}
+        self._held: set[str] = set()
+        """Units whose open holds count, judged once: not again as others start in their room."""
+        self._refusing: list[str] = []
+
+    def decide(self, unit: Waiting, job: UnitAsk) -> bool:
+        """Start a unit if it may; otherwise reserve room for it if it is to have some."""
+        settings = self._settings(unit.queue)
+        if not self._room.fits_ever(job):
+            self._protections.pop(unit.key, None)
+            return False
+        places = self._find_places(unit, job, settings)
+        if places is not None:
+            self._protections.pop(unit.key, None)
+            self._room.start(job, places)
+            self.outcome.started[unit.key] = places
+            return True
+        self.outcome.blocked.append(unit.key)
+        self._blocked[unit.queue].append(job)
+        self._protect(unit, job, settings)
+        return False
+
+    def _find_places(self, unit: Waiting, job: UnitAsk, settings: QueueSettings) -> Places | None:
+        if settings.policy is Policy.STRICT and any(
+            self._room.competes(job, head) for head in self._blocked[unit.queue][:1]
+        ):
+            return None
+        own = self._reserved_of(unit.key)
+        binding = self._binding(job, settings)
+        if own is not None and not own.is_open and own.start <= self._room.now:
+            now = Reserved(job, self._room.now, job.end_from(self._room.now), own.places)
+            if self._room.is_possible(now, binding):
+                return own.places
+        places = self._room.fit(job, binding)
+        if places is None:
+            self._note_refusal(job, binding)
+        return places
+
+    def _binding(self, job: UnitAsk, settings: QueueSettings) -> list[Reserved]:
+        """Return what is reserved for earlier units and keeps this one away."""
+        is_short = job.limit is not None and job.limit <= settings.short_limit
+        return [
+            reserved
+            for reserved in self._visited
+            if not reserved.is_open
+            or (
+                reserved.job.key in self._held
+                and not (is_short and self._room.ready(reserved) < reserved.job.total)
+            )
+        ]
+
+    def _held_open(self) -> set[str]:
+        """Return the units whose open holds count: the oldest, others within what may be idle."""
+        capacity = self._room.capacity()
+        held: set[str] = set()
+        total = 0
+        holds = [
+            (protection.since, key, protection.reserved)
+            for key, protection in self._protections.items()
+            if protection.reserved and protection.reserved.is_open
+        ]
+        for at, (_, key, reserved) in enumerate(sorted(holds, key=lambda hold: hold[:2])):
+            has_turn_later = reserved not in self._visited
+            ready = self._room.ready(reserved, self._visited if has_turn_later else ())
+            most = self._settings(reserved.job.quota).max_idle_share * capacity
+            if at == 0 or (total + ready) * 100 <= most:
+                total += ready
+                held.add(key)
+        return held
+
+    def _reserved_of(self, key: str) -> Reserved | None:
+        protection = self._protections.get(key)
+        return protection.reserved if protection else None
+
+    def _later(self, key: str) -> list[Reserved]:
+        """Return what was promised behind a unit: by moving earlier it may not break that.
+
+        Not what was promised to units that had their turns before it so far: it takes what it
+        needs.
+        """
+        visited = {reserved.job.key for reserved in self._visited}
+        turn = self._protections[key].turn
+        return [
+            protection.reserved
+            for other, protection in self._protections.items()
+            if protection.reserved and protection.turn > turn and other not in visited
+        ]
+
+    def _note_refusal(self, job: UnitAsk, binding: Sequence[Reserved]) -> None:
+        """Note who keeps a unit away that would fit: all up to the first who does."""
+        for at in range(1, len(binding) + 1):
+            if self._room.fit(job, binding[:at]) is not None:
+                continue
+            if self._room.fit(job, ()) is not None:
+                self._refusing += [reserved.job.key for reserved in binding[:at]]
+            return
+
+    def _protect(self, unit: Waiting, job: UnitAsk, settings: QueueSettings) -> None:
+        place = len(self._blocked[unit.queue])
+        is_first = place <= settings.reserve_depth or self._reserved_of(unit.key) is not None
+        if settings.policy is Policy.BEST_EFFORT or not is_first:
+            self._protections.pop(unit.key, None)
+            return
+        now = self._room.now
+        protection = self._protections.setdefault(unit.key, HeadProtection(now))
+        if protection.idle_time >= settings.max_hold and protection.rests_until is None:
+            protection.rests_until = now + settings.hold_cool_down
+        if protection.rests_until is not None:
+            if now < protection.rests_until:
+                protection.reserved = protection.refused_at = None
+                return
+            protection.rests_until, protection.idle_time = None, 0
+        if now - protection.first_since < settings.protect_after:
+            return
+        if protection.reserved is None:
+            protection.since = now
+        protection.reserved = self._plan(job, protection.reserved, self._later(unit.key))
+        if protection.reserved is not None:
+            self._visited.append(protection.reserved)
+            self._turns[unit.key] = len(self._visited)
+            if unit.key in self._held_open():
+                self._held.add(unit.key)
+
+    def _plan(
+        self, job: UnitAsk, before: Reserved | None, later: Sequence[Reserved]
+    ) -> Reserved | None:
+        """Return what is reserved for a unit from now on: the same as long as it is possible."""
+        now = self._room.now
+        is_kept = (
+            before is not None
+            and not before.is_open
+            and self._room.is_possible(before, self._visited)
+        )
+        if before is not None and is_kept:
+            planned = self._room.find_start(job, [*self._visited, *later])
+            wait = before.start - now
+            gain = max(self._least_gain * 100, LEAST_GAIN_PERCENT * wait)
+            is_better = planned is not None and (before.start - planned.start) * 100 >= gain
+            return planned if is_better else before
+        planned = self._room.find_start(job, self._visited)
+        if planned is not None:
+            return planned
+        held = before if before is not None and before.is_open else None
+        return self._room.hold_open(job, self._visited, held)
+
+    def settle(self, next_refusal: "count[int]") -> None:
+        """Count what is idle, and who has refused others for the first time."""
+        for key, turn in self._turns.items():
+            self._protections[key].turn = turn
+        counted: list[Reserved] = []
+        for key in dict.fromkeys(self._refusing):
+            protection = self._protections[key]
+            if protection.reserved is None:
+                continue
+            if protection.refused_at is None:
+                protection.refused_at = next(next_refusal)
+            ready = self._room.ready(protection.reserved, counted)
+            counted.append(protection.reserved)
+            if ready:
+                self.outcome.idle[key] = ready
