@@ -101,7 +101,7 @@ class QueueTurns:
         for key in self._protections.keys() - jobs.keys():
             del self._protections[key]
         self._queue_of = {key: job.quota for key, job in jobs.items()}
-        decision = _Pass(self._room, self._settings, self._protections, self._least_gain)
+        decision = _RoundOfTurns(self._room, self._settings, self._protections, self._least_gain)
         while (unit := tournament.offer()) is not None:
             starts = decision.decide(unit, jobs[unit.key])
             tournament.take(starts=starts)
@@ -109,7 +109,7 @@ class QueueTurns:
         return decision.outcome
 
 
-class _Pass:
+class _RoundOfTurns:
     """One round of turns."""
 
     def __init__(
