@@ -16,6 +16,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "Device": {"devices": [{"type": "gpu"}]},
     "ClusterNetworkTopology": {"networkTopologySpec": [NODE_LAYER]},
     "ElasticQuotaProfile": {"quotaName": "root", "nodeSelector": {}},
+    "RebalancePolicy": {"lowThresholds": {"cpu": 30}, "highThresholds": {"cpu": 60}},
     "PodMigrationJob": {"podRef": {"namespace": "ml", "name": "web-0"}},
 }
 
@@ -120,6 +121,24 @@ REFUSALS = [
     RefusedSpec("PodMigrationJob", {"mode": "Later"}, "spec.mode", "'EvictDirectly'", "", "Unsupported value"),
     RefusedSpec("PodMigrationJob", {"ttl": "5 minutes"}, "spec.ttl", "must be a duration such as"),
     RefusedSpec("PodMigrationJob", {"deleteOptions": {"gracePeriodSeconds": -1}}, "spec.deleteOptions.gracePeriodSeconds", "greater than or equal to 0"),
+    # RebalancePolicy
+    RefusedSpec("RebalancePolicy", {"mode": "Move"}, "spec.mode", "'Advise'", "", "Unsupported value"),
+    RefusedSpec("RebalancePolicy", {"interval": "5s"}, "spec.interval", "must be at least 10s"),
+    RefusedSpec("RebalancePolicy", {"nodeFit": False}, "spec.nodeFit", "a pod moves only if another node takes it"),
+    RefusedSpec("RebalancePolicy", {"highThresholds": {"cpu": 101}}, "spec.highThresholds.cpu", "less than or equal to 100"),
+    RefusedSpec("RebalancePolicy", {"highThresholds": None}, "spec", "must name the same resources"),
+    RefusedSpec("RebalancePolicy", {"lowThresholds": {"cpu": 30, "memory": 30}}, "spec", "must name the same resources"),
+    RefusedSpec("RebalancePolicy", {"highThresholds": {"cpu": 60, "memory": 30}}, "spec", "must name the same resources"),
+    RefusedSpec("RebalancePolicy", {"lowThresholds": {"cpu": 61}}, "spec", "none may be lower in highThresholds"),
+    RefusedSpec("RebalancePolicy", {"prodLowThresholds": {"cpu": 30}}, "spec", "must name the same resources"),
+    RefusedSpec("RebalancePolicy", {"prodLowThresholds": {"cpu": 10}, "prodHighThresholds": {"cpu": 61}}, "spec", "higher in prodHighThresholds than in highThresholds"),
+    RefusedSpec("RebalancePolicy", {"detectorCacheTimeout": "2m"}, "spec", "interval must be less than detectorCacheTimeout"),
+    RefusedSpec("RebalancePolicy", {"interval": "10m", "detectorCacheTimeout": "5m"}, "spec", "interval must be less than detectorCacheTimeout"),
+    RefusedSpec("RebalancePolicy", {"evictableNamespaces": {"include": ["a"], "exclude": ["b"]}}, "spec.evictableNamespaces", "exclude each other"),
+    RefusedSpec("RebalancePolicy", {"caps": {"total": -1}}, "spec.caps.total", "greater than or equal to 0"),
+    RefusedSpec("RebalancePolicy", {"anomalyCondition": {"consecutiveAbnormalities": 0}}, "spec.anomalyCondition.consecutiveAbnormalities", "greater than or equal to 1"),
+    RefusedSpec("RebalancePolicy", {"nodePools": [{"name": "a"}, {"name": "a"}]}, "spec.nodePools[1]", "name must be unique", "", "Duplicate value"),
+    RefusedSpec("RebalancePolicy", {"nodePools": [{"name": "a", "lowThresholds": {"cpu": 5}}]}, "spec.nodePools[0]", "must name the same resources"),
     # Device
     RefusedSpec("Device", devices(DEVICE, DEVICE), "spec.devices[1]", "type and minor must be unique", "", "Duplicate value"),
     RefusedSpec("Device", devices({"type": "gpu"}, DEVICE), "spec.devices[1]", "type and minor must be unique", "", "Duplicate value"),

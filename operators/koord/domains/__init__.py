@@ -96,5 +96,6 @@ DOMAINS: Final = (
             ),
         ),
     ),
+    Domain("balance", resources=("koord.api.rebalancepolicy:RebalancePolicy",)),
     Domain("migration", resources=("koord.api.podmigrationjob:PodMigrationJob",)),
 )
