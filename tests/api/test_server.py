@@ -132,7 +132,12 @@ def test_last_valid_spec_and_template_keep_every_field(server: Sandbox, kind: st
 
     status = server.client.patch(f"{path}/status", {"status": {"lastValidSpec": spec}})["status"]
 
-    keeps = kind in {"ElasticQuota", "ElasticQuotaProfile", "ClusterNetworkTopology"}
+    keeps = kind in {
+        "ClusterNetworkTopology",
+        "ElasticQuota",
+        "ElasticQuotaProfile",
+        "RebalancePolicy",
+    }
     assert status.get("lastValidSpec") == (spec if keeps else None)
 
 

@@ -15,7 +15,6 @@ from koord.core.balance.detectors import (
 )
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import (
-    CPU,
     BalanceNode,
     BalancePod,
     BalancePool,
@@ -25,6 +24,7 @@ from koord.core.balance.model import (
 from koord.core.balance.order import sort_pods, weigh_usage
 from koord.core.balance.outcome import MoveRefusal
 from koord.core.balance.thresholds import find_hot_usage, find_limits, floor_percentages
+from koord.core.model.units import CPU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +91,6 @@ def balance(case: dict[str, Any]) -> Mapping[str, Any]:
     rules = BalanceRules(
         (BalancePool("default", thresholds, condition=condition),),
         number_of_nodes=case["numberOfNodes"],
-        node_fit=case["nodeFit"],
         compat=True,
     )
     outcome = decide(rules, _read_nodes(case), BalancePast(), _Given(case), 0)

@@ -21,8 +21,6 @@ from koord.core.balance.caps import CountedMoves
 from koord.core.balance.detectors import DetectorKind
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import (
-    PODS,
-    Amounts,
     BalanceNode,
     BalancePod,
     BalancePool,
@@ -52,6 +50,7 @@ from koord.core.balance.thresholds import (
     find_over,
     lower,
 )
+from koord.core.model.units import PODS, Amounts
 
 PLACEMENT_MARGIN: Final = 5.0
 """So many percentage points a target stays below the threshold from which it gives."""
@@ -322,17 +321,12 @@ class _Drain:
         """Return a target for each pod that may go, each booked at once, as Koordinator does."""
         targets: dict[str, str] = {}
         for pod in pods:
-            refusal = self.balancer.permission.refuse(pod)
-            if refusal is None and self.balancer.rules.node_fit:
-                target = self._find_target(pod, self.targets)
-                refusal = target if isinstance(target, MoveRefusal) else None
-                if isinstance(target, str):
-                    targets[pod.uid] = target
-                    self.balancer.book(target, pod, [self.kind], 1)
-            elif refusal is None:
-                targets[pod.uid] = ""
-            if refusal is not None:
-                self._stay(pod, refusal)
+            choice = self.balancer.permission.refuse(pod) or self._find_target(pod, self.targets)
+            if isinstance(choice, MoveRefusal):
+                self._stay(pod, choice)
+            else:
+                targets[pod.uid] = choice
+                self.balancer.book(choice, pod, [self.kind], 1)
         return targets
 
     def _find_target(self, pod: BalancePod, targets: Iterable[str]) -> str | MoveRefusal:

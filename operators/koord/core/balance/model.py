@@ -7,15 +7,11 @@ Amounts are integers: cpu in milli, all else in base units; ``pods`` is the numb
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from koord.core.balance.detectors import AnomalyCondition
+from koord.core.model.units import PODS, Amounts
 
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
-PODS: Final = "pods"
-
-Amounts: TypeAlias = Mapping[str, int]
 Percentages: TypeAlias = Mapping[str, float]
 
 
@@ -116,5 +112,4 @@ class BalanceRules:
     caps: MoveCaps = MoveCaps()
     number_of_nodes: int = 0
     """Nothing is done unless more nodes than these are low."""
-    node_fit: bool = True
     compat: bool = False

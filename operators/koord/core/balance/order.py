@@ -6,7 +6,8 @@ A pod just large enough to end the overuse goes before larger and smaller ones, 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from koord.core.balance.model import Amounts, BalancePod
+from koord.core.balance.model import BalancePod
+from koord.core.model.units import Amounts
 
 _PER_MILLE: Final = 1000
 

@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from koord.core.balance.caps import CapScope
-from koord.core.balance.model import Amounts, BalancePod, NodeClass
+from koord.core.balance.model import BalancePod, NodeClass
 from koord.core.balance.thresholds import HotUsage, NodeLimits
+from koord.core.model.units import Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class MovePermission(Protocol):
     def find_node(self, pod: BalancePod, nodes: Sequence[str]) -> str | None:
         """Return one of these nodes that takes a pod; those that are preferred come first."""
 
-    def note(self, pod: BalancePod, node: str) -> None:
+    def note(self, pod: BalancePod, node: str, /) -> None:
         """Count a pod as moved in all later questions."""
 
 

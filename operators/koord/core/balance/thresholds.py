@@ -11,13 +11,12 @@ from typing import Final
 
 from koord.core.balance.detectors import DetectorKind
 from koord.core.balance.model import (
-    MEMORY,
-    Amounts,
     BalanceNode,
     NodeClass,
     Percentages,
     Thresholds,
 )
+from koord.core.model.units import MEMORY, Amounts
 
 _ALL: Final = 100.0
 

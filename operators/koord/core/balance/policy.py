@@ -1,0 +1,131 @@
+"""A RebalancePolicy as it is in force: its settings, and the rules that they give for a cluster.
+
+Durations are seconds. Where both are missing, how long a node counts as hot and how long hot rounds
+are remembered follow from the interval: with a longer interval nothing would ever be moved.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from koord.core.balance.detectors import make_condition
+from koord.core.balance.model import BalancePool, BalanceRules, MoveCaps, Thresholds
+from koord.core.model.selectors import LabelSelector, is_selected
+
+DEFAULT_POOL: Final = "default"
+_ABNORMALITIES: Final = 5
+_NORMALITIES: Final = 3
+_REMEMBERED: Final = 300.0
+
+
+class BalanceMode(StrEnum):
+    """What becomes of the moves of a round."""
+
+    ADVISE = "Advise"
+    MIGRATE = "Migrate"
+    EVICT = "Evict"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """One pool; ``selector`` None: all nodes. Numbers that are None are the default ones."""
+
+    name: str
+    thresholds: Thresholds
+    selector: LabelSelector = None
+    weights: Mapping[str, int] = field(default_factory=dict)
+    abnormalities: int | None = None
+    normalities: int | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceSettings:
+    """What a valid policy says."""
+
+    pools: tuple[PoolSettings, ...]
+    mode: BalanceMode = BalanceMode.ADVISE
+    interval: float = 120.0
+    is_paused: bool = False
+    caps: MoveCaps = field(default_factory=MoveCaps)
+    number_of_nodes: int = 0
+    expiration: float = 180.0
+    remembered: float | None = None
+    included: frozenset[str] | None = None
+    excluded: frozenset[str] = frozenset()
+    pod_selectors: tuple[LabelSelector, ...] = ()
+
+    @property
+    def detectors_kept(self) -> float:
+        """How long hot rounds are remembered."""
+        return max(_REMEMBERED, 3 * self.interval) if self.remembered is None else self.remembered
+
+    @property
+    def moves(self) -> bool:
+        """Whether pods are moved at all."""
+        return self.mode is not BalanceMode.ADVISE
+
+    def allows(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod may be moved as far as the policy says."""
+        if namespace in self.excluded or namespace not in (self.included or {namespace}):
+            return False
+        return not self.pod_selectors or any(
+            is_selected(labels, selector) for selector in self.pod_selectors
+        )
+
+    def make_rules(
+        self, labels: Mapping[str, Mapping[str, str]], *, compat: bool = False
+    ) -> BalanceRules:
+        """Return the rules for nodes with these labels."""
+        return BalanceRules(
+            tuple(self._make_pool(pool, labels) for pool in self.pools),
+            self.caps,
+            self.number_of_nodes,
+            compat,
+        )
+
+    def _make_pool(
+        self, pool: PoolSettings, labels: Mapping[str, Mapping[str, str]]
+    ) -> BalancePool:
+        nodes = None
+        if pool.selector is not None:
+            nodes = frozenset(name for name in labels if is_selected(labels[name], pool.selector))
+        condition = make_condition(
+            _ABNORMALITIES if pool.abnormalities is None else pool.abnormalities,
+            _NORMALITIES if pool.normalities is None else pool.normalities,
+            2 * self.interval if pool.timeout is None else pool.timeout,
+        )
+        return BalancePool(pool.name, pool.thresholds, nodes, pool.weights, condition)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPolicy:
+    """A RebalancePolicy; ``settings`` are those in force, None without valid ones."""
+
+    name: str
+    uid: str
+    generation: int = 0
+    created: float = 0.0
+    settings: RebalanceSettings | None = None
+    is_valid: bool = True
+    """Whether ``settings`` are those of the present spec, not the last valid ones."""
+    kept: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The spec that ``settings`` were read from."""
+
+
+def find_rival(policy: ObservedPolicy, policies: Iterable[ObservedPolicy]) -> str:
+    """Return the name of an older policy that moves pods; "" if there is none.
+
+    Two that move would undo what the other does.
+    """
+    rivals = (
+        other
+        for other in policies
+        if other.uid != policy.uid
+        and other.settings is not None
+        and other.settings.moves
+        and not other.settings.is_paused
+        and (other.created, other.name) < (policy.created, policy.name)
+    )
+    return min((rival.name for rival in rivals), default="")

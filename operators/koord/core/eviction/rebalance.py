@@ -1,0 +1,274 @@
+"""Balancing on a real cluster: what nodes use, which pods may move, and which nodes take them.
+
+A pod may move if it may be evicted at all, something creates it again elsewhere, its gang does not
+need it, and no disruption budget is against it. Its new node is found by a plan in which it has
+left its node and all that was decided before has happened. Who moves is decided in
+``core.balance``; how in ``core.migration``.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from koord.core.balance.decide import decide
+from koord.core.balance.memory import BalancePast
+from koord.core.balance.model import BalanceNode, BalancePod
+from koord.core.balance.outcome import MoveRefusal, RoundOutcome
+from koord.core.balance.policy import RebalanceSettings
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.planner import plan
+from koord.core.engine.queue import unit_of
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.candidates import find_protection, find_surplus, moment_of
+from koord.core.eviction.limits import workload_of
+from koord.core.eviction.model import Costs, Moment
+from koord.core.eviction.reasons import Protection
+from koord.core.load.model import NodeLoad
+from koord.core.load.plugin import Loads
+from koord.core.model.budgets import Budget
+from koord.core.model.koordinator_class import KoordinatorClass, find_class, is_best_effort
+from koord.core.model.nodes import Node
+from koord.core.model.pods import Handling, Pod, PodPhase
+
+_RANKS: Final = {
+    KoordinatorClass.FREE: 1,
+    KoordinatorClass.BATCH: 2,
+    KoordinatorClass.MID: 3,
+    KoordinatorClass.PROD: 4,
+}
+_MADE_FOR_A_NODE: Final = frozenset({"DaemonSet", "Node"})
+_REPLACES_ONE: Final = frozenset({"Job", "ReplicaSet", "StatefulSet"})
+"""Controllers that create a single lost pod again, and leave the others alone."""
+_MOST_TRIES: Final = 500
+"""Plans in one round; what is not tried stays until the next."""
+
+_PROTECTED: Final[Mapping[Protection, str]] = {
+    Protection.LABEL: "its label spares it",
+    Protection.CRITICAL: "its priority is one of the system",
+    Protection.FOREIGN: "another scheduler placed it, and would place it again",
+    Protection.YOUNG: "it runs for less than minRuntime",
+    Protection.STARTING: "it is about to start",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceContext:
+    """What a round knows beside the state of the cluster: the time, and what spares pods then.
+
+    ``has_job`` tells whether a pod (by uid) is being moved, or could not be moved lately.
+    """
+
+    moment: Moment
+    scoring: Scoring = field(default_factory=Scoring)
+    budgets: tuple[Budget, ...] = ()
+    has_job: Callable[[str], bool] = lambda _: False
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCluster:
+    """The nodes whose use is known; ``unknown`` are those of which it is not."""
+
+    nodes: tuple[BalanceNode, ...]
+    unknown: tuple[str, ...]
+    labels: Mapping[str, Mapping[str, str]]
+
+
+def measure_cluster(state: ClusterState, expiration: float, now: float) -> MeasuredCluster:
+    """Return what ready nodes use."""
+    nodes, unknown, labels = [], [], {}
+    loads = state.plugin(Loads)
+    for node in state.table.nodes:
+        if node is None:
+            continue
+        report = loads.of(node.name)
+        is_known = report is not None and report.is_reported and not node.has_failed
+        if report is None or not is_known or report.is_outdated(now, expiration):
+            unknown.append(node.name)
+        else:
+            nodes.append(_measure(state, node, report))
+            labels[node.name] = node.labels
+    return MeasuredCluster(tuple(nodes), tuple(sorted(unknown)), labels)
+
+
+def _measure(state: ClusterState, node: Node, report: NodeLoad) -> BalanceNode:
+    pods = [
+        _measure_pod(pod, report)
+        for pod in sorted(state.pods_on(node.name), key=lambda pod: pod.key)
+        if not pod.phase.is_terminal and pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
+    ]
+    is_schedulable = not node.is_unschedulable and not node.is_terminating
+    return BalanceNode(node.name, node.allocatable, report.system, tuple(pods), is_schedulable)
+
+
+def _measure_pod(pod: Pod, report: NodeLoad) -> BalancePod:
+    load = report.pods.get(pod.key)
+    labels = dict(pod.profile.labels)
+    koordinator_class = find_class(
+        labels, pod.priority, is_best_effort=is_best_effort(pod.shape, {})
+    )
+    return BalancePod(
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        pod.planned_node,
+        None if load is None else load.usage,
+        koordinator_class is KoordinatorClass.PROD,
+        workload_of(pod),
+        (_RANKS[koordinator_class], pod.priority),
+        pod.created,
+    )
+
+
+def run_round(
+    state: ClusterState,
+    settings: RebalanceSettings,
+    measured: MeasuredCluster,
+    past: BalancePast,
+    context: BalanceContext,
+) -> RoundOutcome:
+    """Decide one round of a policy; nothing is written, and the state stays as it is."""
+    rules = settings.make_rules(measured.labels, compat=state.gangs.compat)
+    permission = PlannedMoves(state, settings, context)
+    return decide(rules, measured.nodes, past, permission, context.moment.now)
+
+
+class PlannedMoves:
+    """Which pods may move, and where to, with all moves of the round so far."""
+
+    def __init__(
+        self, state: ClusterState, settings: RebalanceSettings, context: BalanceContext
+    ) -> None:
+        self._state = state
+        self._settings = settings
+        self._context = context
+        self._costs = Costs(context.budgets)
+        self._moved: dict[str, Pod] = {}
+        self._replicas: Counter[str] | None = None
+        self._cycle: Cycle | None = None
+        self._tries = 0
+
+    def refuse(self, pod: BalancePod) -> MoveRefusal | None:
+        """Return the first rule that keeps a pod where it is."""
+        whole = self._state.pods.get(pod.uid)
+        if whole is None:
+            return MoveRefusal("E-5.gone", "it is gone")
+        for rule, why in (
+            ("E-4", self._find_job),
+            ("E-5.1", self._find_selection),
+            ("E-5.3", self._find_kind),
+            ("E-5.4", self._find_owner),
+            ("E-5.5", self._find_protection),
+            ("E-5.11", self._find_replicas),
+            ("Gang", self._find_gang),
+            ("Budget", self._find_budget),
+        ):
+            text = why(whole)
+            if text:
+                return MoveRefusal(rule, text)
+        return None
+
+    def find_node(self, pod: BalancePod, nodes: Sequence[str]) -> str | None:
+        """Return the node on which the planner places a pod that has left its own."""
+        whole = self._state.pods[pod.uid]
+        if self._tries >= _MOST_TRIES:
+            return None
+        self._tries += 1
+        cycle = self._open()
+        mark = cycle.checkpoint()
+        cycle.remove([whole])
+        copy = copy_for_move(whole)
+        rows = np.zeros(cycle.used.shape[1], dtype=bool)
+        rows[[self._state.table.row_of[name] for name in nodes]] = True
+        cycle.expect([copy])
+        with cycle.only({cycle.shape_of(copy): rows}):
+            outcome = plan(cycle, [unit_of(copy)], self._context.scoring)
+        if not outcome.placements:
+            cycle.rollback(mark)
+            return None
+        return outcome.placements[0].assignments[0].node
+
+    def note(self, pod: BalancePod, _node: str) -> None:
+        """Count a pod as moved; its place is taken already."""
+        self._moved[pod.uid] = self._state.pods[pod.uid]
+
+    def _open(self) -> Cycle:
+        if self._cycle is None:
+            self._state.refresh()
+            # What replaces a pod is charged to its quota once the pod has gone.
+            self._cycle = self._state.open_cycle(without=("quota",))
+        return self._cycle
+
+    # --- rules ------------------------------------------------------------------------------------
+
+    def _find_job(self, pod: Pod) -> str:
+        return "a job moves it, or could not" if self._context.has_job(pod.uid) else ""
+
+    def _find_selection(self, pod: Pod) -> str:
+        is_allowed = self._settings.allows(pod.namespace, dict(pod.profile.labels))
+        return "" if is_allowed else "the policy leaves out its namespace or labels"
+
+    def _find_kind(self, pod: Pod) -> str:
+        if any(owner.kind in _MADE_FOR_A_NODE for owner in pod.owners):
+            return "it was made for its node"
+        if not pod.is_alive:
+            return "it is being deleted"
+        return "" if pod.phase is PodPhase.RUNNING and pod.node else "it does not run yet"
+
+    def _find_owner(self, pod: Pod) -> str:
+        has_controller = any(owner.is_controller for owner in pod.owners)
+        return "" if has_controller else "nothing would create it again: it has no controller"
+
+    def _find_protection(self, pod: Pod) -> str:
+        state, moment = self._state, self._context.moment
+        if pod.gang is not None:
+            moment = moment_of(state, state.gangs.group(pod.gang.key).gangs, moment)
+        why = find_protection(state, pod, moment)
+        return "" if why is None else _PROTECTED.get(why, "it must not be evicted")
+
+    def _find_replicas(self, pod: Pod) -> str:
+        if pod.gang is not None:
+            return ""
+        if self._replicas is None:
+            self._replicas = Counter(
+                workload_of(other)
+                for other in self._state.pods.values()
+                if other.is_alive and other.phase is PodPhase.RUNNING
+            )
+        return "" if self._replicas[workload_of(pod)] > 1 else "none of its workload would remain"
+
+    def _find_gang(self, pod: Pod) -> str:
+        if pod.gang is None:
+            return ""
+        if not any(owner.is_controller and owner.kind in _REPLACES_ONE for owner in pod.owners):
+            return "what runs its gang would start all of it again"
+        spec = self._state.gangs.spec(pod.gang.key)
+        if spec is None or spec.topology is not None:
+            return f"its gang {pod.gang.key} has to stay close together"
+        surplus = find_surplus(self._state, pod.gang.key, [pod], self._moved)
+        return "" if surplus else f"its gang {pod.gang.key} would fall below its minimum"
+
+    def _find_budget(self, pod: Pod) -> str:
+        before: Collection[Pod] = tuple(self._moved.values())
+        after = self._costs.count_violations((*before, pod))
+        violates = after > self._costs.count_violations(before)
+        return "a PodDisruptionBudget does not allow it" if violates else ""
+
+
+def copy_for_move(pod: Pod) -> Pod:
+    """Return what is planned in the place of a pod: the same pod, not bound yet."""
+    return replace(
+        pod,
+        uid=f"{pod.uid}:moved",
+        node="",
+        phase=PodPhase.PENDING,
+        recorded=None,
+        pinned=False,
+        nominated=None,
+        gang=None,
+        handling=Handling.RESERVE,
+        allocations=(),
+    )

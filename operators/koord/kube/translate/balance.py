@@ -1,0 +1,214 @@
+"""RebalancePolicies: from the wire to the core, and the parts of their status that are read back.
+
+While the spec is invalid, the last valid one stays in force; the status keeps it over a restart.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from pydantic import TypeAdapter
+
+from koord.api.parse import InvalidObject, parse_value
+from koord.api.quantity import parse_duration_seconds
+from koord.api.rebalancepolicy import (
+    DEFAULT_INTERVAL,
+    DEFAULT_PER_NODE,
+    DEFAULT_PER_WORKLOAD,
+    DEFAULT_TOTAL,
+    BalanceAnomalyCondition,
+    LoadThresholds,
+    MoveCapsSpec,
+    NodeDetector,
+    RebalancePolicySpec,
+    RebalancePolicyStatus,
+    RememberedMove,
+)
+from koord.api.resource import LabelSelector as SelectorSpec
+from koord.api.shape import Shape
+from koord.caches import cached_by_text
+from koord.core.balance.detectors import Detector, DetectorKey, DetectorKind
+from koord.core.balance.memory import BalancePast, PastMove
+from koord.core.balance.model import MoveCaps, Thresholds
+from koord.core.balance.policy import (
+    DEFAULT_POOL,
+    BalanceMode,
+    ObservedPolicy,
+    PoolSettings,
+    RebalanceSettings,
+)
+from koord.core.model.selectors import LabelSelector
+from koord.kube.translate.node_affinity import translate_selector
+from koord.kube.translate.statuses import SeenStatuses
+from koord.kube.wire import WireCustomResource
+
+MOST_DETECTORS: Final = 500
+"""More do not fit into a status beside all else."""
+_adapter: Final = TypeAdapter(RebalancePolicySpec)
+_STATUS: Final = Shape(RebalancePolicyStatus, ("status",))
+
+
+class RebalancePolicyTranslator(SeenStatuses):
+    """Translates policies, and keeps their status for the status writer."""
+
+    def translate(self, wire: WireCustomResource) -> ObservedPolicy:
+        meta = wire.metadata
+        status = self._see(meta.uid, wire.status)
+        raw = bytes(wire.spec)
+        settings, is_valid = translate_settings(raw), True
+        if settings is None:
+            raw, is_valid = _read_last_valid(status), False
+            settings = translate_settings(raw) if raw else None
+        return ObservedPolicy(
+            meta.name,
+            meta.uid,
+            meta.generation,
+            meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+            settings,
+            is_valid,
+            msgspec.json.decode(raw) if settings is not None else {},
+        )
+
+
+class _KeptStatus(msgspec.Struct, rename="camel"):
+    last_valid_spec: msgspec.Raw = msgspec.Raw(b"")
+
+
+def _read_last_valid(status: bytes) -> bytes:
+    try:
+        return bytes(msgspec.json.decode(status, type=_KeptStatus).last_valid_spec)
+    except msgspec.MsgspecError:
+        return b""
+
+
+@cached_by_text()
+def translate_settings(raw: bytes) -> RebalanceSettings | None:
+    """Return what a spec says, given as JSON; None if it is invalid."""
+    try:
+        written: Any = msgspec.json.decode(raw) if raw else {}
+    except msgspec.MsgspecError:
+        return None
+    spec = parse_value(_adapter, written or {}, at=("spec",))
+    return None if isinstance(spec, InvalidObject) else _make_settings(spec)
+
+
+def _make_settings(spec: RebalancePolicySpec) -> RebalanceSettings:
+    namespaces = spec.evictable_namespaces
+    include = namespaces.include if namespaces is not None else None
+    exclude = namespaces.exclude if namespaces is not None else None
+    pools = [_make_pool(DEFAULT_POOL, spec, spec, spec.node_selector)]
+    pools += [
+        _make_pool(pool.name, pool, spec, pool.node_selector) for pool in spec.node_pools or ()
+    ]
+    return RebalanceSettings(
+        tuple(pools),
+        BalanceMode(spec.mode or BalanceMode.ADVISE) if not spec.dry_run else BalanceMode.ADVISE,
+        _seconds(spec.interval or DEFAULT_INTERVAL),
+        bool(spec.paused),
+        _make_caps(spec.caps or MoveCapsSpec()),
+        spec.number_of_nodes or 0,
+        float(spec.node_metric_expiration_seconds or 180),
+        None if spec.detector_cache_timeout is None else _seconds(spec.detector_cache_timeout),
+        None if include is None else frozenset(include),
+        frozenset(exclude or ()),
+        tuple(translate_selector(named.selector) for named in spec.pod_selectors or ()),
+    )
+
+
+def _seconds(text: str) -> float:
+    return float(parse_duration_seconds(text) or 0)
+
+
+def _make_caps(caps: MoveCapsSpec) -> MoveCaps:
+    return MoveCaps(
+        DEFAULT_TOTAL if caps.total is None else caps.total,
+        DEFAULT_PER_NODE if caps.per_node is None else caps.per_node,
+        caps.per_namespace,
+        DEFAULT_PER_WORKLOAD if caps.per_workload is None else caps.per_workload,
+    )
+
+
+def _make_pool(
+    name: str, pool: LoadThresholds, policy: LoadThresholds, selector: SelectorSpec | Any
+) -> PoolSettings:
+    """Return a pool, with what is absent taken from the policy."""
+    total = pool if pool.low_thresholds is not None else policy
+    prod = pool if pool.prod_low_thresholds is not None else policy
+    deviates = pool.use_deviation_thresholds
+    condition = pool.anomaly_condition or policy.anomaly_condition or BalanceAnomalyCondition()
+    return PoolSettings(
+        name,
+        Thresholds(
+            total.low_thresholds or {},
+            total.high_thresholds or {},
+            prod.prod_low_thresholds or {},
+            prod.prod_high_thresholds or {},
+            bool(policy.use_deviation_thresholds if deviates is None else deviates),
+        ),
+        _translate_nodes(selector),
+        pool.resource_weights or policy.resource_weights or {},
+        condition.consecutive_abnormalities,
+        condition.consecutive_normalities,
+        None if condition.timeout is None else _seconds(condition.timeout),
+    )
+
+
+def _translate_nodes(selector: Any) -> LabelSelector:
+    return None if selector is None else translate_selector(selector)
+
+
+def read_past(status: Mapping[str, Any], settings: RebalanceSettings) -> BalancePast:
+    """Return what a status remembers of earlier rounds; nothing of what cannot be read."""
+    past = BalancePast()
+    past.detectors.kept = settings.detectors_kept
+    try:
+        seen = _STATUS.read(msgspec.json.encode(dict(status)))
+        past.detectors.put(dict(map(_read_detector, seen.detectors or ())))
+    except ValueError:
+        return past
+    past.moves.put(
+        PastMove(move.workload, move.left, move.target, float(move.at), move.returns)
+        for move in seen.remembered or ()
+    )
+    return past
+
+
+def _read_detector(seen: NodeDetector) -> tuple[DetectorKey, Detector]:
+    key = (seen.pool, DetectorKind(seen.kind), seen.node)
+    return key, Detector(
+        seen.is_anomalous, seen.bad, seen.good, float(seen.since), float(seen.last_bad)
+    )
+
+
+def write_detectors(past: BalancePast) -> list[NodeDetector]:
+    """Return the counters of hot nodes, those that are furthest first, as a status keeps them."""
+    detectors = sorted(
+        past.detectors.values().items(),
+        key=lambda item: (not item[1].is_anomalous, -item[1].bad, item[0]),
+    )
+    return [
+        NodeDetector(
+            pool=pool,
+            kind=kind,
+            node=node,
+            is_anomalous=detector.is_anomalous,
+            bad=detector.bad,
+            good=detector.good,
+            since=int(detector.since),
+            last_bad=int(detector.last_bad),
+        )
+        for (pool, kind, node), detector in detectors[:MOST_DETECTORS]
+    ]
+
+
+def write_remembered(past: BalancePast) -> list[RememberedMove]:
+    return [
+        RememberedMove(
+            workload=move.workload,
+            left=move.left,
+            target=move.target,
+            at=int(move.at),
+            returns=move.returns,
+        )
+        for move in past.moves.values()
+    ]
