@@ -65,14 +65,14 @@ def _are_paired(low: Mapping[str, float] | None, high: Mapping[str, float] | Non
     return low.keys() == high.keys() and all(low[name] <= high[name] for name in low)
 
 
-def _prod_is_below(part: "LoadThresholds") -> bool:
+def _prod_is_below(part: "BalanceThresholds") -> bool:
     high, prod = part.high_thresholds or {}, part.prod_high_thresholds or {}
     return bool(part.use_deviation_thresholds) or all(
         most <= high[name] for name, most in prod.items() if name in high
     )
 
 
-class LoadThresholds(Model):
+class BalanceThresholds(Model):
     """Which nodes are low and which are hot, in percent of what can be allocated."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -123,7 +123,7 @@ class LoadThresholds(Model):
     """How often in a row a node is over its thresholds before pods leave it."""
 
 
-class BalanceNodePool(LoadThresholds):
+class BalanceNodePool(BalanceThresholds):
     """Nodes with thresholds of their own; what is absent is taken from the policy."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
@@ -178,11 +178,11 @@ def _is_rarer(spec: "RebalancePolicySpec") -> bool:
     return interval < (parse_duration_seconds(spec.detector_cache_timeout) or 0)
 
 
-class RebalancePolicySpec(LoadThresholds):
+class RebalancePolicySpec(BalanceThresholds):
     """When nodes are hot, and how their pods are moved."""
 
     rules = (
-        *LoadThresholds.rules,
+        *BalanceThresholds.rules,
         Rule(
             "!has(self.detectorCacheTimeout) || "
             f"duration(has(self.interval) ? self.interval : '{DEFAULT_INTERVAL}') "

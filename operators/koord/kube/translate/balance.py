@@ -17,7 +17,7 @@ from koord.api.rebalancepolicy import (
     DEFAULT_PER_WORKLOAD,
     DEFAULT_TOTAL,
     BalanceAnomalyCondition,
-    LoadThresholds,
+    BalanceThresholds,
     MoveCapsSpec,
     NodeDetector,
     RebalancePolicySpec,
@@ -129,7 +129,7 @@ def _make_caps(caps: MoveCapsSpec) -> MoveCaps:
 
 
 def _make_pool(
-    name: str, pool: LoadThresholds, policy: LoadThresholds, selector: SelectorSpec | Any
+    name: str, pool: BalanceThresholds, policy: BalanceThresholds, selector: SelectorSpec | Any
 ) -> PoolSettings:
     """Return a pool, with what is absent taken from the policy."""
     total = pool if pool.low_thresholds is not None else policy
