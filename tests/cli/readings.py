@@ -8,9 +8,8 @@ from tests.cluster import make_cluster
 from tests.objects import upsert_pod_group
 
 from koord.answers.leaders import Leader
-from koord.answers.reading import Extent, Gap, Reading, TargetDetails
+from koord.answers.reading import Extent, Gap, Reading, Target, TargetDetails, TargetKind
 from koord.answers.reports import Reported
-from koord.answers.target import Target, TargetKind
 from koord.answers.why import Explanation, make_answer
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.nodes import Node

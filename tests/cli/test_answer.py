@@ -7,8 +7,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_pods
 from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
 
 from koord.answers.explain import PlacementState
-from koord.answers.reading import Extent
-from koord.answers.target import TargetNotFoundError
+from koord.answers.reading import Extent, TargetNotFoundError
 from koord.api.keys import operators
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup

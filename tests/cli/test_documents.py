@@ -29,8 +29,15 @@ from typer.testing import CliRunner
 
 import koord.core
 from koord.answers.encoding import name_of_field
-from koord.answers.reading import Extent, Gap, Reading, ReportedPreemption, TargetDetails
-from koord.answers.target import Target, TargetKind
+from koord.answers.reading import (
+    Extent,
+    Gap,
+    Reading,
+    ReportedPreemption,
+    Target,
+    TargetDetails,
+    TargetKind,
+)
 from koord.api.keys import operators
 from koord.cli import (
     device_view,

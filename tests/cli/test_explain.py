@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 import koord.cli.explain_view
-from koord.answers.target import TargetKind
+from koord.answers.reading import TargetKind
 from koord.cli.explain_view import Question
 from koord.cli.main import app
 

@@ -14,7 +14,7 @@ from tests.builders import make_pod_group
 from tests.cli.readings import NOW, make_reading
 
 from koord.answers.explain import PlacementState
-from koord.answers.target import Target, TargetKind, TargetNotFoundError
+from koord.answers.reading import Target, TargetKind, TargetNotFoundError
 from koord.cli.explain_view import _answer, _refuse_evicted, make_parts
 from koord.cli.find_target import TargetLookup, find_target
 from koord.core.model.gang_history import Episode

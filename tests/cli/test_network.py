@@ -12,8 +12,7 @@ from tests.cluster import FakeCluster, open_cycle
 from tests.topology.test_gang_topology import GANG, ask, make_members, make_network, must, prefer
 
 from koord.answers.encoding import encode
-from koord.answers.reading import Reading
-from koord.answers.target import Target, TargetKind
+from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.topology import view_topology
 from koord.answers.why import make_answer
 from koord.cli.common import TreeOutput

@@ -13,14 +13,13 @@ from tests.objects import upsert_namespace, upsert_pod_group, upsert_quota
 from typer.testing import CliRunner
 
 from koord.answers.queue_view import view_queue
-from koord.answers.reading import Reading
-from koord.answers.similar_names import suggest
-from koord.answers.target import Target, TargetKind
+from koord.answers.reading import Reading, Target, TargetKind
 from koord.api.keys import operators
 from koord.cli import queue_view, quota_view, status_view, top_view
 from koord.cli.main import COMMANDS, app
 from koord.cli.status_view import make_leader
 from koord.core.engine.scoring import Scoring
+from koord.core.model.text import suggest
 from koord.kube.election import Election, Lease, LeaseSpec
 from koord.kube.leader_report import LeaderReport, encode_report
 

@@ -18,8 +18,7 @@ from koord.answers.encoding import encode
 from koord.answers.explain import explain_gang
 from koord.answers.preemption import PreemptionAnswer, find_plan, find_unit, hint_at_preemption
 from koord.answers.queue_view import view_queue
-from koord.answers.reading import Reading, ReportedPreemption, TargetDetails
-from koord.answers.target import Target, TargetKind
+from koord.answers.reading import Reading, ReportedPreemption, Target, TargetDetails, TargetKind
 from koord.answers.why import make_answer
 from koord.api.keys.operators import OVER_ENTITLEMENT
 from koord.cli.main import app

@@ -21,12 +21,10 @@ from koord.answers.encoding import encode
 from koord.answers.explain import PlacementState
 from koord.answers.hints import _helps, find_help
 from koord.answers.leaders import NOBODY, Leader
-from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import QueuePlace
 from koord.answers.quota_view import ReportedQuota, list_remarks
-from koord.answers.reading import Extent
+from koord.answers.reading import Extent, Target, TargetKind, TargetNotFoundError, list_warnings
 from koord.answers.reports import make_report
-from koord.answers.target import Target, TargetKind, TargetNotFoundError
 from koord.answers.waiting import find_waiting
 from koord.api.keys import operators
 from koord.api.keys import quota as keys

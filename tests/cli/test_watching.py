@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from koord.answers.ages import format_age
 from koord.cli.common import ExitCode, warn
 from koord.cli.watching import INTERVAL, show_again, watchable
+from koord.core.model.text import format_age
 
 if TYPE_CHECKING:
     from collections.abc import Callable

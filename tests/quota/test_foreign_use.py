@@ -15,9 +15,9 @@ from tests.quota.test_supply import IN_POOL
 from tests.quota.trees import KEY, forests
 
 from koord.core.quota.admission import find_blocking_reason
-from koord.core.quota.foreign_use import find_uncharged
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, ROOT, QuotaCharge, QuotaSpec, Usage
+from koord.core.quota.tree import find_uncharged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from tests.cluster import FakeCluster, make_unit
 
 from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm, is_selected
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
-from koord.core.quota.pools import PoolRequirements, choose_quotas
 from koord.core.quota.reasons import QuotaAmbiguous
+from koord.core.quota.registry import PoolRequirements, choose_quotas
 from koord.core.quota.spec_errors import QuotaProblem
 
 GPU = "nvidia.com/gpu"

@@ -9,8 +9,7 @@ import pytest
 
 from koord.core.model.nodes import Node, Taint
 from koord.core.model.selectors import Requirement, SelectorOperator
-from koord.core.quota.capacity import tree_totals
-from koord.core.quota.model import KOORDINATOR, QuotaSpec
+from koord.core.quota.model import KOORDINATOR, QuotaSpec, tree_totals
 from koord.core.quota.profile import (
     GENERATED_MAX,
     Overlap,

@@ -15,7 +15,7 @@ from tests.objects import remove_quota
 from koord.answers.quota_audit import find_drift
 from koord.core.model.device_names import GPU_CORE
 from koord.core.model.selectors import Requirement, SelectorOperator, is_selected
-from koord.core.quota.capacity import is_closed
+from koord.core.quota.model import is_closed
 
 if TYPE_CHECKING:
     from koord.core.model.nodes import Node

@@ -10,8 +10,16 @@ from tests.quota.scene import GI, GPU, KOORDINATOR, OURS, quota, settle, shape, 
 
 from koord.core.model.nodes import Node, Taint
 from koord.core.model.selectors import Requirement, SelectorOperator
-from koord.core.quota.capacity import is_counted, shared_out, tree_totals
-from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaSpec, Usage
+from koord.core.quota.model import (
+    DEFAULT,
+    ROOT,
+    SYSTEM,
+    QuotaSpec,
+    Usage,
+    is_counted,
+    shared_out,
+    tree_totals,
+)
 from koord.core.quota.profile import QuotaProfile, make_root_quota, make_tree_id
 from koord.core.quota.registry import (
     ActiveQuotas,

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from koord.answers.conditions import list_conditions
-from koord.answers.quota_hints import hint_at_quota
+from koord.answers.quota_users import hint_at_quota
 from koord.answers.reports import ReportedReason
 from koord.api.keys import gang as keys
 from koord.api.keys import operators

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from koord.answers.ages import format_age
 from koord.answers.encoding import encode
+from koord.core.model.text import format_age
 
 DEFAULT_NAMESPACE: Final = "koord-system"
 

@@ -8,10 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from koord.answers.ages import format_age
 from koord.answers.encoding import encode
-from koord.answers.reading import Reading, ReportedPreemption, TargetDetails
-from koord.answers.target import Target, TargetKind
+from koord.answers.reading import Reading, ReportedPreemption, Target, TargetDetails, TargetKind
 from koord.api.keys import operators
 from koord.core.engine.holds import assume_holds
 from koord.core.engine.queue import find_pending
@@ -25,7 +23,7 @@ from koord.core.model.budgets import Budget
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
-from koord.core.model.text import named, plural
+from koord.core.model.text import format_age, named, plural
 from koord.core.quota.entitlement import UnmetEntitlement
 
 _MOST_LEAVING: Final = 3

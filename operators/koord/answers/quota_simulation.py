@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from koord.answers.encoding import encode, encode_amounts
 from koord.answers.explain import first_refusal
-from koord.answers.quota_waits import WaitingUnit, find_waits
+from koord.answers.quota_view import WaitingUnit, find_waits
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring

@@ -3,11 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from koord.answers.missing_rights import is_unknown, keep_known
 from koord.answers.queue_view import QueueEntry, QueuePlace, view_queue
-from koord.answers.reading import KindName, Reading
+from koord.answers.reading import KindName, Reading, Target, is_unknown, keep_known
 from koord.answers.reports import Reports
-from koord.answers.target import Target
 from koord.core.engine.scoring import Scoring
 from koord.core.model.reasons import Reason
 

@@ -24,14 +24,19 @@ from koord.answers.hints import (
     hint_at_gates,
 )
 from koord.answers.leaders import Leader
-from koord.answers.missing_rights import (
+from koord.answers.preemption import hint_at_preemption
+from koord.answers.reading import (
+    KindName,
+    Reading,
+    Target,
+    TargetDetails,
+    TargetKind,
+    TargetNotFoundError,
     describe_missing,
     is_unknown,
     keep_known,
     list_warnings,
 )
-from koord.answers.preemption import hint_at_preemption
-from koord.answers.reading import KindName, Reading, TargetDetails
 from koord.answers.reports import (
     Reported,
     ReportedReason,
@@ -40,7 +45,6 @@ from koord.answers.reports import (
     find_standing,
     make_report,
 )
-from koord.answers.target import Target, TargetKind, TargetNotFoundError
 from koord.api.keys import operators
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring

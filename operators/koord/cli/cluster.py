@@ -1,7 +1,7 @@
 """Reads the cluster once, with the user's rights, into a ``ClusterState``.
 
 All kinds that the planner reads are listed concurrently, and decoded and translated as by the
-operators. A kind that must not be read is no error here but a *gap*; ``missing_rights`` says what
+operators. A kind that must not be read is no error here but a *gap*; ``answers.reading`` says what
 follows from it. Of quotas that must not all be read, those of one namespace are taken as the
 operators reported them: a part of a tree says nothing about shares.
 """
@@ -21,11 +21,11 @@ from koord.answers.reading import (
     Gap,
     Reading,
     ReportedPreemption,
+    Target,
     TargetDetails,
+    TargetKind,
 )
 from koord.answers.reports import Reported, SeenCondition, make_report
-from koord.answers.similar_names import suggest
-from koord.answers.target import Target, TargetKind
 from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.api.misspelled_keys import find_misspelled_keys
@@ -37,6 +37,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_nominations
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
+from koord.core.model.text import suggest
 from koord.core.model.units import Amounts
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.quota.coverage import covers

@@ -12,7 +12,6 @@ from rich.tree import Tree
 
 from koord.answers.devices import NodeDevices, view_devices
 from koord.answers.encoding import encode
-from koord.answers.similar_names import suggest
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import count_of, make_table, print_in
@@ -20,6 +19,7 @@ from koord.core.device.model import DeviceLocation, DeviceReport, NodeDevice
 from koord.core.device.plugin import Devices
 from koord.core.device.status import DeviceState, NodeDeviceStatus
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.model.text import suggest
 from koord.core.model.units import format_amount
 from koord.domains.device import DEVICES
 from koord.domains.placement import NODES

@@ -20,12 +20,10 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from koord.answers.ages import format_age
 from koord.answers.encoding import encode
 from koord.answers.explain import PlacementState, ShapeOffers
-from koord.answers.reading import Reading
+from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
 from koord.answers.reports import Reported, ReportedReason
-from koord.answers.target import Target, TargetKind, TargetNotFoundError
 from koord.answers.why import Explained, Explanation, GangAnswer, PodPlace, make_answer
 from koord.api import Compat
 from koord.cli.cluster import read_cluster, refuse_without_pods
@@ -41,7 +39,7 @@ from koord.core.gang.reasons import InvalidAnnotation
 from koord.core.model import units
 from koord.core.model.gang_history import Episode, find_eviction
 from koord.core.model.reasons import RefusedByScheduler
-from koord.core.model.text import named
+from koord.core.model.text import format_age, named
 from koord.core.model.units import format_amount
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.node_diagnosis import NodeOffer

@@ -14,12 +14,10 @@ from typing import Final
 
 import msgspec
 
-from koord.answers.ages import format_age
 from koord.answers.explain import PlacementState
-from koord.answers.similar_names import suggest
-from koord.answers.target import Target, TargetNotFoundError
+from koord.answers.reading import Target, TargetNotFoundError
 from koord.cli.connection import path_in
-from koord.core.model.text import cut, plural
+from koord.core.model.text import cut, format_age, plural, suggest
 from koord.kube.client import Client
 from koord.kube.errors import ApiError, Forbidden, KubeError, NotFound
 from koord.kube.wire import Identified, ObjectList, WireCondition, WireObjectMeta

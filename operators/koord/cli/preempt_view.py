@@ -12,10 +12,15 @@ from rich.padding import Padding
 from rich.text import Text
 
 from koord.answers.encoding import encode
-from koord.answers.missing_rights import describe_missing
 from koord.answers.preemption import PreemptionAnswer, find_plan, find_unit, write_whether_on
-from koord.answers.reading import Reading, ReportedPreemption
-from koord.answers.target import Target, TargetKind, TargetNotFoundError
+from koord.answers.reading import (
+    Reading,
+    ReportedPreemption,
+    Target,
+    TargetKind,
+    TargetNotFoundError,
+    describe_missing,
+)
 from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client

@@ -11,7 +11,6 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from koord.answers.similar_names import suggest
 from koord.api import Compat
 from koord.cli.common import (
     AllNamespaces,
@@ -28,6 +27,7 @@ from koord.cli.common import (
 )
 from koord.cli.common import Namespace as OnlyIn
 from koord.cli.watching import watchable
+from koord.core.model.text import suggest
 
 _SPELLED: Final = {
     "pod": ("pod", "pods", "po"),
@@ -146,7 +146,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
             show_node(name, kubeconfig, context, output=output)
         return
-    from koord.answers.target import TargetKind
+    from koord.answers.reading import TargetKind
     from koord.cli.explain_view import Question, Shown, ask
 
     kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
@@ -226,7 +226,7 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
 
       koord preempt pg/train --dry-run --output json
     """
-    from koord.answers.target import TargetKind
+    from koord.answers.reading import TargetKind
     from koord.cli.explain_view import Question
     from koord.cli.preempt_view import show
 

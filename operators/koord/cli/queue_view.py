@@ -13,10 +13,9 @@ from typing import Any, Final
 import msgspec
 from rich.console import RenderableType
 
-from koord.answers.ages import format_age
 from koord.answers.encoding import encode
-from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import QueueEntry, count_gpus
+from koord.answers.reading import list_warnings
 from koord.answers.waiting import JobSuspended, find_waiting
 from koord.api.keys import operators
 from koord.cli.cluster import read_without_target, refuse_unknown_namespace, refuse_without_pods
@@ -26,7 +25,7 @@ from koord.cli.leases import parse_time
 from koord.cli.output import make_table, print_in
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Handling, Pod
-from koord.core.model.text import named
+from koord.core.model.text import format_age, named
 from koord.core.plugins.inter_pod import InterPod
 from koord.domains.registry import make_pod_translator
 from koord.kube.client import Client

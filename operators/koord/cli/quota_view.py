@@ -14,7 +14,6 @@ from rich.table import Table
 
 from koord.answers.encoding import encode
 from koord.answers.hints import find_hints
-from koord.answers.missing_rights import list_warnings
 from koord.answers.quota_simulation import (
     EditResult,
     GangResult,
@@ -26,15 +25,14 @@ from koord.answers.quota_view import (
     QuotaOverview,
     QuotaView,
     ReportedQuota,
+    WaitingUnit,
     encode_in_full,
     list_remarks,
     make_overview,
     view_quota,
     view_quotas,
 )
-from koord.answers.quota_waits import WaitingUnit
-from koord.answers.reading import Reading
-from koord.answers.similar_names import suggest
+from koord.answers.reading import Reading, list_warnings
 from koord.api.quantity import InvalidQuantityError
 from koord.api.resource_names import find_nearest_resource
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_unknown_namespace
@@ -51,7 +49,7 @@ from koord.cli.quota_text import (
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import CARDS
-from koord.core.model.text import named
+from koord.core.model.text import named, suggest
 from koord.core.model.units import format_amount, format_limit
 from koord.core.quota.model import QuotaSpec
 from koord.domains.quota import QUOTAS

@@ -12,9 +12,9 @@ import typer
 from rich.console import RenderableType
 from rich.markdown import Markdown
 
-from koord.answers.similar_names import suggest
 from koord.cli.common import ExitCode, Form, Output, fail
 from koord.cli.output import print_in
+from koord.core.model.text import suggest
 from koord.reference.entries import Entry, EntryKind, list_entries
 
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")

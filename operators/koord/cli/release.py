@@ -20,7 +20,6 @@ import msgspec
 import typer
 
 from koord.answers.leaders import DEFAULT_NAMESPACE
-from koord.answers.similar_names import suggest
 from koord.api.gang import parse_pod_gang
 from koord.api.keys import operators
 from koord.cli.common import Context, ExitCode, Kubeconfig, complete_namespace, fail, say, warn
@@ -29,6 +28,7 @@ from koord.cli.find_target import JOB_LABEL
 from koord.cli.leases import NAMES, get_lease, make_leader
 from koord.cli.output import count_of
 from koord.cli.queries import parse_target
+from koord.core.model.text import suggest
 from koord.domains.placement import PODS
 from koord.domains.quota import QUOTAS
 from koord.kube.client import Client, Media

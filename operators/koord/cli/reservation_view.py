@@ -8,15 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from koord.answers.ages import format_age
 from koord.answers.encoding import encode, encode_amounts
 from koord.answers.reading import Reading
 from koord.answers.reservations import ReservationUsage, view_reservation
-from koord.answers.similar_names import suggest
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import make_table, print_in
-from koord.core.model.text import named
+from koord.core.model.text import format_age, named, suggest
 from koord.core.model.units import Amounts
 from koord.core.reservation.explain import explain
 from koord.core.reservation.plugin import Reservations

@@ -14,7 +14,6 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from koord.answers.ages import format_age
 from koord.answers.encoding import encode
 from koord.answers.leaders import Leader, LeaderStatement
 from koord.cli.cluster import read_without_target, refuse_without_pods
@@ -22,7 +21,7 @@ from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.leases import NAMES, age_of, get_lease, make_leader
 from koord.cli.output import make_table, print_in
-from koord.core.model.text import MAX_NAMES, named, plural
+from koord.core.model.text import MAX_NAMES, format_age, named, plural
 from koord.kube.election import Lease
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.plan_keys import describe_missing, is_missing

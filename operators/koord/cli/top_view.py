@@ -11,16 +11,14 @@ from rich.text import Text
 
 from koord.answers.encoding import encode
 from koord.answers.leaders import describe_absence
-from koord.answers.missing_rights import list_warnings
 from koord.answers.quota_view import QuotaView, make_overview, view_quotas
-from koord.answers.reading import Reading
-from koord.answers.similar_names import suggest
+from koord.answers.reading import Reading, list_warnings
 from koord.answers.usage_view import NodeUsage, PodUsage, view_nodes, view_pod
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_gaps, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.output import approximate, make_table, print_in
 from koord.core.model.device_names import CARDS
-from koord.core.model.text import named
+from koord.core.model.text import named, suggest
 from koord.core.model.units import CPU, MEMORY, Amounts
 from koord.domains.placement import NODES
 from koord.domains.quota import QUOTAS

@@ -13,7 +13,6 @@ from rich.tree import Tree
 
 from koord.answers.encoding import encode
 from koord.answers.explain import TopologyExplanation
-from koord.answers.similar_names import suggest
 from koord.answers.topology import view_topology
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, TreeOutput, fail, warn
@@ -21,6 +20,7 @@ from koord.cli.output import GraphNode, count_of, make_console, make_table, prin
 from koord.core.engine.state import ClusterState
 from koord.core.model import units
 from koord.core.model.plan import ObservedTopology
+from koord.core.model.text import suggest
 from koord.core.model.units import MEMORY, format_amount, is_in_bytes
 from koord.core.topology.status import observe_topology
 from koord.core.topology.strategy.observation import DomainCapacity, domain_capacities

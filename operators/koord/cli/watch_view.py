@@ -17,11 +17,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from koord.answers.ages import format_age
-from koord.answers.missing_rights import list_warnings
 from koord.answers.queue_view import QueueEntry, count_gpus
 from koord.answers.quota_view import QuotaView, view_quotas
-from koord.answers.target import Target, TargetKind
+from koord.answers.reading import Target, TargetKind, list_warnings
 from koord.answers.usage_view import NodeUsage, RunningGang, find_running, view_nodes
 from koord.answers.waiting import find_waiting
 from koord.cli.cluster import read_cluster, refuse_unknown_namespace, refuse_without_pods
@@ -31,6 +29,7 @@ from koord.cli.output import count_of, make_console, make_table
 from koord.cli.top_view import draw_quotas
 from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import CARDS
+from koord.core.model.text import format_age
 from koord.kube.errors import KubeError
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_black")

@@ -109,7 +109,7 @@ class _CapturedStdout(io.StringIO):
 
 def _take(show: Callable[[], None], last: _CommandOutput | None) -> _CommandOutput:
     """Return what a command prints: of a cluster that cannot be read the last page."""
-    from koord.answers.ages import AGES  # noqa: PLC0415 - slow to import, and --help needs none
+    from koord.core.model.text import AGES  # noqa: PLC0415 - slow to import, and --help needs none
 
     page, remarks = _CapturedStdout(), _CapturedStdout()
     AGES.clear()

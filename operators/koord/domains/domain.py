@@ -32,7 +32,7 @@ class Domain:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Field of the configuration file -> its ``Section``."""
     operators: tuple[str, ...] = ()
-    """Modules, each with an ``OPERATOR`` whose name is the last part of the module's."""
+    """Modules, each with an ``OPERATOR``."""
     start: str = ""
     """A function that adds to a process what is needed whichever operators run: its series."""
     describe: str = ""

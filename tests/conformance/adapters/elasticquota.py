@@ -38,7 +38,6 @@ from koord.core.quota.admission import (
     find_blocking_reason,
     try_charge,
 )
-from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
 from koord.core.quota.catalog import fill_in
 from koord.core.quota.ledger import Account, Ledger
 from koord.core.quota.model import (
@@ -52,6 +51,10 @@ from koord.core.quota.model import (
     QuotaRules,
     QuotaSpec,
     Usage,
+    add_up,
+    is_counted,
+    shared_out,
+    tree_totals,
 )
 from koord.core.quota.profile import (
     QuotaProfile,

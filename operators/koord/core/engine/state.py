@@ -29,8 +29,8 @@ from koord.core.plugins.nominations import Nominations
 from koord.core.plugins.pod_index import NOWHERE
 from koord.core.plugins.volumes import VolumeCache, Volumes
 from koord.core.quota.cache import QuotaCache
-from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import add_up
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile import ProfileCache
 from koord.core.reservation.plugin import Reservations

@@ -19,10 +19,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from koord.core.engine.arrays import Ints, Mask
-from koord.core.eviction.guarantees import Key
 from koord.core.eviction.model import Price, VictimUnit
 from koord.core.eviction.trials import (
     REMOVAL_STEPS,
+    Key,
     Load,
     Room,
     VictimSearch,

@@ -37,10 +37,9 @@ from koord.core.model.plan import UnitKey
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import named, plural
 from koord.core.model.units import Amounts
-from koord.core.quota.capacity import add_up
 from koord.core.quota.entitlement import Reach
 from koord.core.quota.ledger import Account, Ledger, mask
-from koord.core.quota.model import QuotaName
+from koord.core.quota.model import QuotaName, add_up
 from koord.core.quota.reclaim import (
     Overuse,
     RunningUnit,

@@ -24,17 +24,15 @@ from koord.core.engine.queue import Blocked
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import Candidates
-from koord.core.eviction.guarantees import Charges, Guarantees, Key
 from koord.core.eviction.model import Costs, Preemption, VictimKind, VictimUnit
 from koord.core.eviction.search import MOST_STEPS, find_victims
-from koord.core.eviction.trials import Trials, pods_of
+from koord.core.eviction.trials import Charges, Guarantees, Key, Trials, pods_of
 from koord.core.model.plan import Demand, Unit, UnitKey
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.units import Amounts
 from koord.core.quota.admission import try_charge
-from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Ledger, mask
-from koord.core.quota.model import ROOT, QuotaCharge, QuotaName
+from koord.core.quota.model import ROOT, QuotaCharge, QuotaName, add_up
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.reclaim import Overuse, RunningUnit, find_entitlement, find_overuse
 from koord.core.quota.usage import count_devices

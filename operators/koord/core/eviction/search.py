@@ -24,7 +24,6 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import Candidates, find_candidates
 from koord.core.eviction.covering import choose_cover, empty_rows, find_cover, grow
-from koord.core.eviction.guarantees import Guarantees
 from koord.core.eviction.model import (
     NOBODY,
     Alternative,
@@ -49,7 +48,7 @@ from koord.core.eviction.reasons import (
     WaitsForTermination,
 )
 from koord.core.eviction.refinement import find_cheapest, reprieve
-from koord.core.eviction.trials import Room, Trials, VictimSearch, VictimSet, pods_of
+from koord.core.eviction.trials import Guarantees, Room, Trials, VictimSearch, VictimSet, pods_of
 from koord.core.model.budgets import Budget
 from koord.core.model.patience import describe_hanging
 from koord.core.model.plan import Placement, Unit

@@ -1,10 +1,11 @@
-"""Helpers for texts that users read: bounded, counted, listed.
+"""Helpers for texts that users read: bounded, counted, listed; times, ages and similar names.
 
 Texts are bounded whatever they quote: a condition takes 32 KiB, nobody reads more than a few lines.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Final
 
 from koord.plain_text import escape_line
@@ -48,3 +49,43 @@ def named(names: Sequence[str], most: int = MAX_NAMES) -> str:
     shown = ", ".join(names[:most])
     more = len(names) - most
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+AGES: Final[set[str]] = set()
+"""What ``format_age`` has returned, for those who compare outputs without ages."""
+
+
+def format_age(seconds: float) -> str:
+    """Write ``42s``, ``3m``, ``5h`` or ``2d``."""
+    age, units = max(0, int(seconds)), (("d", 86400), ("h", 3600), ("m", 60))
+    unit, size = next((unit for unit in units if age >= 2 * unit[1]), ("s", 1))
+    text = f"{age // size}{unit}"
+    AGES.add(text)
+    return text
+
+
+MAX_SUGGESTIONS: Final = 3
+
+
+_MAX_LISTED: Final = 8
+
+
+def find_similar(name: str, names: Iterable[str]) -> list[str]:
+    """Return names that may be meant, whatever their case: like it, or of the same beginning."""
+    by_lower_case = {name.lower(): name for name in sorted(names)}
+    typed = name.lower()
+    stem = typed.rpartition("-")[0] or typed
+    begun = (name for name in by_lower_case if name == stem or name.startswith(f"{stem}-"))
+    close = get_close_matches(typed, by_lower_case, MAX_SUGGESTIONS) or begun
+    return [by_lower_case[name] for name, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message that ``name`` does not exist: which names may be meant."""
+    candidates = sorted(names)
+    if close := find_similar(name, candidates):
+        return f"; did you mean {' or '.join(close)}?"
+    if not candidates:
+        return "; there are none"
+    more = f" and {len(candidates) - _MAX_LISTED} more" if len(candidates) > _MAX_LISTED else ""
+    return f"; there are: {', '.join(candidates[:_MAX_LISTED])}{more}"

@@ -22,9 +22,8 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from koord.core.model.units import Amounts
-from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Account, Ledger, mask
-from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, QuotaRules, QuotaSpec
+from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, QuotaRules, QuotaSpec, add_up
 from koord.core.quota.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,

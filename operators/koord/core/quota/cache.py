@@ -16,9 +16,7 @@ from koord.core.model.pods import Handling, Pod
 from koord.core.model.selectors import LabelSelector
 from koord.core.model.units import Amounts, is_extended
 from koord.core.quota.admission import Submitted, find_exceeding_submissions
-from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
 from koord.core.quota.catalog import QuotaCatalog
-from koord.core.quota.foreign_use import find_uncharged
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
     DEFAULT,
@@ -28,13 +26,24 @@ from koord.core.quota.model import (
     QuotaSpec,
     TreeId,
     Usage,
+    add_up,
+    is_counted,
+    shared_out,
+    tree_totals,
 )
-from koord.core.quota.pools import requirements_of
 from koord.core.quota.reasons import QuotaReason
-from koord.core.quota.registry import OUTSIDE, Binding, Facts, PodQuotaKey, find_quota
+from koord.core.quota.registry import (
+    OUTSIDE,
+    Binding,
+    Facts,
+    PodQuotaKey,
+    find_quota,
+    requirements_of,
+)
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.supply import Supply
+from koord.core.quota.tree import find_uncharged
 from koord.core.quota.usage import PodUse, TerminatingPods, UsageTracker, count_devices
 from koord.core.quota.validation import check_unused
 from koord.isolation import Isolation

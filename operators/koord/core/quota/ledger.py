@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 from koord.core.engine.cycle import Mark, UndoLog
 from koord.core.model.units import Amounts
-from koord.core.quota.foreign_use import pass_on
 from koord.core.quota.model import NOTHING, QuotaCharge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.solve import Solution
+from koord.core.quota.tree import pass_on
 
 Check: TypeAlias = Callable[[QuotaCharge], str]
 """A check of somebody else's: what it has against a charge, empty if nothing."""

@@ -15,8 +15,7 @@ from koord.core.model.nodes import Node
 from koord.core.model.selectors import LabelSelector, SelectorTerm, is_selected
 from koord.core.model.text import named
 from koord.core.model.units import Amounts
-from koord.core.quota.capacity import add_up, is_closed
-from koord.core.quota.model import QuotaName, QuotaSpec, TreeId
+from koord.core.quota.model import QuotaName, QuotaSpec, TreeId, add_up, is_closed
 
 GENERATED_MAX: Final = 2**53
 """Max of generated quotas, in canonical units: unlimited, and exact even in floating point.

@@ -16,10 +16,9 @@ from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import InternalError, Reason
 from koord.core.quota.admission import find_blocking_reason, has_more_room, try_charge
 from koord.core.quota.cache import QuotaCache, is_used
-from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.leftovers import Leftovers, PendingUnit, grant_leftovers
-from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, TreeId
+from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, TreeId, add_up
 from koord.core.quota.profile import restrict_terms
 from koord.core.quota.reasons import (
     PriorityNotAllowed,

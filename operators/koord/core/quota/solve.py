@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from koord.core.model.units import Amounts
-from koord.core.quota.capacity import add_up
 from koord.core.quota.fair_share import (
     MAX_WEIGHT,
     Flags,
@@ -30,9 +29,16 @@ from koord.core.quota.fair_share import (
     fits_int64,
     make_levels,
 )
-from koord.core.quota.foreign_use import collect_foreign, find_excess, sum_charges
-from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
-from koord.core.quota.tree import QuotaTree, TreeDepth, collect, set_amount
+from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage, add_up
+from koord.core.quota.tree import (
+    QuotaTree,
+    TreeDepth,
+    collect,
+    collect_foreign,
+    find_excess,
+    set_amount,
+    sum_charges,
+)
 
 Pick: TypeAlias = Callable[[Usage], Amounts]
 
@@ -284,7 +290,7 @@ class _ShareSolver:
     def _add_up_guarantees(self) -> tuple[Ints, Ints]:
         """Add up what must not be taken away: what is used, or the unscaled min if it is more.
 
-        Of other schedulers' pods no more than ``max``: see ``foreign_use``.
+        Of other schedulers' pods no more than ``max``: see ``sum_charges``.
         """
         if not self._rules.guarantees_usage:
             nothing = np.zeros_like(self._demand)

@@ -6,7 +6,7 @@ another tree, it was deleted) is in the sum of supply as it is in the sum of use
 nowhere else. Both sums are of the same pods: those of the ``UsageTracker``. Nothing depends on what
 was there before, so a restart changes nothing.
 
-Where Koordinator's rules are in force, the capacity is as in ``capacity`` instead.
+Where Koordinator's rules are in force, the capacity is that of ``tree_totals`` instead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,8 +18,17 @@ from typing import Final, TypeAlias
 from koord.core.model.nodes import Node
 from koord.core.model.selectors import LabelSelector, is_selected
 from koord.core.model.units import Amounts
-from koord.core.quota.capacity import add_up, is_apart, is_closed, subtract
-from koord.core.quota.model import DEFAULT_TREE, NOTHING, QuotaName, QuotaSpec, TreeId
+from koord.core.quota.model import (
+    DEFAULT_TREE,
+    NOTHING,
+    QuotaName,
+    QuotaSpec,
+    TreeId,
+    add_up,
+    is_apart,
+    is_closed,
+    subtract,
+)
 from koord.core.quota.usage import UsageTracker
 
 

@@ -30,8 +30,7 @@ from koord.core.model.device_names import (
 )
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.units import Amounts
-from koord.core.quota.capacity import add_up
-from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, TerminatingUse, Usage
+from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, TerminatingUse, Usage, add_up
 
 
 class PodUse(NamedTuple):

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from koord.core.model.units import Amounts
-from koord.core.quota.capacity import add_up
-from koord.core.quota.model import BUILT_IN, NOTHING, ROOT, SYSTEM, QuotaName, QuotaRules, QuotaSpec
+from koord.core.quota.model import (
+    BUILT_IN,
+    NOTHING,
+    ROOT,
+    SYSTEM,
+    QuotaName,
+    QuotaRules,
+    QuotaSpec,
+    add_up,
+)
 from koord.core.quota.registry import ActiveQuotas, Facts
 from koord.core.quota.spec_errors import InvalidQuota, QuotaProblem
 
