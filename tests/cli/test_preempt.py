@@ -15,7 +15,7 @@ from tests.objects import upsert_pod_group
 from typer.testing import CliRunner
 
 from koord.answers.encoding import encode
-from koord.answers.explain import explain_gang
+from koord.answers.explain import PlacementState, explain_gang
 from koord.answers.preemption import PreemptionAnswer, find_plan, find_unit, hint_at_preemption
 from koord.answers.queue_view import view_queue
 from koord.answers.reading import Reading, ReportedPreemption, Target, TargetDetails, TargetKind
@@ -29,11 +29,15 @@ from koord.core.engine.scoring import Scoring
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.preemption import WaitingForPreemption, find_preempting, nominate
 from koord.core.eviction.reasons import VictimsProtected
+from koord.core.eviction.search import PreemptionContext
 from koord.core.model.gang_history import Episode
-from koord.core.model.pods import PreemptedBy
+from koord.core.model.pods import Handling, PreemptedBy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from koord.core.model.plan import Unit
+    from koord.core.model.pods import Pod
     from koord.core.model.reasons import Reason
 
 WHY = InsufficientNodes(want=1, fit=0, nodes=1, refused=(), first="")
@@ -108,7 +112,7 @@ def test_settings_of_the_operators_count(
     for name in ("low-1", "low-2"):
         cluster.pods(replace(cluster.pod(name), started=1000.0))
     unit = find(cluster)
-    outcome = find_plan(cluster.state, unit, settings, now=1059.0)
+    outcome = find_plan(cluster.state, unit, settings, PreemptionContext(1059.0))
     document = encode(PreemptionAnswer(unit, outcome, settings))
     named = sorted(
         victim["name"].removeprefix("default/") for victim in document.get("victims", ())
@@ -117,6 +121,37 @@ def test_settings_of_the_operators_count(
     assert document["enabled"] == (None if settings is None else settings.enabled)
     printed = print_parts(unit, outcome, settings)
     assert ends in printed.splitlines()[1 if not names else 0] + document.get("message", "")
+
+
+@pytest.mark.parametrize(
+    "make_running",
+    [
+        lambda pod: replace(pod, priority=10),
+        lambda pod: replace(pod, is_terminating=True),
+        lambda pod: replace(pod, handling=Handling.NOT_OURS, recorded=None),
+    ],
+    ids=["nobody-lower", "terminating", "protected"],
+)
+def test_a_unit_that_is_known_not_to_fit_gets_the_same_answer(
+    make_running: Callable[[Pod], Pod],
+) -> None:
+    cluster = make_full()
+    for name in ("low-1", "low-2"):
+        cluster.pods(make_running(cluster.pod(name)))
+    unit = find(cluster)
+    refused = PreemptionContext(is_refused=True)
+    assert find_plan(cluster.state, unit, None, refused) == find_plan(cluster.state, unit, None)
+
+
+def test_an_answer_shows_the_room_as_it_is_and_not_what_the_gang_would_leave() -> None:
+    cluster = make_cluster().nodes(make_node("n1").gpu(8), make_node("n2").gpu(8))
+    cluster.gang("a", 2)
+    for at in range(2):
+        cluster.pods(make_pod(f"a-{at}").gang("default/a").gpu(8))
+    explained = explain_gang(cluster.state, "default/a", Scoring())
+    assert explained.standing is PlacementState.PLACEABLE
+    assert [offers.fit for offers in explained.offers] == [2]
+    assert explained.refused is None
 
 
 def test_while_victims_terminate_every_answer_says_so() -> None:
@@ -155,14 +190,14 @@ def test_gangs_preempted_often_are_spared() -> None:
     unit = find(cluster)
     for most, expected in ((2, Preemption), (1, VictimsProtected)):
         settings = ReportedPreemption(max_per_day=most)
-        outcome = find_plan(cluster.state, unit, settings, now=2000.0)
+        outcome = find_plan(cluster.state, unit, settings, PreemptionContext(2000.0))
         assert isinstance(outcome, expected)
     assert "preempted as often as allowed" in outcome.text()
 
 
 def test_explain_says_who_would_go_and_who_took_the_place() -> None:
     cluster = make_full()
-    (hint,) = hint_at_preemption(Reading(cluster.state), GANG, WHY, 0.0)
+    (hint,) = hint_at_preemption(Reading(cluster.state), GANG, WHY, find(cluster), 0.0)
     assert hint.startswith("Preempting default/low-1, default/low-2 (2 pods) frees n1, n2")
     by = PreemptedBy("p1", "default/high", "default/high-0")
     pod = make_pod("low-1").gpu(8).released("n1", "p").running("n1")
@@ -192,11 +227,11 @@ def test_explain_names_the_victims_that_still_terminate(
     cluster.pods(pod)
     reading = Reading(cluster.state, finalizers={pod.key: finalizers} if finalizers else {})
     why = find_preempting(cluster.state, find(cluster).key)
-    room, leaving = hint_at_preemption(reading, GANG, why, 2000.0)
+    room, leaving = hint_at_preemption(reading, GANG, why, find(cluster), 2000.0)
     assert room == f"Room on n1, n2 is kept for it (plan {outcome.placement.plan_id})."
     assert leaving == f"Still there: default/low-1 ({says})."
     victim = Target(TargetKind.POD, "default", "low-1")
-    assert hint_at_preemption(reading, victim, None, 2000.0)[1] == leaving
+    assert hint_at_preemption(reading, victim, None, None, 2000.0)[1] == leaving
 
 
 def test_explain_names_reclaimed_pods_that_still_terminate() -> None:

@@ -21,7 +21,7 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.labels import is_tolerated
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import find_pending, unit_of
-from koord.core.engine.reasons import Closed
+from koord.core.engine.reasons import Closed, InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_preempting
@@ -30,7 +30,7 @@ from koord.core.gang.done import has_succeeded
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
 from koord.core.gang.reasons import Reached
 from koord.core.gang.tally import find_refused
-from koord.core.model.gangs import GangKey, GangSpec
+from koord.core.model.gangs import GangKey
 from koord.core.model.nodes import Node, Taint
 from koord.core.model.plan import ObservedTopology, Plan, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
@@ -85,12 +85,17 @@ class ShapeOffers:
 
 @dataclass(frozen=True, slots=True)
 class PodExplanation:
-    """The explanation of one pod. ``reason`` is None if the state explains it."""
+    """The explanation of one pod. ``reason`` is None if the state explains it.
 
-    pod: Pod
+    ``refused`` is the unit for which the planner finds no place, ``closed`` are nodes that would
+    have room for it.
+    """
+
     standing: PlacementState
-    reason: Reason | None
+    reason: Reason | None = None
     offers: tuple[ShapeOffers, ...] = ()
+    refused: Unit | None = None
+    closed: tuple[Closed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +116,17 @@ class TopologyExplanation:
 class GangExplanation:
     """The explanation of one gang: ``quorum`` counts missing members, ``reason`` is why it waits.
 
-    ``network`` is None for a gang without topology constraint, and without a topology.
+    ``network`` is None for a gang without topology constraint, and without a topology. ``refused``
+    and ``closed`` are as of a pod.
     """
 
-    key: GangKey
-    spec: GangSpec | None
-    group: tuple[GangKey, ...]
     standing: PlacementState
     quorum: Reached | NotReady
     reason: Reason | None
-    waiting: int
-    bound: int
     offers: tuple[ShapeOffers, ...] = ()
     network: TopologyExplanation | None = None
+    refused: Unit | None = None
+    closed: tuple[Closed, ...] = ()
 
 
 def explain_pod(
@@ -132,24 +135,30 @@ def explain_pod(
     settled = _find_settled(pod)
     refused = find_refused((pod,))
     if refused is not None:
-        return PodExplanation(pod, PlacementState.WAITING, refused)
+        return PodExplanation(PlacementState.WAITING, refused)
     if settled is not None:
-        return PodExplanation(pod, settled, None)
+        return PodExplanation(settled)
     made = Ready((unit_of(pod),)) if pod.gang is None else demands(state.gangs, pod.gang.key)
-    if not isinstance(made, Ready):
-        return PodExplanation(pod, PlacementState.WAITING, made, _offers(state, (pod,)))
-    if pod.handling is Handling.FOREIGN_GATE:
+    if isinstance(made, Ready) and pod.handling is Handling.FOREIGN_GATE:
         gate = WaitingForForeignGate(pod.key, pod.foreign_gates)
-        return PodExplanation(pod, PlacementState.WAITING, gate)
-    unit = next((unit for unit in made.units if pod in unit.pods), None)
+        return PodExplanation(PlacementState.WAITING, gate)
+    cycle = _open_cycle(state)
+    if not isinstance(made, Ready):
+        return PodExplanation(PlacementState.WAITING, made, _offers(state, cycle, (pod,)))
+    units = tuple(unit for unit in made.units if pod in unit.pods)[:1]
     reason = next(
         (left_out_unit.reason for left_out_unit in made.left_out if pod in left_out_unit.pods), None
     )
-    if unit is not None:
-        reason = _plan_alone(state, unit, scoring, reclaim)
+    if units:
+        reason = first_refusal(state, units, try_units(cycle, units, scoring), reclaim)
     is_placed = reason is not None and reason.is_placed
-    standing = PlacementState.PLACEABLE if is_placed else PlacementState.WAITING
-    return PodExplanation(pod, standing, reason, _offers(state, (pod,)))
+    return PodExplanation(
+        PlacementState.PLACEABLE if is_placed else PlacementState.WAITING,
+        reason,
+        _offers(state, cycle, (pod,)),
+        None if is_placed else next(iter(units), None),
+        _find_closed(state, cycle, reason),
+    )
 
 
 def _find_settled(pod: Pod) -> PlacementState | None:
@@ -170,9 +179,9 @@ def explain_gang(
     reclaim: ReclaimSetting = UNKNOWN,
 ) -> GangExplanation:
     book = state.gangs
-    made = demands(book, key)
-    tally = book.tally(key)
-    reason, standing, waiting = None, PlacementState.NOTHING_WAITS, tuple(tally.plannable.values())
+    made, cycle, refused = demands(book, key), _open_cycle(state), None
+    waiting = tuple(book.tally(key).plannable.values())
+    reason, standing = None, PlacementState.NOTHING_WAITS
     where = observe_gang_topology(book, state.topologies, state.table.row_of, key)
     if has_succeeded(book, key):
         standing = PlacementState.ENDED
@@ -181,8 +190,9 @@ def explain_gang(
     elif not isinstance(made, Ready):
         reason, standing = made, PlacementState.WAITING
     elif made.units:
-        outcome = plan(_open_cycle(state), made.units, scoring)
+        outcome = try_units(cycle, made.units, scoring)
         reason = first_refusal(state, made.units, outcome, reclaim)
+        refused = first_refused(made.units, outcome)
         standing = PlacementState.PLACEABLE if reason.is_placed else PlacementState.WAITING
         where = next((topology for p in outcome.placements for topology in p.topologies), where)
     elif left_out := [
@@ -190,16 +200,13 @@ def explain_gang(
     ]:
         reason, standing = left_out[0], PlacementState.WAITING
     return GangExplanation(
-        key=key,
-        spec=book.spec(key),
-        group=book.group(key).gangs,
         standing=standing,
         quorum=find_quorum(book, key),
         reason=reason,
-        waiting=tally.waiting,
-        bound=tally.bound_alive,
-        offers=_offers(state, waiting),
-        network=_view(state, key, waiting, where),
+        offers=_offers(state, cycle, waiting),
+        network=_view(state, cycle, key, waiting, where),
+        refused=refused,
+        closed=_find_closed(state, cycle, reason),
     )
 
 
@@ -210,15 +217,26 @@ def _is_being_evicted(book: GangCache, key: GangKey) -> bool:
 
 
 def _open_cycle(state: ClusterState) -> Cycle:
-    """Open a cycle that knows all waiting units, which compete for leftovers of quotas."""
+    """Open the cycle of a question; it knows all waiting units, which compete for leftovers."""
     state.refresh()
     return state.open_cycle(lambda: find_pending(state))
 
 
+def try_units(cycle: Cycle, units: Sequence[Unit], scoring: Scoring) -> Plan:
+    """Plan units on a cycle, which is as before afterwards."""
+    mark = cycle.checkpoint()
+    outcome = plan(cycle, units, scoring)
+    cycle.rollback(mark)
+    return outcome
+
+
 def _view(
-    state: ClusterState, key: GangKey, waiting: tuple[Pod, ...], where: ObservedTopology | None
+    state: ClusterState,
+    cycle: Cycle,
+    key: GangKey,
+    waiting: tuple[Pod, ...],
+    where: ObservedTopology | None,
 ) -> TopologyExplanation | None:
-    cycle = state.open_cycle()
     view = cycle.session(TopologySession).view
     wish = view.constraint_of(key)
     tree = None if wish is None else state.topologies.tree(wish.topology)
@@ -238,34 +256,32 @@ def _view(
     )
 
 
+def first_refused(units: Iterable[Unit], outcome: Plan) -> Unit | None:
+    """Return the unit that is refused first."""
+    first = outcome.refusals[0].unit if outcome.refusals else None
+    return next((unit for unit in units if unit.key == first), None)
+
+
 def first_refusal(
     state: ClusterState, units: Iterable[Unit], outcome: Plan, reclaim: ReclaimSetting
 ) -> Reason:
     """Return the first reason with its context, or that all units are placed."""
-    for refusal in outcome.refusals:
-        preempting = find_preempting(state, refusal.unit)
-        if preempting is not None:
-            return preempting
-        unit = next(unit for unit in units if unit.key == refusal.unit)
-        return ContextFinder(state, reclaim, tries=1).add(unit, refusal.reason)
+    unit = first_refused(units, outcome)
+    if unit is not None:
+        preempting = find_preempting(state, unit.key)
+        context = ContextFinder(state, reclaim, tries=1)
+        return preempting or context.add(unit, outcome.refusals[0].reason)
     assignments = [
         assignment for placement in outcome.placements for assignment in placement.assignments
     ]
     return Planned(len(assignments), len({assignment.node for assignment in assignments}))
 
 
-def _plan_alone(
-    state: ClusterState, unit: Unit, scoring: Scoring, reclaim: ReclaimSetting
-) -> Reason:
-    outcome = plan(_open_cycle(state), (unit,), scoring)
-    return first_refusal(state, (unit,), outcome, reclaim)
-
-
-def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:
-    cycle = state.open_cycle()
+def _offers(state: ClusterState, cycle: Cycle, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:
+    cycle.expect(pods)
     alike: dict[PodShape, list[Pod]] = {}
-    for pod in pods:
-        alike.setdefault(cycle.shape_of(pod), []).append(pod)
+    for pod, shape in zip(pods, cycle.shapes_of(pods), strict=True):
+        alike.setdefault(shape, []).append(pod)
     placed_pods = tuple(state.pods_on_nodes())
     return tuple(
         ShapeOffers(
@@ -274,7 +290,7 @@ def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ..
             tuple(_name_reserved(state, offer) for offer in offers(node_diagnosis)),
         )
         for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
-        for node_diagnosis in (NodeDiagnosis(cycle, equal[0], placed_pods),)
+        for node_diagnosis in (NodeDiagnosis(cycle, equal[0], shape, placed_pods),)
     )
 
 
@@ -284,6 +300,12 @@ def _name_reserved(state: ClusterState, offer: NodeOffer) -> NodeOffer:
         return offer
     held = describe_reserved(find_holdings(state, offer.node))
     return replace(offer, detail="; ".join(filter(None, (offer.detail, held)))) if held else offer
+
+
+def _find_closed(state: ClusterState, cycle: Cycle, reason: Reason | None) -> tuple[Closed, ...]:
+    """Find them for the first pod of a refusal."""
+    first = state.pod_by_key(reason.first) if isinstance(reason, InsufficientNodes) else None
+    return () if first is None else find_closed(cycle, cycle.shape_of(first))
 
 
 def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:

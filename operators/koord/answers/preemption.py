@@ -5,7 +5,7 @@ is entitled to their room; a victim makes room for somebody.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from koord.answers.encoding import encode
@@ -18,8 +18,12 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt, Preemption, VictimUnit
 from koord.core.eviction.preemption import find_left, find_preempting, name_of, write_victims
 from koord.core.eviction.reasons import NobodyLower
-from koord.core.eviction.search import PreemptionContext, PreemptionOptions, plan_preemption
-from koord.core.model.budgets import Budget
+from koord.core.eviction.search import (
+    NO_CONTEXT,
+    PreemptionContext,
+    PreemptionOptions,
+    plan_preemption,
+)
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
@@ -31,9 +35,12 @@ _MOST_LEAVING: Final = 3
 
 
 def hint_at_preemption(
-    reading: Reading, target: Target, reason: Reason | None, now: float
+    reading: Reading, target: Target, reason: Reason | None, refused: Unit | None, now: float
 ) -> tuple[str, ...]:
-    """Return what is worth saying at ``now``; ``reason`` is why the target waits."""
+    """Return what is worth saying at ``now``.
+
+    ``reason`` is why the target waits, ``refused`` its unit for which the planner finds no place.
+    """
     state = reading.state
     victims = tuple(_find_victims(state, target))
     if victims:
@@ -43,8 +50,7 @@ def hint_at_preemption(
     if isinstance(reason.context, UnmetEntitlement) and reason.context.leaving:
         leaving = (state.pod_by_key(key) for key in reason.context.leaving)
         return (_write_leaving(reading, (pod for pod in leaving if pod is not None), now),)
-    unit = find_unit(state, target)
-    return () if unit is None else tuple(_tell_preemptor(reading, unit, target, now))
+    return () if refused is None else tuple(_tell_preemptor(reading, refused, target, now))
 
 
 def _find_victims(state: ClusterState, target: Target) -> Iterator[Pod]:
@@ -74,8 +80,7 @@ def find_plan(
     state: ClusterState,
     unit: Unit,
     settings: ReportedPreemption | None,
-    budgets: tuple[Budget, ...] = (),
-    now: float = 0.0,
+    context: PreemptionContext = NO_CONTEXT,
 ) -> Preemption | Reason:
     """Return the plan that the operators would make for a unit, or why they would make none.
 
@@ -85,12 +90,12 @@ def find_plan(
     if preempting is not None:
         return preempting
     leaving = {pod.uid for nomination in state.nominations for pod in nomination.victims}
-    holds = assume_holds(state, now)
-    context = PreemptionContext(
-        now,
-        budgets,
+    holds = assume_holds(state, context.now)
+    context = replace(
+        context,
         prepare=lambda cycle: holds.reserve(cycle, unit, Scoring()),
         pending=lambda: find_pending(state),
+        is_refused=context.is_refused and not holds,
     )
     settings = settings or ReportedPreemption()
     options = PreemptionOptions(settings.min_runtime, settings.max_per_day)
@@ -152,7 +157,7 @@ def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) ->
         if left := find_left(state, nomination):
             yield _write_leaving(reading, left, now)
         return
-    outcome = find_plan(state, unit, settings, now=now)
+    outcome = find_plan(state, unit, settings, PreemptionContext(now, is_refused=True))
     if isinstance(outcome, Preemption):
         nodes = named(sorted({pod.node for pod in outcome.pods}))
         kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()

@@ -3,7 +3,7 @@
 Made from a reading of the cluster only, so that tests can make it from any.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +14,6 @@ from koord.answers.explain import (
     TopologyExplanation,
     explain_gang,
     explain_pod,
-    find_closed,
 )
 from koord.answers.hints import (
     find_gate_hints,
@@ -46,15 +45,15 @@ from koord.answers.reports import (
     make_report,
 )
 from koord.api.keys import operators
-from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.reasons import Closed, InsufficientNodes
 from koord.core.engine.scoring import Scoring
-from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import count_members
 from koord.core.gang.reasons import BelowMin, GangCount, MissingMembers, Reached
-from koord.core.gang.status import ConditionType, MemberCounts, observe
-from koord.core.gang.sub_group_members import count_sub_groups, first_incomplete
+from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
+from koord.core.gang.sub_group_members import first_incomplete
 from koord.core.model.gang_history import Episode, find_eviction
 from koord.core.model.gangs import BadValue, GangKey
+from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time
@@ -178,29 +177,33 @@ spec:
 def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     """Answer for ``target`` at ``now`` (seconds since the epoch); may raise the error above."""
     make = _answer_for_pod if target.is_planned_alone else _answer_for_gang
-    answer = make(reading, target, now)
+    answer, refused = make(reading, target, now)
     return replace(
         answer,
-        advice=(*_hint_at_preemption(reading, target, answer, now), *answer.advice),
+        advice=(*_hint_at_preemption(reading, answer, refused, now), *answer.advice),
         warnings=list_warnings(reading, target),
         is_led=reading.leader is None or bool(reading.leader.holder),
     )
 
 
 def _hint_at_preemption(
-    reading: Reading, target: Target, answer: Explanation, now: float
+    reading: Reading, answer: Explanation, refused: Unit | None, now: float
 ) -> tuple[str, ...]:
     if is_unknown(reading, KindName.NODES) or reading.extent_of(KindName.PODS) is not None:
         return ()
     reason = answer.reason.reason if answer.reason is not None else None
-    return hint_at_preemption(reading, target, reason, now)
+    return hint_at_preemption(reading, answer.target, reason, refused, now)
 
 
-def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation:
+_Answer: TypeAlias = tuple[Explanation, Unit | None]
+"""An answer, and the unit for which the planner finds no place."""
+
+
+def _answer_for_pod(reading: Reading, target: Target, now: float) -> _Answer:
     state = reading.state
     pod = state.pod_by_key(target.key)
     if pod is None and target.kind is TargetKind.RESERVATION:  # it exists, and needs no room
-        return Explanation(target, PlacementState.ENDED)
+        return Explanation(target, PlacementState.ENDED), None
     if pod is None:
         raise TargetNotFoundError(
             describe_missing(reading, target, (pod.key for pod in state.pods.values()))
@@ -212,7 +215,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
     is_foreign = standing is PlacementState.NOT_OURS and pod.recorded is None
     history = read_history(target.kind, standing, details, created=pod.created)
     standing, reason = _correct(standing, reason, history, reading.leader)
-    return Explanation(
+    answer = Explanation(
         target=target,
         standing=standing,
         history=history,
@@ -221,24 +224,32 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         else Explained(reason.text_for(pod.key, compat=state.gangs.compat), reason),
         is_reported_on=pod.handling is not Handling.NOT_OURS,
         place=_place_of(pod),
-        gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
+        gang=None
+        if pod.gang is None
+        else _gang_of(reading, observe(state.gangs, pod.gang.key, now)),
         offers=() if is_unknown(reading, KindName.NODES) else explanation.offers,
         advice=(
             *(f"The key {slip.key} {slip.problem}." for slip in details.slips),
-            *(_advise_foreign(pod, details) if is_foreign else _advise(reading, reason)),
+            *(
+                _advise_foreign(pod, details)
+                if is_foreign
+                else _advise(reading, reason, explanation.closed)
+            ),
         ),
         add=_ADD if is_foreign or _has_foreign_members(reason) else "",
     )
+    return answer, explanation.refused
 
 
-def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanation:
+def _answer_for_gang(reading: Reading, target: Target, now: float) -> _Answer:
     state = reading.state
     if target.key not in state.gangs:
         raise TargetNotFoundError(describe_missing(reading, target, state.gangs.keys()))
     explanation = explain_gang(state, target.key, Scoring(), reading.reclaim)
     reason = keep_known(explanation.reason, reading, target.namespace)
     standing, waits = explanation.standing, None
-    below = _find_degraded(state, target.key, now)
+    status = observe(state.gangs, target.key, now)
+    below = _find_degraded(status)
     is_evicted = standing is PlacementState.BEING_EVICTED
     if below is not None and not is_evicted:
         standing, waits, reason = PlacementState.DEGRADED, reason, below
@@ -255,7 +266,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         reports = Reports(reading.reports, reading.leader)
         history = replace(history, reported=reports.on_gang(state, target.key))
     standing, reason = _correct(standing, reason, history, reading.leader)
-    advice = _advise(reading, waits or reason)
+    advice = _advise(reading, waits or reason, explanation.closed)
     was_evicted = find_eviction(episodes) is not None
     if is_evicted or (was_evicted and isinstance(waits or reason, MissingMembers)):
         advice = _AFTER_EVICTION
@@ -263,7 +274,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         advice = below.advice()
     elif isinstance(below, BelowMin) and (waits is None or isinstance(waits, MissingMembers)):
         advice = find_owner_hints(state, target.key, below)
-    return Explanation(
+    answer = Explanation(
         target=target,
         standing=standing,
         history=history,
@@ -272,21 +283,21 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         else Explained(reason.text(compat=state.gangs.compat), reason),
         waits=None if waits is None else Explained(waits.text(compat=state.gangs.compat), waits),
         is_reported_on=pod_group is not None,
-        gang=_gang_of(reading, target.key, now),
+        gang=_gang_of(reading, status),
         offers=() if is_unknown(reading, KindName.NODES) else explanation.offers,
         network=None if is_unknown(reading, KindName.NODES) else explanation.network,
         advice=advice,
         episodes=episodes,
         add=_ADD if _has_foreign_members(waits or reason) else "",
     )
+    return answer, explanation.refused
 
 
-def _find_degraded(state: ClusterState, key: GangKey, now: float) -> Reason | None:
+def _find_degraded(status: GangStatus) -> Reason | None:
     """Return why a started gang is below its minimum; None if it is not."""
-    conditions = observe(state.gangs, key, now).conditions
     degraded = (
         condition
-        for condition in conditions
+        for condition in status.conditions
         if condition[0] is ConditionType.DEGRADED and condition[1]
     )
     return next((reason for _, _, reason in degraded), None)
@@ -300,7 +311,7 @@ def _correct(
     return (standing, reason) if better is None else (find_standing(standing, better), better)
 
 
-def _advise(reading: Reading, reason: Reason | None) -> tuple[str, ...]:
+def _advise(reading: Reading, reason: Reason | None, closed: Sequence[Closed]) -> tuple[str, ...]:
     if reason is None:
         return ()
     if gates := find_gate_hints(reading.state, reason):
@@ -308,16 +319,9 @@ def _advise(reading: Reading, reason: Reason | None) -> tuple[str, ...]:
     hints = find_hints(reading.state, reason, reading.ignored, reading.reclaim)
     if isinstance(reason, ReportedReason) and not hints:
         return tuple(filter(None, (find_help(reason.code),)))
-    return (*hints, *_advice_of(reading.state, reason))
-
-
-def _advice_of(state: ClusterState, reason: Reason) -> tuple[str, ...]:
     if isinstance(reason, InsufficientNodes):
-        first = state.pod_by_key(reason.first)
-        if first is not None:
-            snapshot = state.open_cycle()
-            return reason.advice(find_closed(snapshot, snapshot.shape_of(first)))
-    return reason.advice()
+        return (*hints, *reason.advice(closed))
+    return (*hints, *reason.advice())
 
 
 def _has_foreign_members(reason: Reason | None) -> bool:
@@ -343,8 +347,8 @@ def _place_of(pod: Pod) -> PodPlace | None:
     return PodPlace(pod.node, is_bound=True) if pod.node else None
 
 
-def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
-    book = reading.state.gangs
+def _gang_of(reading: Reading, status: GangStatus) -> GangAnswer | None:
+    book, key = reading.state.gangs, status.key
     spec = book.spec(key)
     if spec is None and is_unknown(reading, KindName.POD_GROUPS):
         return None
@@ -353,9 +357,8 @@ def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
         GangCount(
             f"{key}/{sub_group_count.name}", sub_group_count.present, sub_group_count.min_member
         )
-        for sub_group_count in first_incomplete(count_sub_groups(book, key), _MOST_SUB_GROUPS)
+        for sub_group_count in first_incomplete(status.sub_groups, _MOST_SUB_GROUPS)
     )
-    status = observe(book, key, now)
     ignored = () if spec is None else spec.bad_values
     places = (_place_of(pod) for pod in book.members(key).values())
     by_others = sum(place is not None and not place.plan_id for place in places)

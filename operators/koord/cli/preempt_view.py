@@ -29,6 +29,7 @@ from koord.cli.find_target import find_target
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.eviction.model import Cost, Preemption
 from koord.core.eviction.preemption import WaitingForPreemption, name_of
+from koord.core.eviction.search import PreemptionContext
 from koord.core.model.budgets import Budget
 from koord.core.model.plan import Unit
 from koord.core.model.reasons import Reason
@@ -56,7 +57,7 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
     settings = reading.preemption
     if settings is None:
         warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
-    outcome = find_plan(reading.state, unit, settings, budgets, now)
+    outcome = find_plan(reading.state, unit, settings, PreemptionContext(now, budgets))
     print_in(
         output,
         document=lambda: encode(PreemptionAnswer(unit, outcome, settings)),

@@ -55,6 +55,11 @@ class Candidates:
     suspect: frozenset[str] = frozenset()
     patience: Patience = FOREVER
 
+    @property
+    def is_nobody(self) -> bool:
+        """Whether nobody has a lower priority or leaves."""
+        return not (self.units or self.protected or self.terminating or self.hanging)
+
 
 def find_candidates(
     state: ClusterState, unit: Unit, exempt: Exempt, below: int | None = None

@@ -27,16 +27,12 @@ class NodeDiagnosis:
 
     cycle: Cycle
     subject: Pod
+    shape: PodShape
     other_pods: tuple[tuple[Pod, int], ...]
-    shape: PodShape = field(init=False)
     _first_by_value: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
         init=False, default_factory=dict
     )
-    _excluding: dict[str, dict[str, str]] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.shape = self.cycle.shape_of(self.subject)
-        self._excluding = None
+    _excluding: dict[str, dict[str, str]] | None = field(init=False, default=None)
 
     def describe(self, cause: Cause | None, row: int) -> str:
         """Return the detail of a cause; empty if it has none."""
