@@ -28,7 +28,7 @@ from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.preemption import WaitingForPreemption, find_preempting, nominate
-from koord.core.eviction.reasons import VictimsProtected
+from koord.core.eviction.reasons import NobodyLower, VictimsProtected
 from koord.core.eviction.search import PreemptionContext
 from koord.core.model.gang_history import Episode
 from koord.core.model.pods import Handling, PreemptedBy
@@ -132,15 +132,18 @@ def test_settings_of_the_operators_count(
     ],
     ids=["nobody-lower", "terminating", "protected"],
 )
-def test_a_unit_that_is_known_not_to_fit_gets_the_same_answer(
+def test_the_hint_is_what_a_search_would_find(
     make_running: Callable[[Pod], Pod],
 ) -> None:
     cluster = make_full()
     for name in ("low-1", "low-2"):
         cluster.pods(make_running(cluster.pod(name)))
     unit = find(cluster)
-    refused = PreemptionContext(is_refused=True)
-    assert find_plan(cluster.state, unit, None, refused) == find_plan(cluster.state, unit, None)
+    reason = find_plan(cluster.state, unit, None)
+    hints = hint_at_preemption(Reading(cluster.state), GANG, WHY, unit, 0.0)
+    assert not isinstance(reason, Preemption)
+    silent = isinstance(reason, NobodyLower)
+    assert hints == (() if silent else (f"Nobody is preempted for it: {reason.text()}",))
 
 
 def test_an_answer_shows_the_room_as_it_is_and_not_what_the_gang_would_leave() -> None:

@@ -6,7 +6,6 @@ import pytest
 from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster
 
-from koord.answers.explain import find_closed
 from koord.core.engine.reasons import CauseCount, Closed, InsufficientNodes
 from koord.core.gang.reasons import (
     AllBound,
@@ -33,6 +32,7 @@ from koord.core.model.reasons import (
 )
 from koord.core.model.selectors import Requirement, SelectorTerm
 from koord.core.plugins.causes import NodeCause
+from koord.core.plugins.node_diagnosis import NodeDiagnosis, find_closed
 
 A, B = "default/a", "default/b"
 
@@ -280,7 +280,12 @@ def test_advice_is_limited_to_a_few_sentences() -> None:
 
 def find_for(pod, *nodes, others=()):
     cluster = make_cluster().nodes(*nodes).pods(*others)
-    return find_closed(cluster.open_cycle(), pod.build().shape)
+    return find_closed(diagnose(cluster, pod))
+
+
+def diagnose(cluster, pod):
+    built = pod.build()
+    return NodeDiagnosis(cluster.open_cycle(), (built,), built.shape)
 
 
 NEEDS_GPU = make_pod("w").gpu(8)
@@ -346,4 +351,4 @@ def test_deleted_nodes_are_not_named() -> None:
     cluster = make_cluster()
     cluster.nodes(make_node("n").taint("team", "b"))
     cluster.state.remove_node("n")
-    assert find_closed(cluster.open_cycle(), make_pod("w").build().shape) == ()
+    assert find_closed(diagnose(cluster, make_pod("w"))) == ()

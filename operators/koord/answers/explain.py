@@ -4,21 +4,15 @@ The unit is made by the same rules as in the queue and planned by the same plann
 current state; the explanation is its reason, together with a diagnosis of every node.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from koord.answers.devices import describe_reserved, find_holdings
 from koord.answers.encoding import encode
 from koord.answers.reason_context import ContextFinder
-from koord.core.engine.arrays import Mask
-from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.labels import is_tolerated
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import find_pending, unit_of
 from koord.core.engine.reasons import Closed, InsufficientNodes
@@ -31,14 +25,12 @@ from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
 from koord.core.gang.reasons import Reached
 from koord.core.gang.tally import find_refused
 from koord.core.model.gangs import GangKey
-from koord.core.model.nodes import Node, Taint
 from koord.core.model.plan import ObservedTopology, Plan, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Planned, Reason, WaitingForForeignGate
 from koord.core.model.topology_constraint import TopologyConstraint
 from koord.core.model.units import format_amount
-from koord.core.plugins.causes import NodeCause
-from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
+from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, find_closed, offers
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.topology.plugin import TopologySession
 from koord.core.topology.strategy.observation import (
@@ -46,8 +38,6 @@ from koord.core.topology.strategy.observation import (
     domain_capacities,
     observe_gang_topology,
 )
-
-_CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
 class PlacementState(StrEnum):
@@ -144,7 +134,8 @@ def explain_pod(
         return PodExplanation(PlacementState.WAITING, gate)
     cycle = _open_cycle(state)
     if not isinstance(made, Ready):
-        return PodExplanation(PlacementState.WAITING, made, _offers(state, cycle, (pod,)))
+        diagnoses = _diagnose(state, cycle, (pod,))
+        return PodExplanation(PlacementState.WAITING, made, _offers(state, diagnoses))
     units = tuple(unit for unit in made.units if pod in unit.pods)[:1]
     reason = next(
         (left_out_unit.reason for left_out_unit in made.left_out if pod in left_out_unit.pods), None
@@ -152,12 +143,13 @@ def explain_pod(
     if units:
         reason = first_refusal(state, units, try_units(cycle, units, scoring), reclaim)
     is_placed = reason is not None and reason.is_placed
+    diagnoses = _diagnose(state, cycle, (pod,))
     return PodExplanation(
         PlacementState.PLACEABLE if is_placed else PlacementState.WAITING,
         reason,
-        _offers(state, cycle, (pod,)),
+        _offers(state, diagnoses),
         None if is_placed else next(iter(units), None),
-        _find_closed(state, cycle, reason),
+        _find_closed(state, cycle, diagnoses, reason),
     )
 
 
@@ -181,8 +173,7 @@ def explain_gang(
     book = state.gangs
     made, cycle, refused = demands(book, key), _open_cycle(state), None
     waiting = tuple(book.tally(key).plannable.values())
-    reason, standing = None, PlacementState.NOTHING_WAITS
-    where = observe_gang_topology(book, state.topologies, state.table.row_of, key)
+    reason, where, standing = None, None, PlacementState.NOTHING_WAITS
     if has_succeeded(book, key):
         standing = PlacementState.ENDED
     elif _is_being_evicted(book, key):
@@ -194,19 +185,20 @@ def explain_gang(
         reason = first_refusal(state, made.units, outcome, reclaim)
         refused = first_refused(made.units, outcome)
         standing = PlacementState.PLACEABLE if reason.is_placed else PlacementState.WAITING
-        where = next((topology for p in outcome.placements for topology in p.topologies), where)
+        where = next((topology for p in outcome.placements for topology in p.topologies), None)
     elif left_out := [
         left_out_unit.reason for left_out_unit in made.left_out if left_out_unit.gang == key
     ]:
         reason, standing = left_out[0], PlacementState.WAITING
+    diagnoses = _diagnose(state, cycle, waiting)
     return GangExplanation(
         standing=standing,
         quorum=find_quorum(book, key),
         reason=reason,
-        offers=_offers(state, cycle, waiting),
+        offers=_offers(state, diagnoses),
         network=_view(state, cycle, key, waiting, where),
         refused=refused,
-        closed=_find_closed(state, cycle, reason),
+        closed=_find_closed(state, cycle, diagnoses, reason),
     )
 
 
@@ -251,6 +243,7 @@ def _view(
         for layer_constraint in wish.layers
         if layer_constraint.layer not in tree.layers
     )
+    where = where or observe_gang_topology(state.gangs, state.topologies, state.table.row_of, key)
     return TopologyExplanation(
         wish, where, tuple(domain_capacities(cycle, tree, shape, members)), unknown
     )
@@ -277,20 +270,27 @@ def first_refusal(
     return Planned(len(assignments), len({assignment.node for assignment in assignments}))
 
 
-def _offers(state: ClusterState, cycle: Cycle, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:
+def _diagnose(state: ClusterState, cycle: Cycle, pods: Sequence[Pod]) -> list[NodeDiagnosis]:
+    """Ask every node about pods, once for those of one shape."""
     cycle.expect(pods)
     alike: dict[PodShape, list[Pod]] = {}
     for pod, shape in zip(pods, cycle.shapes_of(pods), strict=True):
         alike.setdefault(shape, []).append(pod)
     placed_pods = tuple(state.pods_on_nodes())
+    return [
+        NodeDiagnosis(cycle, tuple(equal), shape, placed_pods)
+        for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
+    ]
+
+
+def _offers(state: ClusterState, diagnoses: Iterable[NodeDiagnosis]) -> tuple[ShapeOffers, ...]:
     return tuple(
         ShapeOffers(
-            len(equal),
-            shape.requests,
-            tuple(_name_reserved(state, offer) for offer in offers(node_diagnosis)),
+            len(diagnosis.pods),
+            diagnosis.shape.requests,
+            tuple(_name_reserved(state, offer) for offer in offers(diagnosis)),
         )
-        for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
-        for node_diagnosis in (NodeDiagnosis(cycle, equal[0], shape, placed_pods),)
+        for diagnosis in diagnoses
     )
 
 
@@ -302,53 +302,15 @@ def _name_reserved(state: ClusterState, offer: NodeOffer) -> NodeOffer:
     return replace(offer, detail="; ".join(filter(None, (offer.detail, held)))) if held else offer
 
 
-def _find_closed(state: ClusterState, cycle: Cycle, reason: Reason | None) -> tuple[Closed, ...]:
-    """Find them for the first pod of a refusal."""
+def _find_closed(
+    state: ClusterState, cycle: Cycle, diagnoses: Iterable[NodeDiagnosis], reason: Reason | None
+) -> tuple[Closed, ...]:
+    """Find nodes that are closed to the first pod of a refusal."""
     first = state.pod_by_key(reason.first) if isinstance(reason, InsufficientNodes) else None
-    return () if first is None else find_closed(cycle, cycle.shape_of(first))
-
-
-def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
-    """Find nodes that would take a pod of a shape but for one thing, the largest group first."""
-    failing = [(cause, ~passed) for cause, _, passed in snapshot.checks(shape)]
-    _count_cordon_once(failing, snapshot, shape)
-    is_near = snapshot.table.is_live & (np.sum([rows for _, rows in failing], axis=0) == 1)
-    closed_nodes: dict[tuple[Cause, str], list[str]] = defaultdict(list)
-    for cause, rows in failing:
-        if cause is NodeCause.RESOURCE:
-            continue
-        for row in np.flatnonzero(rows & is_near):
-            node = snapshot.table.node_at(int(row))
-            taints = _untolerated(node, shape) if cause is NodeCause.TAINT else ()
-            detail = " ".join(f"{{{taint.key}: {taint.value}}}" for taint in taints)
-            closed_nodes[cause, detail].append(node.name)
-    closed = (Closed(*key, tuple(sorted(nodes))) for key, nodes in closed_nodes.items())
-    return tuple(
-        sorted(closed, key=lambda closed: (-len(closed.nodes), closed.cause, closed.detail))
-    )
-
-
-def _count_cordon_once(
-    failing: Sequence[tuple[Cause, Mask]], snapshot: Cycle, shape: PodShape
-) -> None:
-    """Cordoning also taints: take a taint that goes with uncordoning for no cause of its own."""
-    masks = dict(failing)
-    cordoned = masks.get(NodeCause.UNSCHEDULABLE)
-    tainted = masks.get(NodeCause.TAINT)
-    if cordoned is None or tainted is None:
-        return
-    for row in np.flatnonzero(cordoned & tainted):
-        node = snapshot.table.node_at(int(row)) if snapshot.table.is_live[row] else None
-        if node and all(taint.key == _CORDON_TAINT for taint in _untolerated(node, shape)):
-            tainted[row] = False
-
-
-def _untolerated(node: Node, shape: PodShape) -> list[Taint]:
-    return [
-        taint
-        for taint in node.taints
-        if taint.effect != "PreferNoSchedule" and not is_tolerated(taint, shape.tolerations)
-    ]
+    if first is None:
+        return ()
+    made = next((diagnosis for diagnosis in diagnoses if first in diagnosis.pods), None)
+    return find_closed(made or NodeDiagnosis(cycle, (first,), cycle.shape_of(first)))
 
 
 @encode.register

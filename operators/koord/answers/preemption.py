@@ -15,6 +15,7 @@ from koord.core.engine.holds import assume_holds
 from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
+from koord.core.eviction.candidates import find_candidates
 from koord.core.eviction.model import Exempt, Preemption, VictimUnit
 from koord.core.eviction.preemption import find_left, find_preempting, name_of, write_victims
 from koord.core.eviction.reasons import NobodyLower
@@ -89,18 +90,20 @@ def find_plan(
     preempting = find_preempting(state, unit.key)
     if preempting is not None:
         return preempting
-    leaving = {pod.uid for nomination in state.nominations for pod in nomination.victims}
     holds = assume_holds(state, context.now)
     context = replace(
         context,
         prepare=lambda cycle: holds.reserve(cycle, unit, Scoring()),
         pending=lambda: find_pending(state),
-        is_refused=context.is_refused and not holds,
     )
     settings = settings or ReportedPreemption()
     options = PreemptionOptions(settings.min_runtime, settings.max_per_day)
-    exempt = Exempt(terminating=leaving, patience=settings.patience)
-    return plan_preemption(state, unit, options, exempt, context)
+    return plan_preemption(state, unit, options, _exempt(state, settings), context)
+
+
+def _exempt(state: ClusterState, settings: ReportedPreemption) -> Exempt:
+    leaving = {pod.uid for nomination in state.nominations for pod in nomination.victims}
+    return Exempt(terminating=leaving, patience=settings.patience)
 
 
 def _tell_victims(reading: Reading, pods: Sequence[Pod], now: float) -> Iterator[str]:
@@ -157,7 +160,10 @@ def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) ->
         if left := find_left(state, nomination):
             yield _write_leaving(reading, left, now)
         return
-    outcome = find_plan(state, unit, settings, PreemptionContext(now, is_refused=True))
+    candidates = find_candidates(state, unit, _exempt(state, settings or ReportedPreemption()))
+    if candidates.is_nobody:
+        return  # the planner has no place for it: no search would find more
+    outcome = find_plan(state, unit, settings, PreemptionContext(now))
     if isinstance(outcome, Preemption):
         nodes = named(sorted({pod.node for pod in outcome.pods}))
         kind = "pg" if target.kind is TargetKind.POD_GROUP else target.kind.lower()

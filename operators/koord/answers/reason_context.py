@@ -66,31 +66,32 @@ class ContextFinder:
         if remembered is not None and remembered[0] == reason:
             return remembered[1]
         unmet = self._find(ledger, unit, reason) if ledger and self._over else None
-        completed = self._name_users(reason) if unmet is None else replace(reason, context=unmet)
-        if self._is_left(reason) or (unmet is not None and unmet.leaving):
+        there = self._find_pods_there(reason)
+        completed = replace(reason, context=unmet) if unmet else self._name_users(reason, there)
+        if any(pod.gone_by for pod in there) or (unmet is not None and unmet.leaving):
             return completed  # it changes with the time
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
         self._remembered[unit.key] = reason, completed
         return completed
 
-    def _name_users(self, reason: Reason) -> Reason:
+    def _find_pods_there(self, reason: Reason) -> list[Pod]:
+        """Return the pods on the nodes that a reason names: if one leaves, it may hang soon."""
+        if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
+            return []
+        return [pod for node in reason.elsewhere.short for pod in self._state.pods_on(node)]
+
+    def _name_users(self, reason: Reason, there: Collection[Pod]) -> Reason:
         """Say who uses most of the scarcest resource on the nodes that lack it."""
         if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
             return reason
-        users = self._users_on(reason.resource, reason.elsewhere.short)
-        holders = self._find_holders(reason.elsewhere.held)
-        pods = (pod for node in reason.elsewhere.short for pod in self._state.pods_on(node))
-        hanging = describe_hanging(filter(self._hangs, pods))
-        there = replace(reason.elsewhere, users=users, holders=holders, hanging=hanging)
-        return replace(reason, elsewhere=there)
-
-    def _is_left(self, reason: Reason) -> bool:
-        """Whether pods leave nodes that are named, so that they may hang soon."""
-        if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
-            return False
-        nodes = reason.elsewhere.short
-        return any(pod.gone_by for node in nodes for pod in self._state.pods_on(node))
+        elsewhere = replace(
+            reason.elsewhere,
+            users=self._find_users_among(there, reason.resource),
+            holders=self._find_holders(reason.elsewhere.held),
+            hanging=describe_hanging(filter(self._hangs, there)),
+        )
+        return replace(reason, elsewhere=elsewhere)
 
     def _hangs(self, pod: Pod) -> bool:
         return self.reclaim.patience.hangs(pod, self._clock())
@@ -105,11 +106,10 @@ class ContextFinder:
             (holding.pod, len(holding.minors)) for holding in holdings if not holding.reservation
         )
 
-    def _users_on(self, resource: str, nodes: Iterable[str]) -> tuple[str, ...]:
+    def _find_users_among(self, pods: Iterable[Pod], resource: str) -> tuple[str, ...]:
         return _by_group(
             (pod, amount)
-            for node in nodes
-            for pod in self._state.pods_on(node)
+            for pod in pods
             if (amount := dict(self._state.quotas.requests_of(pod)).get(resource, 0))
         )
 

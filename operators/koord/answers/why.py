@@ -242,18 +242,18 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> _Answer:
 
 
 def _answer_for_gang(reading: Reading, target: Target, now: float) -> _Answer:
-    state = reading.state
-    if target.key not in state.gangs:
+    state, key = reading.state, target.key
+    if key not in state.gangs:
         raise TargetNotFoundError(describe_missing(reading, target, state.gangs.keys()))
-    explanation = explain_gang(state, target.key, Scoring(), reading.reclaim)
+    explanation = explain_gang(state, key, Scoring(), reading.reclaim)
     reason = keep_known(explanation.reason, reading, target.namespace)
     standing, waits = explanation.standing, None
-    status = observe(state.gangs, target.key, now)
+    status = observe(state.gangs, key, now)
     below = _find_degraded(status)
     is_evicted = standing is PlacementState.BEING_EVICTED
     if below is not None and not is_evicted:
         standing, waits, reason = PlacementState.DEGRADED, reason, below
-    pod_group = state.gangs.pod_group(target.key)
+    pod_group = state.gangs.pod_group(key)
     episodes = () if pod_group is None else pod_group.history
     history = read_history(
         target.kind,
@@ -264,7 +264,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> _Answer:
     )
     if history.reported is None and is_unknown(reading, KindName.POD_GROUPS):
         reports = Reports(reading.reports, reading.leader)
-        history = replace(history, reported=reports.on_gang(state, target.key))
+        history = replace(history, reported=reports.on_gang(state, key))
     standing, reason = _correct(standing, reason, history, reading.leader)
     advice = _advise(reading, waits or reason, explanation.closed)
     was_evicted = find_eviction(episodes) is not None
@@ -273,7 +273,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> _Answer:
     elif isinstance(below, BelowMin) and below.refused is not None:
         advice = below.advice()
     elif isinstance(below, BelowMin) and (waits is None or isinstance(waits, MissingMembers)):
-        advice = find_owner_hints(state, target.key, below)
+        advice = find_owner_hints(state, key, below)
     answer = Explanation(
         target=target,
         standing=standing,

@@ -99,11 +99,10 @@ class LineTable(Table):
 
 
 def _in_one_line(cell: RenderableType | None) -> RenderableType | None:
-    if isinstance(cell, str):
-        return escape_line(cell)
-    if isinstance(cell, Text) and not cell.plain.isprintable():
-        return Text(escape_line(cell.plain), cell.style)
-    return cell
+    text = cell.plain if isinstance(cell, Text) else cell
+    if not isinstance(text, str) or text.isprintable():
+        return cell
+    return Text(escape_line(text), cell.style) if isinstance(cell, Text) else escape_line(text)
 
 
 def _read_cell(cell: RenderableType, style: str | Style) -> _Cell | None:

@@ -177,15 +177,12 @@ class PreemptionContext:
 
     ``now`` is seconds since the epoch. ``prepare`` charges room to the cycle that is held for
     others. ``pending`` returns the complete waiting units in order, as for any cycle.
-    ``is_refused``: the planner has just found no place for the unit, on this state without
-    anything to prepare.
     """
 
     now: float = 0.0
     budgets: tuple[Budget, ...] = ()
     prepare: Callable[[Cycle], object] | None = None
     pending: Callable[[], Iterable[Unit]] = tuple
-    is_refused: bool = False
 
 
 DEFAULT_OPTIONS: Final = PreemptionOptions()
@@ -206,8 +203,6 @@ def plan_preemption(
     state.refresh()
     moment = Moment(context.now, options.min_runtime, options.max_per_day)
     candidates = find_candidates(state, unit, replace(exempt, moment=moment))
-    if context.is_refused and candidates.is_nobody:
-        return NobodyLower(_lowest_of(unit), candidates.running)
     with closing(state.open_cycle(context.pending)) as cycle:
         if context.prepare is not None:
             context.prepare(cycle)
@@ -238,10 +233,6 @@ def _find_blocking_reason(unit: Unit) -> Reason | None:
     if not unit.required:
         return OnlySurplus(unit.demands[0].gang)
     return None
-
-
-def _lowest_of(unit: Unit) -> int:
-    return min(pod.priority for pod in unit.pods)
 
 
 class _VictimFinder:
@@ -381,7 +372,7 @@ class _VictimFinder:
         return TerminationStuck(describe_hanging(hanging))
 
     def _explain_nobody(self) -> Reason:
-        lowest = _lowest_of(self._unit)
+        lowest = min(pod.priority for pod in self._unit.pods)
         # Those that are left are kept by the guarantees of their quotas.
         units = self._candidates.units
         pods = len(pods_of(units))

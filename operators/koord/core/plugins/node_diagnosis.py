@@ -1,16 +1,25 @@
-"""Details of why a node refuses a pod: the other pod, the skew or the claim behind a cause.
+"""What every node says to a pod: how many fit, and what refuses it, in detail.
 
+The other pod, the skew or the claim behind a cause; and which nodes are closed by one thing only.
 Used by ``koord explain``. Filters only count pods; this module searches the pods of the cluster for
 the names.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
+from koord.core.engine.arrays import Mask
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
+from koord.core.engine.labels import is_tolerated
+from koord.core.engine.node_table import NodeTable
+from koord.core.engine.reasons import Closed
 from koord.core.model.constraints import AffinityTerm, PodConstraints, PodSelector, SpreadConstraint
+from koord.core.model.nodes import Node, Taint
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.plugins.causes import NodeCause
@@ -23,16 +32,24 @@ from koord.core.plugins.volumes import VolumeCache, VolumesSession, constraints_
 
 @dataclass(slots=True)
 class NodeDiagnosis:
-    """Details of refusals of ``subject``; ``other_pods`` are the pods on nodes, with their rows."""
+    """What every node says to equal pods; ``other_pods`` are the pods on nodes, with their rows."""
 
     cycle: Cycle
-    subject: Pod
+    pods: tuple[Pod, ...]
     shape: PodShape
-    other_pods: tuple[tuple[Pod, int], ...]
+    other_pods: tuple[tuple[Pod, int], ...] = ()
+    checks: list[tuple[Cause, str, Mask]] = field(init=False)
     _first_by_value: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
         init=False, default_factory=dict
     )
     _excluding: dict[str, dict[str, str]] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.checks = self.cycle.checks(self.shape)
+
+    @property
+    def subject(self) -> Pod:
+        return self.pods[0]
 
     def describe(self, cause: Cause | None, row: int) -> str:
         """Return the detail of a cause; empty if it has none."""
@@ -164,6 +181,7 @@ class NodeDiagnosis:
         return first_by_value
 
 
+_CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 _NO_CONSTRAINTS: Final = PodConstraints()
 
 _DESCRIBERS: Final[dict[Cause, Callable[[NodeDiagnosis, int], Iterator[str]]]] = {
@@ -218,10 +236,9 @@ def offers(diagnosis: NodeDiagnosis) -> list[NodeOffer]:
     """Return the offers of all nodes for a pod, sorted by name."""
     cycle, shape = diagnosis.cycle, diagnosis.shape
     room = cycle.room(shape)
-    checks = cycle.checks(shape)
     node_offers = []
     for name, row in cycle.table.live_rows():
-        cause = next((cause for cause, _, passed in checks if not passed[row]), None)
+        cause = next((cause for cause, _, passed in diagnosis.checks if not passed[row]), None)
         detail = diagnosis.describe(cause, row)
         short = _short_at(cycle, shape, row)
         node_offers.append(NodeOffer(name, int(room[row]), cause, detail, short))
@@ -236,3 +253,47 @@ def _short_at(cycle: Cycle, shape: PodShape, row: int) -> tuple[tuple[str, int, 
         for name, column, amount in vector.items()  # of what no node has, the amount is 1
         if free[column] < amount
     )
+
+
+def find_closed(diagnosis: NodeDiagnosis) -> tuple[Closed, ...]:
+    """Find nodes that would take such a pod but for one thing, the largest group first."""
+    table, shape = diagnosis.cycle.table, diagnosis.shape
+    failing = [(cause, ~passed) for cause, _, passed in diagnosis.checks]
+    _count_cordon_once(failing, table, shape)
+    is_near = table.is_live & (np.sum([rows for _, rows in failing], axis=0) == 1)
+    closed_nodes: dict[tuple[Cause, str], list[str]] = defaultdict(list)
+    for cause, rows in failing:
+        if cause is NodeCause.RESOURCE:
+            continue
+        for row in np.flatnonzero(rows & is_near):
+            node = table.node_at(int(row))
+            taints = _untolerated(node, shape) if cause is NodeCause.TAINT else ()
+            detail = " ".join(f"{{{taint.key}: {taint.value}}}" for taint in taints)
+            closed_nodes[cause, detail].append(node.name)
+    closed = (Closed(*key, tuple(sorted(nodes))) for key, nodes in closed_nodes.items())
+    return tuple(
+        sorted(closed, key=lambda closed: (-len(closed.nodes), closed.cause, closed.detail))
+    )
+
+
+def _count_cordon_once(
+    failing: Sequence[tuple[Cause, Mask]], table: NodeTable, shape: PodShape
+) -> None:
+    """Cordoning also taints: take a taint that goes with uncordoning for no cause of its own."""
+    masks = dict(failing)
+    cordoned = masks.get(NodeCause.UNSCHEDULABLE)
+    tainted = masks.get(NodeCause.TAINT)
+    if cordoned is None or tainted is None:
+        return
+    for row in np.flatnonzero(cordoned & tainted):
+        node = table.node_at(int(row)) if table.is_live[row] else None
+        if node and all(taint.key == _CORDON_TAINT for taint in _untolerated(node, shape)):
+            tainted[row] = False
+
+
+def _untolerated(node: Node, shape: PodShape) -> list[Taint]:
+    return [
+        taint
+        for taint in node.taints
+        if taint.effect != "PreferNoSchedule" and not is_tolerated(taint, shape.tolerations)
+    ]
