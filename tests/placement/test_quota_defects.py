@@ -118,7 +118,7 @@ def test_an_exception_in_one_status_does_not_affect_others(monkeypatch: pytest.M
     cluster, sink = make_teams(1, team("a"), team("bad"), team("z")), Sink()
     policy = QuotaStatusPolicy(cluster.state, sink, QuotaTranslator())
     make = QuotaStatusPolicy._make
-    broken = fail_on("bad", make, lambda _, key, quota, *__: quota.name)
+    broken = fail_on("bad", make, lambda _, quotas, standing, *__: standing.written.name)
     monkeypatch.setattr(QuotaStatusPolicy, "_make", broken)
     failures = FAILURES.counts.total()
     policy.update_all()

@@ -147,7 +147,7 @@ def test_settings_in_force_win_over_older_ones_from_the_status() -> None:
     book.remove("q/org")
     book.settle()
     assert in_force(book) == set()
-    assert book.valid_last("q/a").min == {"cpu": 7}
+    assert book.standing_of("q/a").valid.min == {"cpu": 7}
     book.upsert(ORG)
     book.settle()
     assert book.registry.specs["a"].min == {"cpu": 7}
@@ -187,7 +187,7 @@ def test_a_restart_restores_quotas_that_would_be_refused_as_new_ones(
     for spec in (*(written if follows else ()), *book.written.values()):
         other.upsert(spec)
     for key, spec in book.written.items():
-        other.upsert(replace(spec, last_valid=book.valid_last(key)))
+        other.upsert(replace(spec, last_valid=book.standing_of(key).valid))
     other.settle()
     assert other.registry.specs == book.registry.specs
     assert other.problems == {}

@@ -171,7 +171,8 @@ def explain_gang(
     reclaim: ReclaimSetting = UNKNOWN,
 ) -> GangExplanation:
     book = state.gangs
-    made, cycle, refused = demands(book, key), _open_cycle(state), None
+    quorum, made = find_quorum(book, key), demands(book, key)
+    cycle, refused = _open_cycle(state), None
     waiting = tuple(book.tally(key).plannable.values())
     reason, where, standing = None, None, PlacementState.NOTHING_WAITS
     if has_succeeded(book, key):
@@ -193,7 +194,7 @@ def explain_gang(
     diagnoses = _diagnose(state, cycle, waiting)
     return GangExplanation(
         standing=standing,
-        quorum=find_quorum(book, key),
+        quorum=quorum,
         reason=reason,
         offers=_offers(state, diagnoses),
         network=_view(state, cycle, key, waiting, where),

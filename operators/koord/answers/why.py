@@ -248,12 +248,11 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> _Answer:
     explanation = explain_gang(state, key, Scoring(), reading.reclaim)
     reason = keep_known(explanation.reason, reading, target.namespace)
     standing, waits = explanation.standing, None
-    status = observe(state.gangs, key, now)
+    status, pod_group = observe(state.gangs, key, now), state.gangs.pod_group(key)
     below = _find_degraded(status)
     is_evicted = standing is PlacementState.BEING_EVICTED
     if below is not None and not is_evicted:
         standing, waits, reason = PlacementState.DEGRADED, reason, below
-    pod_group = state.gangs.pod_group(key)
     episodes = () if pod_group is None else pod_group.history
     history = read_history(
         target.kind,

@@ -27,7 +27,9 @@ from koord.controllers.coalescing import Pause
 from koord.controllers.status_author import StatusAuthor
 from koord.core.engine.state import ClusterState
 from koord.core.model.units import Amounts, format_limit
-from koord.core.quota.catalog import QuotaKey, key_of
+from koord.core.quota.cache import QuotaCache
+from koord.core.quota.catalog import QuotaKey, Standing, key_of
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, find_overuse, write_reclaim
 from koord.core.quota.spec_errors import InvalidQuota
@@ -132,16 +134,19 @@ class QuotaStatusPolicy:
         summaries: Mapping[QuotaName, Summary],
         over: Mapping[QuotaName, Sequence[Overuse]],
     ) -> None:
-        quota = self.state.quotas.catalog.written[key]
-        if self.state.quotas.failure_of(quota.name) is not None:
+        quotas = self.state.quotas
+        standing = quotas.catalog.standing_of(key)
+        quota = standing.written
+        if quotas.failure_of(quota.name) is not None:
             return  # the last status stays
-        use = self.state.quotas.find_use(quota.name) if self._is_first(key) else None
+        use = quotas.find_use(quota.name) if standing.is_meant else None
+        summary = summaries[quota.name] if standing.in_force else None
         present = self.seen.finalizers_on(quota.uid) or []
         metadata = {
-            "annotations": self._make_annotations(key, quota, summaries),
+            "annotations": self._make_annotations(key, quota, summary),
             "finalizers": _make_finalizers(quota, present, is_used=use is not None),
         }
-        status = self._make(key, quota, summaries, over.get(quota.name, ()), use)
+        status = self._make(quotas, standing, summary, over.get(quota.name, ()), use)
         written = (quota.uid, quota.generation, *status, metadata, present)
         if self._written.get(key) != written or self.author.awaits(quota.uid):
             self._written[key] = written
@@ -149,11 +154,10 @@ class QuotaStatusPolicy:
             self.author.write_status(quota, *status, metadata, is_urgent=is_urgent)
 
     def _make_annotations(
-        self, key: QuotaKey, quota: QuotaSpec, summaries: Mapping[QuotaName, Summary]
+        self, key: QuotaKey, quota: QuotaSpec, summary: Summary | None
     ) -> Mapping[str, str]:
         """Return Koordinator's annotations; amounts that are equal stay as they are written."""
-        in_force = self.state.quotas.catalog.in_force(key)
-        amounts = recorded(summaries[quota.name]) if in_force else {}
+        amounts = {} if summary is None else recorded(summary)
         before = self._recorded.get(key)
         if before is not None and before[0] == quota.uid and are_same(before[1], amounts):
             return before[2]
@@ -163,28 +167,19 @@ class QuotaStatusPolicy:
         self._recorded[key] = (quota.uid, amounts, made)
         return made
 
-    def _is_first(self, key: QuotaKey) -> bool:
-        """Whether pods and children that name this quota mean this object."""
-        book = self.state.quotas.catalog
-        name = book.written[key].name
-        first = book.registry.get(name) or book.written_as(name)
-        return first is not None and key_of(first) == key
-
     def _make(
         self,
-        key: QuotaKey,
-        quota: QuotaSpec,
-        summaries: Mapping[QuotaName, Summary],
+        quotas: QuotaCache,
+        standing: Standing,
+        summary: Summary | None,
         over: Sequence[Overuse],
         use: InvalidQuota | None,
     ) -> tuple[Mapping[str, Any], tuple[ConditionPatch, ...]]:
-        book = self.state.quotas.catalog
-        in_force = book.in_force(key)
-        summary = summaries[quota.name] if in_force else None
-        lends = in_force is not None and book.rules.lends(in_force)
+        quota, in_force = standing.written, standing.in_force
+        lends = in_force is not None and quotas.rules.lends(in_force)
         reclaim_text = write_reclaim(self.reclaim_delay)
         states = (
-            *find_conditions(summary, over, book.problems.get(key), lends=lends),
+            *find_conditions(summary, over, standing.problem, lends=lends),
             ConditionState(
                 QuotaCondition.TERMINATING,
                 quota.is_terminating,
@@ -202,12 +197,11 @@ class QuotaStatusPolicy:
                 )
                 for state in states
             ),
-            *self._ask_hooks(quota, summary),
+            *_ask_hooks(quotas.hooks, quota, summary),
             *filter(None, (self.enforcement(quota),)),
         )
-        valid = book.valid_last(key)
-        kept = self._keep(key, valid) if valid is not None else None
-        status = _make_status(summary, name_state(summary, over, book.problems.get(key)), kept)
+        kept = None if standing.valid is None else self._keep(key_of(quota), standing.valid)
+        status = _make_status(summary, name_state(summary, over, standing.problem), kept)
         return status.encode_set(), conditions
 
     def _keep(self, key: QuotaKey, valid: QuotaSpec) -> KeptSpec:
@@ -217,21 +211,21 @@ class QuotaStatusPolicy:
             before = self._kept[key] = (valid, encode_last_valid(valid))
         return before[1]
 
-    def _ask_hooks(self, quota: QuotaSpec, summary: Summary | None) -> Iterator[ConditionPatch]:
-        hooks = self.state.quotas.hooks
-        for hook_condition in hooks.augment(summary) if summary and hooks.hooks else ():
-            yield ConditionPatch(
-                hook_condition.type,
-                hook_condition.status,
-                hook_condition.reason,
-                hook_condition.message,
-                quota.generation,
-            )
-        if hooks:
-            failed = bool(hooks.failures)
-            reason = HOOK_FAILED if failed else "HooksWork"
-            text = hooks.describe_failures()
-            yield ConditionPatch(HOOK_FAILED, failed, reason, text, quota.generation)
+
+def _ask_hooks(hooks: Hooks, quota: QuotaSpec, summary: Summary | None) -> Iterator[ConditionPatch]:
+    for hook_condition in hooks.augment(summary) if summary and hooks.hooks else ():
+        yield ConditionPatch(
+            hook_condition.type,
+            hook_condition.status,
+            hook_condition.reason,
+            hook_condition.message,
+            quota.generation,
+        )
+    if hooks:
+        failed = bool(hooks.failures)
+        reason = HOOK_FAILED if failed else "HooksWork"
+        text = hooks.describe_failures()
+        yield ConditionPatch(HOOK_FAILED, failed, reason, text, quota.generation)
 
 
 def _make_finalizers(quota: QuotaSpec, present: list[str], *, is_used: bool) -> list[str]:

@@ -377,8 +377,11 @@ def render(patch: StatusPatch, present: Mapping[str, Any], now: float) -> dict[s
     Something may wait for days, and for a reason that began a minute ago.
     """
     conditions_before = conditions_of(present)
+    messages = [escape(condition.message) for condition in patch.conditions]
+    time = format_time(now)
     conditions = [
-        _render_condition(c, conditions_before.get(c.type), now) for c in patch.conditions
+        _render_condition(c, message, conditions_before.get(c.type), time)
+        for c, message in zip(patch.conditions, messages, strict=True)
     ]
     return {**patch.fields, **({"conditions": conditions} if conditions else {})}
 
@@ -407,7 +410,7 @@ def conditions_of(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _render_condition(
-    condition: ConditionPatch, present: Mapping[str, Any] | None, now: float
+    condition: ConditionPatch, message: str, present: Mapping[str, Any] | None, now: str
 ) -> dict[str, Any]:
     status = "True" if condition.status else "False"
     is_same = present is not None and (present.get("status"), present.get("reason")) == (
@@ -419,8 +422,8 @@ def _render_condition(
         "type": condition.type,
         "status": status,
         "reason": condition.reason,
-        "message": escape(condition.message),
-        _TRANSITION: since or format_time(now),
+        "message": message,
+        _TRANSITION: since or now,
     }
     if condition.observed_generation is not None:
         rendered["observedGeneration"] = condition.observed_generation

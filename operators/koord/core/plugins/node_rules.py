@@ -44,10 +44,11 @@ class NodeRules(Plugin):
     def open(self, cycle: Cycle) -> "NodeRulesSession":
         return NodeRulesSession(self, cycle.table)
 
-    def limits(self, table: NodeTable, spec: PodShape) -> _Limits:
+    def limits(self, table: NodeTable, shape: PodShape) -> _Limits:
         """Return the limits of each check that some node fails."""
         if self._epoch != table.epoch:
             self._epoch, self._limits = table.epoch, _make_cache()
+        spec = shape.spec
         limits = self._limits.get(spec)
         if limits is None:
             limits = tuple(
@@ -72,12 +73,12 @@ class NodeRulesSession(Session):
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        for cause, limits in self._plugin.limits(self._table, shape.spec):
+        for cause, limits in self._plugin.limits(self._table, shape):
             yield cause, limits[rows]
 
     @override
     def most_when_empty(self, shape: PodShape) -> Ints | int:
-        limits = self._plugin.limits(self._table, shape.spec)
+        limits = self._plugin.limits(self._table, shape)
         return np.minimum.reduce([limit for _, limit in limits]) if limits else NO_LIMIT
 
     @override

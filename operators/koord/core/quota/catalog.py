@@ -11,7 +11,7 @@ that were known stay in force, and nothing starts in them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from koord.core.model.units import Amounts
@@ -38,6 +38,21 @@ from koord.core.quota.validation import (
 
 QuotaKey: TypeAlias = str
 """``namespace/name`` of an object; several objects may claim one name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An object with its current settings, and what is in force of it.
+
+    ``valid`` are its last valid settings: in force, unless a parent is gone. ``is_meant``: pods and
+    children that name the quota mean this object.
+    """
+
+    written: QuotaSpec
+    in_force: QuotaSpec | None
+    valid: QuotaSpec | None
+    problem: InvalidQuota | None
+    is_meant: bool
 
 
 class QuotaCatalog:
@@ -81,7 +96,7 @@ class QuotaCatalog:
         key = key_of(spec)
         before = self._written.get(key)
         self._written[key] = spec
-        if spec.last_valid is not None and self.in_force(key) is None:
+        if spec.last_valid is not None and self._find_in_force(spec) is None:
             self._last_valid[key] = spec.last_valid
         if before == spec:
             return
@@ -109,8 +124,7 @@ class QuotaCatalog:
                 self.gone[spec.name] = self.registry.get(spec.name) or spec
         self._last_valid.pop(key, None)
         self.problems.pop(key, None)
-        in_force = self.registry.get(spec.name)
-        if in_force is not None and key_of(in_force) == key:
+        if self._find_in_force(spec) is not None:
             self._drop(spec.name)
         self._is_dirty = True
 
@@ -119,13 +133,22 @@ class QuotaCatalog:
         """All objects with their current settings, except built-in quotas."""
         return self._written
 
-    def in_force(self, key: QuotaKey) -> QuotaSpec | None:
-        spec = self.registry.get(key.rpartition("/")[2])
-        return spec if spec is not None and key_of(spec) == key else None
+    def standing_of(self, key: QuotaKey) -> Standing:
+        """Return what is in force of an object."""
+        written = self._written[key]
+        in_force = self._find_in_force(written)
+        meant = in_force or self.registry.get(written.name) or self.written_as(written.name)
+        return Standing(
+            written,
+            in_force,
+            in_force or self._last_valid.get(key),
+            self.problems.get(key),
+            is_meant=meant is not None and key_of(meant) == key,
+        )
 
-    def valid_last(self, key: QuotaKey) -> QuotaSpec | None:
-        """Return the last valid settings of an object: in force, unless a parent is gone."""
-        return self.in_force(key) or self._last_valid.get(key)
+    def _find_in_force(self, written: QuotaSpec) -> QuotaSpec | None:
+        current = self.registry.get(written.name)
+        return current if current is not None and key_of(current) == key_of(written) else None
 
     def written_as(self, name: QuotaName) -> QuotaSpec | None:
         """Return the current settings of a name, of the oldest object if there are several."""

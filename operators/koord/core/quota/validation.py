@@ -6,7 +6,7 @@ quota as written and of the quotas in force (``ActiveQuotas``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from koord.core.model.units import Amounts
@@ -28,7 +28,7 @@ STRICT_KEYS: Final = "max-strict-check-resource-keys"
 """Annotations as named in ``QuotaSpec.unreadable``, without their prefix."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QuotaEdit:
     """New settings of a quota, and their context. ``before`` is None for a new quota."""
 
@@ -37,15 +37,13 @@ class QuotaEdit:
     registry: ActiveQuotas
     facts: Facts
     rules: QuotaRules
+    parent: QuotaSpec | None = field(init=False)
+    """The parent, if it is in force; None for the root."""
+    children: list[QuotaSpec] = field(init=False)
 
-    @property
-    def parent(self) -> QuotaSpec | None:
-        """The parent, if it is in force; None for the root."""
-        return self.registry.get(self.spec.parent)
-
-    @property
-    def children(self) -> list[QuotaSpec]:
-        return self.registry.children(self.spec.name)
+    def __post_init__(self) -> None:
+        self.parent = self.registry.get(self.spec.parent)
+        self.children = self.registry.children(self.spec.name)
 
     @property
     def siblings(self) -> list[QuotaSpec]:
