@@ -84,7 +84,11 @@ DOMAINS: Final = (
         ),
     ),
     Domain("numa", planning="koord.domains.numa:PLANNING"),
-    Domain("load", planning="koord.domains.load:PLANNING"),
+    Domain(
+        "load",
+        planning="koord.domains.load:PLANNING",
+        settings={"load_aware": "koord.domains.load_settings:LoadAwareSettings"},
+    ),
     Domain(
         "eviction",
         settings={"preemption": "koord.domains.preemption_settings:PreemptionSettings"},

@@ -12,6 +12,7 @@ from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import NotFound
 from koord.kube.kind import Kind, Stateless, of_plugin
 from koord.kube.translate.load import translate_node_metric
+from koord.kube.translate.load_hints import LoadPodReader
 from koord.kube.wire import WireNodeMetric
 
 NODE_METRICS: Final = Kind[WireNodeMetric, NodeLoad, Stateless[WireNodeMetric, NodeLoad]](
@@ -34,4 +35,9 @@ def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
         yield LoadAware(load, compat=options.compat)
 
 
-PLANNING: Final = Planning(kinds=(NODE_METRICS,), make_plugins=_make_plugins)
+PLANNING: Final = Planning(
+    kinds=(NODE_METRICS,),
+    make_plugins=_make_plugins,
+    pod_reader=LoadPodReader(),
+    reads_pods=lambda options: options.of(LoadOptions).is_on,
+)

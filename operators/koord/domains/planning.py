@@ -35,3 +35,5 @@ class Planning:
     make_plugins: Callable[[PlanOptions], Iterable[Plugin]] = lambda _: ()
     """Returns new plugins for one cluster state."""
     pod_reader: PodReader | None = None
+    reads_pods: Callable[[PlanOptions], bool] = lambda _: True
+    """Whether the reader is needed with some options."""

@@ -11,7 +11,7 @@ from koord.core.engine.state import ClusterState
 from koord.domains import DOMAINS
 from koord.domains.domain import load
 from koord.domains.planning import Planning, PlanOptions
-from koord.kube.kind import TranslatorOptions
+from koord.kube.kind import PodReader, TranslatorOptions
 from koord.kube.translate.pods import PodTranslator
 
 PLANNINGS: Final[tuple[Planning, ...]] = tuple(
@@ -19,9 +19,16 @@ PLANNINGS: Final[tuple[Planning, ...]] = tuple(
 )
 KINDS: Final = tuple(kind for planning in PLANNINGS for kind in planning.kinds)
 """Reflectors start in this order. Whoever applies complete lists goes the other way: pods last."""
-POD_READERS: Final = tuple(
-    planning.pod_reader for planning in PLANNINGS if planning.pod_reader is not None
-)
+
+
+def find_pod_readers(*values: object) -> tuple[PodReader, ...]:
+    """Return what domains read of pods; ``values`` are options."""
+    options = PlanOptions(*values)
+    return tuple(
+        planning.pod_reader
+        for planning in PLANNINGS
+        if planning.pod_reader is not None and planning.reads_pods(options)
+    )
 
 
 def make_plugins(*values: object, compat: bool = False) -> list[Plugin]:
@@ -35,13 +42,16 @@ def make_cluster_state(*values: object, compat: bool = False) -> ClusterState:
     return ClusterState(make_plugins(*values, compat=compat), compat=compat)
 
 
-def make_translator_options(options: TranslatorOptions = TranslatorOptions()) -> TranslatorOptions:  # noqa: B008 - a frozen value
+def make_translator_options(
+    options: TranslatorOptions = TranslatorOptions(),  # noqa: B008 - a frozen value
+    *values: object,
+) -> TranslatorOptions:
     """Return the options of translators with what all domains read of pods."""
-    return replace(options, pod_readers=POD_READERS)
+    return replace(options, pod_readers=find_pod_readers(*values))
 
 
 def make_pod_translator(options: TranslatorOptions = TranslatorOptions()) -> PodTranslator:  # noqa: B008 - the same
     """Return a translator of pods that asks the readers of all domains."""
     return PodTranslator(
-        options.scheduler_name, options.gang_defaults, options.plans, readers=POD_READERS
+        options.scheduler_name, options.gang_defaults, options.plans, readers=find_pod_readers()
     )

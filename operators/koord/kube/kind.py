@@ -12,7 +12,7 @@ pods and keeps nothing; it must not know how pods are listed or written.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar
 
 from typing_extensions import Unpack
 
@@ -27,10 +27,11 @@ from koord.kube.errors import KubeError
 from koord.kube.plan_keys import PlanVerifier
 from koord.kube.reflector import Absence, Source
 from koord.kube.store import HasMeta
-from koord.kube.wire import WireCustomResource
+from koord.kube.wire import WireCustomResource, WirePod
 
 Counted: TypeAlias = tuple[tuple[str, int], ...]
 """Amounts by resource, sorted."""
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 class PodReader:
@@ -44,6 +45,12 @@ class PodReader:
     def concerns(self, shape: PodShape) -> bool:  # noqa: ARG002 - for overriding
         """Whether hints matter for pods of a shape; asked once per shape."""
         return True
+
+    def read_pod(self, wire: WirePod, shape: PodShape) -> Hashable | None:  # noqa: ARG002 - the same
+        """Return what a pod says to the plugin; most readers only look at :meth:`read_hints`."""
+        meta = wire.metadata
+        annotations, labels = meta.annotations or _NOTHING, meta.labels or _NOTHING
+        return self.read_hints(annotations, labels, wire.spec.priority or 0)
 
     def read_hints(
         self,

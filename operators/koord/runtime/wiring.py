@@ -119,12 +119,13 @@ class Parts:
         self.writers: list[tuple[str, StatusWriter]] = []
         """Every status writer, with the plural of the resource that it writes."""
         self._loop = asyncio.get_running_loop()
+        plan_options = tuple(settings.all_plan_options())
         hooks = Hooks() if self.operators.isdisjoint({PLACEMENT, QUOTA}) else load_hooks()
         self.reader = ClusterReader(
             client,
             kinds_of(operators),
             make_cluster_state(
-                *settings.all_plan_options(),
+                *plan_options,
                 hooks,
                 compat=settings.compat is Compat.KOORDINATOR,
             ),
@@ -133,7 +134,8 @@ class Parts:
                     settings.scheduler_name,
                     GangDefaults(settings.default_wait_seconds, settings.default_match_policy),
                     keys,
-                )
+                ),
+                *plan_options,
             ),
             settings.watch_times,
         )

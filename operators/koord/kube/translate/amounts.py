@@ -17,6 +17,7 @@ _NOTHING: Final[Amounts] = {}
 
 class _Requirements(msgspec.Struct, gc=False):
     requests: dict[str, str | int] | None = None
+    limits: dict[str, str | int] | None = None
 
 
 _map_decoder = msgspec.json.Decoder(dict[str, str | int] | None)
@@ -43,6 +44,12 @@ def parse_amounts(raw: bytes) -> Amounts:
 def parse_requests(raw: bytes) -> Amounts:
     requirements = _requirements_decoder.decode(raw) if raw else None
     return _amounts(requirements.requests if requirements else None)
+
+
+@cached_by_text()
+def parse_limits(raw: bytes) -> Amounts:
+    requirements = _requirements_decoder.decode(raw) if raw else None
+    return _amounts(requirements.limits if requirements else None)
 
 
 def to_amounts(quantities: Mapping[str, Quantity] | None) -> Amounts:

@@ -27,6 +27,7 @@ from koord.core.reservation.lifecycle import PriorityClass
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.kube.translate.amounts import parse_amounts, parse_requests
+from koord.kube.translate.load_hints import read_own_limits
 from koord.kube.translate.node_affinity import parse_node_selector
 from koord.kube.translate.numa import read_amplification, read_reserved
 from koord.kube.translate.pod_constraints import WireSelector
@@ -90,6 +91,7 @@ def translate_node(wire: WireNode) -> Node:
         published=_split(annotations.get(operators.PUBLISHED, "")),
         reserved=read_reserved(annotations),
         amplification=read_amplification(annotations),
+        extensions=read_own_limits(annotations),
         resource_version=meta.resource_version,
     )
 

@@ -154,11 +154,10 @@ class PodTranslator:
         is_eviction_pending = is_reclaimed and not is_deleted
         preempted_by = read_preemption(wire)
         is_marked = is_reclaimed or preempted_by is not None
-        annotations, priority = meta.annotations or _NO_LABELS, spec.priority or 0
         extensions = tuple(
             (reader.name, hints)
             for reader in shaped.readers
-            if (hints := reader.read_hints(annotations, labels, priority)) is not None
+            if (hints := reader.read_pod(wire, shaped.shape)) is not None
         )
         allocations = self._allocations(meta, shaped.shape, recorded, extensions)
         unschedulable = find_unschedulable(wire) if is_foreign and recorded is not None else None
@@ -171,7 +170,7 @@ class PodTranslator:
             claims=claims,
             handling=handling,
             gang=self._claims.look_up(meta, _native_group(spec)),
-            priority=priority,
+            priority=spec.priority or 0,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             node=self._intern(spec.node_name),
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
