@@ -230,15 +230,16 @@ def _view(
     waiting: tuple[Pod, ...],
     where: ObservedTopology | None,
 ) -> TopologyExplanation | None:
-    view = cycle.session(TopologySession).view
-    wish = view.constraint_of(key)
+    spec = state.gangs.spec(key)
+    wish = None if spec is None else spec.topology
     tree = None if wish is None else state.topologies.tree(wish.topology)
     if wish is None or tree is None:
         return None
     living = [pod for pod in state.gangs.members(key).values() if pod.is_alive]
     like = waiting[:1] or sorted(living, key=lambda pod: pod.key)[:1]
     shape = cycle.shape_of(like[0]) if like else None
-    members = [sibling.node for sibling in view.placed_members_of(key)]
+    placed = cycle.session(TopologySession).view.placed_members_of(key)
+    members = [sibling.node for sibling in placed]
     unknown = tuple(
         layer_constraint.layer
         for layer_constraint in wish.layers

@@ -29,6 +29,7 @@ from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_age, named, plural
+from koord.core.plugins.nominations import Nominations
 from koord.core.quota.entitlement import UnmetEntitlement
 
 _MOST_LEAVING: Final = 3
@@ -98,11 +99,11 @@ def find_plan(
     )
     settings = settings or ReportedPreemption()
     options = PreemptionOptions(settings.min_runtime, settings.max_per_day)
-    return plan_preemption(state, unit, options, _exempt(state, settings), context)
+    return plan_preemption(state, unit, options, _exempt(state.nominations, settings), context)
 
 
-def _exempt(state: ClusterState, settings: ReportedPreemption) -> Exempt:
-    leaving = {pod.uid for nomination in state.nominations for pod in nomination.victims}
+def _exempt(nominations: Nominations, settings: ReportedPreemption) -> Exempt:
+    leaving = {pod.uid for nomination in nominations for pod in nomination.victims}
     return Exempt(terminating=leaving, patience=settings.patience)
 
 
@@ -153,15 +154,16 @@ def write_whether_on(settings: ReportedPreemption | None, victims: Collection[Po
 
 def _tell_preemptor(reading: Reading, unit: Unit, target: Target, now: float) -> Iterator[str]:
     state, settings = reading.state, reading.preemption
-    nomination = state.nominations.find(unit.key)
+    nominations = state.nominations
+    exempt = _exempt(nominations, settings or ReportedPreemption())
+    nomination = nominations.find(unit.key)
     if nomination is not None:
         nodes = named(sorted({assignment.node for assignment in nomination.assignments}))
         yield f"Room on {nodes} is kept for it (plan {nomination.plan_id})."
         if left := find_left(state, nomination):
             yield _write_leaving(reading, left, now)
         return
-    candidates = find_candidates(state, unit, _exempt(state, settings or ReportedPreemption()))
-    if candidates.is_nobody:
+    if find_candidates(state, unit, exempt).is_nobody:
         return  # the planner has no place for it: no search would find more
     outcome = find_plan(state, unit, settings, PreemptionContext(now))
     if isinstance(outcome, Preemption):

@@ -351,6 +351,7 @@ def _gang_of(reading: Reading, status: GangStatus) -> GangAnswer | None:
     spec = book.spec(key)
     if spec is None and is_unknown(reading, KindName.POD_GROUPS):
         return None
+    places = [_place_of(pod) for pod in book.members(key).values()]
     counts = tuple(count for count in count_members(book, key) if book.spec(count.gang))
     counts += tuple(
         GangCount(
@@ -359,7 +360,6 @@ def _gang_of(reading: Reading, status: GangStatus) -> GangAnswer | None:
         for sub_group_count in first_incomplete(status.sub_groups, _MOST_SUB_GROUPS)
     )
     ignored = () if spec is None else spec.bad_values
-    places = (_place_of(pod) for pod in book.members(key).values())
     by_others = sum(place is not None and not place.plan_id for place in places)
     return GangAnswer(key, counts, status.members, status.plan_id, status.nodes, ignored, by_others)
 

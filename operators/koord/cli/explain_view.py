@@ -31,7 +31,7 @@ from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.find_target import TargetLookup, find_target
 from koord.cli.job_state import COUNTED, find_of_pod
-from koord.cli.output import approximate, count_of, make_table, print_in
+from koord.cli.output import count_of, make_table, print_in
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core.engine.cause import Cause
 from koord.core.engine.reasons import CauseCount
@@ -40,7 +40,7 @@ from koord.core.model import units
 from koord.core.model.gang_history import Episode, find_eviction
 from koord.core.model.reasons import RefusedByScheduler
 from koord.core.model.text import format_age, named
-from koord.core.model.units import format_amount
+from koord.core.model.units import approximate, format_amount
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.kube.client import Client
@@ -382,9 +382,9 @@ def _format_since(time: str, now: float) -> str:
 def make_offers(offers: ShapeOffers, most: int | None) -> Iterator[RenderableType]:
     """Yield the fit of one kind of pods on the nodes, ``most`` of them one by one."""
     willing = sum(offer.pods > 0 for offer in offers.nodes)
-    head = f"{count_of(offers.pods, 'waiting pod')} asking for {_describe_requests(offers)}"
-    room = f"room for {offers.fit} on {willing} of {count_of(len(offers.nodes), 'node')}"
-    yield f"{head}: {room}"
+    waiting, all_nodes = count_of(offers.pods, "waiting pod"), count_of(len(offers.nodes), "node")
+    head = f"{waiting} asking for {_describe_requests(offers)}"
+    yield f"{head}: room for {offers.fit} on {willing} of {all_nodes}"
     if not offers.nodes:
         return
     nodes = sorted(offers.nodes, key=_distance)

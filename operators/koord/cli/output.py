@@ -25,15 +25,12 @@ from rich.text import Text
 from typing_extensions import override
 
 from koord.cli.common import Output, TreeOutput
-from koord.core.model.units import format_amount, is_in_bytes
 from koord.plain_text import escape, escape_line, is_plain
 
 if TYPE_CHECKING:
     import networkx as nx
 
 _WIDTH_OF_FILES: Final = 100_000
-_LONGEST_AMOUNT: Final = 7
-_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 class SafeConsole(Console):
@@ -277,21 +274,6 @@ def make_table(*headings: str, right: Collection[str] = (), padding: int = 3) ->
             no_wrap=heading == "NODE" or heading in right,
         )
     return table
-
-
-def approximate(resource: str, amount: int, *, down: bool = False) -> str:
-    """Round bytes to a tenth of a unit; other amounts are exact.
-
-    Requests are rounded up and free amounts down, so that too little never looks like enough.
-    """
-    exact = format_amount(resource, amount)
-    if not is_in_bytes(resource) or len(exact) <= _LONGEST_AMOUNT:
-        return exact
-    unit, size = next(
-        (unit_and_size for unit_and_size in _UNITS if abs(amount) >= unit_and_size[1]), _UNITS[-1]
-    )
-    tenths = amount * 10 // size if down else -(-amount * 10 // size)
-    return f"{tenths / 10:.1f}{unit}"
 
 
 def count_of(count: int, noun: str) -> str:

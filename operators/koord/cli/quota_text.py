@@ -9,9 +9,9 @@ from rich.text import Text
 
 from koord.answers.explain import PlacementState
 from koord.answers.quota_view import QuotaOverview, QuotaView
-from koord.cli.output import Fitting, approximate, count_of, make_table
+from koord.cli.output import Fitting, count_of, make_table
 from koord.core.model.text import format_age
-from koord.core.model.units import UNLIMITED, Amounts, format_amount, is_unlimited
+from koord.core.model.units import UNLIMITED, Amounts, approximate, format_amount, is_unlimited
 from koord.core.quota.model import TreeId
 from koord.core.quota.share_terms import Loan, ShareTerms, explain_scaling
 from koord.core.quota.status import Summary

@@ -37,7 +37,7 @@ from koord.api.quantity import InvalidQuantityError
 from koord.api.resource_names import find_nearest_resource
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, TreeOutput, fail, warn
-from koord.cli.output import GraphNode, approximate, count_of, make_console, print_in, write_graph
+from koord.cli.output import GraphNode, count_of, make_console, print_in, write_graph
 from koord.cli.quota_text import (
     choose_glyphs,
     list_amounts,
@@ -50,7 +50,7 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import CARDS
 from koord.core.model.text import named, suggest
-from koord.core.model.units import format_amount, format_limit
+from koord.core.model.units import approximate, format_amount, format_limit
 from koord.core.quota.model import QuotaSpec
 from koord.domains.quota import QUOTAS
 from koord.kube.kind import AnyKind

@@ -16,10 +16,10 @@ from koord.answers.reading import Reading, list_warnings
 from koord.answers.usage_view import NodeUsage, PodUsage, view_nodes, view_pod
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_gaps, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, fail, warn
-from koord.cli.output import approximate, make_table, print_in
+from koord.cli.output import make_table, print_in
 from koord.core.model.device_names import CARDS
 from koord.core.model.text import named, suggest
-from koord.core.model.units import CPU, MEMORY, Amounts
+from koord.core.model.units import CPU, MEMORY, Amounts, approximate
 from koord.domains.placement import NODES
 from koord.domains.quota import QUOTAS
 from koord.kube.kind import AnyKind

@@ -26,6 +26,8 @@ UNLIMITED: Final = "unlimited"
 UNLIMITED_FROM: Final = 10**15
 """No cluster has as much of anything; ``1P`` is what people write for a limit that is none."""
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
+_LONGEST_AMOUNT: Final = 7
+_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 def is_extended(resource: str) -> bool:
@@ -47,6 +49,21 @@ def format_amount(resource: str, amount: int) -> str:
     if is_in_bytes(resource):
         return _format_bytes(amount)
     return str(amount)
+
+
+def approximate(resource: str, amount: int, *, down: bool = False) -> str:
+    """Round bytes to a tenth of a unit; other amounts are exact.
+
+    Requests are rounded up and free amounts down, so that too little never looks like enough.
+    """
+    exact = format_amount(resource, amount)
+    if not is_in_bytes(resource) or len(exact) <= _LONGEST_AMOUNT:
+        return exact
+    unit, size = next(
+        (unit_and_size for unit_and_size in _UNITS if abs(amount) >= unit_and_size[1]), _UNITS[-1]
+    )
+    tenths = amount * 10 // size if down else -(-amount * 10 // size)
+    return f"{tenths / 10:.1f}{unit}"
 
 
 def is_unlimited(amount: int) -> bool:

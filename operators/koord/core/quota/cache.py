@@ -119,8 +119,8 @@ class QuotaCache:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether there is any ElasticQuota."""
-        return self.catalog.has_any
+        """Whether there is any ElasticQuota, or one was deleted that is still remembered."""
+        return bool(self.catalog.written or self.catalog.gone)
 
     @property
     def version(self) -> tuple[int, int]:

@@ -66,6 +66,8 @@ class QuotaCatalog:
         """Objects whose validation raised an exception; the others are validated all the same."""
         self.built_in: dict[QuotaName, QuotaSpec] = {}
         self._written: dict[QuotaKey, QuotaSpec] = {}
+        self.written: Mapping[QuotaKey, QuotaSpec] = self._written
+        """All objects with their current settings, except built-in quotas; read only."""
         self._last_valid: dict[QuotaKey, QuotaSpec] = {}
         self._claims: dict[QuotaName, set[QuotaKey]] = {}
         self._trees: dict[TreeId, QuotaTree] = {}
@@ -84,10 +86,6 @@ class QuotaCatalog:
         """Grows whenever pods may belong to another quota than before."""
         self.edits = 0
         """Grows with every change of an object, and of whether there are any."""
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self._written or self.gone)
 
     def upsert(self, spec: QuotaSpec) -> None:
         if spec.name in BUILT_IN:
@@ -127,11 +125,6 @@ class QuotaCatalog:
         if self._find_in_force(spec) is not None:
             self._drop(spec.name)
         self._is_dirty = True
-
-    @property
-    def written(self) -> Mapping[QuotaKey, QuotaSpec]:
-        """All objects with their current settings, except built-in quotas."""
-        return self._written
 
     def standing_of(self, key: QuotaKey) -> Standing:
         """Return what is in force of an object."""
