@@ -1,20 +1,20 @@
 """How many pods have to move at least, by amounts and the rules about nodes alone.
 
 Per node and number of pods of the waiting unit: how many pods have to leave it so that these fit,
-the largest first. Where more than that is needed the bound is too low, never too high: what it
-excludes need not be tried. Of several shapes that wait the one counts that needs most.
+the largest first; GPUs that have to be whole count by who keeps them. Where more than that is
+needed the bound is too low, never too high: what it excludes need not be tried. Of several shapes
+that wait the one counts that needs most.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
-import numpy as np
-
-from koord.core.engine.arrays import Ints
+from koord.core.device.occupancy import WHOLE_GPU, GpuOccupancy, count_whole_gpus
 from koord.core.eviction.model import VictimUnit
 from koord.core.eviction.trials import Room, Want
 from koord.core.model.pods import PodShape
@@ -46,18 +46,34 @@ class _WantBound:
     """All rises with their rows, sorted."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A pod that may leave a row: the number of its unit, its amounts and its part of the GPUs."""
+
+    unit: int
+    amounts: tuple[int, ...]
+    gpus: int
+
+
+OccupancyOf: TypeAlias = Callable[[int], GpuOccupancy | None]
+"""Returns who keeps the GPUs of a row; None if it is not known which there are."""
+
+
 class MoveBounds:
     """Bounds for one waiting unit; units are numbered as in ``room``."""
 
-    def __init__(self, room: Room, units: Sequence[VictimUnit]) -> None:
+    def __init__(self, room: Room, units: Sequence[VictimUnit], occupancy_of: OccupancyOf) -> None:
         self._room = room
         self.pods = [len(unit.pods) for unit in units]
-        self._loads: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
-        """Row -> the unit of each pod that may leave it, and what the pod uses."""
-        for at, loads in enumerate(room.loads):
-            for row, amounts in loads:
-                self._loads.setdefault(row, []).append((at, amounts))
         rows = range(room.free.shape[1])
+        needs_gpus = any(count_whole_gpus(want.shape) for want in room.wants)
+        self._gpus = {row: occupancy_of(row) for row in rows} if needs_gpus else {}
+        self._loads: dict[int, list[_Load]] = {}
+        for at, (unit, loads) in enumerate(zip(units, room.loads, strict=True)):
+            for pod, (row, amounts) in zip(unit.pods, loads, strict=False):
+                occupancy = self._gpus.get(row)
+                gpus = 0 if occupancy is None else occupancy.kept.get(pod.uid, 0)
+                self._loads.setdefault(row, []).append(_Load(at, amounts, gpus))
         self._bounds = [
             self._bound(want, {row: self._rise(want, row, frozenset()) for row in rows})
             for want in room.wants
@@ -66,7 +82,7 @@ class MoveBounds:
 
     def units_on(self, row: int) -> list[int]:
         """Return the units with pods on a row, in order."""
-        return sorted({at for at, _ in self._loads.get(row, ())})
+        return sorted({load.unit for load in self._loads.get(row, ())})
 
     def rows_of(self, unit: int) -> set[int]:
         """Return the rows of the pods of a unit."""
@@ -125,31 +141,44 @@ class MoveBounds:
             return []
         if not want.columns:
             return [0.0] * most
-        free = self._room.free[:, row]
-        loads = []
-        for at, amounts in self._loads.get(row, ()):
-            if at in moved:
-                free = free + np.array(amounts)
+        occupancy = self._gpus.get(row)
+        free = self._room.free[:, row].tolist()
+        gpus = 0 if occupancy is None else occupancy.free
+        staying = []
+        for load in self._loads.get(row, ()):
+            if load.unit in moved:
+                free = [amount + more for amount, more in zip(free, load.amounts, strict=True)]
+                gpus += load.gpus
             else:
-                loads.append(amounts)
-        needs = _count_leaving(want, free, loads, most)
-        return _convex(needs)
+                staying.append(load)
+        lacking = [
+            _Lack(amount, free[column], [load.amounts[column] for load in staying])
+            for column, amount in zip(want.columns, want.amounts, strict=True)
+        ]
+        whole = count_whole_gpus(want.shape)
+        if whole and occupancy is not None:
+            lacking.append(_Lack(whole * WHOLE_GPU, gpus, [load.gpus for load in staying]))
+        return _convex(_count_leaving(lacking, len(staying), most))
 
 
-def _count_leaving(
-    want: Want, free: Ints, loads: Sequence[tuple[int, ...]], most: int
-) -> list[int]:
+class _Lack:
+    """How many pods have to leave for an amount per pod that waits, the largest first."""
+
+    def __init__(self, amount: int, free: int, loads: Sequence[int]) -> None:
+        self._amount = amount
+        self._sums = list(accumulate(sorted(loads, reverse=True), initial=free))
+
+    def leaving(self, count: int) -> int:
+        """Return it for so many pods that wait; more than there are if all are not enough."""
+        return bisect_left(self._sums, count * self._amount)
+
+
+def _count_leaving(lacking: Sequence[_Lack], pods: int, most: int) -> list[int]:
     """Return how many pods have to leave for 1, 2, … pods that wait, as far as that is possible."""
-    sums = {}
-    for column in want.columns:
-        largest = sorted((amounts[column] for amounts in loads), reverse=True)
-        sums[column] = np.concatenate(([0], np.cumsum(largest))) + int(free[column])
     needs: list[int] = []
     for count in range(1, most + 1):
-        need = 0
-        for column, amount in zip(want.columns, want.amounts, strict=True):
-            need = max(need, int(np.searchsorted(sums[column], count * amount)))
-        if need > len(loads):
+        need = max(lack.leaving(count) for lack in lacking)
+        if need > pods:
             break
         needs.append(need)
     return needs

@@ -47,15 +47,20 @@ def find_quickly(
     """
     targets, best = bounds.targets(), None
     is_single = sum(want.count for want in trials.room.wants) == 1
-    for start in range(min(len(targets), MOST_PASSES)):
-        limit = most if best is None else best.pods - 1
-        if trials.is_past(share) or limit < least:
-            break
-        mark = trials.cycle.checkpoint()
-        end = start + 1 if is_single else len(targets)
-        moves = _Pass(trials, bounds, limit, share).run(targets[start:end])
-        trials.cycle.rollback(mark)
-        best = moves or best
+    for depth in range(DEPTH + 1):
+        for start in range(min(len(targets), MOST_PASSES)):
+            limit = most if best is None else best.pods - 1
+            if trials.is_past(share) or limit < least:
+                return best
+            mark = trials.cycle.checkpoint()
+            end = start + 1 if is_single else len(targets)
+            moves = _Pass(trials, bounds, limit, share).run(targets[start:end], depth)
+            trials.cycle.rollback(mark)
+            best = moves or best
+            if not is_single:
+                break
+        if best is not None:
+            return best
     return best
 
 
@@ -77,15 +82,17 @@ class _Pass:
         self._most = most
         self._share = share
         self._steps: list[_Moved] = []
+        self._shapes: set[PodShape] = set()
+        """Of pods that run, for which others make way."""
 
-    def run(self, targets: Sequence[RowTarget]) -> QuickMoves | None:
+    def run(self, targets: Sequence[RowTarget], depth: int) -> QuickMoves | None:
         emptied: list[int] = []
         for target in targets:
             if self._trials.is_past(self._share):
                 return None
             is_new = target.row not in emptied
             emptied += [target.row] if is_new else []
-            if not self._make_room(target.row, target.shape, target.copies, DEPTH, emptied):
+            if not self._make_room(target.row, target.shape, target.copies, depth, emptied):
                 if is_new:
                     emptied.pop()
                 continue
@@ -101,7 +108,8 @@ class _Pass:
     ) -> bool:
         """Move units off a row until so many pods of a shape fit; False, undone, if they cannot."""
         mark, count = self._cycle.checkpoint(), len(self._steps)
-        refused: set[int] = set()
+        # For a pod that makes way none makes way that needs as much room itself.
+        refused = {at for at in self._bounds.units_on(row) if self._is_as_large(at, shape)}
         while self._copies(shape, row) < copies:
             unit = self._choose(row, shape, copies, refused)
             if unit is None or self._trials.is_past(self._share):
@@ -111,6 +119,16 @@ class _Pass:
             if not self._move(unit, depth, avoid):
                 refused.add(unit)
         return True
+
+    def _is_as_large(self, unit: int, shape: PodShape) -> bool:
+        """Whether a pod of the shape would fit wherever a unit does, and it is one that runs."""
+        if shape not in self._shapes:
+            return False
+        loads = self._cycle.vector(self._trials.units[unit].pods[0].shape)
+        amounts = dict(zip(loads.columns, loads.amounts, strict=True))
+        vector = self._cycle.vector(shape)
+        pairs = zip(vector.columns, vector.amounts, strict=True)
+        return all(amounts.get(column, 0) >= amount for column, amount in pairs)
 
     def _copies(self, shape: PodShape, row: int) -> int:
         return int(self._cycle.bounds(shape, np.array([row]))[0])
@@ -137,7 +155,7 @@ class _Pass:
             excess = sum(amounts.get(column, 0) for column in missing)
             return len(pods), -gain, excess, at
 
-        units = [at for at in self._bounds.units_on(row) if at not in moved and at not in refused]
+        units = [at for at in self._bounds.units_on(row) if at not in moved | refused]
         return min(units, key=rank, default=None)
 
     def _move(self, unit: int, depth: int, avoid: Sequence[int]) -> bool:
@@ -150,6 +168,7 @@ class _Pass:
         if not depth or self._bounds.pods[unit] > 1:
             return False
         shape = self._trials.shape_of(unit)
+        self._shapes.add(shape)
         away = [*avoid, *self._bounds.rows_of(unit)]
         for row in self._rows_to_clear(shape, away):
             mark, count = self._cycle.checkpoint(), len(self._steps)

@@ -15,6 +15,7 @@ import heapq
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from koord.core.defrag.bounds import NEVER, MoveBounds
@@ -29,6 +30,8 @@ from koord.core.defrag.reasons import (
     NothingMayMove,
 )
 from koord.core.defrag.sequence import MoveSequence, MoveTrials, TrialOptions
+from koord.core.device.occupancy import find_occupancy
+from koord.core.device.plugin import Devices
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import NOBODY, Cost, Costs, Exempt, Moment, VictimKind, VictimUnit
@@ -37,7 +40,7 @@ from koord.core.model.plan import Placement, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 
-MOST_STEPS: Final = 400_000_000
+MOST_STEPS: Final = 200_000_000
 """Steps of the planner that one search may take: about a second."""
 MOST_MOVES: Final = 64
 """Pods that move for one unit at most, unless an administrator says less."""
@@ -84,7 +87,9 @@ def plan_moves(
         cycle.remove(movable.terminating)
         limits = TrialOptions(options.scoring, options.most_steps)
         trials = MoveTrials(state.gangs, cycle, unit, movable.units, limits)
-        return _Search(trials, movable, costs, options.most_moves).run()
+        occupancy_of = partial(find_occupancy, state.plugin(Devices), cycle)
+        bounds = MoveBounds(trials.room, movable.units, occupancy_of)
+        return _Search(trials, bounds, movable, costs, options.most_moves).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +103,20 @@ _NO_COST: Final = MoveCost(0, Costs(()).of(()))
 
 
 class _Search:
-    def __init__(self, trials: MoveTrials, movable: Movable, costs: Costs, most_moves: int) -> None:
+    def __init__(
+        self,
+        trials: MoveTrials,
+        bounds: MoveBounds,
+        movable: Movable,
+        costs: Costs,
+        most_moves: int,
+    ) -> None:
         self._trials = trials
         self._movable = movable
         self._units = movable.units
         self._costs = costs
         self._most = most_moves
-        self._bounds = MoveBounds(trials.room, self._units)
+        self._bounds = bounds
         self._twins = _find_twins(self._units)
         self._best: _Solution | None = None
 
@@ -118,11 +130,15 @@ class _Search:
     def _find(self) -> MovePlan | Reason:
         level = max(self._bounds.least(()), 1)
         if len(self._units) > FEW_UNITS and level <= self._most:
-            if self._search_level(level, _FIRST_SHARE):
+            # Of several nodes there are too many combinations to begin with all of them.
+            if len(self._trials.unit.pods) > 1:
+                self._try_quickly(level)
+            elif self._search_level(level, _FIRST_SHARE):
                 if self._best is not None:
                     return self._conclude(self._best, is_cheapest=True)
                 level += 1
-            self._try_quickly(level)
+            if self._best is None:
+                self._try_quickly(level)
         while level <= self._last_level() and self._search_level(level, 1.0):
             if self._best is not None and self._best.cost.pods == level:
                 return self._conclude(self._best, is_cheapest=True)
@@ -145,16 +161,18 @@ class _Search:
         if not self._units:
             running = sum(count for _, count in protected)
             return NothingMayMove(running, before, protected)
-        without = self._trials.place_without_all()
-        if not isinstance(without, Placement):
-            return MovesNotHelpful(pods, without, protected)
         if self._bounds.least(()) >= NEVER:
-            return MovesNotHelpful(pods, before, protected)
+            without = self._trials.place_without_all()
+            reason = before if isinstance(without, Placement) else without
+            return MovesNotHelpful(pods, reason, protected)
         return None
 
     def _explain(self, level: int) -> Reason:
         """Say why there are no moves: those of fewer pods than ``level`` were all tried."""
         pods = sum(self._bounds.pods)
+        without = self._trials.place_without_all()
+        if not isinstance(without, Placement):
+            return MovesNotHelpful(pods, without, self._movable.protected)
         if self._trials.is_over:
             return MovesNotSearched(pods, level, self._trials.steps)
         return NoRoomToMove(pods, level, self._most if self._most < pods else 0)
@@ -166,8 +184,10 @@ class _Search:
         self._best = self._solution_of(moves.chosen, moves.sequence)
         for at in sorted(moves.chosen, reverse=True):
             fewer = tuple(unit for unit in self._best.chosen if unit != at)
-            if len(fewer) > _MOST_TRIED or self._trials.is_past(_QUICK_SHARE):
+            if len(fewer) > _MOST_TRIED or self._bounds.least(fewer):
                 continue
+            if self._trials.is_past(_QUICK_SHARE):
+                break
             sequence = self._trials.find_sequence(fewer)
             if sequence is not None:
                 self._best = self._solution_of(fewer, sequence)

@@ -19,7 +19,7 @@ import numpy as np
 from koord.core.defrag.model import MoveStep, PodMove
 from koord.core.defrag.movable import make_copies
 from koord.core.engine.arrays import Ints
-from koord.core.engine.cycle import Cycle
+from koord.core.engine.cycle import Cycle, Place
 from koord.core.engine.planner import plan
 from koord.core.engine.plugin import Admission
 from koord.core.engine.scoring import Scoring
@@ -30,6 +30,8 @@ from koord.core.model.plan import Assignment, Demand, Placement, Unit
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason
 
+PORTION: Final = 48
+"""Rows that are looked at together for room."""
 CHECK_STEPS: Final = 30
 """Array operations that take as long as a check whether the units left may find places."""
 
@@ -270,45 +272,74 @@ class MoveTrials:
     ) -> Iterator[Assignment]:
         """Yield places of one pod on other nodes; while one is looked at, it is taken."""
         cycle = self.cycle
-        gang = copy.gang.key if copy.gang is not None else ""
-        made = Unit(
-            copy.uid, (Demand(gang, (copy,), 1),), unit.group if gang else "", copy.priority
-        )
         cycle.expect((copy,))
         shape = cycle.shape_of(copy)
         for row in self._rows_for(shape, source, avoid, only):
-            allowed = np.zeros(cycle.used.shape[1], dtype=bool)
-            allowed[row] = True
             mark = cycle.checkpoint()
-            with cycle.only({shape: allowed}), cycle.without_admission():
-                placement = self._plan(made)
-            if isinstance(placement, Placement):
-                yield placement.assignments[0]
+            assignment = self._place_on(unit, copy, shape, row)
+            if assignment is not None:
+                yield assignment
             cycle.rollback(mark)
             if self.is_over:
                 return
 
-    def _rows_for(self, shape: PodShape, source: int, avoid: Sequence[int], only: int) -> list[int]:
-        """Return the rows with room for a pod, in the order in which they are tried.
+    def _place_on(
+        self, unit: VictimUnit, copy: Pod, shape: PodShape, row: int
+    ) -> Assignment | None:
+        """Place a pod on a row with room, as the planner does."""
+        cycle = self.cycle
+        if copy.gang is None and not copy.attraction:
+            return self._reserve(copy, shape, row)
+        allowed = np.zeros(cycle.used.shape[1], dtype=bool)
+        allowed[row] = True
+        gang = copy.gang.key if copy.gang is not None else ""
+        made = Unit(copy.uid, (Demand(gang, (copy,), 1),), unit.group, copy.priority)
+        with cycle.only({shape: allowed}), cycle.without_admission():
+            placement = self._plan(made)
+        return placement.assignments[0] if isinstance(placement, Placement) else None
+
+    def _reserve(self, copy: Pod, shape: PodShape, row: int) -> Assignment | None:
+        """Place a pod that nothing ties to others without looking at other rows."""
+        cycle = self.cycle
+        cycle.steps.take(0, REMOVAL_STEPS)
+        node = cycle.table.node_at(row).name
+        if copy.exceeded_limit is not None or shape.needs_kube_scheduler:
+            return None
+        if cycle.blocking_reasons((copy,)):
+            return None
+        if not cycle.needs_reserve(shape):
+            cycle.place(shape, row)
+            cycle.note_places((copy,), (node,))
+            return Assignment(copy, node)
+        place = cycle.reserve(copy, shape, row)
+        return Assignment(copy, node, place.allocations) if isinstance(place, Place) else None
+
+    def _rows_for(
+        self, shape: PodShape, source: int, avoid: Sequence[int], only: int
+    ) -> Iterator[int]:
+        """Yield the rows with room for a pod, in the order in which they are tried.
 
         Those where the waiting unit would find room come last, those with the least room first.
+        Whether there is room is looked at in portions: most pods need few rows.
         """
-        cycle = self.cycle
-        rows = np.arange(cycle.used.shape[1]) if only < 0 else np.array([only])
-        copies = cycle.bounds(shape, rows)
-        rows, copies = rows[copies > 0], copies[copies > 0]
+        cycle, table = self.cycle, self.cycle.table
+        rows = np.flatnonzero(self._limits_of(shape)) if only < 0 else np.array([only])
         ratio = np.full(rows.size, np.inf)
         vector = cycle.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
-            free = cycle.table.allocatable[column, rows] - cycle.used[column, rows]
+            free = table.allocatable[column, rows] - cycle.used[column, rows]
             ratio = np.minimum(ratio, free / amount)
+        if not cycle.may_use_held_room(shape):
+            rows, ratio = rows[ratio >= 1], ratio[ratio >= 1]
         freed = (self._before - cycle.used)[self._columns]
         serves = np.zeros(cycle.used.shape[1], dtype=bool)
         for want in self.room.wants:
             serves |= self.room.copies(want, freed) > 0
-        order = np.lexsort((cycle.table.name_rank[rows], ratio, copies, serves[rows]))
-        left_out = {source, *avoid}
-        return [row for row in rows[order].tolist() if row not in left_out]
+        rows = rows[np.lexsort((table.name_rank[rows], ratio, serves[rows]))]
+        rows = rows[~np.isin(rows, [source, *avoid])]
+        for first in range(0, rows.size, PORTION):
+            portion = rows[first : first + PORTION]
+            yield from portion[cycle.bounds(shape, portion) > 0].tolist()
 
     def _is_constrained(self, unit: VictimUnit) -> bool:
         gangs = {pod.gang.key for pod in unit.pods if pod.gang is not None}
