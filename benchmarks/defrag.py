@@ -3,7 +3,8 @@
 500 nodes of 8 GPUs, 90 % used by pods that were placed at random: shares of a GPU from 10 % to 70 %
 and 1 to 4 whole ones. ``single``: a pod of 8 GPUs waits. ``gang``: 4 of them. ``whole``: the same
 as ``single`` without shares. ``chain``: the free GPUs are single ones, so that small pods have to
-make way for larger ones first. ``full``: filled until nearly nothing fits any more. Times are processor time.
+make way for larger ones first. ``full``: filled until nearly nothing fits any more.
+Times are processor time.
 """
 
 from __future__ import annotations

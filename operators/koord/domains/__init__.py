@@ -102,4 +102,19 @@ DOMAINS: Final = (
     ),
     Domain("balance", resources=("koord.api.rebalancepolicy:RebalancePolicy",)),
     Domain("migration", resources=("koord.api.podmigrationjob:PodMigrationJob",)),
+    Domain(
+        "defrag",
+        commands=(
+            Command(
+                "defrag",
+                "koord.cli.moves",
+                "Show which running pods would have to move so that a job fits.",
+            ),
+            Command(
+                "drain-plan",
+                "koord.cli.moves",
+                "Show what becomes of the pods of nodes that are to be emptied.",
+            ),
+        ),
+    ),
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from koord.core.eviction.reasons import Counts, tell_protection
-from koord.core.model.reasons import Reason
+from koord.core.model.reasons import PodReason, Reason
 
 
 def _write(protected: Counts) -> list[str]:
@@ -100,3 +100,12 @@ class MovesDoNotApply(Reason):
 
     def _advice(self) -> Iterable[str]:
         return self.reason.advice()
+
+
+@dataclass(frozen=True, slots=True)
+class NoOtherNode(PodReason):
+    """A pod that has to leave its node fits only on nodes that are emptied, too."""
+
+    code: ClassVar = "NoOtherNode"
+    way_out: ClassVar = "room on other nodes"
+    says: ClassVar = "{pod} would fit only on nodes that are emptied, too"

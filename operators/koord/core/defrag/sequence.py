@@ -123,7 +123,7 @@ class MoveTrials:
         )
         if state in self._failed or not self.may_succeed(left):
             return None
-        for at in self._hardest_first(left):
+        for at in self.hardest_first(left):
             still = tuple(unit for unit in left if unit != at)
             for step in self.steps_of(at):
                 solution = self._continue((*done, step), still)
@@ -174,7 +174,7 @@ class MoveTrials:
             limits = self._limits[shape] = self.cycle.node_limits(shape)
         return limits
 
-    def _hardest_first(self, units: Sequence[int]) -> list[int]:
+    def hardest_first(self, units: Sequence[int]) -> list[int]:
         """Return units in the order in which they are tried: gangs, then the largest pods."""
         return sorted(units, key=lambda at: (-len(self.units[at].pods), self._size_of(at), at))
 
