@@ -12,8 +12,7 @@ from rich.text import Text
 from koord.answers.encoding import encode
 from koord.answers.moves import DefragAnswer, MoveQuestion, ask_drain, ask_moves
 from koord.answers.preemption import find_unit
-from koord.answers.reading import Reading
-from koord.answers.target import Target, TargetKind, TargetNotFoundError
+from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
 from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
