@@ -123,7 +123,7 @@ def test_the_state_is_not_changed() -> None:
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        (lambda pod: owned(pod, kind="DaemonSet"), "E-5.3"),
+        (lambda pod: owned(pod, kind="DaemonSet"), "E-5.4"),
         (lambda pod: replace(pod, owners=()), "E-5.4"),
         (lambda pod: owned(pod, f"alone-{pod.name}"), "E-5.11"),
         (lambda pod: replace(pod, priority=2_000_000_000), "E-5.5"),
@@ -150,7 +150,7 @@ def test_what_the_policy_leaves_out() -> None:
 
 
 def test_a_pod_with_a_job_is_left_alone() -> None:
-    outcome = run(hot_cluster(), context=replace(CONTEXT, has_job=lambda uid: "web-0" in uid))
+    outcome = run(hot_cluster(), context=replace(CONTEXT, has_job=lambda pod: pod.name == "web-0"))
     assert [move.pod.name for move in outcome.moves] == ["web-1"]
 
 

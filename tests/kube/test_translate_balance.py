@@ -13,7 +13,7 @@ from koord.core.balance.model import MoveCaps
 from koord.core.balance.policy import BalanceMode, ObservedPolicy, find_rival
 from koord.kube.translate.balance import (
     RebalancePolicyTranslator,
-    read_past,
+    read_rounds,
     translate_settings,
     write_detectors,
     write_remembered,
@@ -110,14 +110,14 @@ def test_a_status_remembers_all_that_later_rounds_need() -> None:
         "detectors": [detector.encode() for detector in write_detectors(past)],
         "remembered": [move.encode() for move in write_remembered(past)],
     }
-    again = read_past(json.loads(json.dumps(status)), settings)
+    again = read_rounds(json.loads(json.dumps(status))).past
     assert again.detectors.values() == past.detectors.values()
     assert again.moves.values() == past.moves.values()
 
 
 def test_a_status_that_cannot_be_read_remembers_nothing() -> None:
     for status in ({"detectors": 7}, {"detectors": [{"pool": "p", "kind": "x", "node": "n"}]}):
-        assert not read_past(status, settings_of()).detectors.values()
+        assert not read_rounds(status).past.detectors.values()
 
 
 def test_the_oldest_policy_that_moves_pods_does_so_alone() -> None:

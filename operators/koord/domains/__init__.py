@@ -100,7 +100,12 @@ DOMAINS: Final = (
             ),
         ),
     ),
-    Domain("balance", resources=("koord.api.rebalancepolicy:RebalancePolicy",)),
+    Domain(
+        "balance",
+        resources=("koord.api.rebalancepolicy:RebalancePolicy",),
+        planning="koord.domains.balance:PLANNING",
+        operators=("koord.operators.rebalancepolicy",),
+    ),
     Domain("migration", resources=("koord.api.podmigrationjob:PodMigrationJob",)),
     Domain(
         "defrag",

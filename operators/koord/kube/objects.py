@@ -7,8 +7,10 @@ from koord.api.elasticquota import ElasticQuota
 from koord.api.networktopology import ClusterNetworkTopology
 from koord.api.podgroup import PodGroup
 from koord.api.quotaprofile import ElasticQuotaProfile
+from koord.api.rebalancepolicy import RebalancePolicy
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
+from koord.core.balance.policy import ObservedPolicy
 from koord.core.device.model import DeviceReport
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Handling, Pod
@@ -66,6 +68,10 @@ def ref_of_devices(report: DeviceReport) -> ObjectRef:
 
 def ref_of_reservation(reservation: ReservationInfo) -> ObjectRef:
     return _ref_of(Reservation, reservation.name, reservation.uid)
+
+
+def ref_of_rebalance_policy(policy: ObservedPolicy) -> ObjectRef:
+    return _ref_of(RebalancePolicy, policy.name, policy.uid)
 
 
 def _ref_of(resource: type[Resource], name: str, uid: str, namespace: str = "") -> ObjectRef:

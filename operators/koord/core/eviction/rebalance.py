@@ -18,6 +18,7 @@ from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import BalanceNode, BalancePod
 from koord.core.balance.outcome import MoveRefusal, RoundOutcome
 from koord.core.balance.policy import RebalanceSettings
+from koord.core.defrag.movable import find_pod_obstacle, make_copies
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import unit_of
@@ -40,10 +41,9 @@ _RANKS: Final = {
     KoordinatorClass.MID: 3,
     KoordinatorClass.PROD: 4,
 }
-_MADE_FOR_A_NODE: Final = frozenset({"DaemonSet", "Node"})
 _REPLACES_ONE: Final = frozenset({"Job", "ReplicaSet", "StatefulSet"})
 """Controllers that create a single lost pod again, and leave the others alone."""
-_MOST_TRIES: Final = 500
+_MOST_TRIES: Final = 200
 """Plans in one round; what is not tried stays until the next."""
 
 _PROTECTED: Final[Mapping[Protection, str]] = {
@@ -52,6 +52,9 @@ _PROTECTED: Final[Mapping[Protection, str]] = {
     Protection.FOREIGN: "another scheduler placed it, and would place it again",
     Protection.YOUNG: "it runs for less than minRuntime",
     Protection.STARTING: "it is about to start",
+    Protection.OWNERLESS: "nothing would create it again: it has no controller",
+    Protection.DAEMON: "it was made for its node",
+    Protection.RESERVED: "it has to use a reservation",
 }
 
 
@@ -59,13 +62,13 @@ _PROTECTED: Final[Mapping[Protection, str]] = {
 class BalanceContext:
     """What a round knows beside the state of the cluster: the time, and what spares pods then.
 
-    ``has_job`` tells whether a pod (by uid) is being moved, or could not be moved lately.
+    ``has_job`` tells whether a pod is being moved, or could not be moved lately.
     """
 
     moment: Moment
     scoring: Scoring = field(default_factory=Scoring)
     budgets: tuple[Budget, ...] = ()
-    has_job: Callable[[str], bool] = lambda _: False
+    has_job: Callable[[Pod], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,10 @@ def run_round(
     """Decide one round of a policy; nothing is written, and the state stays as it is."""
     rules = settings.make_rules(measured.labels, compat=state.gangs.compat)
     permission = PlannedMoves(state, settings, context)
-    return decide(rules, measured.nodes, past, permission, context.moment.now)
+    try:
+        return decide(rules, measured.nodes, past, permission, context.moment.now)
+    finally:
+        permission.close()
 
 
 class PlannedMoves:
@@ -159,8 +165,8 @@ class PlannedMoves:
         for rule, why in (
             ("E-4", self._find_job),
             ("E-5.1", self._find_selection),
-            ("E-5.3", self._find_kind),
-            ("E-5.4", self._find_owner),
+            ("E-5.3", self._find_phase),
+            ("E-5.4", self._find_obstacle),
             ("E-5.5", self._find_protection),
             ("E-5.11", self._find_replicas),
             ("Gang", self._find_gang),
@@ -180,7 +186,7 @@ class PlannedMoves:
         cycle = self._open()
         mark = cycle.checkpoint()
         cycle.remove([whole])
-        copy = copy_for_move(whole)
+        copy = replace(make_copies([whole])[0], gang=None, phase=PodPhase.PENDING)
         rows = np.zeros(cycle.used.shape[1], dtype=bool)
         rows[[self._state.table.row_of[name] for name in nodes]] = True
         cycle.expect([copy])
@@ -202,25 +208,28 @@ class PlannedMoves:
             self._cycle = self._state.open_cycle(without=("quota",))
         return self._cycle
 
+    def close(self) -> None:
+        """Release the plan."""
+        if self._cycle is not None:
+            self._cycle.close()
+
     # --- rules ------------------------------------------------------------------------------------
 
     def _find_job(self, pod: Pod) -> str:
-        return "a job moves it, or could not" if self._context.has_job(pod.uid) else ""
+        return "a job moves it, or could not" if self._context.has_job(pod) else ""
 
     def _find_selection(self, pod: Pod) -> str:
         is_allowed = self._settings.allows(pod.namespace, dict(pod.profile.labels))
         return "" if is_allowed else "the policy leaves out its namespace or labels"
 
-    def _find_kind(self, pod: Pod) -> str:
-        if any(owner.kind in _MADE_FOR_A_NODE for owner in pod.owners):
-            return "it was made for its node"
+    def _find_phase(self, pod: Pod) -> str:
         if not pod.is_alive:
             return "it is being deleted"
         return "" if pod.phase is PodPhase.RUNNING and pod.node else "it does not run yet"
 
-    def _find_owner(self, pod: Pod) -> str:
-        has_controller = any(owner.is_controller for owner in pod.owners)
-        return "" if has_controller else "nothing would create it again: it has no controller"
+    def _find_obstacle(self, pod: Pod) -> str:
+        why = find_pod_obstacle(pod)
+        return "" if why is None else _PROTECTED.get(why, "it would not start elsewhere")
 
     def _find_protection(self, pod: Pod) -> str:
         state, moment = self._state, self._context.moment
@@ -256,19 +265,3 @@ class PlannedMoves:
         after = self._costs.count_violations((*before, pod))
         violates = after > self._costs.count_violations(before)
         return "a PodDisruptionBudget does not allow it" if violates else ""
-
-
-def copy_for_move(pod: Pod) -> Pod:
-    """Return what is planned in the place of a pod: the same pod, not bound yet."""
-    return replace(
-        pod,
-        uid=f"{pod.uid}:moved",
-        node="",
-        phase=PodPhase.PENDING,
-        recorded=None,
-        pinned=False,
-        nominated=None,
-        gang=None,
-        handling=Handling.RESERVE,
-        allocations=(),
-    )

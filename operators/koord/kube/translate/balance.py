@@ -4,6 +4,7 @@ While the spec is invalid, the last valid one stays in force; the status keeps i
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ from koord.api.rebalancepolicy import (
     RebalancePolicySpec,
     RebalancePolicyStatus,
     RememberedMove,
+    ReportedMove,
 )
 from koord.api.resource import LabelSelector as SelectorSpec
 from koord.api.shape import Shape
@@ -157,20 +159,36 @@ def _translate_nodes(selector: Any) -> LabelSelector:
     return None if selector is None else translate_selector(selector)
 
 
-def read_past(status: Mapping[str, Any], settings: RebalanceSettings) -> BalancePast:
-    """Return what a status remembers of earlier rounds; nothing of what cannot be read."""
+@dataclass(frozen=True, slots=True)
+class EarlierRounds:
+    """What a status says of the rounds so far."""
+
+    past: BalancePast
+    last_at: float = 0.0
+    rounds: int = 0
+    moves: int = 0
+    last_moves: tuple[ReportedMove, ...] = ()
+
+
+def read_rounds(status: Mapping[str, Any]) -> EarlierRounds:
+    """Return what a status remembers of earlier rounds; nothing if it cannot be read."""
     past = BalancePast()
-    past.detectors.kept = settings.detectors_kept
     try:
         seen = _STATUS.read(msgspec.json.encode(dict(status)))
         past.detectors.put(dict(map(_read_detector, seen.detectors or ())))
     except ValueError:
-        return past
+        return EarlierRounds(BalancePast())
     past.moves.put(
         PastMove(move.workload, move.left, move.target, float(move.at), move.returns)
         for move in seen.remembered or ()
     )
-    return past
+    return EarlierRounds(
+        past,
+        seen.last_round_time.timestamp() if seen.last_round_time is not None else 0.0,
+        seen.rounds or 0,
+        seen.moves or 0,
+        tuple(seen.last_moves or ()),
+    )
 
 
 def _read_detector(seen: NodeDetector) -> tuple[DetectorKey, Detector]:

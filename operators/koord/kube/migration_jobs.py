@@ -1,0 +1,115 @@
+"""PodMigrationJobs as others order them: which pods have one, and new ones.
+
+A job is named after its pod, so that a pod that was asked for twice, as after a crash, has one job.
+Whoever carries jobs out is not known here.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from koord.api.keys import migration as keys
+from koord.api.podmigrationjob import PodMigrationJob
+from koord.kube.client import Client
+from koord.kube.errors import Conflict
+from koord.kube.wire import WireObjectMeta
+
+_JOBS: Final = f"/apis/{PodMigrationJob.names.api_version}/{PodMigrationJob.names.plural}"
+_TTL: Final = "10m"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOrder:
+    """A pod to move, by whose order and why. ``target`` "": wherever there is room.
+
+    Without ``reserves_first`` it is evicted at once.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    trigger: str
+    creator: str
+    target: str = ""
+    reserves_first: bool = True
+
+    @property
+    def job_name(self) -> str:
+        digest = blake2s(self.uid.encode(), digest_size=5).hexdigest()
+        return f"{self.name[:50].rstrip('-.')}-{digest}"
+
+
+class _OrderedPod(Struct):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _OrderSpec(Struct, rename="camel"):
+    pod_ref: _OrderedPod = msgspec.field(default_factory=_OrderedPod)
+
+
+class _OrderStatus(Struct):
+    phase: str = ""
+
+
+class _Order(Struct):
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
+    spec: _OrderSpec = msgspec.field(default_factory=_OrderSpec)
+    status: _OrderStatus = msgspec.field(default_factory=_OrderStatus)
+
+
+class _Orders(Struct):
+    items: list[_Order] | None = None
+
+
+class MigrationOrders:
+    """Reads and creates jobs. Raises KubeError."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def list_pods(self) -> frozenset[str]:
+        """Return the pods that have a job, also one that is over: by uid, and by key without it."""
+        listed = msgspec.json.decode(await self._client.list(_JOBS), type=_Orders).items or ()
+        pods = (order.spec.pod_ref for order in listed)
+        return frozenset(pod.uid or f"{pod.namespace}/{pod.name}" for pod in pods)
+
+    async def create(self, order: MoveOrder) -> bool:
+        """Create a job; return whether there was none for the pod."""
+        try:
+            await self._client.post(_JOBS, make_job(order))
+        except Conflict:
+            return False
+        return True
+
+
+def make_job(order: MoveOrder) -> dict[str, Any]:
+    annotations = {
+        keys.EVICT_REASON: order.reason,
+        keys.EVICT_TRIGGER: order.trigger,
+        keys.CREATED_BY: order.creator,
+    }
+    if order.target and order.reserves_first:
+        annotations[keys.TARGET_NODE] = order.target
+    names = PodMigrationJob.names
+    return {
+        "apiVersion": names.api_version,
+        "kind": names.kind,
+        "metadata": {"name": order.job_name, "annotations": annotations},
+        "spec": {
+            "ttl": _TTL,
+            "mode": "ReservationFirst" if order.reserves_first else "EvictDirectly",
+            "podRef": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": order.namespace,
+                "name": order.name,
+                "uid": order.uid,
+            },
+        },
+    }

@@ -1,0 +1,72 @@
+"""The operator ``rebalancepolicy``: orders moves off hot nodes, and keeps statuses."""
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from koord.api.rebalancepolicy import RebalancePolicy
+from koord.controllers.rebalance import RebalanceOptions, RebalancePolicies
+from koord.domains.balance import REBALANCE_POLICIES
+from koord.domains.preemption_settings import PreemptionSettings
+from koord.domains.registry import KINDS
+from koord.kube.evictor import Evictor
+from koord.kube.migration_jobs import MigrationOrders
+from koord.kube.objects import ref_of_rebalance_policy
+from koord.kube.write_check import Write
+from koord.operators.operator import Operator
+from koord.runtime.clock import Clock
+from koord.runtime.collectors import SeriesCollector
+
+if TYPE_CHECKING:
+    from koord.runtime.wiring import Parts
+
+
+def start(parts: "Parts") -> None:
+    seen = parts.reader.translator(REBALANCE_POLICIES)
+    author = parts.make_author(
+        OPERATOR, seen, lambda meta: str(meta["name"]), ref_of_rebalance_policy
+    )
+    policies = RebalancePolicies(
+        parts.reader.state,
+        author,
+        seen.status_of,
+        Evictor(parts.client, time.time),
+        MigrationOrders(parts.client),
+        Clock(),
+        RebalanceOptions(
+            parts.settings.make_scoring(), parts.settings.of(PreemptionSettings).min_runtime
+        ),
+    )
+    parts.handle(author, parts.keep_status(policies, author))
+    parts.metrics.watch(
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_balance_nodes",
+            "Nodes in the last round of a RebalancePolicy, by class.",
+            ["policy", "class"],
+            policies.counts,
+        ),
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_balance_moves",
+            "Pods that a RebalancePolicy has moved.",
+            ["policy"],
+            policies.totals,
+        ),
+    )
+
+
+OPERATOR: Final = Operator(
+    "rebalancepolicy",
+    RebalancePolicy,
+    start,
+    reads=(*KINDS, REBALANCE_POLICIES),
+    writes=frozenset(
+        {
+            Write("operators.koordinator.sh", "rebalancepolicies/status", "patch"),
+            Write("scheduling.koordinator.sh", "podmigrationjobs", "create"),
+            Write("events.k8s.io", "events", "create"),
+        }
+    ),
+)
