@@ -105,6 +105,13 @@ DOMAINS: Final = (
         resources=("koord.api.rebalancepolicy:RebalancePolicy",),
         planning="koord.domains.balance:PLANNING",
         operators=("koord.operators.rebalancepolicy",),
+        commands=(
+            Command(
+                "balance",
+                "koord.cli.balance",
+                "Show which nodes are hot, and what a policy would move.",
+            ),
+        ),
     ),
     Domain("migration", resources=("koord.api.podmigrationjob:PodMigrationJob",)),
     Domain(
