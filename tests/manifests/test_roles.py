@@ -97,6 +97,7 @@ BESIDES = {
     "elasticquotaprofile": {("elasticquotas", "create"), ("elasticquotas", "patch")},
     "device": {("nodes/status", "patch")},
     "reservation": {("reservations", "delete")},
+    "rebalancepolicy": {("podmigrationjobs", "create")},
 }
 """Writes other than of the own status: annotations of quotas, root quotas of profiles, what devices
 add to their nodes, and the deletion of reservations that are over."""

@@ -3,6 +3,7 @@
 import pytest
 
 from koord.api.crdgen import RESOURCES
+from koord.domains.balance import REBALANCE_POLICIES
 from koord.domains.device import DEVICES, RESOURCE_CLAIMS
 from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
 from koord.domains.placement import NODES, PODS
@@ -19,7 +20,7 @@ EVERYWHERE = set(ALL_KINDS)
     ("operators", "kinds"),
     [
         (OPERATORS, EVERYWHERE),
-        ((PLACEMENT,), EVERYWHERE - {PROFILES}),
+        ((PLACEMENT,), EVERYWHERE - {PROFILES, REBALANCE_POLICIES}),
         ((PROFILE,), {NODES, QUOTAS, PROFILES}),
         ((POD_GROUP,), {PODS, NODES, POD_GROUPS, TOPOLOGIES}),
         ((QUOTA,), {PODS, NODES, POD_GROUPS, QUOTAS}),
