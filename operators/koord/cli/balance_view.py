@@ -14,9 +14,7 @@ from rich.text import Text
 
 from koord.answers.balance import BalanceView, LoadedNode, view_balance
 from koord.answers.encoding import encode
-from koord.answers.reading import Reading
-from koord.answers.similar_names import suggest
-from koord.answers.target import Target, TargetKind
+from koord.answers.reading import Reading, Target, TargetKind
 from koord.api.rebalancepolicy import RebalancePolicy
 from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
@@ -26,6 +24,7 @@ from koord.core.balance.memory import BalancePast
 from koord.core.balance.policy import ObservedPolicy
 from koord.core.eviction.model import Moment
 from koord.core.eviction.rebalance import BalanceContext
+from koord.core.model.text import suggest
 from koord.domains.load import NODE_METRICS
 from koord.domains.placement import NODES, PODS
 from koord.kube.client import Client
