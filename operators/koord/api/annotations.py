@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from koord.api.keys import device, gang, operators, quota, reservation
 from koord.api.model import Model
 from koord.api.parse import InvalidObject, JsonAnnotation, Problem, UnknownFields
+from koord.api.queue import QueueSpec
 from koord.api.quotaprofile import NodeSelector
 from koord.api.reservation import ReservationOwner
 from koord.api.resource import LabelSelector, ResourceList, ResourceQuantity
@@ -224,6 +225,7 @@ QUOTA_SHARED_WITH: Final = _define(
     list[Annotated[str, Field(pattern=r"^(\*|[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)$")]],
 )
 NODE_SELECTOR: Final = _define(operators.NODE_SELECTOR, NodeSelector)
+QUEUE: Final = _define(operators.QUEUE, QueueSpec)
 ADMISSION: Final = _define(quota.ADMISSION, ResourceList)
 RESOURCE_KEYS: Final = _define(quota.RESOURCE_KEYS, list[Annotated[str, Field(min_length=1)]])
 MAX_STRICT_CHECK_RESOURCE_KEYS: Final = _define(quota.MAX_STRICT_CHECK_RESOURCE_KEYS, list[str])

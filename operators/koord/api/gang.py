@@ -37,6 +37,7 @@ MATCH_POLICIES: Final = ("once-satisfied", "only-waiting", "waiting-and-running"
 ON_MEMBER_FAILURE: Final = ("Replace", "RestartGang", "Ignore")
 ON_BIND_FAILURE: Final = ("Retry", "RestartGang")
 KEPT_ROOM: Final = ("Keep", "GiveUp")
+QUEUE_HOLD: Final = ("false", "true")
 MAX_INTEGER: Final = 2**31 - 1
 MAX_LEVELS: Final = 8
 """Limit of the depth of sub-groups."""
@@ -98,6 +99,7 @@ class GangSettings:
     on_bind_failure: str = "Retry"
     sub_groups: SubGroups | None = None
     kept_room: str = "Keep"
+    queue_hold: str = "false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ GANG_ANNOTATIONS: Final = (
     operators.ON_MEMBER_FAILURE,
     operators.ON_BIND_FAILURE,
     operators.KEPT_ROOM,
+    operators.QUEUE_HOLD,
     operators.SUB_GROUPS,
     keys.KUEUE_TOTAL,
 )
@@ -306,6 +309,7 @@ class _AnnotationReader:
             ),
             sub_groups=self._sub_groups(),
             kept_room=self._choice(operators.KEPT_ROOM, KEPT_ROOM, KEPT_ROOM[0]),
+            queue_hold=self._choice(operators.QUEUE_HOLD, QUEUE_HOLD, QUEUE_HOLD[0]),
         )
 
     def wait_seconds(self) -> int:

@@ -6,11 +6,9 @@ Knows neither the order of units nor whose quota it is.
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field
 
-from koord.api.keys import operators
 from koord.api.model import Model
-from koord.api.parse import JsonAnnotation
 from koord.api.quantity import parse_duration_seconds
 
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 3600
@@ -41,6 +39,21 @@ _Weight = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 class QueueSpec(Model):
     """What a quota says about its queue; what is absent is as its parent says."""
 
+    max_pending: _Count | None = None
+    """How many units wait in the queue; later ones are parked."""
+    max_pending_per_user: _Count | None = None
+    """How many units of one user wait in the queue."""
+    max_running: _Count | None = None
+    """How many units of the queue may have started."""
+    max_running_per_user: _Count | None = None
+    """How many units of one user may have started."""
+    stop: Literal["None", "Hold", "HoldAndDrain"] | None = None
+    """Whether nothing new starts."""
+
+
+class FullQueueSpec(QueueSpec):
+    """With the settings of which there are rules, and which the planner does not follow yet."""
+
     policy: Literal["Strict", "BestEffort", "Backfill"] | None = None
     """Who may start while an earlier unit waits for room."""
     protect_after: _Time | None = None
@@ -51,14 +64,6 @@ class QueueSpec(Model):
     """Which knowledge counts as the end of a unit."""
     short_limit: _Time | None = None
     """Units with a time limit this short may use reserved room while no end is known."""
-    max_pending: _Count | None = None
-    """How many units wait in the queue; later ones are parked."""
-    max_pending_per_user: _Count | None = None
-    """How many units of one user wait in the queue."""
-    max_running: _Count | None = None
-    """How many units of the queue may have started."""
-    max_running_per_user: _Count | None = None
-    """How many units of one user may have started."""
     max_run_time: _TimeAboveZero | None = None
     """The longest time limit."""
     default_run_time: _TimeAboveZero | None = None
@@ -85,11 +90,8 @@ class QueueSpec(Model):
     """How long reserved room may be idle in all."""
     hold_cool_down: _Time | None = None
     """For how long nothing is reserved for a unit after that."""
-    stop: Literal["None", "Hold", "HoldAndDrain"] | None = None
-    """Whether nothing new starts."""
 
 
-QUEUE: Final = JsonAnnotation(operators.QUEUE, TypeAdapter(QueueSpec))
 TIMES: Final = frozenset(
     {
         "protect_after", "short_limit", "max_run_time", "default_run_time", "age_step",
@@ -106,3 +108,11 @@ def values_of(spec: QueueSpec) -> Mapping[str, Any]:
         for name in spec.model_fields_set
         if (value := getattr(spec, name)) is not None
     }
+
+
+def encode_queue(values: Mapping[str, Any]) -> str:
+    """Return the annotation that says these values."""
+    written = {
+        name: f"{value}s" if name in TIMES else value for name, value in sorted(values.items())
+    }
+    return QueueSpec.model_validate(written).model_dump_json(by_alias=True, exclude_unset=True)

@@ -38,6 +38,11 @@ DOMAINS: Final = (
         ),
     ),
     Domain(
+        "queue",
+        planning="koord.domains.queue:PLANNING",
+        settings={"queue": "koord.domains.queue_settings:QueueDefaults"},
+    ),
+    Domain(
         "reservation",
         resources=("koord.api.reservation:Reservation",),
         planning="koord.domains.reservation:PLANNING",

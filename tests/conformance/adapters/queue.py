@@ -6,11 +6,12 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter
 from pydantic.alias_generators import to_snake
 from tests.conformance.compare import Exact, Ordered
 
-from koord.api.parse import InvalidObject
-from koord.api.queue import QUEUE, QueueSpec, values_of
+from koord.api.parse import InvalidObject, JsonAnnotation
+from koord.api.queue import FullQueueSpec, values_of
 from koord.core.queue import usage
 from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Tournament, Waiting, count_ahead
 from koord.core.queue.room import FOREVER, CountedNode, Run, UnitAsk
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Fields = dict[str, Any]
+QUEUE: Final = JsonAnnotation("queue", TypeAdapter(FullQueueSpec))
+"""All settings; the annotation has those that have an effect."""
 
 
 class Shares:
@@ -141,7 +144,7 @@ def settle_settings(case: Fields) -> Fields:
         alias = ALIASES.get(quotas[at].get("queuePolicy", "")) if case.get("compat") else None
         path.insert(0, ({"policy": alias} if alias else {}) | dict(valid))
         at = quotas[at].get("parent")
-    operators = values_of(QueueSpec.model_validate(case["operator"]))
+    operators = values_of(FullQueueSpec.model_validate(case["operator"]))
     settings = settle(operators, path, compat=case.get("compat", False))
     names = {name: to_snake(name) for name in FIELDS}
     return {
@@ -222,7 +225,7 @@ def apply(simulation: Simulation, events: list[Fields]) -> None:
                 simulation.set_quota(make_quota({**event, "name": event["quota"]}))
 
 
-FIELDS: Final = tuple(field.alias or name for name, field in QueueSpec.model_fields.items())
+FIELDS: Final = tuple(field.alias or name for name, field in FullQueueSpec.model_fields.items())
 ADAPTERS: Final = {
     "queue_order": order_units,
     "queue_schedule": play_schedule,

@@ -382,6 +382,8 @@ class GangSpec:
     """How many gangs its list names, if those are too many; ``group`` holds the first then."""
     keeps_room: bool = True
     """Whether room is kept, for lost members or as its mode says."""
+    is_held: bool = False
+    """Whether its owner keeps it from starting."""
 
 
 def tree_of(spec: GangSpec | None) -> SubGroupTree | None:

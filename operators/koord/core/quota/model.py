@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from koord.core.model.nodes import Node
 from koord.core.model.selectors import LabelSelector
@@ -78,6 +78,8 @@ class QuotaSpec:
     max_priority: int | None = None
     """Its pods, and those of quotas below, that have a higher priority wait."""
     admission: Amounts | None = None
+    queue: Mapping[str, Any] = field(default_factory=dict)
+    """What it says about its queue, by setting; queues know what it means."""
     unreadable: tuple[tuple[str, str], ...] = ()
     is_terminating: bool = field(default=False, compare=False)
     """Deleted, but kept for its pods or children."""

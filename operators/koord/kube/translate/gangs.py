@@ -132,6 +132,7 @@ def _make_spec(
         on_bind_failure=OnBindFailure(settings.on_bind_failure),
         sub_groups=make_sub_groups(settings),
         keeps_room=settings.kept_room != "GiveUp",
+        is_held=settings.queue_hold == "true",
     )
 
 

@@ -24,6 +24,7 @@ from koord.api.annotations import (
     ADMISSION,
     MAX_STRICT_CHECK_RESOURCE_KEYS,
     NODE_SELECTOR,
+    QUEUE,
     QUOTA_NAMESPACES,
     QUOTA_SHARED_WITH,
     RESOURCE_KEYS,
@@ -36,6 +37,7 @@ from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.api.parse import InvalidObject, JsonAnnotation, parse_value
 from koord.api.quantity import Quantity, parse_quantity
+from koord.api.queue import encode_queue, values_of
 from koord.api.quotaprofile import (
     DELETE,
     ElasticQuotaProfileSpec,
@@ -178,6 +180,7 @@ def _translate(meta: WireObjectMeta, spec: ElasticQuotaSpec | KeptQuota) -> Quot
         strict_keys=_read_names(MAX_STRICT_CHECK_RESOURCE_KEYS, annotations, unreadable),
         max_priority=_read_priority(annotations, unreadable),
         admission=_read_amounts(ADMISSION, annotations, unreadable) or None,
+        queue=_read_queue(annotations, unreadable),
         unreadable=tuple(unreadable),
         is_terminating=meta.deletion_timestamp is not None,
         profile=labels.get(keys.PROFILE, ""),
@@ -260,6 +263,18 @@ def _read_names(
     return tuple(dict.fromkeys(names or ()))
 
 
+def _read_queue(
+    annotations: Mapping[str, str], unreadable: list[tuple[str, str]]
+) -> Mapping[str, Any]:
+    spec = QUEUE.read(annotations, unknown_fields="forbid")
+    if isinstance(spec, InvalidObject):
+        problem = spec.problems[0]
+        text = str(problem)
+        unreadable.append((QUEUE.key, text if len(text) <= SHOWN else f"{text[:SHOWN]}…"))
+        return {}
+    return {} if spec is None else values_of(spec)
+
+
 def _name(key: str, annotations: Mapping[str, str]) -> tuple[str, str]:
     text = annotations[key]
     return key.removeprefix(keys.PREFIX), text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
@@ -288,6 +303,8 @@ def encode_last_valid(spec: QuotaSpec) -> dict[str, Any]:
         annotations[operators.SHARED_WITH] = msgspec.json.encode(spec.shared_with).decode()
     if spec.max_priority is not None:
         annotations[operators.MAX_PRIORITY] = str(spec.max_priority)
+    if spec.queue:
+        annotations[operators.QUEUE] = encode_queue(spec.queue)
     if spec.selector:
         annotations[operators.NODE_SELECTOR] = encode_selector(spec.selector)
     kept = KeptQuota(

@@ -1,0 +1,62 @@
+"""How many units of each queue, and of each of its users, have started.
+
+A unit counts from its first placed pod to its last terminated one. Who its user is, nobody can
+prove without a stamp on admission: it is the namespace.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from koord.core.engine.state_view import StateView
+from koord.core.gang.tally import is_placed
+from koord.core.model.pods import Pod
+
+Line: TypeAlias = tuple[str, str]
+"""Queue, user; without user: all of the queue."""
+
+
+def lines_of(queue: str, user: str) -> tuple[Line, Line]:
+    return (queue, ""), (queue, user)
+
+
+class StartedUnits:
+    """The started units, by queue and user."""
+
+    def __init__(self, view: StateView, queue_of: Callable[[Pod], str]) -> None:
+        self._view, self._queue_of = view, queue_of
+        self._feed = view.feed()
+        self._lines: dict[str, tuple[Line, Line]] = {}
+        """Unit -> where it counts."""
+        self.counts: Counter[Line] = Counter()
+        self.version = 0
+
+    def update(self) -> None:
+        """Count what has changed."""
+        changes = self._feed.drain()
+        for gang in changes.gangs:
+            self._count(gang, self._view.gangs.members(gang).values(), gang)
+        for uid in changes.singles:
+            pod = self._view.pods.get(uid)
+            self._count(uid, () if pod is None else (pod,), "")
+
+    def _count(self, unit: str, pods: Iterable[Pod], gang: str) -> None:
+        started = next((pod for pod in pods if is_placed(pod)), None)
+        # A group of gangs starts as one: it counts by its first gang.
+        is_first = not gang or min(self._view.gangs.group(gang).gangs) == gang
+        lines = None
+        if started is not None and is_first:
+            lines = lines_of(self._queue_of(started), started.namespace)
+        before = self._lines.get(unit)
+        if lines == before:
+            return
+        for sign, counted in ((-1, before), (1, lines)):
+            for line in counted or ():
+                self.counts[line] += sign
+                if not self.counts[line]:
+                    del self.counts[line]
+        self.version += 1
+        if lines is None:
+            del self._lines[unit]
+        else:
+            self._lines[unit] = lines

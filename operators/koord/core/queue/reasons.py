@@ -1,0 +1,75 @@
+"""Why it is not a unit's turn."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from koord.core.model.reasons import Reason, WakesOn
+
+NAME = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class NotItsTurn(Reason):
+    """Base of the reasons of queues: room does not help, only a change of what they count."""
+
+    wakes_on: ClassVar = WakesOn.DOMAIN
+    domain: ClassVar = NAME
+
+
+@dataclass(frozen=True, slots=True)
+class HeldByOwner(NotItsTurn):
+    """Its owner holds it back with the annotation `operators.koordinator.sh/queue-hold`."""
+
+    code: ClassVar = "Held"
+    way_out: ClassVar = "take the annotation `operators.koordinator.sh/queue-hold` off"
+    says: ClassVar = "it is held: operators.koordinator.sh/queue-hold is true"
+    advises: ClassVar = ("Take the annotation operators.koordinator.sh/queue-hold off.",)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStopped(NotItsTurn):
+    """Nothing new starts in its queue: a quota says `stop: Hold`, or `HoldAndDrain`."""
+
+    code: ClassVar = "QueueStopped"
+    way_out: ClassVar = "wait until the administrators let the queue go on"
+    says: ClassVar = "nothing new starts in queue {queue} (stop: {stop})"
+    advises: ClassVar = ("{ask} set stop of queue {queue} to None.",)
+    queue: str
+    stop: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyRunning(NotItsTurn):
+    """As many units of its queue, or of its user there, have started as may."""
+
+    code: ClassVar = "MaxRunning"
+    way_out: ClassVar = "wait until a unit of the queue ends; ask for a larger `maxRunning`"
+    says: ClassVar = "{running} units of {_whom} have started, and {limit} may ({setting})"
+    advises: ClassVar = ("Wait until one of them ends, or {ask} raise {setting} of {queue}.",)
+    queue: str
+    user: str
+    running: int
+    limit: int
+    setting: str
+
+    @property
+    def _whom(self) -> str:
+        return f"{self.user} in queue {self.queue}" if self.user else f"queue {self.queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFull(NotItsTurn):
+    """More units wait in its queue, or of its user there, than may: it is parked behind them."""
+
+    code: ClassVar = "QueueFull"
+    way_out: ClassVar = "wait until earlier units start; ask for a larger `maxPending`"
+    says: ClassVar = "{limit} units of {_whom} wait before it, and no more may ({setting})"
+    advises: ClassVar = ("Wait until some of them start, or {ask} raise {setting} of {queue}.",)
+    queue: str
+    user: str
+    limit: int
+    setting: str
+
+    @property
+    def _whom(self) -> str:
+        return f"{self.user} in queue {self.queue}" if self.user else f"queue {self.queue}"

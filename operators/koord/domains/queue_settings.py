@@ -1,0 +1,20 @@
+"""What holds for queues where no quota says anything else: the section ``queue``."""
+
+from collections.abc import Iterable
+
+from typing_extensions import override
+
+from koord.api.queue import QueueSpec, values_of
+from koord.core.queue.plugin import QueueOptions
+from koord.domains.section import Section
+
+
+class QueueDefaults(QueueSpec, Section):
+    """Settings of queues, as in the annotation `operators.koordinator.sh/queue` of quotas.
+
+    What a quota says, or one above it, goes before.
+    """
+
+    @override
+    def plan_options(self) -> Iterable[object]:
+        yield QueueOptions(values_of(self))
