@@ -17,6 +17,11 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "ClusterNetworkTopology": {"networkTopologySpec": [NODE_LAYER]},
     "ElasticQuotaProfile": {"quotaName": "root", "nodeSelector": {}},
     "RebalancePolicy": {"lowThresholds": {"cpu": 30}, "highThresholds": {"cpu": 60}},
+    "NodeMaintenance": {
+        "nodes": ["n7"],
+        "start": "2026-01-01T00:00:00Z",
+        "end": "2026-01-01T02:00:00Z",
+    },
     "PodMigrationJob": {"podRef": {"namespace": "ml", "name": "web-0"}},
 }
 

@@ -120,6 +120,11 @@ DOMAINS: Final = (
     ),
     Domain("migration", resources=("koord.api.podmigrationjob:PodMigrationJob",)),
     Domain(
+        "maintenance",
+        resources=("koord.api.nodemaintenance:NodeMaintenance",),
+        planning="koord.domains.maintenance:PLANNING",
+    ),
+    Domain(
         "defrag",
         commands=(
             Command(

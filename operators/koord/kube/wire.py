@@ -103,6 +103,7 @@ class PodSpec(Struct, rename="camel", gc=False):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     overhead: Raw = Raw()
+    active_deadline_seconds: int | None = None
     resources: Raw = Raw()
     volumes: list[WirePodVolume] | None = None
     resource_claims: Raw = Raw()

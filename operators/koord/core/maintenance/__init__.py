@@ -1,0 +1,1 @@
+"""Maintenance of nodes that is known ahead."""

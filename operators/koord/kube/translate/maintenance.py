@@ -1,0 +1,58 @@
+"""NodeMaintenances from the wire to the core, and when pods end.
+
+Invalid windows keep nobody off.
+"""
+
+from collections.abc import Hashable
+from typing import Final
+
+import msgspec
+from pydantic import TypeAdapter
+from typing_extensions import override
+
+from koord.api.nodemaintenance import DEFAULT_LEAD, NodeMaintenanceSpec
+from koord.api.parse import InvalidObject, parse_value
+from koord.api.quantity import parse_duration_seconds
+from koord.core.maintenance.plugin import NAME, MaintenanceWindow
+from koord.core.model.pods import PodShape
+from koord.kube.kind import PodReader
+from koord.kube.translate.node_affinity import translate_selector
+from koord.kube.translate.statuses import SeenStatuses
+from koord.kube.wire import WireCustomResource, WirePod
+
+_adapter: Final = TypeAdapter(NodeMaintenanceSpec)
+
+
+class MaintenanceTranslator(SeenStatuses):
+    """Translates NodeMaintenances."""
+
+    def translate(self, wire: WireCustomResource) -> MaintenanceWindow:
+        self._see(wire.metadata.uid, wire.status)
+        name = wire.metadata.name
+        try:
+            written = msgspec.json.decode(bytes(wire.spec) or b"{}")
+        except msgspec.MsgspecError:
+            return MaintenanceWindow(name, 0.0, 0.0)
+        spec = parse_value(_adapter, written, at=("spec",))
+        if isinstance(spec, InvalidObject):
+            return MaintenanceWindow(name, 0.0, 0.0)
+        selector = spec.node_selector
+        return MaintenanceWindow(
+            name,
+            spec.start.timestamp(),
+            spec.end.timestamp(),
+            frozenset(spec.nodes or ()),
+            None if selector is None else translate_selector(selector),
+            parse_duration_seconds(spec.lead_time or DEFAULT_LEAD) or 0.0,
+        )
+
+
+class EndReader(PodReader):
+    """Reads how long a pod may run at most."""
+
+    name = NAME
+
+    @override
+    def read_pod(self, wire: WirePod, shape: PodShape) -> Hashable | None:
+        seconds = wire.spec.active_deadline_seconds
+        return seconds if seconds is not None and seconds > 0 else None
