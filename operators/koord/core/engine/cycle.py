@@ -141,7 +141,7 @@ class Cycle(CycleView):
 
     @contextmanager
     def without_admission(self) -> Iterator[None]:
-        """Plan without quotas for a ``with`` block: pods that replace others are charged later."""
+        """Admit every unit for a ``with`` block: pods that replace others are charged later."""
         before, self.pre_filtering = self.pre_filtering, []
         try:
             yield
