@@ -56,6 +56,11 @@ OF_VALUES = {
     *("PCIeLevel", "SamePCIe"),
     *("LowNodeLoad", "ReservationFirst", "EvictDirectly"),
     *("ProdHigh", "ProdLow", "BothLow"),
+    "SoftEviction",
+    *("BarePods", "EvictionCost", "ExpectedReplicas", "LabelSelector", "LocalStorage"),
+    *("MaxMigratingGlobally", "MaxMigratingPerNamespace", "MaxMigratingPerNode"),
+    *("MaxMigratingPerWorkload", "MaxUnavailablePerWorkload", "PriorityThreshold"),
+    *("NotSet", "SystemCritical", "CloneSet", "ReplicationController", "PodGroup"),
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {

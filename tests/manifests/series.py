@@ -56,6 +56,7 @@ def make_metrics() -> Metrics:
     metrics, quotas = Metrics(), QuotaCache(hooks=HOOKS)
     metrics.quotas.attach(quotas)
     made = {
+        collectors.migration_jobs: dict.fromkeys(("Pending", "Running"), 1).copy,
         collectors.pending_units: dict.fromkeys(REASONS, 1).copy,
         collectors.quota_audit: QuotaAudit(*[None] * 3),
         collectors.hook_failures: HOOKS,

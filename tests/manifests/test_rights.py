@@ -71,6 +71,22 @@ NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("scheduling.k8s.io", "podgroups", "watch"): "this server has no PodGroups of its own to list",
     ("topology.node.k8s.io", "noderesourcetopologies", "watch"): "nor NodeResourceTopologies",
     ("slo.koordinator.sh", "nodemetrics", "watch"): "nor NodeMetrics",
+    **dict.fromkeys(
+        (
+            ("scheduling.koordinator.sh", "podmigrationjobs", "get"),
+            ("scheduling.koordinator.sh", "podmigrationjobs", "patch"),
+            ("scheduling.koordinator.sh", "podmigrationjobs", "delete"),
+            ("scheduling.koordinator.sh", "podmigrationjobs/status", "patch"),
+            ("scheduling.koordinator.sh", "reservations", "create"),
+            ("scheduling.sigs.k8s.io", "podgroups", "get"),
+            ("apps", "deployments", "get"),
+            ("apps", "replicasets", "get"),
+            ("apps", "statefulsets", "get"),
+            ("batch", "jobs", "get"),
+            ("", "replicationcontrollers", "get"),
+        ),
+        "no pod is moved here; tests/cases/test_migration.py does that",
+    ),
 }
 
 EVENTS: Grant = ("events.k8s.io", "events", "create")

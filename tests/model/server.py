@@ -18,6 +18,7 @@ from tests.model.jsonpatch import PatchFailed, apply_json_patch, merge, merge_co
 from tests.model.store import (
     API_VERSIONS,
     BUDGETS,
+    MIGRATION_JOBS,
     NODES,
     POD_GROUPS,
     PODS,
@@ -333,7 +334,7 @@ class Server:
         return self._show(target)
 
 
-_CUSTOM = (POD_GROUPS, QUOTAS, RESERVATIONS)
+_CUSTOM = (POD_GROUPS, QUOTAS, RESERVATIONS, MIGRATION_JOBS)
 _GRACE = "deletionGracePeriodSeconds"
 _META_OF_USERS = ("name", "labels", "annotations", "finalizers", "ownerReferences")
 

@@ -14,6 +14,8 @@ NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
 QUOTAS: Final = "elasticquotas"
 RESERVATIONS: Final = "reservations"
+MIGRATION_JOBS: Final = "podmigrationjobs"
+REPLICA_SETS: Final = "replicasets"
 BUDGETS: Final = "poddisruptionbudgets"
 API_VERSIONS: Final = {
     PODS: ("v1", "Pod"),
@@ -32,6 +34,8 @@ API_VERSIONS: Final = {
     "noderesourcetopologies": ("topology.node.k8s.io/v1alpha1", "NodeResourceTopology"),
     "nodemetrics": ("slo.koordinator.sh/v1alpha1", "NodeMetric"),
     "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
+    MIGRATION_JOBS: ("scheduling.koordinator.sh/v1alpha1", "PodMigrationJob"),
+    REPLICA_SETS: ("apps/v1", "ReplicaSet"),
     "leases": ("coordination.k8s.io/v1", "Lease"),
     "clusternetworktopologies": (
         "scheduling.koordinator.sh/v1alpha1",

@@ -6,6 +6,7 @@ from koord.api.crdgen import RESOURCES
 from koord.domains.balance import REBALANCE_POLICIES
 from koord.domains.device import DEVICES, RESOURCE_CLAIMS
 from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
+from koord.domains.migration import POD_MIGRATION_JOBS
 from koord.domains.placement import NODES, PODS
 from koord.domains.quota import PROFILES, QUOTAS
 from koord.domains.topology import TOPOLOGIES
@@ -20,7 +21,7 @@ EVERYWHERE = set(ALL_KINDS)
     ("operators", "kinds"),
     [
         (OPERATORS, EVERYWHERE),
-        ((PLACEMENT,), EVERYWHERE - {PROFILES, REBALANCE_POLICIES}),
+        ((PLACEMENT,), EVERYWHERE - {PROFILES, REBALANCE_POLICIES, POD_MIGRATION_JOBS}),
         ((PROFILE,), {NODES, QUOTAS, PROFILES}),
         ((POD_GROUP,), {PODS, NODES, POD_GROUPS, TOPOLOGIES}),
         ((QUOTA,), {PODS, NODES, POD_GROUPS, QUOTAS}),

@@ -118,7 +118,13 @@ DOMAINS: Final = (
             ),
         ),
     ),
-    Domain("migration", resources=("koord.api.podmigrationjob:PodMigrationJob",)),
+    Domain(
+        "migration",
+        resources=("koord.api.podmigrationjob:PodMigrationJob",),
+        planning="koord.domains.migration:PLANNING",
+        settings={"migration": "koord.domains.migration_settings:MigrationSettings"},
+        operators=("koord.operators.podmigrationjob",),
+    ),
     Domain(
         "maintenance",
         resources=("koord.api.nodemaintenance:NodeMaintenance",),

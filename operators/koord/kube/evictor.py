@@ -118,6 +118,8 @@ _PREEMPTED: Final = "Preempted"
 _RESTARTED: Final = "GangRestarted"
 _RESTARTS: Final = "its gang has lost members and starts anew as a whole"
 _SPARED: Final = "NotPreempted"
+MIGRATED: Final = "PodMigration"
+"""The reason of the condition of pods that are moved to another node."""
 _MANAGER: Final = "koord-placement"
 """Owns the node of a reservation that it placed, so that not applying it takes it away."""
 _LOST_TO: Final = {
@@ -237,6 +239,30 @@ class Evictor:
             spared = ConditionPatch(_DISRUPTED, False, _KEPT, _NOT_ALLOWED)
             await self._set_conditions(pod, (spared,), {})
         return outcome
+
+    async def migrate(self, pod: Pod, text: str, *, deletes: bool, grace: int | None) -> Eviction:
+        """Evict or delete a pod whose place is reserved elsewhere; ``grace`` counts if it deletes.
+
+        It is marked in the moment in which it goes: its job says that it is to go.
+        """
+        marked = ConditionPatch(_DISRUPTED, True, MIGRATED, text)
+        if not await self._set_conditions(pod, (marked,), {}):
+            return Eviction.UNKNOWN
+        if deletes:
+            delete = self._client.delete(_path_of(pod), uid=pod.uid, grace_seconds=grace)
+            outcome = await _outcome_of(delete)
+        else:
+            outcome = await self._post(pod, is_dry=False)
+        if outcome.is_denied:
+            spared = ConditionPatch(_DISRUPTED, False, _KEPT, _NOT_ALLOWED)
+            await self._set_conditions(pod, (spared,), {})
+        return outcome
+
+    async def ask_to_end(self, pod: Pod, text: str) -> Eviction:
+        """Ask a pod to end by itself; whoever made it decides when."""
+        metadata = {"uid": pod.uid, "annotations": encode_soft_eviction(text, self._wall_clock())}
+        write = self._client.patch(_path_of(pod), {"metadata": metadata}, Media.MERGE_PATCH)
+        return await _outcome_of(write)
 
     async def _evict(self, pod: Pod, reason: str) -> Eviction:
         if pod.handling is Handling.RESERVE:

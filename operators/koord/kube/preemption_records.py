@@ -69,14 +69,15 @@ def encode_preempted_by(by: PreemptedBy) -> dict[str, str]:
     return {operators.PREEMPTED_BY: msgspec.json.encode(record).decode()}
 
 
-def encode_soft_eviction(reason: str, now: float, seconds: float) -> dict[str, str]:
-    """Return the annotation that asks a victim to end by itself, with the fields of Koordinator.
+def encode_soft_eviction(reason: str, now: float, seconds: float | None = None) -> dict[str, str]:
+    """Return the annotation that asks a pod to end by itself, with the fields of Koordinator.
 
-    ``deadline`` is ours: Koordinator leaves open when the pod is evicted.
+    ``deadline`` is ours, for victims: Koordinator leaves open when a pod is evicted.
     """
+    deadline = {} if seconds is None else {"deadline": format_time(now + seconds)}
     record = {
         "timestamp": format_time(now),
-        "deadline": format_time(now + seconds),
+        **deadline,
         "initiator": operators.SCHEDULER_NAME,
         "reason": reason,
     }

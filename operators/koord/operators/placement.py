@@ -31,6 +31,7 @@ from koord.core.eviction.search import PreemptionOptions
 from koord.core.model.pods import Pod
 from koord.core.quota.entitlement import ReclaimSetting
 from koord.domains.gang import POD_GROUPS
+from koord.domains.migration_settings import MigrationSettings
 from koord.domains.placement import PODS
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.quota_settings import QuotaSettings
@@ -82,11 +83,12 @@ def start(parts: "Parts") -> None:
     )
     evictor, clock = Evictor(parts.client, time.time), Clock(time.time, time.monotonic)
     options = _make_reclaim_options(parts.settings)
-    evictions = EvictionController(
+    moves = parts.settings.of(MigrationSettings)
+    evictions = parts.evictions = EvictionController(
         state,
         may_place,
         clock,
-        EvictionLimits((RESTART_LIMIT, *options.limits)),
+        EvictionLimits((RESTART_LIMIT, *options.limits, *moves.eviction_limits)),
         parts.settings.of(PreemptionSettings).soft_eviction_limit,
         parts.settings.of(PreemptionSettings).patience,
     )

@@ -52,6 +52,16 @@ class SeriesCollector(Collector):
         yield family
 
 
+def migration_jobs(jobs_by_phase: Callable[[], Mapping[str, int]]) -> SeriesCollector:
+    return SeriesCollector(
+        GaugeMetricFamily,
+        "koord_migration_jobs",
+        "PodMigrationJobs, by phase.",
+        ["phase"],
+        lambda: [((phase,), number) for phase, number in jobs_by_phase().items()],
+    )
+
+
 def pending_units(units_by_reason: Callable[[], Mapping[str, int]]) -> SeriesCollector:
     return SeriesCollector(
         GaugeMetricFamily,

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     import kopf
 
     from koord.controllers.enforcement import Enforcement
+    from koord.controllers.eviction import EvictionController
     from koord.controllers.placement import PlacementController
     from koord.kube.objects import ObjectRef
     from koord.operators.operator import Operator
@@ -101,6 +102,8 @@ class Parts:
         self.metrics = Metrics()
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.placement: PlacementController | None = None
+        self.evictions: EvictionController | None = None
+        """That of placement, which all policies of this process share."""
         component = PLACEMENT if PLACEMENT in operators else "-".join(sorted(operators))
         self.events = EventRecorder(
             client, f"koord-{component}", socket.gethostname(), is_busy=self.is_binding

@@ -118,6 +118,37 @@ class EvictionLimits:
                 past.popleft()
 
 
+@dataclass(slots=True)
+class EvictionRate:
+    """A token bucket: ``per_second`` pods may go in the long run, ``burst`` of them at once.
+
+    A plan goes once there is a token for each of its pods, or the bucket is full.
+    """
+
+    per_second: float
+    burst: int
+    _tokens: float = field(init=False)
+    _filled_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._tokens = float(self.burst)
+
+    def take(self, pods: int, now: float) -> float:
+        """Take a token for each pod; return until when they have to wait, ``now`` if they may go.
+
+        A plan of more pods than the bucket holds makes the next ones wait longer.
+        """
+        if now > self._filled_at:
+            gained = (now - self._filled_at) * self.per_second
+            self._tokens = min(self._tokens + gained, float(self.burst))
+            self._filled_at = now
+        missing = min(pods, self.burst) - self._tokens
+        if missing > 1e-9:
+            return now + missing / self.per_second
+        self._tokens -= pods
+        return now
+
+
 def workload_of(pod: Pod) -> str:
     """Return what makes a pod and its like: its gang, its controller, or itself."""
     if pod.gang is not None:

@@ -45,7 +45,7 @@ def find_class(
 ) -> KoordinatorClass:
     """Return the class of a pod. An unknown label counts as none, and so does its priority then."""
     name = labels.get(PRIORITY_CLASS_LABEL)
-    named = _BY_NAME.get(name) if name is not None else _find_by_priority(priority)
+    named = _BY_NAME.get(name) if name is not None else find_class_by_priority(priority)
     if named is not None:
         return named
     by_qos = _BY_QOS.get(labels.get(QOS_LABEL, ""))
@@ -68,5 +68,6 @@ def parse_class(name: str) -> KoordinatorClass | None:
     return _BY_NAME.get(name)
 
 
-def _find_by_priority(priority: int) -> KoordinatorClass | None:
+def find_class_by_priority(priority: int) -> KoordinatorClass | None:
+    """Return the class whose range a priority is in; None for other priorities."""
     return next((band for values, band in _BY_PRIORITY if priority in values), None)

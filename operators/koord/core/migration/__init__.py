@@ -1,0 +1,1 @@
+"""Migration: pods that are moved to other nodes, where their places are reserved first."""
