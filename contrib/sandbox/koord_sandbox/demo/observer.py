@@ -70,7 +70,7 @@ class SeenGang(NamedTuple):
         return next((failing[kind] for kind in _PROGRESS if kind in failing), None)
 
 
-class Cluster(NamedTuple):
+class DemoCluster(NamedTuple):
     """Everything seen so far; pods and gangs in the order in which they appeared."""
 
     gangs: Sequence[SeenGang] = ()
@@ -97,12 +97,12 @@ class Observer:
         self._gangs: dict[str, SeenGang] = {}
         self._pods: dict[str, SeenPod] = {}
 
-    def look(self) -> Cluster:
+    def look(self) -> DemoCluster:
         with self._changed:
-            return Cluster([*self._gangs.values()], [*self._pods.values()])
+            return DemoCluster([*self._gangs.values()], [*self._pods.values()])
 
     def wait(
-        self, is_seen: Callable[[Cluster], bool], seconds: float, check: Callable[[], None]
+        self, is_seen: Callable[[DemoCluster], bool], seconds: float, check: Callable[[], None]
     ) -> bool:
         """Return whether it was seen in time; ``check`` is called regularly and may raise."""
         end = self._clock() + seconds

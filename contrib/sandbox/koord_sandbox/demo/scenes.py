@@ -16,7 +16,7 @@ from koord.api.keys import operators
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import AllBound, MissingMembers
 from koord.kube.wire import WireCondition
-from koord_sandbox.demo.observer import GPU, Cluster
+from koord_sandbox.demo.observer import GPU, DemoCluster
 
 if TYPE_CHECKING:
     from koord_sandbox.demo.show import Stage
@@ -33,7 +33,7 @@ class Expectation(NamedTuple):
     """A sentence, and whether it is true of what has been seen so far."""
 
     text: str
-    is_true: Callable[[Cluster], bool]
+    is_true: Callable[[DemoCluster], bool]
 
 
 def play(stage: "Stage", examples: Path) -> None:
@@ -101,7 +101,7 @@ def waits(gang: str, pods: int) -> Expectation:
 def group_says(gang: str, kind: str, reason: str, *words: str, status: bool = False) -> Expectation:
     """Claim that the PodGroup has a condition with these words in its message."""
 
-    def is_true(seen: Cluster) -> bool:
+    def is_true(seen: DemoCluster) -> bool:
         group = seen.gang(gang)
         condition = None if group is None else find(group.conditions, kind, reason, status=status)
         return condition is not None and all(word in condition.message for word in words)
@@ -113,7 +113,7 @@ def group_says(gang: str, kind: str, reason: str, *words: str, status: bool = Fa
 def members_say(gang: str, pods: int, reason: str) -> Expectation:
     """Claim that there are that many members, each with our condition and the reason."""
 
-    def is_true(seen: Cluster) -> bool:
+    def is_true(seen: DemoCluster) -> bool:
         members = seen.present(gang)
         return len(members) == pods and all(
             find(pod.conditions, operators.PLACED, reason, status=False) for pod in members
@@ -123,7 +123,7 @@ def members_say(gang: str, pods: int, reason: str) -> Expectation:
 
 
 def is_bound_whole(gang: str, pods: int) -> Expectation:
-    def is_true(seen: Cluster) -> bool:
+    def is_true(seen: DemoCluster) -> bool:
         nodes = [pod.node for pod in seen.members(gang) if pod.bound_at is not None]
         return len(nodes) == pods == len(set(nodes))
 
@@ -147,7 +147,7 @@ def has_finished(gang: str, pods: int) -> Expectation:
 def none_was_early(gang: str, pods: int, after: str | None = None) -> Expectation:
     """Claim that no pod was bound before the gang was complete and ``after`` had ended."""
 
-    def is_true(seen: Cluster) -> bool:
+    def is_true(seen: DemoCluster) -> bool:
         bound = [pod.bound_at for pod in seen.members(gang)]
         room_at = _room_at(seen, gang, after)
         return len(bound) == pods and all(at is not None and at >= room_at for at in bound)
@@ -159,7 +159,7 @@ def none_was_early(gang: str, pods: int, after: str | None = None) -> Expectatio
 def came_at_once(gang: str, after: str | None = None) -> Expectation:
     """Claim that the last member was bound right after there was room."""
 
-    def is_true(seen: Cluster) -> bool:
+    def is_true(seen: DemoCluster) -> bool:
         bound = [inf if pod.bound_at is None else pod.bound_at for pod in seen.members(gang)]
         return max(bound, default=inf) <= _room_at(seen, gang, after) + AT_ONCE_SECONDS
 
@@ -179,7 +179,7 @@ def find(
     return next(matching, None)
 
 
-def _room_at(seen: Cluster, gang: str, after: str | None) -> float:
+def _room_at(seen: DemoCluster, gang: str, after: str | None) -> float:
     """Return when the gang was complete and all pods in its way had ended; infinity if not yet."""
     created = [pod.created_at for pod in seen.members(gang)]
     blockers = [] if after is None else seen.members(after)

@@ -15,7 +15,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from koord_sandbox.demo.observer import Cluster, SeenGang
+from koord_sandbox.demo.observer import DemoCluster, SeenGang
 
 GPUS_PER_NODE: Final = 8
 _COLOURS: Final = ("cyan", "magenta", "blue", "yellow")
@@ -25,7 +25,7 @@ _STYLES: Final = {"": "dim", "$": "cyan", "✓": "green"}
 class Screen:
     """Shows the demo while it runs; ``live`` is the context in which the cluster is drawn."""
 
-    def __init__(self, console: Console, look: Callable[[], Cluster], began: float) -> None:
+    def __init__(self, console: Console, look: Callable[[], DemoCluster], began: float) -> None:
         self.nodes: Sequence[str] = ()
         self._console = console
         self._look = look
@@ -68,7 +68,7 @@ class Screen:
         return Group(Text(), draw(self._look(), self.nodes), Text(), self._spinner)
 
 
-def draw(cluster: Cluster, nodes: Sequence[str]) -> RenderableType:
+def draw(cluster: DemoCluster, nodes: Sequence[str]) -> RenderableType:
     """Draw gangs with what they wait for, and nodes with their GPUs."""
     colours = {gang.name: _COLOURS[i % len(_COLOURS)] for i, gang in enumerate(cluster.gangs)}
     cells = [_draw_node(cluster, node, colours) for node in nodes]
@@ -84,7 +84,7 @@ def draw(cluster: Cluster, nodes: Sequence[str]) -> RenderableType:
     return Group(table, Text(), picture)
 
 
-def _draw_progress(cluster: Cluster, gang: SeenGang) -> tuple[Text, ...]:
+def _draw_progress(cluster: DemoCluster, gang: SeenGang) -> tuple[Text, ...]:
     members = cluster.present(gang.name)
     bound = sum(pod.is_bound for pod in members)
     running = sum(pod.phase == "Running" for pod in members)
@@ -99,7 +99,7 @@ def _draw_progress(cluster: Cluster, gang: SeenGang) -> tuple[Text, ...]:
     return (*counts, Text(why, "yellow", no_wrap=True, overflow="ellipsis"))
 
 
-def _draw_node(cluster: Cluster, node: str, colours: dict[str, str]) -> Text:
+def _draw_node(cluster: DemoCluster, node: str, colours: dict[str, str]) -> Text:
     cell = Text(f"{node} ", no_wrap=True)
     pods = [pod for pod in cluster.pods if pod.node == node and pod.is_bound]
     for pod in pods:
