@@ -6,7 +6,7 @@ from koord.api.keys import operators
 from koord.core.gang.reasons import MissingMembers
 from koord.kube.wire import WireCondition
 from koord_sandbox.demo import scenes
-from koord_sandbox.demo.observer import Cluster, SeenGang, SeenPod
+from koord_sandbox.demo.observer import DemoCluster, SeenGang, SeenPod
 
 
 def make_pod(number, *, gang="a", created=0.0, bound=None, ended=None, **others):
@@ -21,7 +21,7 @@ def make_pod(number, *, gang="a", created=0.0, bound=None, ended=None, **others)
 
 
 def make_cluster(*pods, conditions=()):
-    return Cluster(gangs=(SeenGang("a", 2, conditions=tuple(conditions)),), pods=pods)
+    return DemoCluster(gangs=(SeenGang("a", 2, conditions=tuple(conditions)),), pods=pods)
 
 
 MISSING = WireCondition(
@@ -46,7 +46,7 @@ CASES = [
         scenes.group_says("a", "QuorumReached", MissingMembers.code, "1 of 2"),
         [make_cluster(conditions=[MISSING])],
         [
-            Cluster(),
+            DemoCluster(),
             make_cluster(),
             make_cluster(
                 conditions=[WireCondition("QuorumReached", "True", "MissingMembers", "1 of 2")]

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from koord.kube.wire import WireCondition
-from koord_sandbox.demo.observer import Cluster, SeenGang, SeenPod
+from koord_sandbox.demo.observer import DemoCluster, SeenGang, SeenPod
 from koord_sandbox.demo.screen import Screen, draw
 
 WHY = WireCondition("Placed", "False", "InsufficientNodes", "Room for 0 of 8 pods. " + "long " * 50)
 NODES = [f"a100x8-{number:04}" for number in range(8)]
-CLUSTER = Cluster(
+CLUSTER = DemoCluster(
     gangs=(SeenGang("resnet", 4), SeenGang("llama", 8, (WHY,))),
     pods=(
         *(
@@ -82,9 +82,9 @@ def test_a_narrow_terminal_still_says_why_a_gang_waits():
 
 
 def test_a_gang_with_all_its_nodes_does_not_wait_though_its_status_is_old():
-    cluster = Cluster(gangs=(SeenGang("resnet", 4, (WHY,)),), pods=CLUSTER.pods)
+    cluster = DemoCluster(gangs=(SeenGang("resnet", 4, (WHY,)),), pods=CLUSTER.pods)
     assert "InsufficientNodes" not in render(draw(cluster, NODES))
 
 
 def test_an_empty_cluster_can_be_drawn():
-    assert render(draw(Cluster(), [])).strip() == ""
+    assert render(draw(DemoCluster(), [])).strip() == ""
