@@ -10,7 +10,7 @@ import pytest
 from tests.eviction.test_rebalance import NOW, hot_cluster, make_cluster, report, web
 from tests.support.authors import FakeAuthor
 
-from koord.controllers.rebalance import RebalancePolicies
+from koord.controllers.rebalance import RebalanceOptions, RebalancePolicies
 from koord.core.balance.plugin import BalancePolicies
 from koord.core.balance.policy import ObservedPolicy
 from koord.kube.errors import Forbidden
@@ -178,6 +178,17 @@ async def test_of_two_policies_that_move_pods_the_older_does() -> None:
     await rounds.update("a")
     assert rounds.orders.jobs
     assert rounds.ready["a"][1] == "Balancing"
+
+
+async def test_placement_must_not_fill_nodes_up_to_where_pods_leave_them() -> None:
+    rounds = Rounds(hot_cluster().state, make_policy(mode="Migrate"))
+    rounds.controller.options = RebalanceOptions(placed_to={"cpu": 56})
+    assert await rounds.update() is None
+    assert rounds.orders.jobs == {}
+    assert rounds.ready["p"][:2] == (False, "ThresholdsTooClose")
+    rounds.controller.options = RebalanceOptions(placed_to={"cpu": 55, "memory": 95})
+    await rounds.update()
+    assert rounds.orders.jobs
 
 
 async def test_what_cannot_be_ordered_is_said_and_tried_again() -> None:

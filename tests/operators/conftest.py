@@ -380,13 +380,14 @@ def make_pod(
 
 
 def install(box: Sandbox) -> None:
-    """Install our CRDs and RBAC, and the definition of NodeResourceTopology.
+    """Install our CRDs and RBAC, and the definitions of NodeResourceTopology and NodeMetric.
 
     All before the operators start: they would find a new definition only within a minute.
     """
     box.apply(ROOT / "crds")
     box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
     install_definition(box.client)
+    box.apply(ROOT / "tests" / "support" / "nodemetrics.yaml")
 
 
 def wait_until_unprotected(box: Sandbox) -> None:

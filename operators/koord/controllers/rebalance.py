@@ -19,7 +19,13 @@ from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import NodeClass
 from koord.core.balance.outcome import Move, RoundOutcome
 from koord.core.balance.plugin import BalancePolicies
-from koord.core.balance.policy import BalanceMode, ObservedPolicy, RebalanceSettings, find_rival
+from koord.core.balance.policy import (
+    BalanceMode,
+    ObservedPolicy,
+    RebalanceSettings,
+    find_close_threshold,
+    find_rival,
+)
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Moment
@@ -49,6 +55,7 @@ TRIGGER: Final = "LowNodeLoad"
 MOST_REPORTED: Final = 20
 """Moves that a status lists."""
 _PAUSE: Final = Pause(0.5, 1.5)
+_INVALID: Final = ("Invalid", "there are no valid settings; nothing is moved", None)
 _AGAIN_SECONDS: Final = 60.0
 """When to look again whether a rival or a failure is gone."""
 
@@ -71,10 +78,14 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceOptions:
-    """How it is planned, and how long pods run undisturbed."""
+    """How it is planned, and how long pods run undisturbed.
+
+    ``placed_to`` are the percentages up to which placement fills nodes, where it looks at load.
+    """
 
     scoring: Scoring = field(default_factory=Scoring)
     min_runtime: float = 0.0
+    placed_to: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -110,27 +121,36 @@ class RebalancePolicies:
             self._runs.pop(name, None)
             return None
         run = self._run_of(policy)
-        settings = policy.settings
-        if settings is None:
-            self._write(policy, run, "Invalid", "there are no valid settings; nothing is moved")
-            return None
-        if settings.is_paused:
-            self._write(policy, run, "Paused", "no rounds take place while spec.paused is true")
-            return None
-        rival = find_rival(policy, self._policies.values()) if settings.moves else ""
-        if rival:
-            text = f"RebalancePolicy {rival} is older and moves pods; only one policy can"
-            self._write(policy, run, "OtherPolicy", text)
-            return _AGAIN_SECONDS
+        obstacle = self._find_obstacle(policy)
+        if obstacle is not None or policy.settings is None:
+            reason, text, again = obstacle or _INVALID
+            self._write(policy, run, reason, text)
+            return again
         now = float(int(self.clock()))  # as a status keeps it
         if now >= run.next_at:
-            run.next_at = now + settings.interval
-            await self._run_round(settings, run, now)
+            run.next_at = now + policy.settings.interval
+            await self._run_round(policy.settings, run, now)
             if self._policies.get(name) is None:
                 return None  # deleted meanwhile, which is a change of its own
-        reason, text = _tell(settings, run)
+        reason, text = _tell(policy.settings, run)
         self._write(policy, run, reason, text, is_ready=not run.error)
         return max(1.0, run.next_at - now)
+
+    def _find_obstacle(self, policy: ObservedPolicy) -> tuple[str, str, float | None] | None:
+        """Return why there are no rounds: reason, text, and when to look again."""
+        settings = policy.settings
+        if settings is None:
+            return _INVALID
+        if settings.is_paused:
+            return "Paused", "no rounds take place while spec.paused is true", None
+        if not settings.moves:
+            return None
+        rival = find_rival(policy, self._policies.values())
+        if rival:
+            text = f"RebalancePolicy {rival} is older and moves pods; only one policy can"
+            return "OtherPolicy", text, _AGAIN_SECONDS
+        close = find_close_threshold(settings, self.options.placed_to)
+        return None if close is None else ("ThresholdsTooClose", close.text(), None)
 
     def _run_of(self, policy: ObservedPolicy) -> _Run:
         run = self._runs.get(policy.name)

@@ -1,13 +1,16 @@
 """The operator ``rebalancepolicy``: orders moves off hot nodes, and keeps statuses."""
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from koord.api.rebalancepolicy import RebalancePolicy
 from koord.controllers.rebalance import RebalanceOptions, RebalancePolicies
+from koord.core.load.options import LoadOptions
 from koord.domains.balance import REBALANCE_POLICIES
+from koord.domains.load_settings import LoadAwareSettings
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.registry import KINDS
 from koord.kube.evictor import Evictor
@@ -35,7 +38,9 @@ def start(parts: "Parts") -> None:
         MigrationOrders(parts.client),
         Clock(),
         RebalanceOptions(
-            parts.settings.make_scoring(), parts.settings.of(PreemptionSettings).min_runtime
+            parts.settings.make_scoring(),
+            parts.settings.of(PreemptionSettings).min_runtime,
+            _find_limits_of_placement(parts),
         ),
     )
     parts.handle(author, parts.keep_status(policies, author))
@@ -55,6 +60,14 @@ def start(parts: "Parts") -> None:
             policies.totals,
         ),
     )
+
+
+def _find_limits_of_placement(parts: "Parts") -> Mapping[str, float]:
+    """Return up to which percentages placement fills nodes, if it looks at load at all."""
+    options = parts.settings.of(LoadAwareSettings).plan_options()
+    load = next(option for option in options if isinstance(option, LoadOptions))
+    is_checked = load.is_on and not parts.reader.state.gangs.compat
+    return load.thresholds.general if is_checked else {}
 
 
 OPERATOR: Final = Operator(

@@ -21,6 +21,7 @@ from koord.core.balance.caps import CountedMoves
 from koord.core.balance.detectors import DetectorKind
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import (
+    PLACEMENT_MARGIN,
     BalanceNode,
     BalancePod,
     BalancePool,
@@ -51,9 +52,6 @@ from koord.core.balance.thresholds import (
     lower,
 )
 from koord.core.model.units import PODS, Amounts
-
-PLACEMENT_MARGIN: Final = 5.0
-"""So many percentage points a target stays below the threshold from which it gives."""
 
 _LOW: Final = (NodeClass.LOW, NodeClass.BOTH_LOW)
 _PROD_LOW: Final = (NodeClass.PROD_LOW, NodeClass.BOTH_LOW)

@@ -7,12 +7,15 @@ Amounts are integers: cpu in milli, all else in base units; ``pods`` is the numb
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from koord.core.balance.detectors import AnomalyCondition
 from koord.core.model.units import PODS, Amounts
 
 Percentages: TypeAlias = Mapping[str, float]
+
+PLACEMENT_MARGIN: Final = 5.0
+"""So many percentage points a target stays below the threshold from which it gives."""
 
 
 class NodeClass(StrEnum):

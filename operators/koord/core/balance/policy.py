@@ -10,7 +10,13 @@ from enum import StrEnum
 from typing import Any, Final
 
 from koord.core.balance.detectors import make_condition
-from koord.core.balance.model import BalancePool, BalanceRules, MoveCaps, Thresholds
+from koord.core.balance.model import (
+    PLACEMENT_MARGIN,
+    BalancePool,
+    BalanceRules,
+    MoveCaps,
+    Thresholds,
+)
 from koord.core.model.selectors import LabelSelector, is_selected
 
 DEFAULT_POOL: Final = "default"
@@ -129,3 +135,34 @@ def find_rival(policy: ObservedPolicy, policies: Iterable[ObservedPolicy]) -> st
         and (other.created, other.name) < (policy.created, policy.name)
     )
     return min((rival.name for rival in rivals), default="")
+
+
+@dataclass(frozen=True, slots=True)
+class CloseThreshold:
+    """Nodes get pods up to a use from which they give them away, or nearly."""
+
+    pool: str
+    resource: str
+    placed_to: float
+    moved_from: float
+
+    def text(self) -> str:
+        return (
+            f"placement fills nodes to {self.placed_to:g} % of {self.resource}, and from "
+            f"{self.moved_from:g} % on pods of pool {self.pool} are moved away; that must be at "
+            f"least {PLACEMENT_MARGIN:g} points more"
+        )
+
+
+def find_close_threshold(
+    settings: RebalanceSettings, placed_to: Mapping[str, float]
+) -> CloseThreshold | None:
+    """Return where new pods would be moved away again; ``placed_to`` are limits of placement."""
+    for pool in settings.pools:
+        if pool.thresholds.are_deviations:
+            continue
+        for resource, high in sorted(pool.thresholds.high.items()):
+            limit = placed_to.get(resource, 0)
+            if limit and limit > high - PLACEMENT_MARGIN:
+                return CloseThreshold(pool.name, resource, limit, high)
+    return None

@@ -28,7 +28,9 @@ from koord.core.eviction.candidates import find_protection, find_surplus, moment
 from koord.core.eviction.limits import workload_of
 from koord.core.eviction.model import Costs, Moment
 from koord.core.eviction.reasons import Protection
+from koord.core.load.model import NAME as LOAD
 from koord.core.load.model import NodeLoad
+from koord.core.load.options import OwnLimits
 from koord.core.load.plugin import Loads
 from koord.core.model.budgets import Budget
 from koord.core.model.koordinator_class import KoordinatorClass, find_class, is_best_effort
@@ -104,7 +106,10 @@ def _measure(state: ClusterState, node: Node, report: NodeLoad) -> BalanceNode:
         if not pod.phase.is_terminal and pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
     ]
     is_schedulable = not node.is_unschedulable and not node.is_terminating
-    return BalanceNode(node.name, node.allocatable, report.system, tuple(pods), is_schedulable)
+    own = next((own for name, own in node.extensions if name == LOAD), None)
+    raw = dict(own.raw_allocatable) if isinstance(own, OwnLimits) else {}
+    capacity = {**node.allocatable, **raw}  # as if its CPUs were not offered several times
+    return BalanceNode(node.name, capacity, report.system, tuple(pods), is_schedulable)
 
 
 def _measure_pod(pod: Pod, report: NodeLoad) -> BalancePod:
