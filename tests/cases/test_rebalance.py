@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 GROUP = "/apis/operators.koordinator.sh/v1alpha1/rebalancepolicies"
 JOBS = "/apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs"
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
-OWNER = {
-    "apiVersion": "apps/v1",
-    "kind": "ReplicaSet",
-    "name": "web",
-    "uid": "0b4d2f0e-7a55-4c1f-9a5e-5d9b7e3f1a11",
-    "controller": True,
-}
 
 
 @pytest.fixture
@@ -61,6 +54,21 @@ def report(cluster: Cluster, node: str, cpu: int, pods: list[str]) -> None:
     cluster.box.client.create(METRICS, metric)
 
 
+def make_replicas(namespace: str) -> dict[str, Any]:
+    template = make_pod(namespace, "web", gpus=1, labels={"app": "web"})
+    template["metadata"] = {"labels": {"app": "web"}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": template["metadata"], "spec": template["spec"]},
+        },
+    }
+
+
 def make_policy(name: str, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "operators.koordinator.sh/v1alpha1",
@@ -81,13 +89,16 @@ def test_a_hot_node_is_reported_and_then_relieved(cluster: Cluster, policy: str)
     hot, low = cluster.add_nodes(2)
     client, namespace = cluster.box.client, cluster.namespace
     capacity = int(client.get(f"/api/v1/nodes/{hot}")["status"]["allocatable"]["cpu"]) * 1000
-    names = ["web-0", "web-1"]
-    for name in names:
-        pod = make_pod(namespace, name, gpus=1, nodeName=hot, gated=False)
-        pod["spec"].pop("schedulingGates")
-        pod["metadata"]["ownerReferences"] = [OWNER]
-        client.create(cluster.pods_path, pod)
-    cluster.expect(lambda: len(cluster.bound()) == 2, "both run")
+    # Both replicas start on the node that will be hot.
+    cluster.box.kubectl("cordon", low)
+    client.create(f"/apis/apps/v1/namespaces/{namespace}/replicasets", make_replicas(namespace))
+    cluster.expect(lambda: list(cluster.bound().values()) == [hot, hot], "both run there")
+    cluster.expect(
+        lambda: {pod["status"]["phase"] for pod in cluster.pods().values()} == {"Running"},
+        "both run",
+    )
+    cluster.box.kubectl("uncordon", low)
+    names = list(cluster.bound())
     report(cluster, hot, capacity * 4 // 10, names)
     report(cluster, low, 0, [])
     client.create(GROUP, make_policy(policy))
