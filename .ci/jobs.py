@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-AT_ONCE = 4
+AT_ONCE = 5
 """The checks without a cluster are one of them; they use more than one processor."""
-PARTS = {"cluster": 5}
+PARTS = {"cluster": 6}
 """Groups of tests that are more than one job, and how many."""
 GROUPS = {
     "operators": "cluster",
@@ -43,7 +43,18 @@ WITHOUT_CLUSTER = frozenset([
 """Folders in which no test uses a control plane: collecting them takes ten seconds."""
 UNPROTECTED = "unprotected"
 """The name of the fixtures of a second control plane, which few files of the cluster use."""
-LONGEST_FIRST = ("others", UNPROTECTED, "docs", "cluster", "manifests", "kube")
+LONGEST_FIRST = ("docs", "manifests", "others", "kube", "cluster", UNPROTECTED)
+LENGTHY = (
+    "tests/cases/test_members_ended.py",
+    "tests/operators/test_discovery.py",
+    "tests/operators/test_tenants_quotas.py",
+    "tests/operators/test_restart.py",
+    "tests/operators/test_preemption.py",
+    "tests/cases/test_first_preemption.py",
+    "tests/operators/test_reclaim.py",
+    "tests/operators/test_device_plugins.py",
+)
+"""Files that take the longest: they are dealt to the parts of their group before the others."""
 PROGRAMS = "programs"
 NEEDS = {"docs": "site", "manifests": "helm"}
 """Group of tests -> what has to be built for it besides the programs of a control plane."""
@@ -86,6 +97,7 @@ def make_jobs(root: Path = ROOT) -> list[Job]:
 
 def _split(group: str, files: Sequence[str]) -> Iterator[Job]:
     count = PARTS.get(group, 1)
+    files = sorted(files, key=lambda file: file not in LENGTHY)
     for part in range(count):
         number = "" if count == 1 else f"-{part + 1}"
         needs = (PROGRAMS, *filter(None, [NEEDS.get(group)]))

@@ -83,14 +83,23 @@ OF_KUBERNETES = {
     *("NodeMetric", "MetricsAPI", "Kubelet"),
     *("AddrInfoType", "ClientRequest", "NamespaceName", "ReadingKeys"),
 }
-TREES = {
-    path: ast.parse(path.read_text(encoding="utf-8"))
-    for part in PARTS
-    for path in sorted(PACKAGE.joinpath(part).rglob("*.py"))
-}
-NODES = [node for tree in TREES.values() for node in ast.walk(tree)]
-CLASSES = {node.name for node in NODES if isinstance(node, ast.ClassDef)}
-"""Classes of ours, which annotations of types name."""
+PATHS = [path for part in PARTS for path in sorted(PACKAGE.joinpath(part).rglob("*.py"))]
+
+
+@cache
+def tree_of(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes_of_all() -> tuple[ast.AST, ...]:
+    return tuple(node for path in PATHS for node in ast.walk(tree_of(path)))
+
+
+@cache
+def classes() -> frozenset[str]:
+    """Return classes of ours, which annotations of types name."""
+    return frozenset(node.name for node in nodes_of_all() if isinstance(node, ast.ClassDef))
 
 
 def words_in(tree: ast.AST) -> Iterator[str]:
@@ -125,7 +134,11 @@ def causes_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
                 yield word
 
 
-OTHER_WORDS = {*OF_OUTPUT, *OF_FAULTS, *OF_VALUES, *OF_KUBERNETES, *causes_in(NODES)}
+@cache
+def other_words() -> frozenset[str]:
+    return frozenset(
+        {*OF_OUTPUT, *OF_FAULTS, *OF_VALUES, *OF_KUBERNETES, *causes_in(nodes_of_all())}
+    )
 
 
 @cache
@@ -137,12 +150,12 @@ def described() -> frozenset[str]:
 
 
 def undescribed(tree: ast.AST) -> set[str]:
-    return set(words_in(tree)) - described() - CLASSES - OTHER_WORDS
+    return set(words_in(tree)) - described() - classes() - other_words()
 
 
-@pytest.mark.parametrize("path", TREES, ids=lambda one: str(one.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", PATHS, ids=lambda one: str(one.relative_to(PACKAGE)))
 def test_every_reason_in_the_source_has_an_entry(path):
-    assert undescribed(TREES[path]) == set()
+    assert undescribed(tree_of(path)) == set()
 
 
 @pytest.mark.parametrize(
@@ -172,5 +185,5 @@ def test_new_reason_without_an_entry_is_found(source):
 
 
 def test_words_that_say_something_else_are_still_written():
-    written = {node.value for node in NODES if isinstance(node, ast.Constant)}
-    assert {one for one in OTHER_WORDS if one not in written} == set()
+    written = {node.value for node in nodes_of_all() if isinstance(node, ast.Constant)}
+    assert {one for one in other_words() if one not in written} == set()

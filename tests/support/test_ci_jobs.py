@@ -39,6 +39,12 @@ def test_what_a_job_needs_is_built() -> None:
     assert {name for job in jobs.make_jobs() for name in job.needs} == set(jobs.BUILDS)
 
 
+def test_lengthy_files_are_in_different_jobs_as_far_as_that_goes() -> None:
+    counts = [sum(file in jobs.LENGTHY for file in job.files) for job in jobs.make_jobs()]
+    assert sum(counts) == len(jobs.LENGTHY)
+    assert max(counts) <= -(-len(jobs.LENGTHY) // jobs.PARTS["cluster"])
+
+
 def test_names_of_jobs_are_unique() -> None:
     names = Counter(job.name for job in jobs.make_jobs())
     assert max(names.values()) == 1
