@@ -154,6 +154,7 @@ class WriteLedger:
         if plan["plan"] not in process.decided:
             process.decided[plan["plan"]] = dict(process.seen)
             known = self._network.clock() - DECIDED_WITHIN
+            process.decided_with[plan["plan"]] = process.seen_before(known)
             for kind in [kind for kind, since in process.relist_since.items() if since < known]:
                 self.blame(f"planned when {kind} were known to be out of date")
 
@@ -337,7 +338,7 @@ class WriteLedger:
             if (plan := plan_of(pod)) is not None:
                 seen = self.serving.decided[plan["plan"]]
                 self._begin(history.gang, plan, seen)
-                self.quotas.start(pod, seen)
+                self.quotas.start(pod, self.serving.decided_with[plan["plan"]])
                 history.pin_seen = seen if pinned_to(pod) else None
         if node_of(pod) and not (before and node_of(before)):
             self._note_binding(event, history)
@@ -365,7 +366,7 @@ class WriteLedger:
             return
         seen = self.serving.decided[plan["plan"]]
         self._begin(history.gang, plan, seen)
-        self.quotas.start(pod, seen)
+        self.quotas.start(pod, self.serving.decided_with[plan["plan"]])
         history.bound_by_us = True
         self._judge_place(pod, history.pin_seen or seen)
 

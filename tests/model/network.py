@@ -76,10 +76,28 @@ class Process:
     """Kind -> time at which it learned that it has to list again."""
     decided: dict[str, dict[str, int]] = field(default_factory=dict)
     """Plan id -> revisions seen per kind when the first write of the plan was requested."""
+    decided_with: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Plan id -> the same, when the plan was decided at the earliest."""
     releases: dict[str, set[str]] = field(default_factory=dict)
     """Plan id -> uids of the pods that it releases."""
     in_flight: list[Request] = field(default_factory=list)
     """Writes that were sent and have not arrived yet."""
+    _arrivals: deque[tuple[float, str, int]] = field(default_factory=lambda: deque(maxlen=1000))
+    """Time, kind, and the revision that was seen before."""
+
+    def see(self, kind: str, revision: int, now: float) -> None:
+        """Note that a revision of a kind was delivered."""
+        self._arrivals.append((now, kind, self.seen.get(kind, 0)))
+        self.seen[kind] = revision
+
+    def seen_before(self, when: float) -> dict[str, int]:
+        """Return what had been delivered before a time."""
+        seen = dict(self.seen)
+        for at, kind, revision in reversed(self._arrivals):
+            if at < when:
+                break
+            seen[kind] = revision
+        return seen
 
 
 class Network:
@@ -278,7 +296,8 @@ class _Stream:
             self._queue.popleft()
             if event is _EXPIRED:
                 self._life.relist_since.setdefault(self.kind, now)
-            self._life.seen[self.kind] = max(event.revision, self._life.seen.get(self.kind, 0))
+            if event.revision > self._life.seen.get(self.kind, 0):
+                self._life.see(self.kind, event.revision, now)
             lines.append(event.line)
         return b"".join(lines)
 
@@ -310,7 +329,7 @@ class ModelClient(Client):
         if method == "GET" and not parse_path(path).name:
             meta = decode(answer.body)["metadata"]
             kind = parse_path(path).kind
-            self._life.seen[kind] = int(meta["resourceVersion"])
+            self._life.see(kind, int(meta["resourceVersion"]), self._network.clock())
             self._life.relist_since.pop(kind, None)
         return answer.body
 

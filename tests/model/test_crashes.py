@@ -14,8 +14,8 @@ from tests.model.world import open_world
 from koord.api.keys import operators
 
 KINDS = len(FAMILIES) * len(CAPACITY)
-SEEDS = [at % KINDS + KINDS * ((at % 8 + at // 8) % len(TROUBLES)) for at in range(2 * KINDS)]
-"""Every family and capacity with two of the four kinds of trouble."""
+SEEDS = [at + KINDS * ((at + 2 * (at // len(FAMILIES))) % len(TROUBLES)) for at in range(KINDS)]
+"""Every family and capacity, each with another of the kinds of trouble."""
 
 
 @pytest.mark.timeout(0)
@@ -25,7 +25,7 @@ def test_crash_at_any_write_is_repaired(family: str) -> None:
     for scenario in map(make_scenario, SEEDS):
         if scenario.family == family:
             try_all(scenario, tally)
-    assert tally.points > 50
+    assert tally.points > 20
     for story, violations in tally.broken:
         pytest.fail(f"{story}\n{violations}")
 

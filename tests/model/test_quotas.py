@@ -4,9 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.model.network import Process
 from tests.model.objects import PodPlan, make_pod_group, node_of, quota_of
 from tests.model.quotas import ROOT
 from tests.model.steps import Step, Story, play, quiet, rest
+from tests.model.store import PODS, QUOTAS
 from tests.model.world import open_world
 
 import koord.controllers.reclaim as controller
@@ -93,3 +95,13 @@ DEFECTS = {
 def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*DEFECTS[defect])
     assert any(map(play, STORIES.values()))
+
+
+def test_what_arrived_since_a_decision_is_told_apart_from_what_was_known() -> None:
+    process = Process(0)
+    for revision, at in ((3, 1.0), (5, 1.5), (9, 2.0)):
+        process.see(QUOTAS, revision, at)
+    process.see(PODS, 8, 1.999)
+    assert process.seen == {QUOTAS: 9, PODS: 8}
+    assert process.seen_before(1.9) == {QUOTAS: 5, PODS: 0}
+    assert process.seen_before(3.0) == process.seen
