@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.forked_koord import find_koord
 from tests.support.namespaces import empty
 from tests.support.operators import KOORD, run_operators
 
@@ -75,7 +76,9 @@ class Reader:
         self._environment = os.environ | {
             "HOME": str(home),
             "KUBECONFIG": str(self._write_kubeconfig(cluster, home)),
-            "PATH": os.pathsep.join([str(kubectl.parent), str(KOORD.parent), os.environ["PATH"]]),
+            "PATH": os.pathsep.join(
+                map(str, (find_koord().parent, kubectl.parent, KOORD.parent, os.environ["PATH"]))
+            ),
             "XDG_CACHE_HOME": cache,
             "XDG_STATE_HOME": str(self._state),
         }

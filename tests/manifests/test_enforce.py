@@ -9,7 +9,8 @@ import pytest
 from tests.manifests.conftest import MANIFESTS
 from tests.manifests.waiting import wait_for
 from tests.operators.conftest import delete_lease
-from tests.support.operators import KOORD, run_operators
+from tests.support.forked_koord import find_koord
+from tests.support.operators import run_operators
 
 from koord.api.keys import quota
 from koord_sandbox.errors import SandboxApiError
@@ -72,7 +73,7 @@ def team(guarded, tmp_path_factory):
 
 
 def read_status(box):
-    command = [KOORD, "status", "-o", "json"]
+    command = [find_koord(), "status", "-o", "json"]
     environment = os.environ | {"KUBECONFIG": str(box.kubeconfig)}
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
     return json.loads(done.stdout)["leaders"][0]

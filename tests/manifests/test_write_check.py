@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.manifests.conftest import MANIFESTS
 from tests.manifests.waiting import wait_for
-from tests.support.operators import KOORD, RunningOperators, run_operators, wait_until_ready
+from tests.support.forked_koord import find_koord
+from tests.support.operators import RunningOperators, run_operators, wait_until_ready
 
 from koord.runtime.registry import OPERATORS
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.sandbox
 
 def koord(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
-    command = [KOORD, *arguments]
+    command = [find_koord(), *arguments]
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False
     )

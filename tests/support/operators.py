@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.forked_koord import find_koord
+
 KOORD = Path(sys.executable).parent / "koord"
+"""The installed command."""
 _READY_WITHIN = 60.0  # seconds
 _STOPPED_WITHIN = 30.0
 
@@ -58,7 +61,7 @@ def run_operators(
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            [KOORD, "run", "--config", config, *arguments],
+            [find_koord(), "run", "--config", config, *arguments],
             env=os.environ | {"KUBECONFIG": str(kubeconfig)},
             stdout=output,
             stderr=output,
