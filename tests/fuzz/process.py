@@ -1,6 +1,6 @@
 """Fuzzes the running process: creates objects as tenants could, and judges what is said of them.
 
-``python -m tests.fuzz.process --objects 100000 --seed 1`` plays rounds of 2,000 on a sandbox of its
+``python -m tests.fuzz.process --objects 100000 --seed 1`` plays rounds of 5,000 on a sandbox of its
 own. After each the leader must be the same, its log must have no error, every object must have a
 node, a status or a reason, and an ordinary pod must be placed.
 """
@@ -34,7 +34,7 @@ from koord.api.keys import operators
 from koord_sandbox import Sandbox
 from koord_sandbox.errors import SandboxApiError
 
-ROUND = 2_000
+ROUND = 5_000
 _NAMES = re.compile(r'"[^"]*"')
 THREADS = 8
 NODES = 4
@@ -48,6 +48,8 @@ class Round:
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.refused: Counter[str] = Counter()
         self.created: list[Made] = []
+        self._untold: set[str] = set()
+        """Paths with objects of which nothing was said when they were last listed."""
         self._cluster, self._client = cluster, cluster.box.client
         nodes = tuple(cluster.add_nodes(NODES))
         self._maker = ObjectMaker(seed, cluster.namespace, nodes[:2])
@@ -60,6 +62,7 @@ class Round:
         with ThreadPoolExecutor(THREADS) as pool:
             for made in pool.map(self._create, self._maker.make(count)):
                 self.created += [made] if made is not None else []
+        self._untold = {made.path for made in self.created}
         self._expect(self._find_untold, "something is said of every object")
         self._place_ordinary()
         assert self._leader() == self._before, "the leader is the same"
@@ -73,9 +76,9 @@ class Round:
         return [text[found.start() : found.start() + 3000] for found in _BAD.finditer(text)][:3]
 
     def clear(self) -> None:
-        for made in self.created:
-            if made.path.count("/namespaces/") == 0:
-                self._delete(f"{made.path}/{made.name}")
+        of_cluster = [made for made in self.created if "/namespaces/" not in made.path]
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda made: self._delete(f"{made.path}/{made.name}"), of_cluster))
         for version, plural, is_in_namespace in KINDS.values():
             if is_in_namespace:
                 root = "/api" if version == "v1" else "/apis"
@@ -111,15 +114,18 @@ class Round:
                 fewest, deadline = len(left), now + self._cluster.patience
             elif now > deadline:
                 raise AssertionError("\n".join([f"not {what}: {len(left)} left", *left[:20]]))
-            time.sleep(max(0.25, now - began))  # the API server has to write, too
+            time.sleep(max(0.25, 3 * (now - began)))  # the API server has to write, too
             began = time.monotonic()
 
     def _find_untold(self) -> list[str]:
         """Return what has no node, no status and no reason; some are gone, as their owners are."""
         found = []
-        for path in sorted({made.path for made in self.created}):
+        for path in sorted(self._untold):
             is_told = _is_pod_told if path.endswith("/pods") else _has_status
-            found += [str(body)[:3000] for body in self._list(path) if not is_told(body)]
+            untold = [str(body)[:3000] for body in self._list(path) if not is_told(body)]
+            if not untold:
+                self._untold.discard(path)
+            found += untold
         return found
 
     def _list(self, path: str) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,10 @@ async def test_one_event_per_transition(client: Client, pods: Pods) -> None:
     assert str(found[0]["note"]).endswith("é…")
 
 
-async def test_excess_events_are_dropped(client: Client, pods: Pods) -> None:
+async def test_excess_events_are_dropped(
+    client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord.kube.events.MAX_AGE_SECONDS", 1.0)
     ref = ref_of_pod(await pods.create())
     recorder = EventRecorder(client, "koord.test/placement", "me-1")
     for n in range(200):

@@ -1,8 +1,9 @@
 """Records events for users: one per transition, rate-limited.
 
-An event is sent when the reason for an action on an object differs from the last one. Delivery is
-best effort: events are dropped when there are too many, when the server refuses them, and when the
-process ends.
+An event is sent when the reason for an action on an object differs from the last one. Namespaces
+take turns, so that thousands of events about the objects of one tenant do not hide those of others.
+Delivery is best effort: events are dropped when there are too many, when the server refuses them,
+and when the process ends.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
 from koord.kube.objects import ObjectRef
+from koord.kube.turns import TurnQueue
 from koord.plain_text import escape
 
 MAX_NOTE: Final = 1024
@@ -28,6 +30,8 @@ MAX_REMEMBERED: Final = 1 << 13
 """Objects and actions whose last reason is known; the least recently recorded are forgotten."""
 PER_SECOND: Final = 10.0
 BURST: Final = 50.0
+MAX_AGE_SECONDS: Final = 30.0
+"""Later than this an event is of no use."""
 YIELD_SECONDS: Final = 5.0
 """How long an event yields to writes that pods wait for."""
 _TICK: Final = 0.1
@@ -72,8 +76,9 @@ class EventRecorder:
         self._instance = instance
         self._is_busy = is_busy
         self._wall_clock = wall_clock
-        self._queue: asyncio.Queue[tuple[float, dict[str, Any]]] = asyncio.Queue(MAX_QUEUED)
-        """Latest time to send an event, and the event."""
+        self._queue: TurnQueue[tuple[float, dict[str, Any]]] = TurnQueue(MAX_QUEUED)
+        """When an event was recorded, and the event."""
+        self._has_queued = asyncio.Event()
         self._isolated = Isolation("events")
         self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
         """Object uid and action -> the last reason."""
@@ -91,10 +96,9 @@ class EventRecorder:
         if len(self._last) > MAX_REMEMBERED:
             self._last.popitem(last=False)
         body = self._make(ref, kind, action, reason, note)
-        try:
-            self._queue.put_nowait((time.monotonic() + YIELD_SECONDS, body))
-        except asyncio.QueueFull:
+        if not self._queue.put(ref.namespace, (time.monotonic(), body)):
             self.stats.dropped += 1
+        self._has_queued.set()
 
     def forget(self, ref: ObjectRef, action: str) -> None:
         """Emit the next event of an action even if its reason is the same."""
@@ -104,15 +108,21 @@ class EventRecorder:
         """Send until cancelled, at most ``PER_SECOND`` on average."""
         tokens, filled_at = BURST, time.monotonic()
         while True:
-            latest, body = await self._queue.get()
-            await self._make_room(latest)
+            await self._has_queued.wait()
             now = time.monotonic()
             tokens = min(BURST, tokens + (now - filled_at) * PER_SECOND)
             filled_at = now
             if tokens < 1:
+                await asyncio.sleep(_TICK)
+                continue
+            recorded, body = self._queue.take()
+            if not self._queue:
+                self._has_queued.clear()
+            if now > recorded + MAX_AGE_SECONDS:
                 self.stats.dropped += 1
                 continue
             tokens -= 1
+            await self._make_room(recorded + YIELD_SECONDS)
             with self._isolated.of(body["regarding"]["uid"]):
                 await self._send(body)
 

@@ -10,6 +10,8 @@ again with the next patch; an empty observed status may be older than our last w
 
 Field managers of earlier releases lose their fields as soon as an answer of the server shows them:
 all that is said is written under the present one first, so nothing of it is gone in between.
+
+Namespaces take turns: thousands of statuses of one tenant keep no others waiting.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from koord.core.model.text import format_time
@@ -25,6 +28,7 @@ from koord.kube.client import Client, Media
 from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from koord.kube.objects import ObjectRef
 from koord.kube.retry import Backoff, is_transient
+from koord.kube.turns import in_turn
 from koord.plain_text import escape
 
 QUIET_SECONDS: Final = 0.3
@@ -36,6 +40,8 @@ LONGEST_BACKOFF_SECONDS: Final = 60.0
 MAX_INVALID: Final = 10
 """Attempts at an invalid status: the server validates it together with other managers' fields."""
 MAX_IN_FLIGHT: Final = 16
+MAX_BEGUN: Final = 4
+"""Writes that are begun, as a multiple of those in flight: others come after these, in turn."""
 MAX_REMEMBERED: Final = 1 << 16
 _TICK: Final = 0.05
 _TRANSITION: Final = "lastTransitionTime"
@@ -215,14 +221,26 @@ class StatusWriter:
                     self._yields_until = now + LULL_SECONDS
                 # Urgent patches never yield; the others are written in the end.
                 over = now - self._pace.seconds if now < self._yields_until else now
-                for uid in [u for u, p in self._pending.items() if p.is_due(now, over)]:
-                    # One write per object at a time, or an old status could arrive after a new one.
-                    if uid not in self._in_flight:
-                        self._in_flight.add(uid)
-                        group.create_task(self._write_one(self._pending.pop(uid), slots))
+                for pending in self._find_next(now, over):
+                    uid = pending.ref.uid
+                    self._in_flight.add(uid)
+                    group.create_task(self._write_one(self._pending.pop(uid), slots))
                 if not self._pending:
                     self._wake.clear()
                 await asyncio.sleep(_TICK)
+
+    def _find_next(self, now: float, over: float) -> list[_Pending]:
+        """Return the patches to write next.
+
+        One write per object at a time, or an old status could arrive after a new one.
+        """
+        due = (
+            pending
+            for uid, pending in self._pending.items()
+            if pending.is_due(now, over) and uid not in self._in_flight
+        )
+        free = max(0, MAX_BEGUN * self._pace.most - len(self._in_flight))
+        return list(islice(in_turn(due, lambda pending: pending.ref.namespace), free))
 
     async def _write_one(self, pending: _Pending, slots: asyncio.Semaphore) -> None:
         """Write one patch; queue it again after a transient error, unless there is a newer one."""
