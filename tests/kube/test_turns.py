@@ -103,4 +103,4 @@ async def test_a_status_waits_for_few_others() -> None:
     for at in range(FLOOD):
         writer.submit(make_ref("flood", f"f{at}"), StatusPatch(fields={"at": at}))
     writer.submit(make_ref("other", "one"), StatusPatch(fields={"at": 1}))
-    assert await play(writer, server) <= MAX_BEGUN * AT_ONCE.most
+    assert await play(writer, server) <= 2 * MAX_BEGUN * AT_ONCE.most
