@@ -26,6 +26,7 @@ from koord.domains.device import DEVICES
 from koord.domains.numa import NODE_TOPOLOGIES
 from koord.domains.placement import NODES
 from koord.domains.registry import KINDS, make_translator_options
+from koord.domains.topology import TOPOLOGIES
 from koord.kube.decode import Decoder
 from koord.kube.kind import AnyKind
 from koord.kube.store import Deleted, Store
@@ -33,6 +34,15 @@ from koord_sandbox.node_reports import make_device, make_report
 from koord_sandbox.nodes import load_shape, make_node
 
 Body = dict[str, Any]
+LAYERS: Final = (
+    {"topologyLayer": "spine", "labelKey": ["network.topology.nvidia.com/spine"]},
+    {
+        "topologyLayer": "block",
+        "parentTopologyLayer": "spine",
+        "labelKey": ["network.topology.nvidia.com/block"],
+    },
+    {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "block"},
+)
 SINCE: Final = "2025-01-01T00:00:00Z"
 EVENTS: Final = 100
 """Objects that arrive between two cycles."""
@@ -90,8 +100,10 @@ class World:
     _now: float = 0.0
 
     def furnish(self, nodes: int, shape: str = "h100x8") -> None:
-        """Add nodes with GPUs, NICs and NUMA nodes, and plan once so that all caches are made."""
+        """Add nodes with GPUs, NICs, NUMA nodes and a network, and plan once: caches are made."""
         form = load_shape(shape)
+        spec = {"networkTopologySpec": list(LAYERS)}
+        self._read(TOPOLOGIES, {"metadata": {"name": "default"}, "spec": spec})
         for at in range(nodes):
             node = make_node(form, at)
             name = node["metadata"]["name"]

@@ -335,6 +335,53 @@ def deep_tree(size: int) -> Objects:
         yield pod(f"tree-{at}", group="tree", annotations={operators.SUB_GROUP: f"g{at % 1000}"})
 
 
+def network(*layers: tuple[str, str], **more: Any) -> dict[str, str]:
+    """Make the annotation of a gang that wants to be close together."""
+    listed = [{"layer": layer, "strategy": strategy, **more} for layer, strategy in layers]
+    return {gang.NETWORK_TOPOLOGY_SPEC: json.dumps({"gatherStrategy": listed})}
+
+
+PREFER, MUST = "PreferGather", "MustGather"
+EVERYWHERE: Final = (("spine", PREFER), ("block", PREFER), ("NodeTopologyLayer", PREFER))
+
+
+def network_gang(size: int) -> Objects:
+    """A gang of many small members that may be divided in many ways."""
+    yield pod_group("close", size, network(*EVERYWHERE))
+    for at in range(size):
+        yield pod(f"close-{at}", {"cpu": "700m"}, group="close")
+
+
+def network_all_different(size: int) -> Objects:
+    yield pod_group("close", size, network(("block", PREFER)))
+    for at in range(size):
+        yield pod(f"close-{at}", {"cpu": f"{1000 + at}m"}, group="close")
+
+
+def network_multiples(size: int) -> Objects:
+    yield pod_group("close", size, network(*EVERYWHERE, podCountMultiple=7))
+    for at in range(size):
+        yield pod(f"close-{at}", {"cpu": "300m"}, group="close")
+
+
+def network_sub_groups(size: int) -> Objects:
+    """Hundreds of sub-groups that each want a block of their own."""
+    groups = [{"name": f"g{n}", "minMember": 4, "layer": "block"} for n in range(size // 4)]
+    said = {operators.SUB_GROUPS: json.dumps({"groups": groups})} | network(("spine", PREFER))
+    yield pod_group("parts", size, said)
+    for at in range(size):
+        own = {operators.SUB_GROUP: f"g{at // 4}"}
+        yield pod(f"parts-{at}", {"cpu": "20"}, group="parts", annotations=own)
+
+
+def network_many_gangs(size: int) -> Objects:
+    """Gangs that fit in no block, and are planned again and again."""
+    for at in range(size):
+        yield pod_group(f"close-{at}", 20, network(("block", MUST)))
+        for n in range(20):
+            yield pod(f"close-{at}-{n}", {"cpu": f"{100 + at % 20}"}, group=f"close-{at}")
+
+
 def closure(size: int) -> Objects:
     names = json.dumps([f"{NAMESPACE}/closure-{at:03}" for at in range(size)])
     for at in range(size):
@@ -422,6 +469,11 @@ INPUTS: Final = (
     Input("groups of 1,024 sub-groups", "decoder: PodGroup", 400, sub_groups),
     Input("pods with 1,024 sub-groups each", "decoder: pod", 400, one_tree),
     Input("a tree of sub-groups, each in one block", "strategy", 1000, deep_tree),
+    Input("a gang of 5,000 close together", "strategy", 5000, network_gang),
+    Input("a gang of different pods close together", "strategy", 1000, network_all_different),
+    Input("a gang in multiples of 7", "strategy", 5000, network_multiples),
+    Input("250 sub-groups, each in one block", "strategy", 1000, network_sub_groups),
+    Input("gangs of which none fits in a block", "strategy", 200, network_many_gangs),
     Input("gangs that all list each other", "units", 250, closure),
     Input("a gang of 5,000 that just does not fit", "pre_filter, filter", 5000, huge_gang),
     Input("gangs of one that fit nowhere", "queue", 3000, tiny_gangs),

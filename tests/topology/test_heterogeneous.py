@@ -13,11 +13,18 @@ from tests.builders import make_pod
 from tests.cluster import nodes_of
 from tests.topology.test_gang_topology import GANG, ask, make_network, must, prefer, run
 
+from koord.core.engine import steps
+from koord.core.model.reasons import TooExpensive
 from koord.core.model.topology_constraint import NODE_LAYER
+from koord.core.topology.strategy import heterogeneous
+from koord.core.topology.strategy.domain_placer import DomainPlacer
 
 if TYPE_CHECKING:
+    from tests.cluster import FakeCluster
+
     from koord.core.model.plan import Plan
     from koord.core.model.pods import Pod
+    from koord.core.topology.capacity import SplitRequest
 
 EVERY_CHECK = range(150)
 SLOW = range(150, 3000)
@@ -176,6 +183,50 @@ def test_heterogeneous_members_are_placed_together() -> None:
 def test_many_heterogeneous_gangs_are_placed_together() -> None:
     as_best, worse, missed = share_of_best(SLOW)
     assert worse + missed <= as_best // 20
+
+
+def gang_of_different_pods(shapes: int) -> tuple[FakeCluster, list[Pod]]:
+    """Make a gang that just does not fit in any block, and is tried in all of them."""
+    share = shapes // 4 + 2
+    cluster = make_network({f"s{n}": {f"b{n}{m}": [share] * 2 for m in range(4)} for n in range(2)})
+    ask(cluster, prefer("Block"))
+    pods = [make_pod(f"k{at}").gang(GANG).requests(cpu=500 + at).build() for at in range(shapes)]
+    return cluster, pods
+
+
+def count_splits(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    splits: list[object] = []
+    split = DomainPlacer.split
+
+    def count(placer: DomainPlacer, request: SplitRequest) -> object:
+        splits.append(request)
+        return split(placer, request)
+
+    monkeypatch.setattr(DomainPlacer, "split", count)
+    return splits
+
+
+def test_the_search_for_a_better_placement_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang of a thousand different pods must not occupy the planner for ten seconds."""
+    shapes = 40
+    splits = count_splits(monkeypatch)
+    cluster, pods = gang_of_different_pods(shapes)
+    assert len(nodes_of(run(cluster, pods))) == shapes
+    at_leisure = len(splits)
+    splits.clear()
+    monkeypatch.setattr(heterogeneous, "SEARCH_SHARE", 0.0)
+    cluster, pods = gang_of_different_pods(shapes)
+    assert len(nodes_of(run(cluster, pods))) == shapes, "it is placed all the same"
+    assert len(splits) <= 3 * shapes < at_leisure
+
+
+def test_splits_are_steps_of_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "PER_UNIT", 2_000_000)
+    monkeypatch.setattr(steps, "PER_NODE", 0)
+    monkeypatch.setattr(steps, "PER_ROW", 1)
+    cluster, pods = gang_of_different_pods(40)
+    (refusal,) = run(cluster, pods).refusals
+    assert isinstance(refusal.reason, TooExpensive)
 
 
 nodes_of_blocks = st.lists(st.integers(1, 6), min_size=1, max_size=2)

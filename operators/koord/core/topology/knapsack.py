@@ -15,7 +15,7 @@ equal cost, the first child takes as many as it can, then the second: children w
 pods come first, then those with more room, then by name.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +32,8 @@ Costs: TypeAlias = npt.NDArray[Any]
 
 MAX_AT_ONCE: Final = 1 << 18
 """Sums that are computed at a time: more would not fit the caches of the processor."""
+OPERATIONS: Final = 50
+"""What combining costs once takes, as operations on all of its numbers of members."""
 MAX_COST: Final = 1 << 60
 """Above all costs that fit 64 bits: the cost of the impossible."""
 
@@ -71,12 +73,28 @@ def make_weights(values: Iterable[tuple[str, int, int]], depth: int) -> Weights:
     return Weights(tuple(opening), tuple(leftover), is_wide=total >= MAX_COST >> 12)
 
 
+Spend: TypeAlias = Callable[[int, int], None]
+
+
+def for_nothing(_size: int, _operations: int) -> None:
+    """Count no work."""
+
+
 class DomainCosts:
-    """The costs of the domains of a tree, each computed on first use."""
+    """The costs of the domains of a tree, each computed on first use.
+
+    ``spend`` is called with the size and the number of operations that are about to begin.
+    """
 
     def __init__(
-        self, tree: TopologyTree, capacities: Capacities, units: tuple[int, ...], weights: Weights
+        self,
+        tree: TopologyTree,
+        capacities: Capacities,
+        units: tuple[int, ...],
+        weights: Weights,
+        spend: Spend = for_nothing,
     ) -> None:
+        self._spend = spend
         self.tree = tree
         self.capacities = capacities
         self.units = units
@@ -122,7 +140,9 @@ class DomainCosts:
     def _combined(self, layer: int, members: Ints, inner: Ints, most: int) -> Costs:
         """Return the least costs of holding ``inner`` units above the least below a domain."""
         size = int(inner[-1]) + 1
-        if layer + 1 == self.tree.depth:
+        is_of_nodes = layer + 1 == self.tree.depth
+        self._spend(size, OPERATIONS * (1 if is_of_nodes else len(members)))
+        if is_of_nodes:
             return self.nodes(members).costs(size, self.weights)[inner]
         costs = self.weights.zeros(size)
         costs[1:] = self.weights.unreachable

@@ -20,6 +20,7 @@ A single member that joins others goes between its neighbours by index: :func:`f
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -31,8 +32,18 @@ from koord.core.topology.capacity import (
     fewest_nodes,
     measure_capacities,
 )
-from koord.core.topology.knapsack import Costs, Distribution, DomainCosts, make_weights
+from koord.core.topology.knapsack import (
+    Costs,
+    Distribution,
+    DomainCosts,
+    Spend,
+    for_nothing,
+    make_weights,
+)
 from koord.core.topology.tree import TopologyTree
+
+OPERATIONS: Final = 100
+"""What a split takes besides what its costs take, as operations on all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +66,20 @@ class NoSplit:
     is_multiple: bool = False
 
 
-def split(tree: TopologyTree, request: SplitRequest) -> Split | NoSplit:
-    """Find the best way to place between ``least`` and ``most`` equal pods."""
-    best = _SplitSearch(tree, request).run()
+def split(tree: TopologyTree, request: SplitRequest, spend: Spend = for_nothing) -> Split | NoSplit:
+    """Find the best way to place between ``least`` and ``most`` equal pods.
+
+    ``spend`` is called before work, with its size and the number of operations: it may raise.
+    """
+    spend(len(tree.rows), OPERATIONS)
+    best = _SplitSearch(tree, request, spend).run()
     if best is not None:
         return best
     refused = explain_offers(tree, request)
     if max(request.goal.units) == 1:
         return refused
     plain = replace(request, goal=request.goal.without_multiples())
-    return replace(refused, is_multiple=_SplitSearch(tree, plain).run() is not None)
+    return replace(refused, is_multiple=_SplitSearch(tree, plain, spend).run() is not None)
 
 
 def count_used(tree: TopologyTree, positions: Ints) -> tuple[int, ...]:
@@ -87,8 +102,9 @@ def explain_offers(tree: TopologyTree, request: SplitRequest) -> NoSplit:
 class _SplitSearch:
     """One gang on one tree; numbers of members include fixed ones."""
 
-    def __init__(self, tree: TopologyTree, request: SplitRequest) -> None:
+    def __init__(self, tree: TopologyTree, request: SplitRequest, spend: Spend) -> None:
         self.tree = tree
+        self._spend = spend
         self.goal = request.goal
         self.capacities = measure_capacities(tree, request)
         self._costs_below: dict[int, DomainCosts] = {}
@@ -187,7 +203,9 @@ class _SplitSearch:
             order = self._order_below(layer)
             values = [("opening", lower, min(most, self.tree.size(lower))) for lower in order]
             weights = make_weights(values, self.tree.depth)
-            domain_costs = DomainCosts(self.tree, self.capacities, self.goal.units, weights)
+            domain_costs = DomainCosts(
+                self.tree, self.capacities, self.goal.units, weights, self._spend
+            )
             self._costs_below[layer] = domain_costs
         return domain_costs
 
@@ -351,7 +369,7 @@ class _SplitSearch:
         values += [("leftover", lower, opened[lower] * free[lower]) for lower in sorted(opened)]
         weights = make_weights(values, self.tree.depth)
         self._best_opened = opened
-        return DomainCosts(self.tree, self.capacities, self.goal.units, weights)
+        return DomainCosts(self.tree, self.capacities, self.goal.units, weights, self._spend)
 
 
 def find_insertion(

@@ -162,12 +162,16 @@ class DomainPlacer:
         request = self.request(pods, least, self.offers(shape, within), goal or self.goal)
         if self.cycle.is_reactive(shape):
             return self._place_dependent(shape, pods, request, self.reach(shape, within))
-        no_split = self._find_insertion(pods, request) or split(self.tree, request)
+        no_split = self._find_insertion(pods, request) or self.split(request)
         if isinstance(no_split, NoSplit):
             return no_split
         for row, count in no_split.shares:
             self.cycle.place(shape, row, count)
         return self.assign(self._order(pods, no_split.shares), no_split.shares)
+
+    def split(self, request: SplitRequest) -> Split | NoSplit:
+        """Split pods over the tree, within the steps that the unit may take."""
+        return split(self.tree, request, self.cycle.steps.spend)
 
     def _find_insertion(self, pods: Sequence[Pod], request: SplitRequest) -> Split | None:
         """Return the node of a single member between the members next to it, if it has an index."""

@@ -2,7 +2,8 @@
 
 Shapes take room from each other, so the exact method for equal pods does not apply. Domains are
 tried from the lowest layer up, and in each domain the shapes one after the other, in every order if
-they are few; each shape is split exactly over what is left. The number of tries is limited. How far
+they are few; each shape is split exactly over what is left. The search is limited: then
+the best so far is taken, or if there is none, the first domain that a gang may have. How far
 the result may be from the best follows from a lower bound: the domains that each shape alone needs,
 or that many pods with the smallest requests of all, or the sum of all requests.
 """
@@ -18,13 +19,16 @@ from koord.core.engine.arrays import Ints, Mask, choose_tightest
 from koord.core.model.plan import Assignment
 from koord.core.model.pods import Pod
 from koord.core.topology.capacity import Goal, sum_up
-from koord.core.topology.solve import NoSplit, split
+from koord.core.topology.solve import NoSplit
 from koord.core.topology.strategy.domain_placer import DomainPlacer
 
 MAX_PERMUTED: Final = 3
 """With more shapes than this, only two orders are tried."""
 MAX_OFFERS: Final = 64
 """Domains of which the offer to all shapes together is computed."""
+SEARCH_SHARE: Final = 1 / 3
+"""The part of the steps of its unit that the search for a better placement takes: a gang may have a
+thousand shapes."""
 
 ByShape: TypeAlias = Sequence[Sequence[Pod]]
 """Pods, those of one shape together."""
@@ -62,7 +66,7 @@ def find_bound(placer: DomainPlacer, pods: ByShape) -> Used | NoSplit:
     bound: Used = ()
     for same in (*pods, _make_smallest(pods)):
         offers = placer.reach(placer.cycle.shape_of(same[0]))
-        no_split = split(placer.tree, placer.request(same, len(same), offers, goal))
+        no_split = placer.split(placer.request(same, len(same), offers, goal))
         if isinstance(no_split, NoSplit):
             return no_split
         used = placer.used_with(no_split.shares)
@@ -113,20 +117,25 @@ def _make_smallest(pods: ByShape) -> Sequence[Pod]:
 def _find_best(
     placer: DomainPlacer, pods: ByShape, goal: Goal, bound: Used
 ) -> tuple[Used, list[Assignment]] | None:
-    best: tuple[Used, list[Assignment]] | None = None
+    search = _Search(placer, goal)
+    orders = list(_orders(placer, pods))
     deepest_preferred = max(goal.prefer, default=0)
     for layer in range(placer.tree.depth, goal.must - 1, -1):
+        if search.is_over and layer > goal.must:
+            continue
         for domain in _choose_domains(placer, pods, layer):
             within = np.equal(placer.tree.domains_of(layer), domain)
-            for order in _orders(placer, pods):
-                attempt = _try(placer, order, goal, within)
-                if attempt is not None and (best is None or attempt[0] < best[0]):
-                    best = attempt
-                if best is not None and best[0] == bound:
-                    return best
-        if best is not None and layer >= deepest_preferred:
-            return best
-    return best
+            for order in orders:
+                search.try_order(order, within)
+                if search.best is not None and search.best[0] == bound:
+                    return search.best
+                if search.is_over and (search.best is not None or layer > goal.must):
+                    break
+            if search.is_over and (search.best is not None or layer > goal.must):
+                break
+        if search.best is not None and layer >= deepest_preferred:
+            return search.best
+    return search.best
 
 
 def _choose_domains(placer: DomainPlacer, pods: ByShape, layer: int) -> Sequence[int]:
@@ -157,23 +166,40 @@ def _has_affinity(pods: Sequence[Pod]) -> bool:
     return constraints is not None and bool(constraints.affinity)
 
 
-def _try(
-    placer: DomainPlacer, pods: ByShape, goal: Goal, within: Mask
-) -> tuple[Used, list[Assignment]] | None:
-    """Place shape after shape in some nodes and roll back; None if not all fit."""
-    mark = placer.cycle.checkpoint()
-    placed: list[Assignment] = []
-    plain = goal.without_multiples()
-    for same in pods:
-        is_last = same is pods[-1]
-        assignments = placer.place(same, len(same), goal=goal if is_last else plain, within=within)
-        if isinstance(assignments, NoSplit):
-            placer.cycle.rollback(mark)
-            return None
-        placed += assignments
-    used = placer.used()
-    placer.cycle.rollback(mark)
-    return tuple(used[layer] for layer in goal.order), placed
+class _Search:
+    """Tries one order of shapes after the other, and remembers the best."""
+
+    def __init__(self, placer: DomainPlacer, goal: Goal) -> None:
+        self._placer, self._goal = placer, goal
+        steps = placer.cycle.steps
+        self._ends_at = steps.taken + (steps.limit - steps.taken) * SEARCH_SHARE
+        self.best: tuple[Used, list[Assignment]] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether to be content with what is found."""
+        return self._placer.cycle.steps.taken >= self._ends_at
+
+    def try_order(self, pods: ByShape, within: Mask) -> None:
+        """Place shape after shape in some nodes, and roll back."""
+        mark = self._placer.cycle.checkpoint()
+        placed = self._place(pods, within)
+        used = self._placer.used()
+        self._placer.cycle.rollback(mark)
+        in_order = tuple(used[layer] for layer in self._goal.order)
+        if placed is not None and (self.best is None or in_order < self.best[0]):
+            self.best = in_order, placed
+
+    def _place(self, pods: ByShape, within: Mask) -> list[Assignment] | None:
+        placed: list[Assignment] = []
+        plain = self._goal.without_multiples()
+        for same in pods:
+            goal = self._goal if same is pods[-1] else plain
+            assignments = self._placer.place(same, len(same), goal=goal, within=within)
+            if isinstance(assignments, NoSplit):
+                return None
+            placed += assignments
+        return placed
 
 
 def _count_offers(placer: DomainPlacer, pods: ByShape) -> tuple[tuple[int, int], ...]:
@@ -181,7 +207,8 @@ def _count_offers(placer: DomainPlacer, pods: ByShape) -> tuple[tuple[int, int],
     of_position = placer.tree.domains_of(placer.goal.must)
     plain = replace(placer.goal.without_multiples(), must=0)
     offers = []
-    for domain in np.unique(of_position)[:MAX_OFFERS].tolist():
+    most = max(1, min(MAX_OFFERS, 1_000 // len(pods)))  # a gang may have a thousand shapes
+    for domain in np.unique(of_position)[:most].tolist():
         mark = placer.cycle.checkpoint()
         within = np.equal(of_position, domain)
         placed = [placer.place(same, 1, goal=plain, within=within) for same in pods]
