@@ -117,7 +117,7 @@ def _make_smallest(pods: ByShape) -> Sequence[Pod]:
 def _find_best(
     placer: DomainPlacer, pods: ByShape, goal: Goal, bound: Used
 ) -> tuple[Used, list[Assignment]] | None:
-    search = _Search(placer, goal)
+    search = _HeterogeneousSearch(placer, goal)
     orders = list(_orders(placer, pods))
     deepest_preferred = max(goal.prefer, default=0)
     for layer in range(placer.tree.depth, goal.must - 1, -1):
@@ -166,7 +166,7 @@ def _has_affinity(pods: Sequence[Pod]) -> bool:
     return constraints is not None and bool(constraints.affinity)
 
 
-class _Search:
+class _HeterogeneousSearch:
     """Tries one order of shapes after the other, and remembers the best."""
 
     def __init__(self, placer: DomainPlacer, goal: Goal) -> None:
