@@ -155,6 +155,22 @@ def numa_all_different(size: int) -> Objects:
         )
 
 
+def numa_pinned(size: int) -> Objects:
+    """A gang of which every pod pins another number of CPUs, in other ways."""
+    yield pod_group("pinned", size)
+    for at in range(size):
+        bind = ("FullPCPUs", "SpreadByPCPUs")[at % 2]
+        spec = json.dumps({"preferredCPUBindPolicy": bind})
+        yield pod(
+            f"pinned-{at}",
+            {"cpu": str(2 + 2 * (at % 40)), "memory": f"{at + 1}Mi"},
+            group="pinned",
+            labels={"koordinator.sh/qosClass": "LSR"},
+            annotations={device.RESOURCE_SPEC: spec},
+            priority=9500,
+        )
+
+
 def made_up_resources(size: int) -> Objects:
     for at in range(size):
         yield pod(f"made-up-{at}", {f"example.com/r{at}-{n}": "1" for n in range(60)})
@@ -456,6 +472,7 @@ INPUTS: Final = (
     Input("different parts, on nodes that all differ", "budget", 60, devices_on_different_nodes),
     Input("a gang of different parts, each with a NIC", "reserve: devices", 250, devices_with_nics),
     Input("a gang of different requests on one NUMA node", "align: NUMA", 250, numa_all_different),
+    Input("a gang that pins different CPUs", "filter: NUMA", 2000, numa_pinned),
     Input("64 terms of anti-affinity per pod", "filter: pod affinity", 500, apart_64),
     Input("a gang with 64 terms per pod", "filter: pod affinity", 60, apart_in_a_gang),
     Input("a gang with 64 terms that select all", "apply: pod affinity", 30, apart_from_all),

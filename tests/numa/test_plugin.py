@@ -20,10 +20,12 @@ from tests.objects import upsert_numa
 from koord.answers.explain import explain_pod
 from koord.core.device.allocation import AllocatedDevices
 from koord.core.device.plugin import Devices
+from koord.core.engine import steps
 from koord.core.engine.cycle import Place
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.device_names import GPU
 from koord.core.model.gangs import GangMembership, GangSource
+from koord.core.model.reasons import TooExpensive
 from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -409,6 +411,19 @@ def test_states_that_no_node_is_in_are_forgotten(monkeypatch: pytest.MonkeyPatch
     settle(cluster, pod("a", PINNED, cpu=4000))
     cluster.open_cycle()
     assert settle(cluster, pod("b", PINNED, cpu=8000)) == {"b": ([], "8-15", [])}
+
+
+def test_cpus_that_are_chosen_are_steps_of_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang of pods that pin different numbers of CPUs must not occupy the planner."""
+    monkeypatch.setattr(steps, "PER_NODE", 0)
+    monkeypatch.setattr(steps, "PER_UNIT", 0)
+    monkeypatch.setattr(steps, "PER_ROW", 40)
+    cluster = numa_cluster(4)
+    pods = [pod(f"p{at}", PINNED, cpu=1000 * at, memory=at) for at in range(1, 9)]
+    (refusal,) = cluster.plan(make_unit("u", pods)).refusals
+    assert isinstance(refusal.reason, TooExpensive)
+    (plain,) = cluster.plan(make_unit("v", [pod("q", NumaAllocationHints())])).placements
+    assert plain.assignments
 
 
 def test_a_pinned_cpu_costs_more_where_cpus_are_amplified() -> None:

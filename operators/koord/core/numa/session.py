@@ -326,6 +326,7 @@ class NumaSession(Aligned):
 
     def _choose(self, demand: NumaDemand, shape: PodShape, row: int) -> NumaChoice | NumaCause:
         other_hints = self._cycle.hints(shape, row)
+        self._states.steps = self._cycle.steps
         return self._states.choose(int(self._state_of[row]), demand, other_hints, self._terms(row))
 
     def _find_cause(self, cause: Cause, shape: PodShape, row: int) -> NumaCause | None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
 from koord.core.engine.arrays import NO_LIMIT
+from koord.core.engine.steps import Steps
 from koord.core.model.units import CPU, Amounts
 from koord.core.model.zone_hints import Hints, NumaNodes
 from koord.core.numa.cpu_topology import Cpus, CpusInUse, lowest_cpus
@@ -345,10 +346,21 @@ class Chooser(Protocol):
     def __hash__(self) -> int: ...
 
 
+PER_ANSWER: Final = 20
+PER_CORE: Final = 1
+PER_COMBINATION: Final = 8
+"""Operations, in the unit of :class:`Steps`, of one answer: in all, for each core of the node, and
+for each combination of NUMA nodes where they are aligned."""
+
+
 class NumaStates:
-    """All states that nodes are in, or may get into."""
+    """All states that nodes are in, or may get into.
+
+    An answer that is remembered costs nothing; ``steps`` are those of the cycle that asks.
+    """
 
     def __init__(self) -> None:
+        self.steps = Steps()
         self._states: list[NumaState] = []
         self._number_of: dict[NumaState, StateId] = {}
         self._layouts: dict[NumaLayout, NumaLayout] = {}
@@ -396,8 +408,18 @@ class NumaStates:
         answer = self._answers.get(key)
         if answer is None:
             rule = choose if chooser is None else chooser.choose
+            self._take(self._states[number].layout, demand)
             answer = self._answers[key] = rule(self._states[number], demand, other_hints)
         return answer
+
+    def _take(self, layout: NumaLayout, demand: NumaDemand) -> None:
+        """Count the work of one answer, which is about to begin."""
+        operations = PER_ANSWER
+        if layout.pool is not None:
+            operations += PER_CORE * len(layout.pool.topology.cores)
+        if demand.allocation_hints.policy or layout.label or layout.kubelet:
+            operations += PER_COMBINATION << len(layout.zones)
+        self.steps.spend(0, operations)
 
     def most_when_empty(self, number: StateId, demand: NumaDemand) -> int:
         """Return how many pods an empty node of the same layout takes, at most."""
