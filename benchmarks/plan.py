@@ -84,10 +84,11 @@ def make_singles(count: int) -> list[Unit]:
     return [Unit(pod.uid, (Demand("", (pod,), 1),)) for pod in pods]
 
 
-def make_gang(count: int, gpus: int) -> Unit:
+def make_gang(count: int, gpus: int, name: str = "gang") -> Unit:
     """Make a gang of equal pods, all of which must be placed."""
-    pods = tuple(make_pod(f"worker-{at}", gpus=gpus) for at in range(count))
-    return Unit("default/gang", (Demand("default/gang", pods, count),), "default/gang")
+    pods = tuple(make_pod(f"{name}-worker-{at}", gpus=gpus) for at in range(count))
+    key = f"default/{name}"
+    return Unit(key, (Demand(key, pods, count),), key)
 
 
 def make_pod(name: str, gpus: int, node: str = "") -> Pod:

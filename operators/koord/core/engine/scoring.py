@@ -102,6 +102,7 @@ class DominantTerms(ScoreTerms):
     """
 
     dominant: int = 0
+    _weights: int = field(init=False, default=0)
 
     @override
     def score(self, used: list[int], allocatable: list[int], pods: int) -> int:
@@ -128,9 +129,10 @@ class DominantTerms(ScoreTerms):
         scores: Ints = (total + self.dominant * lowest) // weights
         return scores
 
-    @property
-    def _weights(self) -> int:
-        return sum(term.weight for term in self.terms) + self.dominant
+    def __post_init__(self) -> None:
+        ScoreTerms.__post_init__(self)
+        weights = sum(term.weight for term in self.terms) + self.dominant
+        object.__setattr__(self, "_weights", weights)
 
 
 def score_of(terms: Sequence[ScoreTerm], used: list[int], allocatable: list[int], pods: int) -> int:

@@ -7,46 +7,46 @@ at the pods of its node. Which sum counts is decided elsewhere.
 from collections.abc import Iterator
 
 from koord.core.load.model import NodeLoad
-from koord.core.load.usage import AssignedPod, Counted, Share, Vector, add, share_of
+from koord.core.load.usage import AssignedPod, Counted, Share, Vector, add, share_of, subtract
 
 
 class NodePods:
     """The pods of one node with their shares, and the sums of these."""
 
-    __slots__ = ("counted", "full", "node", "pods", "prod", "report", "shares")
+    __slots__ = ("counted", "node", "pods", "prod", "report", "shares")
 
     def __init__(self, counted: Counted) -> None:
-        nothing: Vector = (0,) * len(counted.resources)
         self.counted = counted
         self.report: NodeLoad | None = None
         self.pods: dict[str, AssignedPod] = {}
         self.shares: dict[str, Share] = {}
-        self.node = self.prod = self.full = nothing
-        """The sums: what the report does not show, what prod pods use, and of all estimates."""
+        self.node = self.prod = counted.nothing
+        """The sums: what the report does not show, and what prod pods use."""
+
+    @property
+    def full(self) -> Vector:
+        """The sum of all estimates, whatever is measured."""
+        return tuple(map(sum, zip(*(pod.estimate for pod in self.pods.values()), strict=True))) or (
+            self.counted.nothing
+        )
 
     def put(self, uid: str, pod: AssignedPod) -> None:
-        self.drop(uid)
+        if uid in self.pods:
+            self.drop(uid)
         self.pods[uid] = pod
-        self.full = add(self.full, pod.estimate)
         self._add_share(uid, pod)
 
     def drop(self, uid: str) -> None:
-        pod = self.pods.pop(uid, None)
-        if pod is None:
-            return
-        self.full = _subtract(self.full, pod.estimate)
+        del self.pods[uid]
         share = self.shares.pop(uid, None)
         if share is not None:
-            self.node, self.prod = (
-                _subtract(self.node, share.node),
-                _subtract(self.prod, share.prod),
-            )
+            self.node, self.prod = subtract(self.node, share.node), subtract(self.prod, share.prod)
 
     def apply(self, report: NodeLoad | None, counted: Counted) -> None:
         """Compute every share again, for another report or other resources."""
         self.report, self.counted = report, counted
         self.shares.clear()
-        self.node = self.prod = (0,) * len(counted.resources)
+        self.node = self.prod = counted.nothing
         for uid, pod in self.pods.items():
             self._add_share(uid, pod)
 
@@ -54,7 +54,9 @@ class NodePods:
         share = share_of(pod, self.report, self.counted)
         if share is not None:
             self.shares[uid] = share
-            self.node, self.prod = add(self.node, share.node), add(self.prod, share.prod)
+            self.node = add(self.node, share.node)
+            if share.prod is not self.counted.nothing:
+                self.prod = add(self.prod, share.prod)
 
 
 class AssignedPods:
@@ -114,7 +116,3 @@ class AssignedPods:
         pods = self._nodes[node]
         if not pods.pods and pods.report is None:
             del self._nodes[node]
-
-
-def _subtract(first: Vector, second: Vector) -> Vector:
-    return tuple(a - b for a, b in zip(first, second, strict=True))

@@ -5,12 +5,12 @@ pod is charged its estimate there from the moment it is planned. Only the age of
 time.
 """
 
+import operator
 from collections.abc import Collection
 from typing import ClassVar
 
 from typing_extensions import override
 
-from koord.core.engine.arrays import Ints
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state_view import StateView
@@ -53,20 +53,21 @@ class LoadAware(Plugin):
         else:
             pod = self._assign(self.view.pods[charge.uid])
             self.columns.pods.put(charge.uid, node, pod)
-        self.columns.dirty.add(node)
+        self.columns.moved.add(node)
 
     @override
     def observe(self, before: Pod | None, pod: Pod) -> None:
         node = self.columns.pods.node_of(pod.uid)
         if node is not None and before is not None and before.extensions != pod.extensions:
             self.columns.pods.put(pod.uid, node, self._assign(pod))
-            self.columns.dirty.add(node)
+            self.columns.moved.add(node)
 
     def _assign(self, pod: Pod) -> AssignedPod:
         hints, options = hints_of(pod), self.options
-        scheduled = hints.scheduled or self.view.now
-        own = hints if options.is_customizable else LoadHints(initialized=hints.initialized)
-        end = deadline(own, scheduled, options.after_scheduled, options.after_initialized)
+        scheduled, end = hints.scheduled or self.view.now, 0.0
+        if options.is_customizable or options.after_scheduled or options.after_initialized:
+            own = hints if options.is_customizable else LoadHints(initialized=hints.initialized)
+            end = deadline(own, scheduled, options.after_scheduled, options.after_initialized)
         is_prod = hints.koordinator_class is KoordinatorClass.PROD
         estimate = self.columns.estimate_of(pod.shape, hints)
         return AssignedPod(pod.key, estimate, is_prod, scheduled, end)
@@ -87,15 +88,11 @@ class LoadAware(Plugin):
         row = self.view.table.row_of.get(node)
         if row is None:
             return
-        was_expired, free = node in self.columns.expired, self._free(row)
+        was_expired, before = node in self.columns.expired, self.columns.free_on(row)
         self.columns.write(node, self.view.now)
-        if was_expired or (self._free(row) > free).any():
+        after = self.columns.free_on(row)
+        if was_expired or any(map(operator.gt, after, before)):
             self.view.note_freed([node])
-
-    def _free(self, row: int) -> Ints:
-        columns, table = self.columns.limit_columns(), self.view.table
-        free: Ints = table.allocatable[columns, row] - table.used[columns, row]
-        return free
 
     @override
     def advance(self, now: float) -> Collection[str]:

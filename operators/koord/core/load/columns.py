@@ -12,7 +12,7 @@ from koord.core.engine.node_table import NodeTable
 from koord.core.load.assigned import AssignedPods
 from koord.core.load.causes import make_cause
 from koord.core.load.estimate import estimate
-from koord.core.load.model import LoadHints
+from koord.core.load.model import NO_HINTS, LoadHints
 from koord.core.load.numbers import Family, NodeNumbers
 from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, LoadThresholds, OwnLimits
 from koord.core.load.plugin import Loads
@@ -36,6 +36,10 @@ class LoadColumns:
         self.loads = loads
         self.dirty: set[str] = set()
         """Nodes whose columns are to be written."""
+        self.moved: set[str] = set()
+        """Nodes to which pods came, or which they left."""
+        self._numbers: dict[str, NodeNumbers] = {}
+        """Those that were written last."""
         self.expired: dict[str, LoadThresholds] = {}
         """Nodes with an outdated report, and the thresholds that hold there."""
         self.fresh_until: dict[str, float] = {}
@@ -45,12 +49,18 @@ class LoadColumns:
         self._compat = compat
         self._columns: dict[tuple[Family, int], int] = {}
         """Family and position of the resource -> column."""
+        self._families: dict[Family, list[int]] = {}
+        """Those in which something is used, by family."""
+        self._limits: list[int] = []
+        """Those of them that limit something."""
         self._own: dict[str, OwnLimits] = {}
         """What nodes say themselves; those that say nothing are not in it."""
         self._own_prod: set[str] = set()
         self._own_aggregated: set[str] = set()
+        self._usual: BoundedCache[PodShape, Vector] = BoundedCache(_ESTIMATES)
+        """Of pods that say nothing."""
         self._estimates: BoundedCache[tuple[object, ...], Vector] = BoundedCache(_ESTIMATES)
-        self.pods = AssignedPods(Counted(options.resources, self._counts_prod))
+        self.pods = AssignedPods(Counted(options.resources, has_prod=self._counts_prod))
 
     # --- which rules are in force ----------------------------------------------------------------
 
@@ -92,7 +102,7 @@ class LoadColumns:
         is_aggregated = own.thresholds.is_aggregated
         (self._own_aggregated.add if is_aggregated else self._own_aggregated.discard)(name)
         if self._counts_prod != before:
-            self.pods.count(Counted(self.options.resources, self._counts_prod))
+            self.pods.count(Counted(self.options.resources, has_prod=self._counts_prod))
             self.dirty |= self.table.row_of.keys()
 
     def thresholds_of(self, node: str) -> LoadThresholds:
@@ -109,6 +119,15 @@ class LoadColumns:
 
     def estimate_of(self, shape: PodShape, hints: LoadHints) -> Vector:
         """Return what a pod will probably use, for each resource that is looked at."""
+        if hints is not NO_HINTS:
+            return self._estimate(shape, hints)
+        vector = self._usual.get(shape.spec)
+        if vector is None:
+            vector = self._estimate(shape, hints)
+            self._usual.keep(shape.spec, vector, shape.size)
+        return vector
+
+    def _estimate(self, shape: PodShape, hints: LoadHints) -> Vector:
         custom = hints.factors if self.options.is_customizable else ()
         key = (shape.requests, hints.limits, hints.koordinator_class, custom)
         vector = self._estimates.get(key)
@@ -144,6 +163,8 @@ class LoadColumns:
                 self._add(family)
         while self.dirty:
             self.write(self.dirty.pop(), now)
+        while self.moved:
+            self._write_used(self.moved.pop())
 
     def _wanted(self) -> Iterator[Family]:
         yield Family.GENERAL
@@ -160,12 +181,17 @@ class LoadColumns:
         is_aggregated = family is Family.GENERAL and self.options.thresholds.is_aggregated
         for at, resource in enumerate(self.options.resources):
             cause = make_cause(resource, at, is_aggregated=is_aggregated)
-            self._columns[family, at] = self.table.add_column(cause)
+            column = self._columns[family, at] = self.table.add_column(cause)
+            if family is not Family.CAPACITY:
+                self._families.setdefault(family, []).append(column)
+            if family in {Family.GENERAL, Family.PROD}:
+                self._limits.append(column)
         self.dirty |= self.table.row_of.keys()
 
-    def limit_columns(self) -> list[int]:
-        limiting = {Family.GENERAL, Family.PROD}
-        return [column for (family, _), column in self._columns.items() if family in limiting]
+    def free_on(self, row: int) -> list[int]:
+        """Return how much of each limit is left on a row."""
+        allocatable, used = self.table.allocatable[:, row], self.table.used[:, row]
+        return [int(allocatable[column] - used[column]) for column in self._limits]
 
     def numbers_of(self, node: str, now: float = 0.0) -> NodeNumbers:
         report = self.loads.of(node)
@@ -183,10 +209,11 @@ class LoadColumns:
         row = self.table.row_of.get(node)
         if row is None:
             return
-        numbers = self.numbers_of(node, now)
+        numbers = self._numbers[node] = self.numbers_of(node, now)
         for (family, at), column in self._columns.items():
-            amounts = numbers.of(family, at)
-            self.table.used[column, row], self.table.allocatable[column, row] = amounts
+            self.table.allocatable[column, row] = numbers.limit(family, at)
+        self._write_used(node)
+        self.moved.discard(node)
         self.expired.pop(node, None)
         self.fresh_until.pop(node, None)
         if numbers.is_expired:
@@ -195,10 +222,20 @@ class LoadColumns:
             end = self.fresh_until[node] = numbers.report.updated + self.options.expiration
             self.next_end = min(self.next_end, end)
 
+    def _write_used(self, node: str) -> None:
+        row, numbers = self.table.row_of.get(node), self._numbers.get(node)
+        if row is None or numbers is None:
+            return
+        numbers.pods = self.pods.on(node)
+        for family, columns in self._families.items():
+            for column, amount in zip(columns, numbers.used(family), strict=True):
+                self.table.used[column, row] = amount
+
     def forget(self, node: str) -> None:
         """Drop what is kept of a node that is gone, but for its pods."""
         self.note_own(node, NO_OWN_LIMITS)
         self.dirty.discard(node)
+        self._numbers.pop(node, None)
         self.fresh_until.pop(node, None)
         self.expired.pop(node, None)
 

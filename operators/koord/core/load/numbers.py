@@ -12,7 +12,7 @@ from koord.core.engine.node_table import UNLIMITED
 from koord.core.load.assigned import NodePods
 from koord.core.load.model import NodeLoad
 from koord.core.load.options import Basis, LoadOptions, LoadThresholds
-from koord.core.load.usage import Vector, add, base_of, most_used
+from koord.core.load.usage import Vector, add, base_of, most_used, vector_of
 
 
 class Family(Enum):
@@ -43,41 +43,56 @@ class NodeNumbers:
     is_expired: bool
     """Whether the report is too old."""
 
-    def of(self, family: Family, at: int) -> tuple[int, int]:
-        """Return what is used of a resource, and the limit."""
-        thresholds = self.thresholds
-        if family is Family.PROD and not thresholds.has_prod:
-            family = Family.GENERAL
+    def used(self, family: Family) -> Vector:
+        """Return what is used of each resource."""
         match family:
-            case Family.GENERAL:
-                return self.general[at], self._limit(thresholds.general, at)
-            case Family.PROD:
-                return self.prod[at], self._limit(thresholds.prod, at)
+            case Family.PROD if self.thresholds.has_prod:
+                return self.prod
+            case Family.GENERAL | Family.PROD:
+                return self.general
             case Family.SCORE:
-                return self._used(self.options.score_basis)[at], UNLIMITED
+                return self._used(self._score_base)
             case Family.PROD_SCORE:
-                return self.prod[at], UNLIMITED
+                return self.prod
+            case Family.CAPACITY:
+                return self.pods.counted.nothing
+
+    def limit(self, family: Family, at: int) -> int:
+        """Return how much of a resource may be used."""
+        match family:
+            case Family.PROD if self.thresholds.has_prod:
+                return self._limit(self.thresholds.prod, at)
+            case Family.GENERAL | Family.PROD:
+                return self._limit(self.thresholds.general, at)
+            case Family.SCORE | Family.PROD_SCORE:
+                return UNLIMITED
             case Family.CAPACITY:
                 is_known = self.report is not None and not self.is_expired
-                return 0, self.capacity[at] if is_known else 0
+                return self.capacity[at] if is_known else 0
 
     def basis_of(self, family: Family) -> Basis:
         """Return which numbers of the report a column rests on."""
         return self.options.score_basis if family is Family.SCORE else self.thresholds.general_basis
 
-    @cached_property
+    @property
     def general(self) -> Vector:
-        return self._used(self.thresholds.general_basis)
+        return self._used(self._general_base)
 
-    @cached_property
+    @property
     def prod(self) -> Vector:
         if self.report is None or not self.options.prod_includes_system:
             return self.pods.prod
-        system = self.report.system
-        return add(self.pods.prod, (system.get(name, 0) for name in self.options.resources))
+        return add(self.pods.prod, vector_of(self.report.system, self.options.resources))
 
-    def _used(self, basis: Basis) -> Vector:
-        base = base_of(self.report, basis, self.options.resources)
+    @cached_property
+    def _general_base(self) -> Vector | None:
+        return base_of(self.report, self.thresholds.general_basis, self.options.resources)
+
+    @cached_property
+    def _score_base(self) -> Vector | None:
+        return base_of(self.report, self.options.score_basis, self.options.resources)
+
+    def _used(self, base: Vector | None) -> Vector:
         return self.pods.full if base is None else add(base, self.pods.node)
 
     def _limit(self, thresholds: Mapping[str, int], at: int) -> int:

@@ -207,7 +207,10 @@ class LoadSession(Charging):
             for at in self._resources
             if options.dominant or options.weights.get(options.resources[at], 0)
         )
-        yield DominantTerms(terms, dominant=options.dominant)
+        if options.dominant or not all(term.request for term in terms):
+            yield DominantTerms(terms, dominant=options.dominant)
+        else:  # the same, faster
+            yield ScoreTerms(terms)
 
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:

@@ -4,9 +4,9 @@ A report is an average of the past. So the estimate of a pod that came after it,
 its time, counts as far as the measured use of that pod is below it.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+import operator
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
 from koord.core.load.model import LoadSource, NodeLoad, PodLoad
 from koord.core.load.options import PLAIN, Basis
@@ -15,11 +15,9 @@ from koord.core.model.units import Amounts
 
 Vector: TypeAlias = tuple[int, ...]
 """Amounts, one for each resource that is looked at."""
-_NO_USE: Final[Amounts] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedPod:
+class AssignedPod(NamedTuple):
     """A pod on a node: its estimate, since when it is there, and until when the estimate counts."""
 
     key: str
@@ -36,30 +34,33 @@ class Share(NamedTuple):
     prod: Vector
 
 
-class Counted(NamedTuple):
-    """Which resources are looked at, and of which each pod's share is wanted."""
+class Counted:
+    """Which resources are looked at, and whether the use of prod pods is wanted by itself."""
 
-    resources: tuple[str, ...]
-    has_prod: bool
+    __slots__ = ("has_prod", "nothing", "resources")
+
+    def __init__(self, resources: tuple[str, ...], *, has_prod: bool) -> None:
+        self.resources = resources
+        self.has_prod = has_prod
+        self.nothing: Vector = (0,) * len(resources)
 
 
 def share_of(pod: AssignedPod, report: NodeLoad | None, counted: Counted) -> Share | None:
     """Return what a pod adds to what a report shows; None for nothing."""
+    counts_prod = counted.has_prod and pod.is_prod
     measured = report.pods.get(pod.key) if report is not None else None
-    if measured is not None and not measured.usage:
-        measured = None
-    is_fresh = report is None or measured is None or _is_fresh(pod, report)
-    if not is_fresh and not (counted.has_prod and pod.is_prod):
+    if report is None or measured is None or not measured.usage:
+        return Share(pod.estimate, pod.estimate if counts_prod else counted.nothing)
+    is_fresh = pod.scheduled > report.updated - report.interval or pod.deadline > report.updated
+    if not is_fresh and not counts_prod:
         return None
-    used = _vector(measured.usage if measured is not None else _NO_USE, counted.resources)
-    missing = tuple(max(0, e - m) for e, m in zip(pod.estimate, used, strict=True))
-    nothing = (0,) * len(used)
-    node = missing if is_fresh else nothing
-    if not counted.has_prod or not pod.is_prod:
-        return Share(node, nothing)
-    if measured is not None and not _is_prod(measured, report):
-        return Share(node, pod.estimate)
-    return Share(node, tuple(a + b for a, b in zip(node, used, strict=True)))
+    used = vector_of(measured.usage, counted.resources)
+    node = counted.nothing
+    if is_fresh:
+        node = tuple(max(0, e - m) for e, m in zip(pod.estimate, used, strict=True))
+    if not counts_prod:
+        return Share(node, counted.nothing)
+    return Share(node, add(node, used) if _is_prod(measured, report) else pod.estimate)
 
 
 def base_of(report: NodeLoad | None, basis: Basis, resources: Iterable[str]) -> Vector | None:
@@ -67,7 +68,7 @@ def base_of(report: NodeLoad | None, basis: Basis, resources: Iterable[str]) -> 
     if report is None:
         return tuple(0 for _ in resources)
     usage = find_usage(report, basis)
-    return None if usage is None else _vector(usage, resources)
+    return None if usage is None else vector_of(usage, resources)
 
 
 def find_usage(report: NodeLoad, basis: Basis) -> Amounts | None:
@@ -91,19 +92,19 @@ def percent_of(used: int, capacity: int) -> int:
 
 
 def add(first: Iterable[int], second: Iterable[int]) -> Vector:
-    return tuple(a + b for a, b in zip(first, second, strict=True))
+    return tuple(map(operator.add, first, second))
 
 
-def _is_fresh(pod: AssignedPod, report: NodeLoad) -> bool:
-    return pod.scheduled > report.updated - report.interval or pod.deadline > report.updated
+def subtract(first: Iterable[int], second: Iterable[int]) -> Vector:
+    return tuple(map(operator.sub, first, second))
 
 
-def _is_prod(measured: PodLoad, report: NodeLoad | None) -> bool:
+def vector_of(amounts: Amounts, resources: Iterable[str]) -> Vector:
+    return tuple([amounts.get(name, 0) for name in resources])
+
+
+def _is_prod(measured: PodLoad, report: NodeLoad) -> bool:
     """Whether a report counts a pod as prod; only Koordinator's agent says anything about that."""
-    if report is not None and report.source is not LoadSource.NODE_METRIC:
+    if report.source is not LoadSource.NODE_METRIC:
         return True
     return measured.koordinator_class is KoordinatorClass.PROD
-
-
-def _vector(amounts: Mapping[str, int], resources: Iterable[str]) -> Vector:
-    return tuple(amounts.get(name, 0) for name in resources)

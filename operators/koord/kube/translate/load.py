@@ -32,6 +32,7 @@ from koord.kube.wire import (
 )
 
 _NOTHING: Final[Amounts] = {}
+_EMPTY: Final = frozenset({b"", b"{}", b"null"})
 _decoder: Final = msgspec.json.Decoder(dict[str, str | int] | None)
 _AGGREGATIONS: Final = {str(kind): kind for kind in Aggregation}
 
@@ -55,15 +56,45 @@ def translate_node_metric(wire: WireNodeMetric) -> NodeLoad:
     )
 
 
-def _read(usage: NamedResources) -> Amounts:
-    if not usage.resources:
-        return _NOTHING
+class LazyAmounts(Mapping[str, int]):
+    """Amounts that are parsed when somebody looks: of most pods nobody does."""
+
+    __slots__ = ("_amounts", "_raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._amounts: Amounts | None = None
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, name: str) -> int:
+        return self._parse()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parse())
+
+    def __len__(self) -> int:
+        return len(self._parse())
+
+    def _parse(self) -> Amounts:
+        if self._amounts is None:
+            self._amounts, self._raw = _parse(self._raw), b""
+        return self._amounts
+
+
+def _parse(raw: bytes) -> Amounts:
     try:
         # Not cached: no two reports are equal.
-        quantities = _decoder.decode(usage.resources)
+        quantities = _decoder.decode(raw)
         return {name: parse_amount(name, text) for name, text in (quantities or {}).items()}
     except MALFORMED:
         return _NOTHING
+
+
+def _read(usage: NamedResources) -> Amounts:
+    raw = bytes(usage.resources)
+    return _NOTHING if raw in _EMPTY else LazyAmounts(raw)
 
 
 def _read_pods(metrics: Iterable[PodMetric]) -> Iterator[tuple[str, PodLoad]]:
