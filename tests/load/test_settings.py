@@ -6,7 +6,8 @@ import pytest
 
 from koord.core.load.model import Aggregation
 from koord.core.load.options import Basis, LoadOptions, LoadThresholds
-from koord.domains.load_settings import LoadAwareSettings
+from koord.domains.load_settings import LoadAwareSettings, read_reported
+from koord.kube.leader_report import LeaderReport, decode_report, encode_report
 from koord.runtime.settings import InvalidConfiguration, parse_settings
 
 HEAD = "apiVersion: operators.koordinator.sh/v1alpha1\nkind: OperatorConfiguration\n"
@@ -99,3 +100,21 @@ def test_invalid_arguments_are_named_with_their_values(section: str, problem: st
     with pytest.raises(InvalidConfiguration) as raised:
         read(section)
     assert problem in str(raised.value)
+
+
+def test_commands_plan_with_the_settings_that_the_leader_reports() -> None:
+    section = """
+  enabled: true
+  usageThresholds: {cpu: 70}
+  aggregated: {usageThresholds: {cpu: 60}, usageAggregationType: p95, usageAggregatedDuration: 5m}
+"""
+    settings = parse_settings(f"{HEAD}loadAware: {section}", "file").of(LoadAwareSettings)
+    report = decode_report(encode_report(LeaderReport(load=settings.as_reported)))
+    assert report is not None
+    assert read_reported(report.load) == settings.options
+    assert settings.options.is_on
+
+
+@pytest.mark.parametrize("section", [None, {}, {"enabled": True, "later": 1}, {"enabled": 3}])
+def test_settings_of_another_release_are_not_guessed(section: dict[str, object] | None) -> None:
+    assert read_reported(section) == LoadOptions()

@@ -49,6 +49,7 @@ from koord.core.reservation.lifecycle import SCHEDULED
 from koord.core.reservation.model import ReservationInfo
 from koord.domains.device import DEVICES
 from koord.domains.gang import POD_GROUPS
+from koord.domains.load_settings import read_reported as read_reported_load
 from koord.domains.placement import NAMESPACES, PODS
 from koord.domains.quota import QUOTAS
 from koord.domains.registry import KINDS, make_cluster_state, make_translator_options
@@ -98,13 +99,15 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     ``compat`` asks for Koordinator's rules even if the operators do not follow them.
     """
     reader = _Reader(client, target)
+    leader = await read_leader(client)
+    leader_report = cast("LeaderReport | None", leader.report) if leader else None
+    load = read_reported_load(leader_report.load if leader_report is not None else None)
     # What the leader does not report of its settings is as by default. Its key is not known here.
-    options = make_translator_options(TranslatorOptions(plans=AnySignature()))
+    options = make_translator_options(TranslatorOptions(plans=AnySignature()), load)
     translators = {kind: kind.make_translator(options) for kind in KINDS}
     sink = _PodSink()
     try:
         async with asyncio.TaskGroup() as tasks:
-            leading = tasks.create_task(read_leader(client))
             tasks.create_task(reader.read(PODS, translators[PODS], sink.take))
             values: dict[AnyKind, list[Any]] = {
                 kind: [] for kind in translators if kind is not PODS
@@ -114,13 +117,13 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
                     reads.create_task(reader.read(kind, translators[kind], objects.append))
             quotas = cast("QuotaTranslator", translators[QUOTAS])
             statuses = {quota.name: quotas.status_of(quota.uid) or {} for quota in values[QUOTAS]}
-            leader = await leading
-            leader_report = cast("LeaderReport | None", leader.report) if leader else None
             state = make_cluster_state(
                 _find_quota_options(leader_report, statuses.values()),
                 load_hooks(),
+                load,
                 compat=compat or (leader_report is not None and leader_report.compat),
             )
+            state.advance(time.time())
             for kind, objects in reversed(values.items()):
                 for value in objects:
                     kind.upsert(state, value)
@@ -128,7 +131,6 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise _first_of(errors) from None
-    state.advance(time.time())
     state.volumes.is_known = not any(gap.kind.name in VOLUME_KINDS for gap in reader.gaps)
     state.plugin(Devices).is_known = Gap(DEVICES, Extent.NOTHING) not in reader.gaps
     for nomination in find_nominations(state):

@@ -93,6 +93,7 @@ DOMAINS: Final = (
         "load",
         planning="koord.domains.load:PLANNING",
         settings={"load_aware": "koord.domains.load_settings:LoadAwareSettings"},
+        describe="koord.runtime.descriptions:describe_load",
     ),
     Domain(
         "eviction",

@@ -1,9 +1,9 @@
 """Whether and how load counts in placement: the section ``loadAware`` of the configuration."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 from typing_extensions import override
 
 from koord.core.load.model import EXPIRATION, Aggregation
@@ -98,14 +98,25 @@ class LoadAwareSettings(Section):
         return self
 
     @property
+    def as_reported(self) -> dict[str, Any] | None:
+        """The section as the leader reports it, from which it can be made again; None if off."""
+        if not self.enabled:
+            return None
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+    @property
     def _factors(self) -> dict[str, int]:
         return {**DEFAULT_FACTORS, **self.estimated_scaling_factors}
 
     @override
     def plan_options(self) -> Iterable[object]:
+        yield self.options
+
+    @property
+    def options(self) -> LoadOptions:
         of = self.aggregated
         default_weights = {} if self.dominant_resource_weight else DEFAULT_WEIGHTS
-        yield LoadOptions(
+        return LoadOptions(
             is_on=self.enabled,
             thresholds=LoadThresholds(
                 self.usage_thresholds or DEFAULT_THRESHOLDS,
@@ -127,3 +138,12 @@ class LoadAwareSettings(Section):
             is_customizable=self.allow_customize_estimation,
             supported=self.supported_resources,
         )
+
+
+def read_reported(section: Mapping[str, Any] | None) -> LoadOptions:
+    """Return the options that a leader reports; off if they make no sense here."""
+    try:
+        settings = LoadAwareSettings.model_validate(section or {})
+    except ValidationError:
+        return LoadOptions()
+    return settings.options

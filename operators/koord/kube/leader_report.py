@@ -5,7 +5,7 @@ leader does; readers accept what a later release adds, and what an earlier one l
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -56,6 +56,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     ``open_namespaces`` are some of those that quotas cover and nothing makes pods opt in; there are
     ``open_count``, None if that is not known, beside ``enforced`` where pods must opt in.
     ``compat``: it follows Koordinator's behaviour where the two differ.
+    ``load`` is the section ``loadAware`` without defaults; None: load does not count.
     ``preemption`` and ``quota`` are None in the report of a leader that does not say.
     """
 
@@ -70,6 +71,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     reclaim_budget_grace: float | None = None
     preemption: PreemptionReport | None = None
     quota: QuotaReport | None = None
+    load: Mapping[str, Any] | None = None
     compat: bool = False
     open_namespaces: tuple[str, ...] = ()
     open_count: int | None = None

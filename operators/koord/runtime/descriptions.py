@@ -9,10 +9,13 @@ from msgspec import convert
 from koord.api import Compat
 from koord.controllers.placement import PlacementController
 from koord.core.engine.state import ClusterState
+from koord.core.load.model import NodeLoad
+from koord.core.load.plugin import Loads
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
+from koord.domains.load_settings import LoadAwareSettings
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.quota_settings import QuotaSettings
 from koord.kube.leader_report import PreemptionReport, QuotaReport
@@ -100,6 +103,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
             preemption.soft_eviction_limit,
         ),
         "compat": settings.compat is Compat.KOORDINATOR,
+        "load": settings.of(LoadAwareSettings).as_reported,
         "quota": convert(settings.of(QuotaSettings).options, QuotaReport, from_attributes=True),
     }
 
@@ -134,3 +138,20 @@ def _describe(ledger: Ledger, name: QuotaName) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def describe_load(parts: "Parts") -> dict[str, object]:
+    """Return who reports the use of each node, how old that is, and what is used."""
+    state = parts.reader.state
+    loads = state.plugin(Loads)
+    nodes = {name: _describe_report(report, state.now) for name, report in loads.reports()}
+    return {"load": nodes} if nodes else {}
+
+
+def _describe_report(report: NodeLoad, now: float) -> dict[str, object]:
+    return {
+        "source": str(report.source),
+        "age_seconds": round(now - report.updated) if report.updated else None,
+        "usage": dict(report.usage),
+        "pods": len(report.pods),
+    }

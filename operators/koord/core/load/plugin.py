@@ -29,6 +29,13 @@ class Loads(Plugin):
         """Yield the names of all nodes with a report, in order."""
         yield from sorted({name for of_source in self._reports.values() for name in of_source})
 
+    def reports(self) -> Iterator[tuple[str, NodeLoad]]:
+        """Yield the report about each node that counts, by the name of the node."""
+        for name in self.nodes():
+            report = self.of(name)
+            if report is not None:
+                yield name, report
+
     def upsert(self, report: NodeLoad) -> None:
         """Apply a report, which replaces the earlier one of its source."""
         self._reports[report.source][report.node] = report
