@@ -33,6 +33,10 @@ READ_OTHERWISE = {
         ("coordination.k8s.io", "leases", "get"),
         ("scheduling.koordinator.sh", "reservations", "get"),
     },
+    "defragmentationpolicy": {
+        ("policy", "poddisruptionbudgets", "list"),
+        ("scheduling.koordinator.sh", "podmigrationjobs", "list"),
+    },
     "rebalancepolicy": {
         ("policy", "poddisruptionbudgets", "list"),
         ("scheduling.koordinator.sh", "podmigrationjobs", "list"),
@@ -115,6 +119,7 @@ BESIDES = {
         ("reservations", "create"),
         ("reservations", "delete"),
     },
+    "defragmentationpolicy": {("podmigrationjobs", "create")},
 }
 """Writes other than of the own status: annotations of quotas, root quotas of profiles, what devices
 add to their nodes, reservations for moved pods, and the deletion of what is over."""

@@ -4,6 +4,7 @@ import pytest
 
 from koord.api.crdgen import RESOURCES
 from koord.domains.balance import REBALANCE_POLICIES
+from koord.domains.defrag import DEFRAG_POLICIES
 from koord.domains.device import DEVICES, RESOURCE_CLAIMS
 from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
 from koord.domains.migration import POD_MIGRATION_JOBS
@@ -21,7 +22,10 @@ EVERYWHERE = set(ALL_KINDS)
     ("operators", "kinds"),
     [
         (OPERATORS, EVERYWHERE),
-        ((PLACEMENT,), EVERYWHERE - {PROFILES, REBALANCE_POLICIES, POD_MIGRATION_JOBS}),
+        (
+            (PLACEMENT,),
+            EVERYWHERE - {PROFILES, REBALANCE_POLICIES, POD_MIGRATION_JOBS, DEFRAG_POLICIES},
+        ),
         ((PROFILE,), {NODES, QUOTAS, PROFILES}),
         ((POD_GROUP,), {PODS, NODES, POD_GROUPS, TOPOLOGIES}),
         ((QUOTA,), {PODS, NODES, POD_GROUPS, QUOTAS}),

@@ -10,7 +10,18 @@ from pydantic import Field
 
 from koord.api.model import Marker, Model, Rule
 from koord.api.quotaprofile import NodeSelector
-from koord.api.resource import AGE, Duration, Names, PrinterColumn, Resource, Time
+from koord.api.resource import (
+    AGE,
+    Conditions,
+    Duration,
+    Int32,
+    Int64,
+    Names,
+    PrinterColumn,
+    Resource,
+    Time,
+    reason_column,
+)
 
 DEFAULT_LEAD: Final = "1h"
 MAX_NODES: Final = 1000
@@ -56,7 +67,14 @@ class NodeMaintenanceSpec(Model):
 
 
 class NodeMaintenanceStatus(Model):
-    """Nothing: what keeps pods off is in their conditions."""
+    """Which nodes it is about."""
+
+    observed_generation: Int64 | None = None
+    """The metadata.generation that this status was made from."""
+    conditions: Conditions | None = None
+    """Conditions of the maintenance: Accepted, Ready."""
+    nodes: Int32 | None = None
+    """How many nodes are named or selected, of those that there are."""
 
 
 class NodeMaintenance(Resource):
@@ -71,7 +89,9 @@ class NodeMaintenance(Resource):
         columns=(
             PrinterColumn("Start", ".spec.start", "date", "When the nodes go out of service."),
             PrinterColumn("End", ".spec.end", "date", "When they are back."),
+            PrinterColumn("Nodes", ".status.nodes", "integer", "Nodes that it is about."),
             PrinterColumn("Why", ".spec.reason"),
+            reason_column("Accepted", priority=1),
             AGE,
         ),
     )
@@ -79,4 +99,4 @@ class NodeMaintenance(Resource):
     spec: NodeMaintenanceSpec
     """Which nodes go out of service, and when."""
     status: NodeMaintenanceStatus = NodeMaintenanceStatus()
-    """Nothing: what keeps pods off is in their conditions."""
+    """Which nodes it is about."""

@@ -42,7 +42,7 @@ def defrag(  # noqa: PLR0917 - typer calls it, by name
 
       koord defrag --plan pg/train -n research
     """
-    from koord.cli.moves_view import Cluster, show_shape, show_waiting
+    from koord.cli.moves_view import ClusterAccess, show_shape, show_waiting
     from koord.core.defrag.shapes import parse_shape
 
     if not plan:
@@ -53,7 +53,7 @@ def defrag(  # noqa: PLR0917 - typer calls it, by name
     shape = parse_shape(str(gpus) if gpus else target)
     if bool(target) == bool(gpus):
         raise typer.BadParameter("give --gpus, a shape, or what waits", param_hint="TARGET")
-    cluster = Cluster(kubeconfig, context)
+    cluster = ClusterAccess(kubeconfig, context)
     if shape is not None:
         show_shape(cluster, shape, output, as_exit_code=as_exit_code)
         return
@@ -82,6 +82,6 @@ def drain_plan(
 
       koord drain-plan node-7 node-8 --output json
     """
-    from koord.cli.moves_view import Cluster, show_drain
+    from koord.cli.moves_view import ClusterAccess, show_drain
 
-    show_drain(Cluster(kubeconfig, context), tuple(nodes), output, as_exit_code=as_exit_code)
+    show_drain(ClusterAccess(kubeconfig, context), tuple(nodes), output, as_exit_code=as_exit_code)

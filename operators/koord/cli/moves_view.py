@@ -31,21 +31,23 @@ _NOBODY = Target(TargetKind.POD, "", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterAccess:
     """Which cluster is read."""
 
     kubeconfig: str
     context: str
 
 
-def show_shape(cluster: Cluster, shape: GpuShape, output: Output, *, as_exit_code: bool) -> None:
+def show_shape(
+    cluster: ClusterAccess, shape: GpuShape, output: Output, *, as_exit_code: bool
+) -> None:
     _, question = _read(cluster, None)
     unit = make_shape_unit(question.state, shape)
     _print(ask_moves(question, unit, str(shape)), output, as_exit_code=as_exit_code)
 
 
 def show_waiting(
-    cluster: Cluster, named: tuple[str, str, str], output: Output, *, as_exit_code: bool
+    cluster: ClusterAccess, named: tuple[str, str, str], output: Output, *, as_exit_code: bool
 ) -> None:
     kind, namespace, name = named
     kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
@@ -62,7 +64,7 @@ def show_waiting(
 
 
 def show_drain(
-    cluster: Cluster, nodes: tuple[str, ...], output: Output, *, as_exit_code: bool
+    cluster: ClusterAccess, nodes: tuple[str, ...], output: Output, *, as_exit_code: bool
 ) -> None:
     _, question = _read(cluster, None)
     drain = ask_drain(question, nodes)
@@ -78,7 +80,7 @@ def show_drain(
         raise SystemExit(ExitCode.NOT_WELL)
 
 
-def _read(cluster: Cluster, typed: Target | None) -> tuple[Target, MoveQuestion]:
+def _read(cluster: ClusterAccess, typed: Target | None) -> tuple[Target, MoveQuestion]:
     now = time.time()
     try:
         target, reading, budgets = asyncio.run(_read_all(cluster, typed, now))
@@ -93,7 +95,7 @@ def _read(cluster: Cluster, typed: Target | None) -> tuple[Target, MoveQuestion]
 
 
 async def _read_all(
-    cluster: Cluster, typed: Target | None, now: float
+    cluster: ClusterAccess, typed: Target | None, now: float
 ) -> tuple[Target, Reading, tuple[Budget, ...]]:
     async with open_client(cluster.kubeconfig, cluster.context) as (client, access):
         target = _NOBODY

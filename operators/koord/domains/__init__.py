@@ -130,9 +130,13 @@ DOMAINS: Final = (
         "maintenance",
         resources=("koord.api.nodemaintenance:NodeMaintenance",),
         planning="koord.domains.maintenance:PLANNING",
+        operators=("koord.operators.nodemaintenance",),
     ),
     Domain(
         "defrag",
+        resources=("koord.api.defragmentationpolicy:DefragmentationPolicy",),
+        planning="koord.domains.defrag:PLANNING",
+        operators=("koord.operators.defragmentationpolicy",),
         commands=(
             Command(
                 "defrag",

@@ -19,6 +19,7 @@ from koord.kube.wire import WireObjectMeta
 
 _JOBS: Final = f"/apis/{PodMigrationJob.names.api_version}/{PodMigrationJob.names.plural}"
 _TTL: Final = "10m"
+_OVER: Final = frozenset({"Succeeded", "Failed", "Aborted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class MoveOrder:
     creator: str
     target: str = ""
     reserves_first: bool = True
+    group: str = ""
+    """Of pods that move together: the same for all ``group_size`` of them."""
+    group_size: int = 0
 
     @property
     def job_name(self) -> str:
@@ -79,6 +83,15 @@ class MigrationOrders:
         pods = (order.spec.pod_ref for order in listed)
         return frozenset(pod.uid or f"{pod.namespace}/{pod.name}" for pod in pods)
 
+    async def count_running(self, creator: str) -> int:
+        """Return how many jobs of a creator are not over."""
+        listed = msgspec.json.decode(await self._client.list(_JOBS), type=_Orders).items or ()
+        return sum(
+            (order.metadata.annotations or {}).get(keys.CREATED_BY) == creator
+            and order.status.phase not in _OVER
+            for order in listed
+        )
+
     async def create(self, order: MoveOrder) -> bool:
         """Create a job; return whether there was none for the pod."""
         try:
@@ -96,11 +109,15 @@ def make_job(order: MoveOrder) -> dict[str, Any]:
     }
     if order.target and order.reserves_first:
         annotations[keys.TARGET_NODE] = order.target
+    metadata: dict[str, Any] = {"name": order.job_name, "annotations": annotations}
+    if order.group:
+        annotations[keys.GROUP_SIZE] = str(order.group_size)
+        metadata["labels"] = {keys.GROUP: order.group}
     names = PodMigrationJob.names
     return {
         "apiVersion": names.api_version,
         "kind": names.kind,
-        "metadata": {"name": order.job_name, "annotations": annotations},
+        "metadata": metadata,
         "spec": {
             "ttl": _TTL,
             "mode": "ReservationFirst" if order.reserves_first else "EvictDirectly",

@@ -2,16 +2,20 @@
 
 from dataclasses import dataclass
 
+from koord.api.defragmentationpolicy import DefragmentationPolicy
 from koord.api.device import Device
 from koord.api.elasticquota import ElasticQuota
 from koord.api.networktopology import ClusterNetworkTopology
+from koord.api.nodemaintenance import NodeMaintenance
 from koord.api.podgroup import PodGroup
 from koord.api.quotaprofile import ElasticQuotaProfile
 from koord.api.rebalancepolicy import RebalancePolicy
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
 from koord.core.balance.policy import ObservedPolicy
+from koord.core.defrag.policy import ObservedDefragPolicy
 from koord.core.device.model import DeviceReport
+from koord.core.maintenance.plugin import MaintenanceWindow
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
@@ -72,6 +76,14 @@ def ref_of_reservation(reservation: ReservationInfo) -> ObjectRef:
 
 def ref_of_rebalance_policy(policy: ObservedPolicy) -> ObjectRef:
     return _ref_of(RebalancePolicy, policy.name, policy.uid)
+
+
+def ref_of_defrag_policy(policy: ObservedDefragPolicy) -> ObjectRef:
+    return _ref_of(DefragmentationPolicy, policy.name, policy.uid)
+
+
+def ref_of_maintenance(window: MaintenanceWindow) -> ObjectRef:
+    return _ref_of(NodeMaintenance, window.name, window.uid)
 
 
 def _ref_of(resource: type[Resource], name: str, uid: str, namespace: str = "") -> ObjectRef:

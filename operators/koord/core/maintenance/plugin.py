@@ -45,6 +45,8 @@ class MaintenanceWindow:
     nodes: frozenset[str] = frozenset()
     selector: LabelSelector = None
     lead: float = 3600.0
+    uid: str = ""
+    generation: int = 0
 
     def covers(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether a node is one of them."""
@@ -82,9 +84,10 @@ class Maintenances(Plugin):
         before = self.windows.pop(window.name, None)
         self._rows = None
         if before is not None:
-            self.view.note_freed(self._nodes_of(before))
+            self.view.note_freed(self.nodes_of(before))
 
-    def _nodes_of(self, window: MaintenanceWindow) -> list[str]:
+    def nodes_of(self, window: MaintenanceWindow) -> list[str]:
+        """Return the nodes that a window is about."""
         nodes = self._nodes.values()
         return [node.name for node in nodes if window.covers(node.name, node.labels)]
 
@@ -107,7 +110,7 @@ class Maintenances(Plugin):
     def advance(self, now: float) -> list[str]:
         since, self._seen_at = self._seen_at, now
         over = [window for window in self.windows.values() if since < window.end <= now]
-        return [node for window in over for node in self._nodes_of(window)]
+        return [node for window in over for node in self.nodes_of(window)]
 
     @override
     def absorb(self) -> None:

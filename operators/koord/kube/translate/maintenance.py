@@ -27,23 +27,26 @@ class MaintenanceTranslator(SeenStatuses):
     """Translates NodeMaintenances."""
 
     def translate(self, wire: WireCustomResource) -> MaintenanceWindow:
-        self._see(wire.metadata.uid, wire.status)
-        name = wire.metadata.name
+        meta = wire.metadata
+        self._see(meta.uid, wire.status)
+        nothing = MaintenanceWindow(meta.name, 0.0, 0.0, uid=meta.uid, generation=meta.generation)
         try:
             written = msgspec.json.decode(bytes(wire.spec) or b"{}")
         except msgspec.MsgspecError:
-            return MaintenanceWindow(name, 0.0, 0.0)
+            return nothing
         spec = parse_value(_adapter, written, at=("spec",))
         if isinstance(spec, InvalidObject):
-            return MaintenanceWindow(name, 0.0, 0.0)
+            return nothing
         selector = spec.node_selector
         return MaintenanceWindow(
-            name,
+            meta.name,
             spec.start.timestamp(),
             spec.end.timestamp(),
             frozenset(spec.nodes or ()),
             None if selector is None else translate_selector(selector),
             parse_duration_seconds(spec.lead_time or DEFAULT_LEAD) or 0.0,
+            meta.uid,
+            meta.generation,
         )
 
 

@@ -1,0 +1,71 @@
+"""The operator ``defragmentationpolicy``: orders moves so that large jobs fit; keeps statuses."""
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from koord.api.defragmentationpolicy import DefragmentationPolicy
+from koord.controllers.defragmentation import DefragmentationPolicies
+from koord.domains.defrag import DEFRAG_POLICIES
+from koord.domains.preemption_settings import PreemptionSettings
+from koord.domains.registry import KINDS
+from koord.kube.evictor import Evictor
+from koord.kube.migration_jobs import MigrationOrders
+from koord.kube.objects import ref_of_defrag_policy
+from koord.kube.write_check import Write
+from koord.operators.operator import Operator
+from koord.runtime.clock import Clock
+from koord.runtime.collectors import SeriesCollector
+
+if TYPE_CHECKING:
+    from koord.runtime.wiring import Parts
+
+
+def start(parts: "Parts") -> None:
+    seen = parts.reader.translator(DEFRAG_POLICIES)
+    author = parts.make_author(OPERATOR, seen, lambda meta: str(meta["name"]), ref_of_defrag_policy)
+    preemption = parts.settings.of(PreemptionSettings)
+    policies = DefragmentationPolicies(
+        parts.reader.state,
+        author,
+        seen.status_of,
+        Evictor(parts.client, time.time),
+        MigrationOrders(parts.client),
+        Clock(),
+        parts.settings.make_scoring(),
+        preemption.min_runtime,
+        preemption.max_per_day,
+    )
+    parts.handle(author, parts.keep_status(policies, author))
+    parts.metrics.watch(
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_defrag_shapes_fitting",
+            "How many of a shape fit now, and would if all free GPUs were together.",
+            ["policy", "shape", "free"],
+            policies.shapes,
+        ),
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_defrag_moves",
+            "Moves that a DefragmentationPolicy has ordered.",
+            ["policy"],
+            policies.totals,
+        ),
+    )
+
+
+OPERATOR: Final = Operator(
+    "defragmentationpolicy",
+    DefragmentationPolicy,
+    start,
+    reads=(*KINDS, DEFRAG_POLICIES),
+    writes=frozenset(
+        {
+            Write("operators.koordinator.sh", "defragmentationpolicies/status", "patch"),
+            Write("scheduling.koordinator.sh", "podmigrationjobs", "create"),
+            Write("events.k8s.io", "events", "create"),
+        }
+    ),
+)
