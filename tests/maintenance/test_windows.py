@@ -121,7 +121,8 @@ def test_objects_are_read_and_invalid_ones_keep_nobody_off() -> None:
 
     times = '"start": "1970-01-12T13:46:40Z", "end": "1970-01-12T13:46:50Z"'
     window = read(f'{{"nodes": ["n0"], {times}, "leadTime": "90s"}}')
-    assert window == MaintenanceWindow("w", NOW, NOW + 10, frozenset({"n0"}), None, 90.0)
+    expected = MaintenanceWindow("w", NOW, NOW + 10, frozenset({"n0"}), None, 90.0, "u")
+    assert window == expected
     for spec in ("{}", '{"nodes": 3}', f'{{"nodes": ["n0"], {times}, "leadTime": "x"}}', "null"):
         assert not read(spec).keeps_off(NOW, None)
     wire = msgspec.json.decode('{"spec": {"activeDeadlineSeconds": 60}}', type=WirePod)
