@@ -165,8 +165,8 @@ def test_evictions_come_to_an_end() -> None:
 def test_hardly_any_victim_can_be_spared() -> None:
     """Where the planner puts units depends on their order: it may find room for others yet."""
     spareable: list[str] = []
-    evicted = sum(play(seed, spareable) for seed in range(300))
-    assert evicted > 400
+    evicted = sum(play(seed, spareable) for seed in range(120))
+    assert evicted > 150
     assert len(spareable) < evicted / 25
 
 

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from koord.domains import registry
+
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
@@ -23,25 +25,16 @@ API_VERSIONS: Final = {
     POD_GROUPS: ("scheduling.sigs.k8s.io/v1alpha1", "PodGroup"),
     QUOTAS: ("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota"),
     RESERVATIONS: ("scheduling.koordinator.sh/v1alpha1", "Reservation"),
-    # No object of the other kinds ever exists.
     BUDGETS: ("policy/v1", "PodDisruptionBudget"),
-    "namespaces": ("v1", "Namespace"),
-    "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
-    "persistentvolumes": ("v1", "PersistentVolume"),
-    "priorityclasses": ("scheduling.k8s.io/v1", "PriorityClass"),
-    "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
-    "devices": ("scheduling.koordinator.sh/v1alpha1", "Device"),
-    "noderesourcetopologies": ("topology.node.k8s.io/v1alpha1", "NodeResourceTopology"),
-    "nodemetrics": ("slo.koordinator.sh/v1alpha1", "NodeMetric"),
-    "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
     MIGRATION_JOBS: ("scheduling.koordinator.sh/v1alpha1", "PodMigrationJob"),
     REPLICA_SETS: ("apps/v1", "ReplicaSet"),
     "leases": ("coordination.k8s.io/v1", "Lease"),
-    "clusternetworktopologies": (
-        "scheduling.koordinator.sh/v1alpha1",
-        "ClusterNetworkTopology",
-    ),
-    "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),
+    # No object of the other kinds ever exists.
+    **{
+        kind.name: (kind.api_version, "Absent")
+        for kind in registry.KINDS
+        if kind.name not in {PODS, NODES, POD_GROUPS, QUOTAS, RESERVATIONS, MIGRATION_JOBS}
+    },
 }
 KINDS: Final = tuple(API_VERSIONS)
 

@@ -49,6 +49,7 @@ _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _NODES = "/api/v1/nodes"
 TICK_SECONDS = 0.25
 """Interval of kubelets, kube-scheduler and pod garbage collection."""
+_FUTILE_PLANS = "koord_futile_plans_total"
 PATIENCE = {"stuckAfter": "4s", "graceLimit": "10s", "softEvictionLimit": "5s"}
 """How long pods that leave are waited for."""
 KOPF_SECONDS = 0.1
@@ -100,7 +101,9 @@ class World:
         """End all faults, and wait until nothing is written any more."""
         self._rest(longest)
         if self.parts is not None:
-            futile = self.parts.metrics.registry.get_sample_value("koord_futile_plans_total")
+            # Only this series: others read what the kernel knows of the process.
+            series = self.parts.metrics.registry.restricted_registry([_FUTILE_PLANS]).collect()
+            futile = sum(sample.value for metric in series for sample in metric.samples)
             if futile:
                 self.ledger.blame(f"{futile:.0f} plans had no effect")
 
