@@ -418,7 +418,7 @@ def test_decision_status_repair_and_advice_count_the_same_members(book: GangCach
         is_whole = spec.sub_groups is None  # otherwise each sub-group has losses of its own
         assert not (is_whole and lost and has_minimum(book, key)), "a loss beside a whole gang"
         if is_whole and is_satisfied(book, key):
-            assert lost == max(0, needed_strength(book, key) - tally.placed - done)
+            assert lost == max(0, needed_strength(book.gang(key)) - tally.placed - done)
         restart = find_restart(book, key)
         assert restart is None or lost
         if has_succeeded(book, key):

@@ -21,8 +21,8 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_preempting
 from koord.core.gang.cache import GangCache
 from koord.core.gang.done import has_succeeded
-from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
-from koord.core.gang.reasons import Reached
+from koord.core.gang.quorum import Ready, demands, find_quorum
+from koord.core.gang.reasons import NotReady, Reached
 from koord.core.gang.tally import find_refused
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import ObservedTopology, Plan, Unit

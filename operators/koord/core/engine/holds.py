@@ -186,9 +186,10 @@ class Holds:
         return hold.nodes()
 
     def _update(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
-        lost = () if state.gangs.compat else find_to_replace(state.gangs, gang)
         spec = state.gangs.spec(gang)
-        sizes = count_member_holds(state, gang, lost)
+        is_kept = spec is not None and not state.gangs.compat
+        lost = find_to_replace(state.gangs, gang) if is_kept else ()
+        sizes = count_member_holds(state, gang, lost) if lost else {}
         if not sizes or spec is None or not spec.keeps_room:
             if not lost:
                 self._departed.pop(gang, None)

@@ -9,7 +9,7 @@ Knows no rules about quorums or phases, and no nodes.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar, cast
 
@@ -29,6 +29,11 @@ _Order: TypeAlias = tuple[float, str, str]
 def order_of(pod: Pod) -> _Order:
     """Return the sort key of members, oldest first; no ties, so independent of arrival."""
     return pod.created, pod.name, pod.uid
+
+
+def sort_members(pods: Iterable[Pod]) -> list[Pod]:
+    """Sort waiting members as they are planned: by priority, then the oldest first."""
+    return sorted(pods, key=lambda pod: (-pod.priority, *order_of(pod)))
 
 
 class Gang:

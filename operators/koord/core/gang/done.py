@@ -29,7 +29,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.gang.cache import Gang, GangCache
-from koord.core.gang.tally import bond_of, is_present
+from koord.core.gang.tally import bond_of
 from koord.core.model.gangs import (
     ROOT,
     Bond,
@@ -143,16 +143,6 @@ def _by_listed(spec: GangSpec | None, counts: Mapping[str, int]) -> Counter[str]
     for name, count in counts.items():
         by_listed[ROOT if tree is None else tree.find(name)] += count
     return +by_listed
-
-
-def completed_by(cache: GangCache, key: GangKey) -> float:
-    """Return when the member was created that completed a gang; 0 without settings or members."""
-    gang, done = cache.gang(key), find_done(cache, key)
-    present = filter(is_present, gang.members.values())
-    created = sorted(pod.created for pod in (*done, *present))
-    if gang.spec is None or not created:
-        return 0.0
-    return created[min(max(gang.spec.min_member, 1), len(created)) - 1]
 
 
 def count_needed(cache: GangCache, key: GangKey) -> int:

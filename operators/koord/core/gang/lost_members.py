@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from koord.core.gang.cache import GangCache
+from koord.core.gang.cache import Gang, GangCache
 from koord.core.gang.done import count_done
 from koord.core.gang.sub_group_members import count_placed
-from koord.core.gang.tally import is_placed
+from koord.core.gang.tally import is_placed, is_planned
 from koord.core.model.gangs import ROOT, FilledTree, GangKey, GangSpec, SubGroup, SubGroupTree, fill
 from koord.core.model.pods import Pod
 
@@ -32,17 +32,32 @@ class LostMembers:
 
 
 def find_lost_members(
-    cache: GangCache, key: GangKey, had: int, planned: Iterable[Pod] = ()
+    cache: GangCache, key: GangKey, done: int, *, with_planned: bool = False
 ) -> tuple[LostMembers, ...]:
-    """Return what a started gang with sub-groups lacks; those ``planned`` are left as well.
+    """Return what a started gang and its sub-groups lack; ``done`` of its members are done.
 
-    ``had`` is how many members it has had at once, as far as is known; 0: unknown.
+    ``with_planned``: members that are released, and not bound yet, are left as well.
     """
-    spec = cache.spec(key)
-    if spec is None or spec.sub_groups is None:
+    gang = cache.gang(key)
+    spec, tally = gang.spec, gang.tally
+    if spec is None:
         return ()
-    tree, members = _cap(spec, had), cache.members(key).values()
-    placed = (pod for pod in members if pod.recorded is not None and is_placed(pod))
+    members = gang.members.values() if with_planned else ()
+    planned = [pod for pod in members if is_planned(pod) and not is_placed(pod)]
+    if spec.sub_groups is not None:
+        return _find_lost_by_sub_group(cache, key, spec, planned)
+    needed, left = needed_strength(gang), tally.placed + done + len(planned)
+    return (LostMembers(ROOT, left, needed, needed - left),) if left < needed else ()
+
+
+def _find_lost_by_sub_group(
+    cache: GangCache, key: GangKey, spec: GangSpec, planned: Iterable[Pod]
+) -> tuple[LostMembers, ...]:
+    gang = cache.gang(key)
+    # How many members it has had at once, as far as is known; 0: unknown.
+    had = max((strength for _, strength in gang.tally.releases), default=0)
+    tree = _cap(spec, had)
+    placed = (pod for pod in gang.members.values() if pod.recorded is not None and is_placed(pod))
     left = count_placed(cache, key, tree, more=planned)
     search = _LossSearch(
         tree, left, fill(tree, Counter(tree.find(pod.sub_group) for pod in placed))
@@ -122,12 +137,11 @@ class _LossSearch:
         return most if group.min_sub_groups is None else group.min_sub_groups
 
 
-def needed_strength(cache: GangCache, key: GangKey) -> int:
+def needed_strength(gang: Gang) -> int:
     """Return how many members a started gang needs not to be degraded.
 
     That is its minimum, but not more than it ever had: raising the minimum is not a loss.
     """
-    gang = cache.gang(key)
     spec = gang.spec
     if spec is None:
         return 0

@@ -39,7 +39,7 @@ class PhaseInput:
     def has_quorum(self) -> bool:
         """Enough members exist to start, or enough have ended to tell that the group failed."""
         tally = self.tally
-        count = tally.total if self.compat else tally.present + self.done
+        count = tally.total if self.compat else len(tally.present) + self.done
         return self.min_member > 0 and (count >= self.min_member or self.has_failed)
 
     @property

@@ -14,19 +14,17 @@ one, the next members are a new incarnation and need the quorum again. Koordinat
 this, so there a workload recreated under the same PodGroup starts member by member.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final
 
-from koord.core.gang.cache import Gang, GangCache, order_of
-from koord.core.gang.done import completed_by, count_done
+from koord.core.gang.cache import Gang, GangCache, order_of, sort_members
+from koord.core.gang.done import count_done, find_done
 from koord.core.gang.group import MAX_GANGS, Group, make_group_id
 from koord.core.gang.lost_members import (
     LostMembers,
-    count_strength,
     find_lost_members,
-    needed_strength,
     serves,
 )
 from koord.core.gang.reasons import (
@@ -36,6 +34,7 @@ from koord.core.gang.reasons import (
     MissingGang,
     MissingMembers,
     MissingPodGroup,
+    NotReady,
     Reached,
 )
 from koord.core.gang.start import Permit, PermitState, find_unbound, permit_member
@@ -49,10 +48,9 @@ from koord.core.gang.sub_group_members import (
     is_placed_whole,
     waits_for_gates,
 )
-from koord.core.gang.tally import gangs_of, is_placed, is_planned
-from koord.core.model.gangs import ROOT, GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
+from koord.core.gang.tally import gangs_of
+from koord.core.model.gangs import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.model.plan import Demand, LeftOut, Unit
-from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason, TooLarge
 from koord.core.model.topology_constraint import TopologyConstraint
 
@@ -70,14 +68,6 @@ class Ready:
     left_out: tuple[LeftOut, ...] = ()
 
 
-NotReady: TypeAlias = (
-    MissingMembers
-    | MissingPodGroup
-    | MissingGang
-    | InconsistentGroup
-    | InvalidAnnotation
-    | TooLarge
-)
 MAX_MEMBERS: Final = 10_000
 """Waiting members of gangs that are planned together."""
 
@@ -104,17 +94,7 @@ def find_lost(
 
     ``with_planned``: members that are released, and not bound yet, are left as well.
     """
-    gang = cache.gang(key)
-    spec, tally = gang.spec, gang.tally
-    if spec is None or not is_satisfied(cache, key):
-        return ()
-    members = gang.members.values() if with_planned else ()
-    planned = [pod for pod in members if is_planned(pod) and not is_placed(pod)]
-    if spec.sub_groups is not None:
-        had = max((strength for _, strength in tally.releases), default=0)
-        return find_lost_members(cache, key, had, planned)
-    needed, left = needed_strength(cache, key), count_strength(cache, key) + len(planned)
-    return (LostMembers(ROOT, left, needed, needed - left),) if left < needed else ()
+    return _part_of(cache, key).find_lost(key, with_planned=with_planned)
 
 
 def count_lost(cache: GangCache, key: GangKey) -> int:
@@ -124,10 +104,7 @@ def count_lost(cache: GangCache, key: GangKey) -> int:
 
 def find_to_replace(cache: GangCache, key: GangKey) -> tuple[LostMembers, ...]:
     """Return lost members whose replacements go first, and whose room is kept for them."""
-    spec = cache.spec(key)
-    if spec is None or spec.on_member_failure is not OnMemberFailure.REPLACE:
-        return ()
-    return find_lost(cache, key)
+    return _part_of(cache, key).find_to_replace(key)
 
 
 def count_to_replace(cache: GangCache, key: GangKey) -> int:
@@ -215,7 +192,8 @@ class _Part:
         members = sum(len(self._states[gang].tally.plannable) for gang in self._gangs)
         if members > MAX_MEMBERS:
             return TooLarge("gang", self._gangs[0], "waiting members", members, MAX_MEMBERS)
-        is_gated = any(waits_for_gates(self._cache, gang) for gang in self._gangs_to_start)
+        divided = filter(self._is_divided, self._gangs_to_start)
+        is_gated = any(waits_for_gates(self._cache, gang) for gang in divided)
         if is_gated or not self._is_permitted(self._all_plannable):
             tallies = [self._states[gang].tally for gang in self._gangs]
             return blame_gates(pod for tally in tallies for pod in tally.foreign.values())
@@ -236,8 +214,7 @@ class _Part:
         if not isinstance(result, MissingMembers | Reached):
             return result
         counts = tuple(
-            replace(count, present=count.present + count_done(self._cache, count.gang))
-            for count in result.gangs
+            replace(count, present=count.present + self._done[count.gang]) for count in result.gangs
         )
         is_complete = all(count.present >= count.min_member for count in counts)
         is_reached = is_complete or isinstance(result, Reached)
@@ -245,10 +222,9 @@ class _Part:
 
     @cached_property
     def count(self) -> Reached | MissingMembers:
-        starting = self._gangs_to_start
         short = {
             gang_count.gang: gang_count
-            for gang in starting
+            for gang in filter(self._is_divided, self._gangs_to_start)
             for gang_count in find_missing(self._cache, gang)
         }
         if self._is_permitted(self._all_present):
@@ -264,7 +240,34 @@ class _Part:
 
     @cached_property
     def completed_at(self) -> float:
-        return max(completed_by(self._cache, gang) for gang in self._gangs)
+        return max(map(self._completed_by, self._gangs))
+
+    def _completed_by(self, gang: GangKey) -> float:
+        """Return when the member was created that completed a gang; 0 without settings, members."""
+        spec, tally = self._states[gang].spec, self._states[gang].tally
+        done = find_done(self._cache, gang) if tally.done else ()
+        created = sorted(pod.created for pod in (*done, *tally.present.values()))
+        if spec is None or not created:
+            return 0.0
+        return created[min(max(spec.min_member, 1), len(created)) - 1]
+
+    @cached_property
+    def _done(self) -> Mapping[GangKey, int]:
+        return {gang: count_done(self._cache, gang) for gang in self._gangs}
+
+    def _is_divided(self, gang: GangKey) -> bool:
+        spec = self._states[gang].spec
+        return spec is not None and spec.sub_groups is not None
+
+    def find_lost(self, key: GangKey, *, with_planned: bool = False) -> tuple[LostMembers, ...]:
+        if not self.is_satisfied:
+            return ()
+        return find_lost_members(self._cache, key, self._done[key], with_planned=with_planned)
+
+    def find_to_replace(self, key: GangKey) -> tuple[LostMembers, ...]:
+        spec = self._states[key].spec
+        is_kept = spec is not None and spec.on_member_failure is OnMemberFailure.REPLACE
+        return self.find_lost(key) if is_kept else ()
 
     @cached_property
     def _gangs_to_start(self) -> tuple[GangKey, ...]:
@@ -272,17 +275,16 @@ class _Part:
         return tuple(gang for gang in self._gangs if self._starts(gang))
 
     def _starts(self, gang: GangKey) -> bool:
-        state = self._present(gang)
+        state = self._all_present[gang]
         if state is None or state.required(compat=self._compat):
             return True
-        return not self.is_satisfied and not is_placed_whole(self._cache, gang)
-
-    def _present(self, gang: GangKey) -> PermitState | None:
-        """Return the state with every waiting member of ours, behind foreign gates or not."""
-        return self._all_present[gang]
+        if self.is_satisfied or not self._is_divided(gang):
+            return False
+        return not is_placed_whole(self._cache, gang)
 
     @cached_property
     def _all_present(self) -> Mapping[GangKey, PermitState | None]:
+        """The states with every waiting member of ours, behind foreign gates or not."""
         return {
             gang: self._make_permit_state(gang, self._states[gang].tally.waiting)
             for gang in self._gangs
@@ -313,7 +315,7 @@ class _Part:
             policy=policy,
             waiting=waiting,
             bound=self._states[gang].tally.placed,
-            done=0 if self._compat else count_done(self._cache, gang),
+            done=0 if self._compat else self._done[gang],
             is_satisfied=self.is_satisfied,
         )
 
@@ -372,10 +374,10 @@ class _Part:
         return InvalidAnnotation(first.gang.bad_values if first.gang is not None else ())
 
     def _count(self, gang: GangKey) -> GangCount:
-        state = self._present(gang) or _NO_SETTINGS
+        state = self._all_present[gang] or _NO_SETTINGS
         waiting_only = state.policy is MatchPolicy.ONLY_WAITING
         present = state.waiting + state.done + (0 if waiting_only else state.bound)
-        if gang in self._gangs_to_start:
+        if self._is_divided(gang) and gang in self._gangs_to_start:
             present = max(0, present - count_useless(self._cache, gang))
         tally = self._states[gang].tally
         return GangCount(
@@ -383,7 +385,7 @@ class _Part:
             present,
             state.min_member,
             waiting_only=waiting_only,
-            strangers=tally.alive - tally.present - tally.refused,
+            strangers=tally.alive - len(tally.present) - tally.refused,
             done=state.done,
         )
 
@@ -396,8 +398,11 @@ class _Part:
         parts: list[DivisionPart] = []
         left_out: list[LeftOut] = []
         for demand in made:
-            is_apart = self.is_satisfied and demand.sub_groups is not None
-            if is_one and (demand.gang in starting or not is_apart):
+            is_whole = is_one and (demand.gang in starting or not self.is_satisfied)
+            if demand.sub_groups is None and is_one:
+                together.append(demand)
+                continue
+            if is_whole:
                 division = divide_start(self._cache, demand)
                 first, apart = division.parts[:1], division.parts[1:]
                 together += (demand for part in first for demand in part.demands)
@@ -407,7 +412,7 @@ class _Part:
             parts += apart
             left_out += division.left_out
         units = [self._make_unit_together(together)] if together else []
-        lost = {gang: find_to_replace(self._cache, gang) for gang in self._gangs if parts}
+        lost = {gang: self.find_to_replace(gang) for gang in self._gangs if parts}
         return Ready((*units, *(self._make_part(part, lost) for part in parts)), tuple(left_out))
 
     def _make_unit_together(self, demands: Sequence[Demand]) -> Unit:
@@ -417,7 +422,7 @@ class _Part:
             group=self._id,
             priority=max(pod.priority for demand in demands for pod in demand.pods),
             since=self.completed_at,
-            is_repair=any(count_to_replace(self._cache, gang) for gang in self._gangs),
+            is_repair=any(map(self.find_to_replace, self._gangs)),
             lease_seconds=self._lease_seconds,
         )
 
@@ -448,10 +453,10 @@ class _Part:
         placed_with = () if spec is None else self._find_placed_with(gang, spec)
         return Demand(
             gang=gang,
-            pods=tuple(_sort_members(tally.plannable.values())),
+            pods=tuple(sort_members(tally.plannable.values())),
             required=state.required(compat=self._compat),
             min_member=state.min_member,
-            placed=count_strength(self._cache, gang),
+            placed=tally.placed + self._done[gang],
             constraint=None if spec is None else spec.topology,
             placed_with=placed_with,
             placed_there=sum(self._states[name].tally.placed for name in placed_with),
@@ -491,7 +496,3 @@ class _Part:
                 for lost_member in lost[gang]
             ),
         )
-
-
-def _sort_members(pods: Iterable[Pod]) -> list[Pod]:
-    return sorted(pods, key=lambda pod: (-pod.priority, *order_of(pod)))

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 from koord.core.model.gangs import BadValue, DeprecatedKey, GangKey, GangMembership, OnMemberFailure
-from koord.core.model.reasons import Reason, RefusedByScheduler
+from koord.core.model.reasons import Reason, RefusedByScheduler, TooLarge
 from koord.core.model.templates import fill, fill_all
 from koord.core.model.text import MAX_TEXT, cut, listed
 
@@ -437,3 +437,14 @@ class WithinTime(Reason):
     code: ClassVar = "WithinTime"
     says: ClassVar = "the wait time of {limit_seconds} s is not over"
     limit_seconds: int
+
+
+NotReady: TypeAlias = (
+    MissingMembers
+    | MissingPodGroup
+    | MissingGang
+    | InconsistentGroup
+    | InvalidAnnotation
+    | TooLarge
+)
+"""Why no unit of a gang's group is planned."""

@@ -189,7 +189,7 @@ def _find_owners(cache: GangCache, key: GangKey) -> str:
 def _count_members(spec: GangSpec, tally: Tally) -> MemberCounts:
     return MemberCounts(
         total=max(spec.total, spec.min_member),
-        present=tally.present,
+        present=len(tally.present),
         held=tally.held,
         planned=tally.planned,
         bound=tally.bound,
@@ -266,7 +266,7 @@ def _own_first(group: Group, key: GangKey) -> InconsistentGroup:
 
 
 def _bound(view: _View) -> Condition:
-    present = view.tally.present + view.done
+    present = len(view.tally.present) + view.done
     if view.strength >= view.spec.min_member and not view.tally.waiting:
         return ConditionType.BOUND, True, AllBound(view.strength, present)
     wanted = max(present, view.spec.min_member)
@@ -277,7 +277,7 @@ def _degraded(view: _View) -> Condition:
     lost = find_lost(view.cache, view.key, with_planned=True)
     if not lost:
         return ConditionType.DEGRADED, False, AtStrength(view.has_place)
-    needed = needed_strength(view.cache, view.key)
+    needed = needed_strength(view.cache.gang(view.key))
     if view.spec.sub_groups is not None:
         needed = view.strength + sum(lost_member.missing for lost_member in lost)
     sub_groups = tuple(

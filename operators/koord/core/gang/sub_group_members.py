@@ -10,10 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from koord.core.gang.cache import GangCache, order_of
+from koord.core.gang.cache import GangCache, sort_members
 from koord.core.gang.done import count_done_by_sub_group
 from koord.core.gang.reasons import GangCount, GangNotStarted, MissingMembers
-from koord.core.gang.tally import is_placed, is_present
+from koord.core.gang.tally import is_placed
 from koord.core.model.gangs import (
     ROOT,
     FilledTree,
@@ -169,7 +169,7 @@ def divide_started(cache: GangCache, demand: Demand) -> Division:
 
 def blame_gates(behind: Iterable[Pod]) -> WaitingForForeignGate:
     """Say which gates keep members from being planned."""
-    pods = sorted(behind, key=lambda pod: (-pod.priority, *order_of(pod)))
+    pods = sort_members(behind)
     gates = sorted({gate for pod in pods for gate in pod.foreign_gates})
     return WaitingForForeignGate(pod=pods[0].key, gates=tuple(gates), pods=len(pods))
 
@@ -186,7 +186,7 @@ def is_present_whole(cache: GangCache, key: GangKey) -> bool:
 
 def _count_present(cache: GangCache, key: GangKey, tree: SubGroupTree) -> FilledTree:
     """Count the members that count towards minima: the present ones, and those that are done."""
-    present = filter(is_present, cache.members(key).values())
+    present = cache.tally(key).present.values()
     return fill(tree, count_done_by_sub_group(cache, key) + _by_name(tree, present))
 
 

@@ -20,8 +20,10 @@ def is_placed(pod: Pod) -> bool:
 
     The scheduler that a pinned member names binds it. If that one cannot, the member is lost.
     """
-    if not pod.is_alive:
-        return False
+    return pod.is_alive and _has_place(pod)
+
+
+def _has_place(pod: Pod) -> bool:
     is_pinned = pod.recorded is not None and pod.handling is Handling.NOT_OURS
     return bool(pod.node) or (is_pinned and not pod.is_unschedulable)
 
@@ -119,7 +121,8 @@ class Tally:
     """Placed by other schedulers; reservations get their nodes from us, without a release."""
     releases: dict[Release, int] = field(default_factory=dict)
     """The releases of those -> how many of their members are left."""
-    present: int = 0
+    present: dict[str, Pod] = field(default_factory=dict)
+    """Those that count towards the quorum, by uid; see :func:`is_present`."""
     held: int = 0
     """Alive behind the gate."""
     planned: int = 0
@@ -139,29 +142,34 @@ class Tally:
         return len(self.plannable) + len(self.foreign)
 
     def add(self, pod: Pod) -> None:
-        self._count(pod, 1)
-        if is_done(pod):
-            self.done[pod.uid] = pod
+        is_alive = pod.is_alive
+        self._count(pod, 1, is_alive=is_alive)
+        if not is_alive:
+            if is_done(pod):
+                self.done[pod.uid] = pod
+            return
+        if pod.handling is not Handling.NOT_OURS or _has_place(pod):
+            self.present[pod.uid] = pod
         if pod.is_plannable:
             self.plannable[pod.uid] = pod
-        elif pod.is_waiting and pod.handling is Handling.FOREIGN_GATE:
+        elif not pod.node and pod.handling is Handling.FOREIGN_GATE:
             self.foreign[pod.uid] = pod
 
     def discard(self, pod: Pod) -> None:
         """Remove a member; ``pod`` must equal the value that was added."""
-        self._count(pod, -1)
+        self._count(pod, -1, is_alive=pod.is_alive)
+        self.present.pop(pod.uid, None)
         self.done.pop(pod.uid, None)
         self.plannable.pop(pod.uid, None)
         self.foreign.pop(pod.uid, None)
 
-    def _count(self, pod: Pod, sign: int) -> None:
+    def _count(self, pod: Pod, sign: int, *, is_alive: bool) -> None:
         self.total += sign
         self.terminating += sign * pod.is_terminating
         self.running += sign * (pod.phase is PodPhase.RUNNING)
         self.succeeded += sign * (pod.phase is PodPhase.SUCCEEDED)
         self.failed += sign * (pod.phase is PodPhase.FAILED)
         self.bound += sign * bool(pod.node)
-        is_alive = pod.is_alive
         self._count_bond(pod, sign, is_alive=is_alive)
         if is_alive:
             self._count_alive(pod, sign)
@@ -178,8 +186,7 @@ class Tally:
 
     def _count_alive(self, pod: Pod, sign: int) -> None:
         self.alive += sign
-        self.present += sign * is_present(pod)
-        if is_placed(pod):
+        if _has_place(pod):
             self.placed += sign
             release = _release_of(pod)
             self._count_release(release, sign)
@@ -189,7 +196,7 @@ class Tally:
             self.bound_alive += sign
         else:
             self.held += sign * pod.is_gated
-            self.planned += sign * is_planned(pod)
+            self.planned += sign * (pod.recorded is not None and not pod.is_unschedulable)
             self.refused += sign * pod.is_unschedulable
 
     def _count_release(self, release: Release | None, sign: int) -> None:

@@ -103,7 +103,10 @@ class TopologyStrategy:
 
     def _constraint_of(self, gang: str) -> TopologyConstraint | None:
         """Return the constraint of a gang; None also if it is only preferred and has no tree."""
-        constraint, sub_groups = self._view.constraint_of(gang), self._view.sub_groups_of(gang)
+        spec = self._view.spec_of(gang)
+        if spec is None:
+            return None
+        constraint, sub_groups = spec.topology, spec.sub_groups
         must_share = False
         if sub_groups is not None:
             constraint = replace(constraint or ATTRACTED, gang=gang)

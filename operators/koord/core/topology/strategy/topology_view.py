@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from koord.core.engine.state_view import GangView
-from koord.core.model.gangs import GangKey, SubGroupTree
+from koord.core.model.gangs import GangKey, GangSpec, SubGroupTree
 from koord.core.model.topology_constraint import PlacedMember, TopologyConstraint
 from koord.core.topology.cache import TopologyCache
 
@@ -56,12 +56,15 @@ class TopologyView:
         self._attraction = attraction
         self._gangs = gangs
 
+    def spec_of(self, gang: GangKey) -> GangSpec | None:
+        return self._gangs.spec(gang) if gang else None
+
     def constraint_of(self, gang: GangKey) -> TopologyConstraint | None:
-        spec = self._gangs.spec(gang) if gang else None
+        spec = self.spec_of(gang)
         return None if spec is None else spec.topology
 
     def sub_groups_of(self, gang: GangKey) -> SubGroupTree | None:
-        spec = self._gangs.spec(gang) if gang else None
+        spec = self.spec_of(gang)
         return None if spec is None else spec.sub_groups
 
     def placed_with(self, gang: GangKey) -> Iterator[GangKey]:
