@@ -72,9 +72,13 @@ class BindTurns:
     state: ClusterState
     locks: NodeLocks
     clock: Callable[[], float]
+    _devices: Devices = field(init=False)
     _queues: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     _served: dict[str, dict[str, float]] = field(default_factory=dict)
     """Node -> uid of a pod that has not started there -> when it was first seen as bound."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_devices", self.state.plugin(Devices))
 
     async def bind(
         self, member: Assignment, write: Callable[[], Awaitable[Outcome]], waits: WaitObserver
@@ -98,10 +102,6 @@ class BindTurns:
             if isinstance(outcome, Done):
                 self._served.setdefault(member.node, {})[member.pod.uid] = self.clock()
         return outcome
-
-    @property
-    def _devices(self) -> Devices:
-        return self.state.plugin(Devices)
 
     async def _wait_for(self, member: Assignment, plugin: DevicePlugin) -> NodeLocked | None:
         """Return why a pod must wait; None if it is its turn, or if it is gone."""

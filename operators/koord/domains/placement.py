@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from typing import Final
 
+from koord.api.keys.operators import RESERVATION_UID
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state import ClusterState
 from koord.core.model.nodes import Namespace, Node
 from koord.core.model.pods import Pod
+from koord.core.model.units import PODS as PODS_RESOURCE
 from koord.core.plugins.awaited_daemons import AwaitedDaemons
 from koord.core.plugins.host_ports import HostPorts
 from koord.core.plugins.inter_pod import InterPod
@@ -16,10 +18,10 @@ from koord.core.plugins.nominations import Nominations
 from koord.core.plugins.rejections import Rejections
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.plugins.volumes import Volume, VolumeClaim, Volumes
+from koord.core.reservation.model import PLACEHOLDERS, Placeholder
 from koord.core.reservation.plugin import Reservations
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.kind import Kind, Stateless, of_plugin, of_state
-from koord.kube.placeholders import read_placeholder
 from koord.kube.translate.cluster_objects import (
     translate_namespace,
     translate_node,
@@ -38,8 +40,17 @@ from koord.kube.wire import (
 )
 
 
+def _read_placeholder(pod: Pod) -> Placeholder | None:
+    """Return the placeholder that a pod is; None for an ordinary pod."""
+    if pod.namespace != PLACEHOLDERS:
+        return None
+    requests = {name: n for name, n in pod.shape.requests if name != PODS_RESOURCE}
+    owner = pod.profile.labels.get(RESERVATION_UID, "")
+    return Placeholder(pod.uid, pod.name, pod.node, owner, requests, pod.is_alive)
+
+
 def _upsert_pod(state: ClusterState, pod: Pod) -> None:
-    placeholder = read_placeholder(pod)
+    placeholder = _read_placeholder(pod)
     if placeholder is None:
         state.upsert_pod(pod)
     else:
@@ -47,7 +58,7 @@ def _upsert_pod(state: ClusterState, pod: Pod) -> None:
 
 
 def _remove_pod(state: ClusterState, pod: Pod) -> None:
-    placeholder = read_placeholder(pod)
+    placeholder = _read_placeholder(pod)
     if placeholder is None:
         state.remove_pod(pod.uid)
     else:
@@ -58,9 +69,7 @@ PODS: Final = Kind[WirePod, Pod, PodTranslator](
     "v1",
     "pods",
     WirePod,
-    lambda options: PodTranslator(
-        options.scheduler_name, options.gang_defaults, options.plans, options.pod_readers
-    ),
+    PodTranslator,
     of_state,
     _upsert_pod,
     _remove_pod,

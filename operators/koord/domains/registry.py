@@ -52,6 +52,4 @@ def make_translator_options(
 
 def make_pod_translator(options: TranslatorOptions = TranslatorOptions()) -> PodTranslator:  # noqa: B008 - the same
     """Return a translator of pods that asks the readers of all domains."""
-    return PodTranslator(
-        options.scheduler_name, options.gang_defaults, options.plans, readers=find_pod_readers()
-    )
+    return PodTranslator(make_translator_options(options))

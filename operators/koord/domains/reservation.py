@@ -18,9 +18,7 @@ from koord.kube.wire import WirePriorityClass
 
 RESERVATIONS: Final = of_model(
     Reservation,
-    lambda options: ReservationTranslator(
-        PodTranslator(plans=options.plans, readers=options.pod_readers)
-    ),
+    lambda options: ReservationTranslator(PodTranslator(options)),
     of_plugin(Reservations),
     Reservations.upsert,
     Reservations.remove,

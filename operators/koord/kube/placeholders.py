@@ -1,4 +1,4 @@
-"""Placeholder pods and guards: how they are written, recognized, created and deleted.
+"""Placeholder pods and guards: how they are written, created and deleted.
 
 All pods of their namespace are placeholders, because nobody else may create pods there. Which there
 are to be, and when, is decided by the caller.
@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from koord.api.keys.operators import RESERVATION_UID
-from koord.core.model.pods import Pod
-from koord.core.model.units import CPU, MEMORY, PODS, Amounts
+from koord.core.model.units import CPU, MEMORY, Amounts
 from koord.core.reservation.model import PLACEHOLDERS, Placeholder, ReservationInfo
 from koord.kube.client import Client
 from koord.kube.errors import Conflict, NotFound
@@ -36,15 +35,6 @@ _EVERY_POD: Final = {
         ]
     }
 }
-
-
-def read_placeholder(pod: Pod) -> Placeholder | None:
-    """Return the placeholder that a pod is; None for an ordinary pod."""
-    if pod.namespace != PLACEHOLDERS:
-        return None
-    requests = {name: n for name, n in pod.shape.requests if name != PODS}
-    owner = pod.profile.labels.get(RESERVATION_UID, "")
-    return Placeholder(pod.uid, pod.name, pod.node, owner, requests, pod.is_alive)
 
 
 def make_placeholder(reservation: ReservationInfo, requests: Amounts) -> dict[str, Any]:

@@ -414,7 +414,8 @@ class Devices(Plugin):
         """Forget pods that are gone, and states that no node is in when there are too many."""
         # Only now, after all changes: a pod that left its node and came back keeps what it was
         # given. And only between cycles: a session keeps numbers of states.
-        self.allocations.forget_gone()
+        if self.allocations.discharged:
+            self.allocations.forget_gone()
         if not self.states.is_full:
             return
         used = sorted(filter(knows_devices, set(self.state_of.tolist())))

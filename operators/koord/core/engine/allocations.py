@@ -31,7 +31,8 @@ class NodeAllocations(Generic[A]):
         self.hold_used_by: dict[str, str] = {}
         """Pod uid -> the pod whose held room it uses."""
         self._on_row: dict[int, dict[str, PodCharge]] = {}
-        self._discharged: set[str] = set()
+        self.discharged: set[str] = set()
+        """Pods that left their nodes: gone, unless they come back until :meth:`forget_gone`."""
 
     def find(self, charge: PodCharge, recorded: A | None) -> A | None:
         """Return what counts of a pod, of which ``recorded`` is what it says now.
@@ -45,10 +46,10 @@ class NodeAllocations(Generic[A]):
         uid = charge.uid
         self.given[uid] = given
         if count < 0:
-            self._discharged.add(uid)
+            self.discharged.add(uid)
             self._on_row.get(row, {}).pop(uid, None)
             return
-        self._discharged.discard(uid)
+        self.discharged.discard(uid)
         holder = "" if charge.is_held else hold_owner_of(charge.allocations)
         if holder:
             self.hold_used_by[uid] = holder
@@ -65,10 +66,10 @@ class NodeAllocations(Generic[A]):
 
     def forget_gone(self) -> None:
         """Forget pods that left their nodes and did not come back; for ``Plugin.absorb``."""
-        for uid in self._discharged:
+        for uid in self.discharged:
             del self.given[uid]
             self.hold_used_by.pop(uid, None)
-        self._discharged.clear()
+        self.discharged.clear()
 
 
 class CycleChanges(dict[str, T]):

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from koord.core.engine.arrays import Ints, Mask
-from koord.core.engine.node_table import NodeTable
+from koord.core.engine.node_table import NodeTable, RequestVector
 from koord.core.engine.plugin import Draft, Hold, Holding, Plugin, Session, Unschedulable
 from koord.core.engine.view import CycleView
 from koord.core.model.plan import Unit
@@ -168,16 +168,26 @@ class Cycle(CycleView):
 
         Steps are counted first, with those of a rollback: so the unit is within its budget then.
         """
-        for session in self._sessions_of(shape):
-            session.spend_apply(shape)
-        self.undo.push(self._apply, shape, row, -count)
-        self._apply(shape, row, count)
+        self._place(shape, self.vector(shape), self._sessions_of(shape), {row: count})
+
+    def _place(
+        self,
+        shape: PodShape,
+        vector: RequestVector,
+        sessions: Sequence[Session],
+        counts: Mapping[int, int],
+    ) -> None:
+        for row, count in counts.items():
+            for session in sessions:
+                session.spend_apply(shape)
+            self.undo.push(self._apply, shape, vector, sessions, row, -count)
+            self._apply(shape, vector, sessions, row, count)
 
     def place_each(self, shape: PodShape, counts: Mapping[int, int]) -> None:
         """Place pods of a shape on many rows; ``counts`` is row -> number of pods."""
-        if len(counts) < _MANY or not self.is_plain(shape):
-            for row, count in counts.items():
-                self.place(shape, row, count)
+        vector, sessions = self.vector(shape), self._sessions_of(shape)
+        if len(counts) < _MANY or sessions:
+            self._place(shape, vector, sessions, counts)
             return
         rows = np.fromiter(counts.keys(), np.int64, len(counts))
         times = np.fromiter(counts.values(), np.int64, len(counts))
@@ -313,13 +323,19 @@ class Cycle(CycleView):
         fits = (self.used[columns, row] <= self.table.allocatable[columns, row]).all()
         return None if fits else Unschedulable(is_optional=bool(draft.holds))
 
-    def _apply(self, shape: PodShape, row: int, count: int) -> None:
+    def _apply(
+        self,
+        shape: PodShape,
+        vector: RequestVector,
+        sessions: Sequence[Session],
+        row: int,
+        count: int,
+    ) -> None:
         """Charge pods."""
         self._changed.append(row)
-        vector = self.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
             self.used[column, row] += amount * count
-        for session in self._sessions_of(shape):
+        for session in sessions:
             session.apply(shape, row, count)
 
     def _charge_each(self, shape: PodShape, rows: Ints, times: Ints) -> None:

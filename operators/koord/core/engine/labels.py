@@ -8,7 +8,7 @@ import numpy as np
 from koord.core.engine.arrays import Ids, Ints, Mask
 from koord.core.engine.columns import ABSENT, Column, Columns
 from koord.core.model.nodes import Node, Taint
-from koord.core.model.pods import Toleration
+from koord.core.model.pods import PodShape, Toleration
 from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -87,6 +87,14 @@ class LabelColumns:
         self._is_open = np.concatenate([self._is_open, flags])
         self._is_cordoned = np.concatenate([self._is_cordoned, flags])
         self.rows = rows
+
+    def check(self, shape: PodShape) -> tuple[Mask, Mask, Mask]:
+        """Return the rows that are open, tolerated and selected for a pod."""
+        return (
+            self.open_rows(shape.tolerations),
+            self.tolerated_rows(shape.tolerations),
+            self.selected_rows(shape.node_selector, shape.terms),
+        )
 
     def open_rows(self, tolerations: tuple[Toleration, ...]) -> Mask:
         """Return the rows that are not terminating, nor cordoned unless that is tolerated."""

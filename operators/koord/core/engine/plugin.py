@@ -201,7 +201,7 @@ class Session:
 
     def concerns(self, shape: PodShape) -> bool:
         """Whether ``apply``, ``reserve``, ``adopt`` and ``release`` matter for a shape."""
-        return shape.ask_of(self.name) is not None
+        return any(name == self.name for name, _ in shape.asks)
 
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:  # noqa: ARG002
         """Yield, per cause, an upper bound of the pods of a shape per row."""

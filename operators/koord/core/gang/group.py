@@ -7,7 +7,7 @@ affected, so no gang (of another namespace, say) is delayed by being listed.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from koord.core.model.gangs import GangKey
@@ -40,14 +40,16 @@ class Group:
     unreturned: tuple[tuple[GangKey, tuple[GangKey, ...]], ...] = ()
     absent: tuple[tuple[GangKey, tuple[GangKey, ...]], ...] = ()
 
-    @property
-    def exceeded_limit(self) -> ExceededLimit | None:
-        """Why it is too large to start, whatever its members are."""
+    exceeded_limit: ExceededLimit | None = field(init=False, compare=False)
+    """Why it is too large to start, whatever its members are."""
+
+    def __post_init__(self) -> None:
+        limit = None
         if len(self.gangs) > MAX_GANGS:
-            return ExceededLimit("gangs in its group", len(self.gangs), MAX_GANGS)
-        if len(self.id) > MAX_ID:
-            return ExceededLimit("characters in the names of its group", len(self.id), MAX_ID)
-        return None
+            limit = ExceededLimit("gangs in its group", len(self.gangs), MAX_GANGS)
+        elif len(self.id) > MAX_ID:
+            limit = ExceededLimit("characters in the names of its group", len(self.id), MAX_ID)
+        object.__setattr__(self, "exceeded_limit", limit)
 
 
 def make_gang_key(namespace: str, name: str) -> GangKey:

@@ -138,18 +138,17 @@ def _part_of(cache: GangCache, key: GangKey) -> "_Part":
 
 def _make_parts(cache: GangCache, key: GangKey) -> dict[GangKey, "_Part"]:
     """Divide a group into the gangs that have started and the others."""
-    closed = cache.group(key)
-    group = closed.gangs
-    states = {gang: cache.gang(gang) for gang in group}
+    group = cache.group(key)
+    states = {gang: cache.gang(gang) for gang in group.gangs}
     started = _started(states, compat=cache.compat)
     parts: dict[GangKey, _Part] = {}
     for gangs, is_started in (
-        (tuple(gang for gang in group if gang in started), True),
-        (tuple(gang for gang in group if gang not in started), False),
+        (tuple(gang for gang in group.gangs if gang in started), True),
+        (tuple(gang for gang in group.gangs if gang not in started), False),
     ):
         if gangs:
             parts |= dict.fromkeys(
-                gangs, _Part(cache, closed, gangs, states, is_satisfied=is_started)
+                gangs, _Part(cache, group, gangs, states, is_satisfied=is_started)
             )
     return parts
 
@@ -182,7 +181,8 @@ class _Part:
         self._group = group
         self._states = states
         self._compat = cache.compat
-        self._is_idle = not any(states[gang].tally.waiting for gang in gangs)
+        self._waiting = {gang: states[gang].tally.waiting for gang in gangs}
+        self._is_idle = not any(self._waiting.values())
         self.is_satisfied = is_satisfied
 
     @cached_property
@@ -194,7 +194,9 @@ class _Part:
             return TooLarge("gang", self._gangs[0], "waiting members", members, MAX_MEMBERS)
         divided = filter(self._is_divided, self._gangs_to_start)
         is_gated = any(waits_for_gates(self._cache, gang) for gang in divided)
-        if is_gated or not self._is_permitted(self._all_plannable):
+        # With a quorum the gangs are permitted with all waiting members that are theirs.
+        able = self._all_plannable
+        if is_gated or not (able is self._all_present or self._is_permitted(able)):
             tallies = [self._states[gang].tally for gang in self._gangs]
             return blame_gates(pod for tally in tallies for pod in tally.foreign.values())
         return self._make_units()
@@ -286,13 +288,14 @@ class _Part:
     def _all_present(self) -> Mapping[GangKey, PermitState | None]:
         """The states with every waiting member of ours, behind foreign gates or not."""
         return {
-            gang: self._make_permit_state(gang, self._states[gang].tally.waiting)
-            for gang in self._gangs
+            gang: self._make_permit_state(gang, waiting) for gang, waiting in self._waiting.items()
         }
 
     @cached_property
     def _all_plannable(self) -> Mapping[GangKey, PermitState | None]:
         """The states with the waiting members that can be planned now."""
+        if not any(self._states[gang].tally.foreign for gang in self._gangs):
+            return self._all_present
         return {
             gang: self._make_permit_state(gang, len(self._states[gang].tally.plannable))
             for gang in self._gangs
@@ -398,11 +401,10 @@ class _Part:
         parts: list[DivisionPart] = []
         left_out: list[LeftOut] = []
         for demand in made:
-            is_whole = is_one and (demand.gang in starting or not self.is_satisfied)
             if demand.sub_groups is None and is_one:
                 together.append(demand)
                 continue
-            if is_whole:
+            if is_one and (demand.gang in starting or not self.is_satisfied):
                 division = divide_start(self._cache, demand)
                 first, apart = division.parts[:1], division.parts[1:]
                 together += (demand for part in first for demand in part.demands)

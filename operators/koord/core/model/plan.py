@@ -199,13 +199,13 @@ class Placement:
     youngest: float = field(init=False, repr=False, compare=False)
     """When the youngest of them was created, in seconds since the epoch."""
 
-    @property
-    def gap(self) -> str:
-        """By how much a better placement may have been missed, as it is recorded."""
-        gaps = (topology.gap for topology in self.topologies if topology.gap is not None)
-        return max((f"{layer}+{count}" for layer, count in gaps), default="")
+    gap: str = field(init=False, repr=False, compare=False)
+    """By how much a better placement may have been missed, as it is recorded."""
 
     def __post_init__(self) -> None:
+        gaps = (topology.gap for topology in self.topologies if topology.gap is not None)
+        gap = max((f"{layer}+{count}" for layer, count in gaps), default="")
+        object.__setattr__(self, "gap", gap)
         uids = frozenset(assignment.pod.uid for assignment in self.assignments)
         object.__setattr__(self, "uids", uids)
         youngest = max((assignment.pod.created for assignment in self.assignments), default=0.0)

@@ -190,7 +190,8 @@ class Numa(Plugin):
         """Read what changed; forget pods that are gone, and states when there are too many."""
         # Only now, after all changes: a pod that left its node and came back keeps what it was
         # given. And only between cycles: a session keeps numbers of states.
-        self.allocations.forget_gone()
+        if self.allocations.discharged:
+            self.allocations.forget_gone()
         self.settle()
         if self.states.is_full:
             used, at = np.unique(np.append(self.state_of, UNKNOWN), return_inverse=True)

@@ -264,7 +264,8 @@ class InterPodSession(Reactive):
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
-        yield from score_spread(shape, self.state, rows)
+        if shape.constraints is not None:
+            yield from score_spread(shape, self.state, rows)
         yield from score_affinity(shape, self.state, rows)
 
     @override

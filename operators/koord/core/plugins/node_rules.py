@@ -98,9 +98,10 @@ class NodeRulesSession(Session):
 
 def check_node_rules(labels: LabelColumns, shape: PodShape) -> Iterable[tuple[Cause, Mask]]:
     """Yield the checks in order, each with the rows that pass."""
-    yield NodeCause.UNSCHEDULABLE, labels.open_rows(shape.tolerations)
-    yield NodeCause.TAINT, labels.tolerated_rows(shape.tolerations)
-    yield NodeCause.SELECTOR, labels.selected_rows(shape.node_selector, shape.terms)
+    is_open, is_tolerating, is_selected = labels.check(shape)
+    yield NodeCause.UNSCHEDULABLE, is_open
+    yield NodeCause.TAINT, is_tolerating
+    yield NodeCause.SELECTOR, is_selected
 
 
 def untolerated_taints(node: Node, shape: PodShape) -> Iterator[str]:

@@ -213,7 +213,8 @@ class Reservations(Plugin):
                 self._settle(uid)
                 self._show(uid)
         # Only here: a pod that changes is discharged, charged again, and keeps what it was given.
-        self._allocations.forget_gone()
+        if self._allocations.discharged:
+            self._allocations.forget_gone()
 
     def _show(self, uid: str) -> None:
         """Have a reservation counted by the cluster state as it is now.

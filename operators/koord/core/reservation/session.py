@@ -6,6 +6,7 @@ and gives back as much of what is held; so rows, quotas and rollback are the fra
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -78,20 +79,30 @@ class ReservationSession(Reactive, Holding):
         """Accounts that this cycle has changed."""
         self._given = CycleChanges[ReservationUse | None](cycle.undo)
         """Pod uid -> what this cycle has given it; None if it was taken back."""
-        self._payments = Payments(plugin.pod_of, cycle)
         self._taken_in: set[str] = set()
         """Running pods (uid) that reservations have taken in, in this cycle."""
         self._policies: dict[int, list[AllocatePolicy]] = {}
         """Row -> the policies of reservations that this cycle has placed there."""
         self._matcher = ReservationMatcher(plugin, cycle)
-        self._running = RunningPods(cycle, plugin.view.pods, plugin.given_to, compat=plugin.compat)
         self._rows_of: dict[MatchedReservations, dict[int, list[str]]] = {}
         self._holds_by_shape: dict[PodShape, tuple[int, dict[int, _RowHolds]]] = {}
         """Shape -> the version of the cycle for which it is known what rows hold for it."""
         self._is_probing = False
         self._gone: set[str] = set()
         """Reservations whose room this cycle has taken away."""
-        self._once = SingleUse(cycle.undo)
+
+    @cached_property
+    def _payments(self) -> Payments:
+        return Payments(self._plugin.pod_of, self._cycle)
+
+    @cached_property
+    def _once(self) -> SingleUse:
+        return SingleUse(self._cycle.undo)
+
+    @cached_property
+    def _running(self) -> RunningPods:
+        plugin = self._plugin
+        return RunningPods(self._cycle, plugin.view.pods, plugin.given_to, compat=plugin.compat)
 
     # --- who may use what ------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """What the status of a pod says: conditions of the operators, of kube-scheduler and the kubelet."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -40,63 +41,71 @@ def find_unschedulable(wire: WirePod) -> WireCondition | None:
     return next(matching, None)
 
 
-def has_condition(wire: WirePod, kind: str) -> bool:
-    return any(
-        condition.type == kind and condition.status == "True"
-        for condition in wire.status.conditions or ()
+class PodMarks(NamedTuple):
+    """What operators, schedulers and the kubelet say of a pod; only they write its conditions."""
+
+    is_reclaimed: bool = False
+    is_eviction_pending: bool = False
+    preempted_by: PreemptedBy | None = None
+    since: float = 0.0
+    """When it was marked for eviction or preemption; 0: it is not."""
+    protected: float = 0.0
+    """Since when disruption budgets protect it from reclaim; 0: they do not."""
+    rejection: str = ""
+    wait_reason: str = ""
+
+
+def read_marks(wire: WirePod) -> PodMarks:
+    conditions: dict[str, WireCondition] = {}
+    for condition in wire.status.conditions or ():
+        conditions.setdefault(condition.type, condition)
+    rejection = _read_rejection(wire.status)
+    if not conditions:
+        return PodMarks(rejection=rejection)
+    is_deleted = wire.metadata.deletion_timestamp is not None
+    eviction, placed = conditions.get(operators.OVER_ENTITLEMENT), conditions.get(operators.PLACED)
+    is_reclaimed = eviction is not None and eviction.status == "True"
+    preempted_by, since, protected = _read_preemption(wire, conditions), 0.0, 0.0
+    if preempted_by is not None:
+        since = _time_of(conditions[operators.PREEMPTED])
+    elif eviction is not None and is_reclaimed and not is_deleted:
+        since = _time_of(eviction)
+    if eviction is not None and eviction.reason == operators.PROTECTED_BY_BUDGET and not is_deleted:
+        protected = _time_of(eviction)
+    return PodMarks(
+        is_reclaimed,
+        is_reclaimed and not is_deleted,
+        preempted_by,
+        since,
+        protected,
+        rejection,
+        "" if placed is None else placed.reason,
     )
 
 
-def read_preemption(wire: WirePod) -> PreemptedBy | None:
+def _time_of(condition: WireCondition) -> float:
+    return read_time(condition.last_transition_time or "")
+
+
+def _read_preemption(wire: WirePod, conditions: Mapping[str, WireCondition]) -> PreemptedBy | None:
     """Return for whom a marked pod goes: as its condition says, which its owner cannot write.
 
     Marks of earlier releases, and in other words, have it in the annotation.
     """
-    if not has_condition(wire, operators.PREEMPTED):
+    condition = conditions.get(operators.PREEMPTED)
+    if condition is None or condition.status != "True":
         return None
-    conditions = wire.status.conditions or ()
-    text = next(
-        (condition.message for condition in conditions if condition.type == operators.PREEMPTED), ""
-    )
-    preempted_by = read_victim_text(text or "")
-    return preempted_by or read_preempted_by(
+    return read_victim_text(condition.message or "") or read_preempted_by(
         (wire.metadata.annotations or {}).get(operators.PREEMPTED_BY, "")
     )
 
 
-def read_marked(wire: WirePod, is_eviction_pending: bool, by: PreemptedBy | None) -> float:  # noqa: FBT001
-    """Return when a pod was marked: only operators write the conditions."""
-    if not is_eviction_pending and by is None:
-        return 0.0
-    kind = operators.PREEMPTED if by is not None else operators.OVER_ENTITLEMENT
-    conditions = wire.status.conditions or ()
-    times = (condition.last_transition_time for condition in conditions if condition.type == kind)
-    return read_time(next(times, None) or "")
-
-
-def find_protected(wire: WirePod) -> float:
-    """Return since when disruption budgets protect a pod from reclaim: only operators write it."""
-    wanted = operators.OVER_ENTITLEMENT, operators.PROTECTED_BY_BUDGET
-    conditions = wire.status.conditions or ()
-    protections = (
-        condition for condition in conditions if (condition.type, condition.reason) == wanted
-    )
-    return next((read_time(condition.last_transition_time or "") for condition in protections), 0.0)
-
-
-def read_rejection(status: PodStatus) -> str:
+def _read_rejection(status: PodStatus) -> str:
     if status.phase != PodPhase.FAILED:
         return ""
     reason = status.reason
     is_known = reason in _ADMISSION_FAILURES or reason.startswith(_OUT_OF)
     return reason if is_known else ""
-
-
-def read_wait_reason(wire: WirePod) -> str:
-    for condition in wire.status.conditions or ():
-        if condition.type == operators.PLACED:
-            return condition.reason
-    return ""
 
 
 def read_time(text: str) -> float:

@@ -78,11 +78,6 @@ _spread_decoder = msgspec.json.Decoder(list[_Spread] | None)
 Labels = tuple[tuple[str, str], ...]
 
 
-def may_have_constraints(affinity: bytes, spread: bytes) -> bool:
-    """Whether the texts may have pod constraints: a fast check without false negatives."""
-    return bool(spread) or b'"podA' in affinity
-
-
 @cached_by_text()
 def spread_label_keys(raw: bytes) -> tuple[str, ...]:
     """Return the label keys on whose values the spread constraints depend, sorted."""

@@ -4,13 +4,13 @@ The core's pod has what scheduling needs. The form of the manifest (annotations,
 conditions) matters only for writing and is kept here by uid while the pod is pending.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from koord.api.gang import NO_INDEX, UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
+from koord.api.gang import NO_INDEX, parse_topology_index
 from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
@@ -36,12 +36,11 @@ from koord.core.model.pods import (
 )
 from koord.core.model.text import cut
 from koord.kube.decode import MALFORMED
-from koord.kube.kind import Counted, PodReader
+from koord.kube.kind import Counted, PodReader, TranslatorOptions
 from koord.kube.plan_keys import (
     KnownPlans,
     OutdatedPlan,
     PlanKeys,
-    PlanVerifier,
     Trust,
     is_daemon_set,
     is_pinned_by_us,
@@ -52,14 +51,9 @@ from koord.kube.translate.gangs import GangMemberships
 from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.pod_conditions import (
     POD_SCHEDULED,
-    find_protected,
     find_unschedulable,
-    has_condition,
-    read_marked,
-    read_preemption,
-    read_rejection,
+    read_marks,
     read_time,
-    read_wait_reason,
 )
 from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, ShapedSpec, volume_claims_of
 from koord.kube.wire import PodSpec, WireObjectMeta, WirePod
@@ -91,24 +85,22 @@ class PodTranslator:
 
     def __init__(
         self,
-        scheduler_name: str = operators.SCHEDULER_NAME,
-        defaults: GangDefaults = UPSTREAM_DEFAULTS,
-        plans: PlanVerifier | None = None,
-        readers: Iterable[PodReader] = (),
+        options: TranslatorOptions = TranslatorOptions(),  # noqa: B008 - a frozen value
     ) -> None:
         self.outdated: dict[str, OutdatedPlan] = {}
         """Pod uid -> a plan that counts, but that the current key did not sign."""
         self.ignored: dict[str, tuple[Pod, MisspelledKey]] = {}
         """Uid -> a pod with a plan annotation that is not a plan of ours, or a gated one with a key
         that is nearly one of ours; for whoever reports it."""
-        self._plans = plans or PlanKeys()
+        self._plans = options.plans or PlanKeys()
         self._known_plans = KnownPlans()
         self._forged: set[str] = set()
         """uids of pods with a plan that the operators did not write."""
-        self._scheduler_name = scheduler_name
-        self._readers = tuple(readers)
+        self._scheduler_name = options.scheduler_name
+        self._readers = options.pod_readers
+        self._counting = frozenset(r for r in self._readers if type(r).count is not PodReader.count)
         self._shapes = ShapeCache(self._readers)
-        self._claims = GangMemberships(defaults)
+        self._claims = GangMemberships(options.gang_defaults)
         self._forms: dict[str, PodForm] = {}
         self._texts: BoundedCache[str, str] = BoundedCache(16 * MIB)
         self._owned: BoundedCache[tuple[Any, ...], tuple[OwnerReference, ...]] = BoundedCache(
@@ -140,7 +132,8 @@ class PodTranslator:
         recorded = self._recorded(meta, spec.node_name, is_gated=bool(gates))
         pinned_to = shaped.pinned_to
         pinned = bool(pinned_to) and recorded is not None and recorded.node == pinned_to
-        exceeded_limit = shaped.exceeded_limit or _find_exceeded_limit(wire)
+        size = 0 if spec.node_name else count_annotations(meta.annotations or {})
+        exceeded_limit = shaped.exceeded_limit or _find_exceeded_limit(wire, size)
         claims = () if exceeded_limit else volume_claims_of(wire)
         is_delegated = bool(shaped.shape.needs_kube_scheduler or claims)
         handling = self._handling(spec, gates, needs_kube_scheduler=is_delegated, pinned=pinned)
@@ -150,10 +143,8 @@ class PodTranslator:
         is_daemon = is_foreign and not spec.node_name and _is_awaited_daemon(wire)
         is_deleted = meta.deletion_timestamp is not None
         gone_by = meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0
-        is_reclaimed = has_condition(wire, operators.OVER_ENTITLEMENT)
-        is_eviction_pending = is_reclaimed and not is_deleted
-        preempted_by = read_preemption(wire)
-        is_marked = is_reclaimed or preempted_by is not None
+        marks = read_marks(wire)
+        is_marked = marks.is_reclaimed or marks.preempted_by is not None
         extensions = tuple(
             (reader.name, hints)
             for reader in shaped.readers
@@ -175,9 +166,9 @@ class PodTranslator:
             node=self._intern(spec.node_name),
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
             is_terminating=is_deleted or is_marked,
-            is_eviction_pending=is_eviction_pending,
-            is_reclaimed=is_reclaimed,
-            preempted_by=preempted_by,
+            is_eviction_pending=marks.is_eviction_pending,
+            is_reclaimed=marks.is_reclaimed,
+            preempted_by=marks.preempted_by,
             nominated=self._nominated(meta, spec.node_name),
             owners=self._owners(meta),
             foreign_gates=_foreign_gates(gates),
@@ -194,7 +185,7 @@ class PodTranslator:
             exceeded_limit=exceeded_limit,
             extensions=extensions,
             allocations=allocations,
-            counted=_count(shaped, extensions, allocations),
+            counted=self._count(shaped, extensions, allocations),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_attraction(meta)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
@@ -202,17 +193,17 @@ class PodTranslator:
             checkpointed=read_time(_annotation(meta, CHECKPOINTED_AT)),
             soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
             ends_until=read_deadline(_annotation(meta, SOFT_EVICTION)) if is_marked else 0.0,
-            marked=read_marked(wire, is_eviction_pending, preempted_by),
-            protected=0.0 if is_deleted else find_protected(wire),
+            marked=marks.since,
+            protected=marks.protected,
             gone_by=gone_by,
             deleted=gone_by - (meta.deletion_grace_period_seconds or 0) if gone_by else 0.0,
             grace=spec.termination_grace_period_seconds or 0,
             finalizers=self._finalizers(meta),
-            rejection=read_rejection(wire.status),
-            wait_reason=read_wait_reason(wire),
+            rejection=marks.rejection,
+            wait_reason=marks.wait_reason,
             resource_version=meta.resource_version,
         )
-        self._remember(pod, wire, shaped.form)
+        self._remember(pod, wire, shaped.form, size)
         return pod
 
     def _recorded(self, meta: WireObjectMeta, node: str, *, is_gated: bool) -> RecordedPlan | None:
@@ -285,9 +276,24 @@ class PodTranslator:
             return Handling.BIND if pinned and not needs_kube_scheduler else Handling.NOT_OURS
         return Handling.FOREIGN_GATE if gates else Handling.BIND
 
-    def _remember(self, pod: Pod, wire: WirePod, form: AffinityForm) -> None:
+    def _count(
+        self,
+        shaped: ShapedSpec,
+        extensions: tuple[tuple[str, Hashable], ...],
+        allocations: Sequence[Allocation],
+    ) -> Counted:
+        """Return what quotas count for a pod if it is more than it requests."""
+        hints = dict(extensions)
+        counted = (
+            reader.count(shaped.shape, hints.get(reader.name), allocations)
+            for reader in shaped.readers
+            if reader in self._counting
+        )
+        return next(filter(None, counted), ())
+
+    def _remember(self, pod: Pod, wire: WirePod, affinity: AffinityForm, size: int) -> None:
         if pod.is_waiting and (pod.handling is not Handling.NOT_OURS or pod.recorded is not None):
-            self._forms[pod.uid] = make_form(wire, form)
+            self._forms[pod.uid] = _make_form(wire, affinity, size)
         else:
             self._forms.pop(pod.uid, None)
         if len(self.ignored) < MAX_IGNORED:
@@ -363,29 +369,20 @@ def _recorded_text(meta: WireObjectMeta, plan: RecordedPlan, key: str) -> str:
     return text if text and is_recorded(plan, key, text) else ""
 
 
-def _count(
-    shaped: ShapedSpec,
-    extensions: tuple[tuple[str, Hashable], ...],
-    allocations: Sequence[Allocation],
-) -> Counted:
-    """Return what quotas count for a pod if it is more than it requests."""
-    hints = dict(extensions)
-    counted = (
-        reader.count(shaped.shape, hints.get(reader.name), allocations) for reader in shaped.readers
-    )
-    return next(filter(None, counted), ())
-
-
 def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
+    return _make_form(wire, affinity, count_annotations(wire.metadata.annotations or {}))
+
+
+def _make_form(wire: WirePod, affinity: AffinityForm, annotation_bytes: int) -> PodForm:
     return PodForm(
         has_annotations=wire.metadata.annotations is not None,
         affinity=affinity,
         conditions=tuple(c for c in wire.status.conditions or () if c.type in _WRITTEN_CONDITIONS),
-        annotation_bytes=count_annotations(wire.metadata.annotations or {}),
+        annotation_bytes=annotation_bytes,
     )
 
 
-def _find_exceeded_limit(wire: WirePod) -> ExceededLimit | None:
+def _find_exceeded_limit(wire: WirePod, size: int) -> ExceededLimit | None:
     """Return of what a pod has too much outside the fields of its shape."""
     meta, spec = wire.metadata, wire.spec
     for what, items in (
@@ -396,7 +393,6 @@ def _find_exceeded_limit(wire: WirePod) -> ExceededLimit | None:
     ):
         if items and len(items) > MAX_PARTS:
             return ExceededLimit(what, len(items), MAX_PARTS)
-    size = 0 if spec.node_name else count_annotations(meta.annotations or {})
     if size > MOST_TO_PLAN:
         return ExceededLimit("bytes of annotations", size, MOST_TO_PLAN)
     return None
@@ -438,7 +434,8 @@ def _attraction(meta: WireObjectMeta) -> str:
 
 
 def _index(meta: WireObjectMeta) -> int:
-    index = parse_topology_index(_annotation(meta, NETWORK_TOPOLOGY_INDEX))
+    text = _annotation(meta, NETWORK_TOPOLOGY_INDEX)
+    index = parse_topology_index(text) if text else NO_INDEX
     return index if isinstance(index, int) else NO_INDEX
 
 
