@@ -186,13 +186,12 @@ class Holds:
         return hold.nodes()
 
     def _update(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
-        spec = state.gangs.spec(gang)
-        is_kept = spec is not None and not state.gangs.compat
-        lost = find_to_replace(state.gangs, gang) if is_kept else ()
-        sizes = count_member_holds(state, gang, lost) if lost else {}
+        lost = () if state.gangs.compat else find_to_replace(state.gangs, gang)
+        if not lost:
+            self._departed.pop(gang, None)
+            return self._close(self._replacements, gang, now)
+        spec, sizes = state.gangs.spec(gang), count_member_holds(state, gang, lost)
         if not sizes or spec is None or not spec.keeps_room:
-            if not lost:
-                self._departed.pop(gang, None)
             return self._close(self._replacements, gang, now)
         hold = self._replacements.get(gang)
         if hold is None:

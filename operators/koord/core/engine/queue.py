@@ -365,7 +365,7 @@ class Queue:
                 self._ready[unit.key] = unit
 
     def _units_of_gang(self, gang: str, state: ClusterState) -> Ready | Reason | None:
-        if gang not in state.gangs or self.is_committing(gang):
+        if self.is_committing(gang) or gang not in state.gangs:
             return None
         if has_succeeded(state.gangs, gang):
             return None  # it lacks members, and waits for none

@@ -230,7 +230,7 @@ class InterPodSession(Reactive):
 
     @override
     def concerns(self, shape: PodShape) -> bool:
-        return shape.constraints is not None or bool(selected_by(shape))
+        return shape.constraints is not None or bool(shape.asks and selected_by(shape))
 
     @override
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
@@ -264,9 +264,9 @@ class InterPodSession(Reactive):
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
-        if shape.constraints is not None:
+        if self.concerns(shape):
             yield from score_spread(shape, self.state, rows)
-        yield from score_affinity(shape, self.state, rows)
+            yield from score_affinity(shape, self.state, rows)
 
     @override
     def apply(self, shape: PodShape, row: int, count: int) -> None:

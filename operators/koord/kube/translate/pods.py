@@ -98,6 +98,9 @@ class PodTranslator:
         """uids of pods with a plan that the operators did not write."""
         self._scheduler_name = options.scheduler_name
         self._readers = options.pod_readers
+        self._reading_pods = frozenset(
+            r for r in self._readers if type(r).read_pod is not PodReader.read_pod
+        )
         self._counting = frozenset(r for r in self._readers if type(r).count is not PodReader.count)
         self._shapes = ShapeCache(self._readers)
         self._claims = GangMemberships(options.gang_defaults)
@@ -145,11 +148,7 @@ class PodTranslator:
         gone_by = meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else 0.0
         marks = read_marks(wire)
         is_marked = marks.is_reclaimed or marks.preempted_by is not None
-        extensions = tuple(
-            (reader.name, hints)
-            for reader in shaped.readers
-            if (hints := reader.read_pod(wire, shaped.shape)) is not None
-        )
+        extensions = self._extensions(wire, shaped)
         allocations = self._allocations(meta, shaped.shape, recorded, extensions)
         unschedulable = find_unschedulable(wire) if is_foreign and recorded is not None else None
         pod = _make_pod(
@@ -227,6 +226,20 @@ class PodTranslator:
             self._forged.add(meta.uid)
             return self._known_plans.recall(meta.uid, node)
         return self._known_plans.keep(meta.uid, plan)
+
+    def _extensions(self, wire: WirePod, shaped: ShapedSpec) -> tuple[tuple[str, Hashable], ...]:
+        """Return what a pod says to plugins; most readers look at labels and annotations alone."""
+        meta, priority = wire.metadata, wire.spec.priority or 0
+        annotations, labels = meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS
+        extensions: list[tuple[str, Hashable]] = []
+        for reader in shaped.readers:
+            if reader in self._reading_pods:
+                hints = reader.read_pod(wire, shaped.shape)
+            else:
+                hints = reader.read_hints(annotations, labels, priority)
+            if hints is not None:
+                extensions.append((reader.name, hints))
+        return tuple(extensions)
 
     def _allocations(
         self,
