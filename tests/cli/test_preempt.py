@@ -237,6 +237,15 @@ def test_explain_names_the_victims_that_still_terminate(
     assert hint_at_preemption(reading, victim, None, None, 2000.0)[1] == leaving
 
 
+def test_a_waiting_pod_whose_owner_marks_it_is_told_whom_it_would_preempt() -> None:
+    cluster = make_full()
+    by = PreemptedBy("p1", "default/other", "default/other-0")
+    cluster.pods(replace(cluster.pod("high-0"), preempted_by=by))
+    target = Target(TargetKind.POD, "default", "high-0")
+    answer = make_answer(Reading(cluster.state), target, 2000.0)
+    assert answer.advice[0].startswith("Preempting default/low-1, default/low-2")
+
+
 def test_explain_names_reclaimed_pods_that_still_terminate() -> None:
     cluster = make_cluster().nodes(*(make_node(f"n{at}").gpu(8) for at in range(4)))
     cluster.quotas(*(make_quota(name, min={GPU: 16}, max={GPU: 32}) for name in "ab"))

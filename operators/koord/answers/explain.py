@@ -177,7 +177,7 @@ def explain_gang(
     reason, where, standing = None, None, PlacementState.NOTHING_WAITS
     if has_succeeded(book, key):
         standing = PlacementState.ENDED
-    elif _is_being_evicted(book, key):
+    elif not waiting and _is_being_evicted(book, key):
         standing = PlacementState.BEING_EVICTED
     elif not isinstance(made, Ready):
         reason, standing = made, PlacementState.WAITING

@@ -44,15 +44,15 @@ def hint_at_preemption(
     ``reason`` is why the target waits, ``refused`` its unit for which the planner finds no place.
     """
     state = reading.state
-    victims = tuple(_find_victims(state, target))
-    if victims:
-        return tuple(_tell_victims(reading, victims, now))
+    if refused is None:
+        victims = tuple(_find_victims(state, target))
+        return tuple(_tell_victims(reading, victims, now)) if victims else ()
     if reason is None or not reason.is_capacity:
         return ()
     if isinstance(reason.context, UnmetEntitlement) and reason.context.leaving:
         leaving = (state.pod_by_key(key) for key in reason.context.leaving)
         return (_write_leaving(reading, (pod for pod in leaving if pod is not None), now),)
-    return () if refused is None else tuple(_tell_preemptor(reading, refused, target, now))
+    return tuple(_tell_preemptor(reading, refused, target, now))
 
 
 def _find_victims(state: ClusterState, target: Target) -> Iterator[Pod]:
