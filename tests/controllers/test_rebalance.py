@@ -40,9 +40,13 @@ class Orders:
     def __init__(self) -> None:
         self.jobs: dict[str, MoveOrder] = {}
         self.fails = False
+        self.ineligible: set[str] = set()
 
     async def list_pods(self) -> frozenset[str]:
         return frozenset(job.uid for job in self.jobs.values())
+
+    async def find_ineligible(self, pods: Any, _options: Any) -> dict[str, str]:
+        return {pod.uid: "rule 8" for pod in pods if pod.name in self.ineligible}
 
     async def create(self, order: MoveOrder) -> bool:
         if self.fails:
@@ -189,6 +193,19 @@ async def test_placement_must_not_fill_nodes_up_to_where_pods_leave_them() -> No
     rounds.controller.options = RebalanceOptions(placed_to={"cpu": 55, "memory": 95})
     await rounds.update()
     assert rounds.orders.jobs
+
+
+async def test_pods_that_no_job_would_move_are_passed_over() -> None:
+    rounds = Rounds(hot_cluster().state, make_policy(mode="Migrate"))
+    rounds.orders.ineligible = {"web-0", "web-1"}
+    await rounds.update()
+    assert [order.name for order in rounds.orders.jobs.values()] == ["web-2"]
+    advising = Rounds(hot_cluster().state, make_policy())
+    advising.orders.ineligible = {"web-0", "web-1", "web-2", "web-3"}
+    await advising.update()
+    assert advising.statuses["p"]["wouldEvict"] == []
+    await advising.update(after=120)
+    assert [move["pod"] for move in advising.statuses["p"]["wouldEvict"]] == ["default/web-4"]
 
 
 async def test_what_cannot_be_ordered_is_said_and_tried_again() -> None:

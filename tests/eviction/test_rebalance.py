@@ -11,6 +11,7 @@ from tests.cluster import FakeCluster
 
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import MoveCaps, Thresholds
+from koord.core.balance.outcome import HAS_JOB
 from koord.core.balance.policy import PoolSettings, RebalanceSettings
 from koord.core.eviction.model import Moment
 from koord.core.eviction.rebalance import BalanceContext, measure_cluster, run_round
@@ -150,7 +151,10 @@ def test_what_the_policy_leaves_out() -> None:
 
 
 def test_a_pod_with_a_job_is_left_alone() -> None:
-    outcome = run(hot_cluster(), context=replace(CONTEXT, has_job=lambda pod: pod.name == "web-0"))
+    outcome = run(
+        hot_cluster(),
+        context=replace(CONTEXT, find_refusal=lambda pod: HAS_JOB if pod.name == "web-0" else None),
+    )
     assert [move.pod.name for move in outcome.moves] == ["web-1"]
 
 

@@ -38,6 +38,7 @@ READ_OTHERWISE = {
         ("scheduling.koordinator.sh", "podmigrationjobs", "list"),
     },
     "rebalancepolicy": {
+        ("", "pods", "get"),
         ("policy", "poddisruptionbudgets", "list"),
         ("scheduling.koordinator.sh", "podmigrationjobs", "list"),
     },

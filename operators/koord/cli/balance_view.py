@@ -21,6 +21,7 @@ from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.balance.memory import BalancePast
+from koord.core.balance.outcome import HAS_JOB
 from koord.core.balance.policy import ObservedPolicy
 from koord.core.eviction.model import Moment
 from koord.core.eviction.rebalance import BalanceContext
@@ -85,7 +86,9 @@ def show(name: str, kubeconfig: str, context: str, *, output: Output, is_dry_run
     balance_context = BalanceContext(
         moment,
         budgets=read.budgets,
-        has_job=lambda pod: pod.uid in read.moved or pod.key in read.moved,
+        find_refusal=lambda pod: (
+            HAS_JOB if pod.uid in read.moved or pod.key in read.moved else None
+        ),
     )
     view = view_balance(reading.state, policy, policy.settings, past, balance_context)
     print_in(

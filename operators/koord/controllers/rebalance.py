@@ -6,7 +6,8 @@ that a restart changes nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from koord.controllers.status_author import StatusAuthor
 from koord.controllers.status_controller import ChangedInputs
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import NodeClass
-from koord.core.balance.outcome import Move, RoundOutcome
+from koord.core.balance.outcome import HAS_JOB, Move, MoveRefusal, RoundOutcome, make_ineligible
 from koord.core.balance.plugin import BalancePolicies
 from koord.core.balance.policy import (
     BalanceMode,
@@ -35,6 +36,8 @@ from koord.core.eviction.rebalance import (
     measure_cluster,
     run_round,
 )
+from koord.core.migration.model import MigrationOptions
+from koord.core.model.pods import Pod
 from koord.kube.errors import KubeError
 from koord.kube.evictor import Evictor
 from koord.kube.migration_jobs import MigrationOrders, MoveOrder
@@ -57,6 +60,7 @@ MOST_REPORTED: Final = 20
 _PAUSE: Final = Pause(0.5, 1.5)
 _INVALID: Final = ("Invalid", "there are no valid settings; nothing is moved", None)
 _AGAIN_SECONDS: Final = 60.0
+_MOST_DECISIONS: Final = 3
 """When to look again whether a rival or a failure is gone."""
 
 
@@ -74,6 +78,8 @@ class _Run:
     last_moves: list[ReportedMove] = field(default_factory=list)
     error: str = ""
     nodes: Counter[str] = field(default_factory=Counter)
+    ineligible: dict[str, str] = field(default_factory=dict)
+    """Pods that no job would move, by uid, as their manifests say; a start finds them out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,8 @@ class RebalanceOptions:
     scoring: Scoring = field(default_factory=Scoring)
     min_runtime: float = 0.0
     placed_to: Mapping[str, float] = field(default_factory=dict)
+    migration: MigrationOptions = field(default_factory=MigrationOptions)
+    """Which pods jobs move, and whether they are carried out here."""
 
 
 @dataclass(slots=True)
@@ -132,7 +140,7 @@ class RebalancePolicies:
             await self._run_round(policy.settings, run, now)
             if self._policies.get(name) is None:
                 return None  # deleted meanwhile, which is a change of its own
-        reason, text = _tell(policy.settings, run)
+        reason, text = _tell(policy.settings, run, is_carried_out=self.options.migration.is_on)
         self._write(policy, run, reason, text, is_ready=not run.error)
         return max(1.0, run.next_at - now)
 
@@ -188,14 +196,41 @@ class RebalancePolicies:
             Moment(now, self.options.min_runtime),
             self.options.scoring,
             budgets,
-            lambda pod: pod.uid in jobs or pod.key in jobs,
+            lambda pod: _find_refusal(pod, jobs, run.ineligible),
         )
-        outcome = run_round(self.state, settings, measured, run.past, context)
+        outcome = await self._decide(settings, run, measured, context)
         run.rounds += 1
         if settings.moves:
             await self._order(settings, run, outcome.moves, now)
         run.nodes = _count_nodes(outcome, measured)
         run.fields = _make_fields(settings, run, outcome, now)
+
+    async def _decide(
+        self,
+        settings: RebalanceSettings,
+        run: _Run,
+        measured: MeasuredCluster,
+        context: BalanceContext,
+    ) -> RoundOutcome:
+        """Decide a round, again without pods that turn out to be ones that no job would move."""
+        known = self.state.pods
+        run.ineligible = {uid: text for uid, text in run.ineligible.items() if uid in known}
+        for _ in range(_MOST_DECISIONS):
+            past = deepcopy(run.past)
+            outcome = run_round(self.state, settings, measured, past, context)
+            pods = [move.pod for move in outcome.moves]
+            try:
+                ineligible = await self.orders.find_ineligible(pods, self.options.migration)
+            except KubeError as error:
+                run.error = f"a pod cannot be read: {error}"
+                ineligible = {pod.uid: "" for pod in pods}
+                break
+            run.ineligible |= ineligible
+            if not ineligible:
+                break
+        run.past = past
+        outcome.moves = [move for move in outcome.moves if move.pod.uid not in ineligible]
+        return outcome
 
     async def _order(
         self,
@@ -249,7 +284,16 @@ _KEPT_FIELDS: Final = (
 )
 
 
-def _tell(settings: RebalanceSettings, run: _Run) -> tuple[str, str]:
+def _find_refusal(
+    pod: Pod, jobs: Collection[str], ineligible: Mapping[str, str]
+) -> MoveRefusal | None:
+    if pod.uid in jobs or pod.key in jobs:
+        return HAS_JOB
+    text = ineligible.get(pod.uid)
+    return None if text is None else make_ineligible(text)
+
+
+def _tell(settings: RebalanceSettings, run: _Run, *, is_carried_out: bool) -> tuple[str, str]:
     if run.error:
         return "Failed", run.error
     hot = run.nodes[NodeClass.HIGH] + run.nodes[NodeClass.PROD_HIGH]
@@ -257,6 +301,8 @@ def _tell(settings: RebalanceSettings, run: _Run) -> tuple[str, str]:
     text = f"{hot} nodes are hot; {run.moves} pods were moved so far"
     if not settings.moves:
         return "Advising", f"{hot} nodes are hot; {would} pods would be moved, and none is"
+    if not is_carried_out:
+        text += "; PodMigrationJobs wait, since the setting migration.enabled is false"
     return "Balancing", text
 
 

@@ -11,6 +11,7 @@ from koord.controllers.rebalance import RebalanceOptions, RebalancePolicies
 from koord.core.load.options import LoadOptions
 from koord.domains.balance import REBALANCE_POLICIES
 from koord.domains.load_settings import LoadAwareSettings
+from koord.domains.migration_settings import MigrationSettings
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.registry import KINDS
 from koord.kube.evictor import Evictor
@@ -41,6 +42,9 @@ def start(parts: "Parts") -> None:
             parts.settings.make_scoring(),
             parts.settings.of(PreemptionSettings).min_runtime,
             _find_limits_of_placement(parts),
+            parts.settings.of(MigrationSettings).make_options(
+                compat=parts.reader.state.gangs.compat
+            ),
         ),
     )
     parts.handle(author, parts.keep_status(policies, author))

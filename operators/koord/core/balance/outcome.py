@@ -22,12 +22,18 @@ class MoveRefusal:
 NO_TARGET: Final = MoveRefusal("NoTarget", "no low node takes it")
 NOT_SETTLED: Final = MoveRefusal("MovedLately", "it or its like moved here a short while ago")
 NO_USAGE: Final = MoveRefusal("NoUsage", "nobody reports what it uses")
+HAS_JOB: Final = MoveRefusal("E-4", "a job moves it, or could not")
 CAPPED: Final = {
     CapScope.TOTAL: MoveRefusal("CapTotal", "the round moves no more pods"),
     CapScope.NODE: MoveRefusal("CapPerNode", "the round moves no more pods of this node"),
     CapScope.NAMESPACE: MoveRefusal("CapPerNamespace", "the round moves no more of its namespace"),
     CapScope.WORKLOAD: MoveRefusal("CapPerWorkload", "the round moves no more of its workload"),
 }
+
+
+def make_ineligible(text: str) -> MoveRefusal:
+    """Return the refusal of a pod that a job would not move."""
+    return MoveRefusal("E-5", text)
 
 
 class MovePermission(Protocol):

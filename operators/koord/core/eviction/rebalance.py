@@ -64,13 +64,13 @@ _PROTECTED: Final[Mapping[Protection, str]] = {
 class BalanceContext:
     """What a round knows beside the state of the cluster: the time, and what spares pods then.
 
-    ``has_job`` tells whether a pod is being moved, or could not be moved lately.
+    ``find_refusal`` returns what else is known against moving a pod, such as that a job does so.
     """
 
     moment: Moment
     scoring: Scoring = field(default_factory=Scoring)
     budgets: tuple[Budget, ...] = ()
-    has_job: Callable[[Pod], bool] = lambda _: False
+    find_refusal: Callable[[Pod], MoveRefusal | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +166,11 @@ class PlannedMoves:
         """Return the first rule that keeps a pod where it is."""
         whole = self._state.pods.get(pod.uid)
         if whole is None:
-            return MoveRefusal("E-5.gone", "it is gone")
+            return MoveRefusal("Gone", "it is gone")
+        refusal = self._context.find_refusal(whole)
+        if refusal is not None:
+            return refusal
         for rule, why in (
-            ("E-4", self._find_job),
             ("E-5.1", self._find_selection),
             ("E-5.3", self._find_phase),
             ("E-5.4", self._find_obstacle),
@@ -219,9 +221,6 @@ class PlannedMoves:
             self._cycle.close()
 
     # --- rules ------------------------------------------------------------------------------------
-
-    def _find_job(self, pod: Pod) -> str:
-        return "a job moves it, or could not" if self._context.has_job(pod) else ""
 
     def _find_selection(self, pod: Pod) -> str:
         is_allowed = self._settings.allows(pod.namespace, dict(pod.profile.labels))
