@@ -26,7 +26,6 @@ from koord.core.balance.policy import ObservedPolicy
 from koord.core.eviction.model import Moment
 from koord.core.eviction.rebalance import BalanceContext
 from koord.core.model.text import suggest
-from koord.domains.load import NODE_METRICS
 from koord.domains.placement import NODES, PODS
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError, NotFound
@@ -76,7 +75,7 @@ def show(name: str, kubeconfig: str, context: str, *, output: Output, is_dry_run
         reading, read = asyncio.run(_read(kubeconfig, context))
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
-    refuse_gaps(reading, NODES, PODS, NODE_METRICS)
+    refuse_gaps(reading, NODES, PODS)
     policy = read.find(name)
     if policy.settings is None:
         fail(f"RebalancePolicy {policy.name} has no valid settings", ExitCode.USAGE)
@@ -134,7 +133,7 @@ def _draw(view: BalanceView, *, is_dry_run: bool) -> Iterator[RenderableType]:
     yield Text.assemble((view.policy, "bold"), f" ({view.mode})")
     yield from _draw_nodes(view.nodes)
     if view.unknown:
-        yield Text(f"Nobody reports what {count_of(len(view.unknown), 'node')} use.")
+        yield Text(f"{count_of(len(view.unknown), 'node')} without a fresh report of their use.")
     if not is_dry_run:
         return
     for pool, stop in view.stops.items():
