@@ -231,6 +231,9 @@ def _judge(world: World, result: MoveResult) -> None:
         result.phases[name_of(job)] = phase
         if phase not in _OVER:
             result.violations.append(f"{name_of(job)} is not over: {job.get('status')}")
+        place = world.server.store.get(RESERVATIONS, ("", uid_of(job)))
+        if phase == "Failed" and condition_of(job, "Eviction") is None and place is not None:
+            result.violations.append(f"{name_of(job)} has failed, and keeps a place")
     waiting = [pod for pod in world.pods() if not node_of(pod)]
     if waiting:
         result.violations.append(f"{len(waiting)} pods wait for a place that is there")
