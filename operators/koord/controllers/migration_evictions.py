@@ -53,7 +53,7 @@ class MigrationEvictions(EvictionPolicy[MigrationRun]):
     may_evict: Callable[[], bool]
     announce: Callable[[Pod, MigrationJob], None] = field(default=lambda *_: None)
     interval: float = 0.5
-    isolated: Isolation = field(default_factory=lambda: Isolation(MIGRATION))
+    isolated: Isolation = field(default_factory=lambda: Isolation("migration"))
     _pauses: Pauses = field(default_factory=lambda: Pauses(RETRY_SECONDS, LONGEST_PAUSE_SECONDS))
     _asked: set[str] = field(default_factory=set)
     """Pods that were asked to end by themselves."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from koord.api import Compat
 from koord.api.podmigrationjob import PodMigrationJob
 from koord.controllers.eviction import EvictionController
-from koord.controllers.migration import MigrationArbiter, MigrationPolicy, count_phases
+from koord.controllers.migration import MigrationPolicy, count_phases
+from koord.controllers.migration_arbiter import MigrationArbiter
 from koord.controllers.migration_evictions import MigrationEvictions
 from koord.controllers.migration_places import MigrationPlaces
 from koord.core.eviction.limits import EvictionLimits, EvictionRate
