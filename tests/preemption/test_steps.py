@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster, make_unit
 
 from koord.core.eviction.model import Preemption
@@ -15,6 +16,14 @@ from koord.core.eviction.search import (
     PreemptionOptions,
     plan_preemption,
 )
+from koord.core.eviction.trials import Room, Want
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from koord.core.engine.arrays import Ints, Mask
 
 
 def test_many_different_victims_take_no_more_steps_than_allowed() -> None:
@@ -35,3 +44,32 @@ def test_many_different_victims_take_no_more_steps_than_allowed() -> None:
     answer = plan_preemption(cluster.state, unit, fewer, context=context)
     assert isinstance(answer, Preemption)
     assert answer.certificate.steps < MOST_STEPS // 5
+
+
+def test_gains_of_thousands_of_gangs_are_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gangs of two fill the cluster: each that goes must not ask about all others one by one."""
+    count, asked = 40, list[int]()
+    gains = Room.gains
+
+    def check(room: Room, want: Want, freed: Ints, units: Sequence[int], rows: Mask | None) -> Ints:
+        found = gains(room, want, freed, units, rows)
+        now = room.sum(want, freed, rows)
+        each = [room.sum(want, freed + room.freed([unit]), rows) - now for unit in units]
+        assert found.tolist() == each
+        asked.append(len(units))
+        return found
+
+    monkeypatch.setattr(Room, "gains", check)
+    cluster, chance = make_cluster(), random.Random(2)
+    cluster.nodes(*(make_node(f"n{at}").gpu(8) for at in range(count)))
+    for at in range(count):
+        cluster.pod_groups(make_pod_group(f"default/g{at}", 2))
+        for n in range(2):
+            node = f"n{at}" if chance.random() < 0.5 else f"n{(at + n) % count}"
+            pod = make_pod(f"g{at}-{n}").gang(f"default/g{at}").gpu(4 if node == f"n{at}" else 2)
+            cluster.pods(pod.released(node, f"p{at}").running(node))
+    pods = [make_pod(f"hp{at}").gpu(8).priority(10) for at in range(15)]
+    answer = plan_preemption(cluster.state, make_unit("hp", pods))
+    assert isinstance(answer, Preemption)
+    assert asked[0] == count
+    assert len(asked) >= 15

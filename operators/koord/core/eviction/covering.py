@@ -89,6 +89,7 @@ class _Cover:
             row = loads[0][0]
             if rows is None or rows[row]:
                 self._by_row.setdefault(row, []).append(at)
+        self._groups = {search.units[at].group for units in self._by_row.values() for at in units}
         # The highest priority is that of the pool, whoever is chosen: what counts next is work.
         for units in self._by_row.values():
             units.sort(key=lambda at: _rank(search.prices[at]))
@@ -112,24 +113,22 @@ class _Cover:
 
     def _add_gangs(self, want: Want, need: int, chosen: set[int], freed: Ints) -> int:
         """Choose whole gangs, the most helpful first, until the others can do the rest."""
-        left = [at for at in self._whole if at not in chosen]
+        left = sorted(at for at in self._whole if at not in chosen)
+        local = self._local(chosen)
         while left:
-            local = self._local(chosen)
             most, now = self._sum(want, freed + local), self._sum(want, freed)
             if most >= now + need:
                 break
-            gains = [
-                (min(self._sum(want, freed + local + self._room.freed([at])), now + need), -at)
-                for at in left
-            ]
-            gain, negative = max(gains)
-            if gain <= most:
+            gains = self._room.gains(want, freed + local, left, self._rows)
+            best = int(np.minimum(gains, now + need - most).argmax())
+            if gains[best] <= 0:
                 break
-            left.remove(-negative)
-            chosen.add(-negative)
-            freed += self._room.freed([-negative])
+            gang = left.pop(best)
+            chosen.add(gang)
+            freed += self._room.freed([gang])
             need -= self._sum(want, freed) - now
-            self._drop_surplus(self._search.units[-negative].group)
+            if self._drop_surplus(self._search.units[gang].group):
+                local = self._local(chosen)
         return need
 
     def _local(self, chosen: set[int]) -> Ints:
@@ -137,9 +136,14 @@ class _Cover:
         units = (at for units in self._by_row.values() for at in units)
         return self._room.freed([at for at in units if at not in chosen])
 
-    def _drop_surplus(self, group: str) -> None:
+    def _drop_surplus(self, group: str) -> bool:
+        """Leave out units of a group that goes; return whether there are any."""
+        if group not in self._groups:
+            return False
+        self._groups.discard(group)
         for row, units in self._by_row.items():
             self._by_row[row] = [at for at in units if self._search.units[at].group != group]
+        return True
 
     def _add_bundles(
         self, want: Want, need: int, chosen: set[int], freed: Ints, spent: Counter[Key]
