@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from tests.builders import make_pod
 
 from koord.core.eviction.limits import EvictionLimit, EvictionLimits, LimitScope, Pauses
 from koord.core.eviction.model import EvictionPlan
+from koord.core.model.pods import OwnerReference
 
 
 def plan(*pods: str, node: str = "n", policy: str = "toy", **more: str) -> EvictionPlan:
@@ -42,6 +45,19 @@ def test_what_a_limit_counts_together(
     assert limits.wait_until(same, 59.0) == 60.0
     assert limits.allows(same, 60.0)
     assert other is None or limits.allows(other, 1.0)
+
+
+def test_evictions_of_others_who_name_the_same_controller_do_not_count() -> None:
+    limits = EvictionLimits([EvictionLimit(LimitScope.WORKLOAD, 1)])
+    owner = OwnerReference("web", "ReplicaSet", "apps/v1", "uid", is_controller=True)
+    theirs, liar = (
+        EvictionPlan("toy", "k", (replace(make_pod(name).build(), owners=(owner,)),))
+        for name in ("a/x", "evil/y")
+    )
+    limits.note(liar, 0.0)
+    assert limits.allows(theirs, 1.0)
+    limits.note(theirs, 1.0)
+    assert not limits.allows(theirs, 2.0)
 
 
 def test_a_limit_is_for_one_policy_or_for_all_together() -> None:

@@ -139,6 +139,17 @@ def test_what_must_stay(change: object, rule: str) -> None:
     assert rules_that_keep(outcome) == {rule}
 
 
+def test_pods_of_another_namespace_are_no_replicas() -> None:
+    """Whoever names the controller of others in its pods would have their only pod evicted."""
+    alone = [owned(web(f"web-{at}"), f"alone-{at}") for at in range(6)]
+    liars = [owned(make_pod(f"evil/l{at}").running("n1").build(), f"alone-{at}") for at in range(6)]
+    cluster = make_cluster().pods(*alone, *liars)
+    report(cluster)
+    outcome = run(cluster)
+    assert outcome.moves == []
+    assert rules_that_keep(outcome) == {"E-5.11"}
+
+
 def test_what_the_policy_leaves_out() -> None:
     selector = (Requirement("app", SelectorOperator.IN, ("db",)),)
     for settings in (

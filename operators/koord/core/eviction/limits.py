@@ -170,7 +170,8 @@ _NAMES: Final[dict[LimitScope, Callable[[EvictionPlan], Counter[str]]]] = {
     LimitScope.ALL: _count_by(lambda _: ""),
     LimitScope.NODE: _count_by(lambda pod: pod.node),
     LimitScope.NAMESPACE: _by_namespace,
-    LimitScope.WORKLOAD: _count_by(workload_of),
+    # Others may name the same controller in their pods.
+    LimitScope.WORKLOAD: _count_by(lambda pod: f"{pod.namespace}/{workload_of(pod)}"),
     LimitScope.QUOTA: lambda plan: Counter({plan.quota: len(plan.pods)} if plan.quota else {}),
 }
 
