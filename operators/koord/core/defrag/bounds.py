@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from koord.core.device.occupancy import WHOLE_GPU, GpuOccupancy, count_whole_gpus
 from koord.core.eviction.model import VictimUnit
 from koord.core.eviction.trials import Room, Want
@@ -67,7 +69,8 @@ class MoveBounds:
         self.pods = [len(unit.pods) for unit in units]
         rows = range(room.free.shape[1])
         needs_gpus = any(count_whole_gpus(want.shape) for want in room.wants)
-        self._gpus = {row: occupancy_of(row) for row in rows} if needs_gpus else {}
+        live = {row for want in room.wants for row in np.flatnonzero(want.limits).tolist()}
+        self._gpus = {row: occupancy_of(row) for row in live} if needs_gpus else {}
         self._loads: dict[int, list[_Load]] = {}
         for at, (unit, loads) in enumerate(zip(units, room.loads, strict=True)):
             for pod, (row, amounts) in zip(unit.pods, loads, strict=False):
