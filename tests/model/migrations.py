@@ -232,7 +232,8 @@ def _judge(world: World, result: MoveResult) -> None:
         if phase not in _OVER:
             result.violations.append(f"{name_of(job)} is not over: {job.get('status')}")
         place = world.server.store.get(RESERVATIONS, ("", uid_of(job)))
-        if phase == "Failed" and condition_of(job, "Eviction") is None and place is not None:
+        holds = place is not None and (place.get("status") or {}).get("phase") not in _OVER
+        if phase == "Failed" and condition_of(job, "Eviction") is None and holds:
             result.violations.append(f"{name_of(job)} has failed, and keeps a place")
     waiting = [pod for pod in world.pods() if not node_of(pod)]
     if waiting:

@@ -6,7 +6,8 @@ jobs, and remembered here only until the watch shows it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -58,10 +59,8 @@ class MigrationArbiter:
         while True:
             await asyncio.sleep(self.interval)
             if self.is_ready() and self.policy.options.is_on:
-                try:
+                with _later():
                     await self.look()
-                except KubeError as error:
-                    log.warning("Cannot arbitrate", extra={"problem": str(error)})
 
     async def look(self) -> None:
         """One round: read what the waiting jobs move, judge, and let them start."""
@@ -82,7 +81,7 @@ class MigrationArbiter:
         active = [*self.policy.state.plugin(Migrations).active(), *self._admitted.values()]
         verdicts = arbitrate(candidates, active, self._resolve_options())
         for candidate in candidates:
-            with self._isolated.of(candidate.job.uid, self.policy.wall_clock()):
+            with self._isolated.of(candidate.job.uid, self.policy.wall_clock()), _later():
                 await self._settle(candidate, verdicts[candidate.job.uid], active)
 
     async def _settle(
@@ -130,7 +129,7 @@ class MigrationArbiter:
             namespace = job.pod.namespace
             if self._isolated.rests(job.uid, now):
                 continue
-            with self._isolated.of(job.uid, now):
+            with self._isolated.of(job.uid, now), _later():
                 if namespace not in by_namespace:
                     by_namespace[namespace] = await self.policy.api.list_pods(namespace)
                 candidates.append(await self._read_candidate(job, by_namespace[namespace]))
@@ -223,6 +222,15 @@ class MigrationArbiter:
 def _time_of(job: MigrationJob, now: float) -> float | None:
     """Return when a job has moved its pod; now if it is about to."""
     return now if job.is_active and job.status.evicted_at is None else job.status.evicted_at
+
+
+@contextmanager
+def _later() -> Iterator[None]:
+    """Leave what the API server does not answer to the next round: it is no defect."""
+    try:
+        yield
+    except KubeError as error:
+        log.warning("Cannot arbitrate", extra={"problem": str(error)})
 
 
 def _find_gang(state: ClusterState, pod: Pod | None) -> MigratingGang | None:
