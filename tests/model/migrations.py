@@ -113,21 +113,21 @@ class _Cluster:
         if reason is None or reason["status"] != "True":
             return  # by a user
         self.result.evicted += 1
-        jobs = [
-            job
-            for job in self.world.server.store.all(MIGRATION_JOBS)
-            if job["spec"]["podRef"].get("uid") == uid_of(pod)
-        ]
-        if not any(self._has_place(job, pod) for job in jobs):
+        if self._count_places(node_of(pod)) < self._count_missing():
             self.result.violations.append(f"{name_of(pod)} was evicted without a reserved place")
 
-    def _has_place(self, job: Obj, pod: Obj) -> bool:
-        for one in self.world.server.store.all(RESERVATIONS):
-            status = one.get("status") or {}
-            is_there = status.get("phase") == "Available" and status.get("nodeName")
-            if is_there and name_of(one) == uid_of(job):
-                return bool(status["nodeName"] != node_of(pod))
-        return False
+    def _count_places(self, node: str) -> int:
+        """Count places elsewhere; what replaces one pod of a workload may use that of another."""
+        statuses = (one.get("status") or {} for one in self.world.server.store.all(RESERVATIONS))
+        return sum(
+            status.get("phase") == "Available" and status.get("nodeName") not in {None, node}
+            for status in statuses
+        )
+
+    def _count_missing(self) -> int:
+        """Count replicas that have no node, the evicted pod among them."""
+        pods = [pod for pod in self.world.pods() if _is_of_set(pod) and is_alive(pod)]
+        return self.replicas - sum(bool(node_of(pod)) for pod in pods)
 
 
 def _is_of_set(pod: Obj) -> bool:
