@@ -94,6 +94,16 @@ def test_a_held_gang_waits_blocks_nobody_and_starts_when_it_is_let_go() -> None:
     assert cluster.step() == ["g-0"]
 
 
+def test_a_held_gang_is_tried_as_soon_as_it_is_let_go_whatever_else_happens() -> None:
+    cluster = make_cluster(1)
+    free = make_pod_group("default/g", 1).build()
+    cluster.pod_groups(replace(free, spec=replace(free.spec, is_held=True)))
+    cluster.pods(make_pod("g-0").gang("default/g").gpu(1))
+    assert cluster.step() == []
+    cluster.pod_groups(free)
+    assert cluster.step() == ["g-0"]
+
+
 def test_a_held_pod_waits() -> None:
     cluster = make_cluster(1)
     cluster.pods(job("held").says((("queue", HELD),)))
@@ -128,3 +138,14 @@ def test_counts_are_the_same_after_a_restart() -> None:
     assert cluster.step() == []
     cluster.delete_pods("a")
     assert cluster.step() == ["c"]
+
+
+def test_the_last_valid_limit_holds_until_a_valid_one_is_written() -> None:
+    cluster = make_queue(max_running=1)
+    cluster.pods(job("j0", 0), job("j1", 1))
+    assert cluster.step() == ["j0"]
+    valid = make_quota("team", parent="org", max={GPU: 99}, queue={"max_running": 1})
+    cluster.quotas(replace(valid, queue={}, unreadable=(("queue", "-1"),), last_valid=valid))
+    assert cluster.step() == []
+    cluster.quotas(replace(valid, queue={"max_running": 2}))
+    assert cluster.step() == ["j1"]

@@ -460,6 +460,7 @@ class _Part:
             min_member=state.min_member,
             placed=tally.placed + self._done[gang],
             constraint=None if spec is None else spec.topology,
+            is_held=spec is not None and spec.is_held,
             placed_with=placed_with,
             placed_there=sum(self._states[name].tally.placed for name in placed_with),
             sub_groups=None if spec is None else spec.sub_groups,

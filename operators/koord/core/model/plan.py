@@ -74,6 +74,8 @@ class Demand:
     sub_groups: SubGroupTree | None = None
     sub_group: str = ""
     """Of a gang with sub-groups: the one that these members are in."""
+    is_held: bool = False
+    """Whether the owner of the gang keeps it from starting; without that it is another demand."""
 
     def first_required(self) -> Sequence[Pod]:
         """Return the first pods in order, as many as are required."""

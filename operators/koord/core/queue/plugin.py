@@ -101,7 +101,7 @@ class Queues(Plugin):
         """Have all tried again when a unit has started or ended, or others wait than before."""
         version = 0 if self._started is None else self._started.version
         waiting = frozenset(unit.key for unit in pending()) if self.is_limiting else frozenset()
-        return QueueingHint(self._edits, (version, hash(waiting)), _is_ours)
+        return QueueingHint(self._edits, (self._edits, version, hash(waiting)), _is_ours)
 
     @override
     def open(self, cycle: Cycle) -> "QueueTurnSession":
@@ -165,9 +165,7 @@ class QueueTurnSession(Admitting):
             self._more[line] += count
 
     def _is_held(self, unit: Unit) -> bool:
-        gangs = self._queues.view.gangs
-        specs = (gangs.spec(demand.gang) for demand in unit.demands if demand.gang)
-        return any(spec is not None and spec.is_held for spec in specs) or any(
+        return any(demand.is_held for demand in unit.demands) or any(
             dict(pod.extensions).get(NAME) == HELD for pod in unit.pods if pod.extensions
         )
 
