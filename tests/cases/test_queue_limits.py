@@ -42,6 +42,12 @@ def test_limits_of_a_queue_and_a_held_gang(cluster: Cluster) -> None:
     cluster.box.kubectl(*quota, quotas.name("team"), f'{QUEUE}={{"maxRunning": 2}}')
     cluster.expect_bound("second-0", "second-1")
     cluster.box.kubectl(*quota, quotas.name("team"), f"{QUEUE}-")
-    group = ("annotate", f"--namespace={cluster.namespace}", "podgroups.scheduling.sigs.k8s.io", "held", f"{HOLD}-")
+    group = (
+        "annotate",
+        f"--namespace={cluster.namespace}",
+        "podgroups.scheduling.sigs.k8s.io",
+        "held",
+        f"{HOLD}-",
+    )
     cluster.box.kubectl(*group)
     cluster.expect_bound("held-0", "held-1")
