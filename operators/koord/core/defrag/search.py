@@ -40,7 +40,7 @@ from koord.core.model.plan import Placement, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 
-MOST_STEPS: Final = 200_000_000
+MOST_STEPS: Final = 130_000_000
 """Steps of the planner that one search may take: about a second."""
 MOST_MOVES: Final = 64
 """Pods that move for one unit at most, unless an administrator says less."""
