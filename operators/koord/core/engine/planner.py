@@ -194,7 +194,7 @@ class _Attempt:
 
     def _place(self, unit: Unit, pods: Sequence[Pod]) -> list[Assignment] | InsufficientNodes:
         mark = self._cycle.checkpoint()
-        placed = self._assign(pods)
+        placed = self._assign(pods, mark)
         if len(placed) == len(pods):
             return placed
         if placed and not unit.required:
@@ -209,7 +209,7 @@ class _Attempt:
         mark = self._cycle.checkpoint()
         for choose in (Demand.first_required, Demand.smallest_required):
             required = [pod for demand in unit.demands for pod in choose(demand)]
-            placed = self._assign(required)
+            placed = self._assign(required, mark)
             if len(placed) == len(required):
                 return placed + self._assign_surplus(unit, {pod.uid for pod in required})
             if choose is Demand.first_required:
@@ -218,7 +218,8 @@ class _Attempt:
 
     def _assign_surplus(self, unit: Unit, chosen: Collection[str]) -> list[Assignment]:
         """Place as many other pods as fit."""
-        return self._assign([pod for pod in unit.pods if pod.uid not in chosen])
+        surplus = [pod for pod in unit.pods if pod.uid not in chosen]
+        return self._assign(surplus, self._cycle.checkpoint())
 
     def _refuse(
         self,
@@ -236,10 +237,12 @@ class _Attempt:
         self._cycle.rollback(mark)
         return reason
 
-    def _assign(self, pods: Sequence[Pod]) -> list[Assignment]:
-        """Place as many pods as fit, within a restriction if all of them fit only that way."""
+    def _assign(self, pods: Sequence[Pod], mark: Mark) -> list[Assignment]:
+        """Place as many pods as fit, within a restriction if all of them fit only that way.
+
+        ``mark`` is that of this moment.
+        """
         cycle = self._cycle
-        mark = cycle.checkpoint()
         placed = self._assign_once(pods)
         if len(placed) == len(pods) or not cycle.retrying:
             return placed

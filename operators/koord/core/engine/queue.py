@@ -114,7 +114,7 @@ class Queue:
         for uid in sorted(changes.singles):
             self._make_safely(uid, self._units_of_single, state, blocked)
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
-        if changes.may_help and self.blocked:
+        if self.blocked and changes.may_help:
             is_moved = changes.is_relabelled and bool(changes.freed)
             with closing(state.open_cycle()) as cycle:
                 self._wake(QueueingHints(changes, cycle), is_moved=is_moved)

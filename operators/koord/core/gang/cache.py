@@ -119,6 +119,9 @@ def _declared(pod: Pod) -> GangSpec | None:
     return pod.gang.declared if pod.gang is not None else None
 
 
+GangStates: TypeAlias = Mapping[GangKey, Gang]
+"""The gangs of a group, at one moment."""
+
 _NO_GANG: Final = Gang()
 
 
@@ -290,15 +293,14 @@ class GangCache:
         self._departed.clear()
         return departed
 
-    def recall(self, key: GangKey, question: Callable[["GangCache", GangKey], Answer]) -> Answer:
-        """Return ``question`` of a gang, cached until something in its group changes.
-
-        The answer must be the same for all gangs of the group.
-        """
+    def recall(
+        self, key: GangKey, question: Callable[["GangCache", Group, GangStates], Answer]
+    ) -> Answer:
+        """Return ``question`` of the group of a gang, cached until something in it changes."""
         group = self.group(key)
-        if key not in self._gangs:
-            return question(self, key)
-        answers = self._answers.setdefault(group.id, {})
+        is_known = key in self._gangs
+        answers = self._answers.setdefault(group.id, {}) if is_known else {}
         if question not in answers:
-            answers[question] = question(self, key)
+            states = {gang: self.gang(gang) for gang in group.gangs}
+            answers[question] = question(self, group, states)
         return cast("Answer", answers[question])

@@ -28,7 +28,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from koord.core.gang.cache import Gang, GangCache
+from koord.core.gang.cache import Gang, GangCache, GangStates
+from koord.core.gang.group import Group
 from koord.core.gang.tally import bond_of
 from koord.core.model.gangs import (
     ROOT,
@@ -184,19 +185,18 @@ class _RunBonds(NamedTuple):
 def _find_run(cache: GangCache, key: GangKey) -> _RunBonds:
     group = cache.group(key)
     if group.exceeded_limit is not None:
-        return _find_in(cache, (key,))
+        return _find_in([cache.gang(key)])
     return cache.recall(key, _find_run_of_group)
 
 
-def _find_run_of_group(cache: GangCache, key: GangKey) -> _RunBonds:
-    return _find_in(cache, cache.group(key).gangs)
+def _find_run_of_group(_: GangCache, __: Group, states: GangStates) -> _RunBonds:
+    return _find_in(states.values())
 
 
-def _find_in(cache: GangCache, gangs: tuple[GangKey, ...]) -> _RunBonds:
+def _find_in(states: Collection[Gang]) -> _RunBonds:
     """Find the run of some gangs from counts: gangs are large, and bonds few."""
     members: Counter[Bond] = Counter()
     living: set[Bond] = set()
-    states = [cache.gang(key) for key in gangs]
     for gang in states:
         for bond, counts in gang.tally.bonds.items():
             members[bond] += counts.total

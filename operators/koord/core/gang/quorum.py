@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from koord.core.gang.cache import Gang, GangCache, order_of, sort_members
+from koord.core.gang.cache import GangCache, GangStates, order_of, sort_members
 from koord.core.gang.done import count_done, find_done
 from koord.core.gang.group import MAX_GANGS, Group, make_group_id
 from koord.core.gang.lost_members import (
@@ -136,10 +136,8 @@ def _part_of(cache: GangCache, key: GangKey) -> "_Part":
     return cache.recall(key, _make_parts)[key]
 
 
-def _make_parts(cache: GangCache, key: GangKey) -> dict[GangKey, "_Part"]:
+def _make_parts(cache: GangCache, group: Group, states: GangStates) -> dict[GangKey, "_Part"]:
     """Divide a group into the gangs that have started and the others."""
-    group = cache.group(key)
-    states = {gang: cache.gang(gang) for gang in group.gangs}
     started = _started(states, compat=cache.compat)
     parts: dict[GangKey, _Part] = {}
     for gangs, is_started in (
@@ -153,7 +151,7 @@ def _make_parts(cache: GangCache, key: GangKey) -> dict[GangKey, "_Part"]:
     return parts
 
 
-def _started(gangs: Mapping[GangKey, Gang], *, compat: bool) -> frozenset[GangKey]:
+def _started(gangs: GangStates, *, compat: bool) -> frozenset[GangKey]:
     """Return the gangs of groups that we released and of which a member lives."""
     if compat:
         return frozenset(gangs if any(gang.tally.bound_alive for gang in gangs.values()) else ())
@@ -172,7 +170,7 @@ class _Part:
         cache: GangCache,
         group: Group,
         gangs: tuple[GangKey, ...],
-        states: Mapping[GangKey, Gang],
+        states: GangStates,
         *,
         is_satisfied: bool,
     ) -> None:
