@@ -80,7 +80,7 @@ OF_KUBERNETES = {
     *("NoExecute", "NoSchedule", "PreferNoSchedule", "PodResizePending", "PodScheduled"),
     *("ReadWriteOncePod", "WaitForFirstConsumer", "SubjectAccessReview", "TokenReview"),
     *("DisruptionTarget", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch"),
-    *("NodeMetric", "MetricsAPI", "Kubelet"),
+    *("NodeMetric", "MetricsAPI"),
     *("AddrInfoType", "ClientRequest", "NamespaceName", "ReadingKeys"),
 }
 PATHS = [path for part in PARTS for path in sorted(PACKAGE.joinpath(part).rglob("*.py"))]

@@ -71,6 +71,8 @@ NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("scheduling.k8s.io", "podgroups", "watch"): "this server has no PodGroups of its own to list",
     ("topology.node.k8s.io", "noderesourcetopologies", "watch"): "nor NodeResourceTopologies",
     ("slo.koordinator.sh", "nodemetrics", "watch"): "nor NodeMetrics",
+    ("metrics.k8s.io", "nodes", "list"): "only where load counts",
+    ("metrics.k8s.io", "pods", "list"): "only where load counts",
     **dict.fromkeys(
         (
             ("scheduling.koordinator.sh", "podmigrationjobs", "get"),

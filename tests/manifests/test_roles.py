@@ -32,6 +32,8 @@ READ_OTHERWISE = {
         ("policy", "poddisruptionbudgets", "list"),
         ("coordination.k8s.io", "leases", "get"),
         ("scheduling.koordinator.sh", "reservations", "get"),
+        ("metrics.k8s.io", "nodes", "list"),
+        ("metrics.k8s.io", "pods", "list"),
     },
     "defragmentationpolicy": {
         ("policy", "poddisruptionbudgets", "list"),

@@ -93,6 +93,7 @@ DOMAINS: Final = (
         "load",
         planning="koord.domains.load:PLANNING",
         settings={"load_aware": "koord.domains.load_settings:LoadAwareSettings"},
+        start="koord.runtime.load:start",
         describe="koord.runtime.descriptions:describe_load",
     ),
     Domain(

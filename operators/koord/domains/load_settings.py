@@ -45,11 +45,15 @@ class AggregatedSettings(Section):
 class LoadAwareSettings(Section):
     """Whether and how load counts in placement; the names are those of LoadAwareSchedulingArgs.
 
-    ``enabled`` is ours.
+    ``enabled``, ``poll_metrics`` and ``poll_interval`` are ours.
     """
 
     enabled: bool = Field(default=False, strict=True)
     """Whether nodes are refused, and compared, by what they use."""
+    poll_metrics: bool = Field(default=True, strict=True)
+    """Whether metrics.k8s.io is asked about nodes without a NodeMetric."""
+    poll_interval: Seconds = Field(default=30.0, ge=5, le=600)
+    """How often."""
     filter_expired_node_metrics: bool = Field(default=True, strict=True)
     """Whether nodes with an outdated report are refused; otherwise it counts as it is."""
     enable_schedule_when_node_metrics_expired: bool = Field(default=False, strict=True)

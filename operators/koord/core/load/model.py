@@ -28,8 +28,6 @@ class LoadSource(StrEnum):
     """Koordinator's agent, as a NodeMetric object."""
     METRICS_API = "MetricsAPI"
     """A server of ``metrics.k8s.io``, such as metrics-server."""
-    KUBELET = "Kubelet"
-    """The resource endpoint of the kubelet."""
 
 
 class Aggregation(StrEnum):

@@ -3,7 +3,7 @@
 Reports of several sources may exist of one node; the best one counts. Nothing is read here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 from koord.core.engine.plugin import Plugin
@@ -35,6 +35,15 @@ class Loads(Plugin):
             report = self.of(name)
             if report is not None:
                 yield name, report
+
+    def of_source(self, source: LoadSource) -> tuple[NodeLoad, ...]:
+        """Return all reports of one source."""
+        return tuple(self._reports[source].values())
+
+    def lacks(self, nodes: Iterable[str]) -> bool:
+        """Whether the best source says nothing about one of these nodes."""
+        best = self._reports[LoadSource.NODE_METRIC]
+        return any(node not in best for node in nodes)
 
     def upsert(self, report: NodeLoad) -> None:
         """Apply a report, which replaces the earlier one of its source."""
