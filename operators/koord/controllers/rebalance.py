@@ -213,8 +213,8 @@ class RebalancePolicies:
         context: BalanceContext,
     ) -> RoundOutcome:
         """Decide a round, again without pods that turn out to be ones that no job would move."""
-        known = self.state.pods
-        run.ineligible = {uid: text for uid, text in run.ineligible.items() if uid in known}
+        present = self.state.pods
+        run.ineligible = {uid: text for uid, text in run.ineligible.items() if uid in present}
         for _ in range(_MOST_DECISIONS):
             past = deepcopy(run.past)
             outcome = run_round(self.state, settings, measured, past, context)
