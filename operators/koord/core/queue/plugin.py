@@ -104,18 +104,26 @@ class Queues(Plugin):
         return QueueingHint(self._edits, (self._edits, version, hash(waiting)), _is_ours)
 
     @override
-    def open(self, cycle: Cycle) -> "QueueTurnSession":
-        return QueueTurnSession(self, cycle)
+    def open(self, cycle: Cycle) -> "HoldSession":
+        return QueueTurnSession(self, cycle) if self.is_limiting else HoldSession()
 
     def _note_limits(self) -> None:
         specs = self.view.plugin(Quotas).cache.catalog.registry.specs
         self.is_limiting = bool(self._options.values) or any(spec.queue for spec in specs.values())
 
 
-class QueueTurnSession(Admitting):
-    """Queues in one cycle; units that start in it are on the undo log of the cycle."""
+class HoldSession(Admitting):
+    """Units that their owners hold back: all there is where no queue says anything."""
 
     name = NAME
+
+    @override
+    def admit(self, unit: Unit) -> Reason | None:
+        return HeldByOwner() if _is_held(unit) and not _has_started(unit) else None
+
+
+class QueueTurnSession(HoldSession):
+    """Queues in one cycle; units that start in it are on the undo log of the cycle."""
 
     def __init__(self, queues: Queues, cycle: Cycle) -> None:
         self._queues, self._cycle = queues, cycle
@@ -124,12 +132,10 @@ class QueueTurnSession(Admitting):
 
     @override
     def admit(self, unit: Unit) -> Reason | None:
-        if unit.is_repair or any(demand.placed for demand in unit.demands):
+        if _has_started(unit):
             return None
-        if self._is_held(unit):
+        if _is_held(unit):
             return HeldByOwner()
-        if not self._queues.is_limiting:
-            return None
         queue = self._queues.queue_of(unit.pods[0])
         stop = self._queues.settings_of(queue).stop
         if stop != "None":
@@ -139,9 +145,7 @@ class QueueTurnSession(Admitting):
     @override
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Count a unit that starts, or refuse it."""
-        if not self._queues.is_limiting or unit.is_repair:
-            return Admission(unit)
-        if any(demand.placed for demand in unit.demands):
+        if _has_started(unit):
             return Admission(unit)
         pod = unit.pods[0]
         queue = self._queues.queue_of(pod)
@@ -164,11 +168,6 @@ class QueueTurnSession(Admitting):
         for line in lines:
             self._more[line] += count
 
-    def _is_held(self, unit: Unit) -> bool:
-        return any(demand.is_held for demand in unit.demands) or any(
-            dict(pod.extensions).get(NAME) == HELD for pod in unit.pods if pod.extensions
-        )
-
     def _find_parked(self) -> Mapping[str, QueueFull]:
         """Return the units beyond what may wait in their queue, in the order of their time."""
         if self._parked is None:
@@ -185,10 +184,20 @@ class QueueTurnSession(Admitting):
                 for user, limit, setting in limits:
                     if limit is not None and waiting[queue, user] >= limit:
                         self._parked[unit.key] = QueueFull(queue, user, limit, setting)
-                if unit.key not in self._parked and not self._is_held(unit):
+                if unit.key not in self._parked and not _is_held(unit):
                     waiting.update(lines_of(queue, pod.namespace))
         return self._parked
 
 
 def _is_ours(_unit: Unit, reason: Reason) -> bool:
     return isinstance(reason, NotItsTurn)
+
+
+def _has_started(unit: Unit) -> bool:
+    return unit.is_repair or any(demand.placed for demand in unit.demands)
+
+
+def _is_held(unit: Unit) -> bool:
+    return any(demand.is_held for demand in unit.demands) or any(
+        (NAME, HELD) in pod.extensions for pod in unit.pods if pod.extensions
+    )
