@@ -124,6 +124,8 @@ def shape_of(resource: type[Resource], part: str) -> tuple[Shape[Any], type[Mode
 @given(value=VALUES)
 @example(value={"devices": [{"type": "gpu", "resources": {"a": "1"}}, {"resources": {"a": "x"}}]})
 @example(value={"min": {"cpu": "1"}, "max": {"cpu": 2}})
+@example(value={"scheduleStartTime": 0})
+@example(value={"scheduleStartTime": "0"})
 @example(value={"history": [{"time": "2026-01-31T12:00:00Z", "what": "Preempted"}]})
 def test_a_shape_reads_what_the_model_accepts_and_raises_nothing_else(value: object) -> None:
     text = json.dumps(value).encode()

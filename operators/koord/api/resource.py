@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -65,7 +66,16 @@ class _QuantitySchema:
 
 Int32 = Annotated[int, Marker({"format": "int32"})]
 Int64 = Annotated[int, Marker({"format": "int64"})]
-Time = Annotated[datetime, Field(strict=False)]
+
+
+def _refuse_numbers(value: Any) -> Any:
+    """Refuse what pydantic takes for seconds since the epoch: a time of the API is a text."""
+    if isinstance(value, int | float) or (isinstance(value, str) and "T" not in value.upper()):
+        raise refuse("must be a time such as 2026-01-31T12:00:00Z")
+    return value
+
+
+Time = Annotated[datetime, Field(strict=False), BeforeValidator(_refuse_numbers)]
 
 
 def to_time(seconds: float) -> datetime:

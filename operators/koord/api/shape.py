@@ -23,6 +23,7 @@ M = TypeVar("M", bound=Model)
 Fields = Mapping[type[Model], Collection[str]]
 
 _BOUNDS: Final = {"min_length", "max_length", "pattern", "ge", "gt", "le", "lt"}
+_AROUND: Final = frozenset({"definitions", "definition-ref", "function-after", "function-before"})
 _DROPPED: Final = _BOUNDS | {"ref", "metadata", "serialization"}
 _INNER: Final = ("schema", "items_schema", "keys_schema", "values_schema")
 _EMPTY: Final = {"str": str, "int": int, "bool": bool, "list": list}
@@ -80,7 +81,7 @@ class _Relaxed:
 
     def _unwrap(self, schema: Any) -> Any:
         """Return a schema without references to shared parts, and without rules around it."""
-        while schema["type"] in {"definitions", "definition-ref", "function-after"}:
+        while schema["type"] in _AROUND:
             if schema["type"] == "definition-ref":
                 schema = self._definitions[schema["schema_ref"]]
                 continue
