@@ -73,7 +73,13 @@ def make_metrics() -> Metrics:
         collectors.isolated_failures: {"status": 1},
         collectors.reservations: _make_reserved_state(),
     }
-    assert set(made) == set(_public_functions())
+    of_policies = [
+        *collectors.rebalancing(lambda: [(("p", "low"), 1)], lambda: [(("p",), 1)]),
+        *collectors.defragmentation(lambda: [(("p", "8", "now"), 1)], lambda: [(("p",), 1)]),
+    ]
+    metrics.watch(*of_policies)
+    functions = {*made, collectors.rebalancing, collectors.defragmentation}
+    assert functions == set(_public_functions())
     for make, measured in made.items():
         series = make(measured)
         metrics.watch(*([series] if isinstance(series, SeriesCollector) else series))

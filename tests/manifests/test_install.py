@@ -151,7 +151,7 @@ def test_only_the_key_is_read_and_no_secret_is_made(separate, account):
 
 
 def test_the_account_of_all_operators_has_few_rights(installed):
-    assert 0 < len(Rights(installed).of(ALL)) <= 60
+    assert 0 < len(Rights(installed).of(ALL)) <= 90
 
 
 def test_every_deployment_has_a_standby_and_a_disruption_budget(separate):

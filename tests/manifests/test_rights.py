@@ -78,7 +78,7 @@ NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
             ("scheduling.koordinator.sh", "podmigrationjobs", "get"),
             ("scheduling.koordinator.sh", "podmigrationjobs", "patch"),
             ("scheduling.koordinator.sh", "podmigrationjobs", "delete"),
-            ("scheduling.koordinator.sh", "podmigrationjobs/status", "patch"),
+            ("scheduling.koordinator.sh", "podmigrationjobs", "create"),
             ("scheduling.koordinator.sh", "reservations", "create"),
             ("scheduling.sigs.k8s.io", "podgroups", "get"),
             ("apps", "deployments", "get"),

@@ -3,8 +3,6 @@
 import time
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
 from koord.api.defragmentationpolicy import DefragmentationPolicy
 from koord.controllers.defragmentation import DefragmentationPolicies
 from koord.domains.defrag import DEFRAG_POLICIES
@@ -15,8 +13,8 @@ from koord.kube.migration_jobs import MigrationOrders
 from koord.kube.objects import ref_of_defrag_policy
 from koord.kube.write_check import Write
 from koord.operators.operator import Operator
+from koord.runtime import collectors
 from koord.runtime.clock import Clock
-from koord.runtime.collectors import SeriesCollector
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
@@ -38,22 +36,7 @@ def start(parts: "Parts") -> None:
         preemption.max_per_day,
     )
     parts.handle(author, parts.keep_status(policies, author))
-    parts.metrics.watch(
-        SeriesCollector(
-            GaugeMetricFamily,
-            "koord_defrag_shapes_fitting",
-            "How many of a shape fit now, and would if all free GPUs were together.",
-            ["policy", "shape", "free"],
-            policies.shapes,
-        ),
-        SeriesCollector(
-            CounterMetricFamily,
-            "koord_defrag_moves",
-            "Moves that a DefragmentationPolicy has ordered.",
-            ["policy"],
-            policies.totals,
-        ),
-    )
+    parts.metrics.watch(*collectors.defragmentation(policies.shapes, policies.totals))
 
 
 OPERATOR: Final = Operator(

@@ -4,8 +4,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
 from koord.api.rebalancepolicy import RebalancePolicy
 from koord.controllers.rebalance import RebalanceOptions, RebalancePolicies
 from koord.core.load.options import LoadOptions
@@ -19,8 +17,8 @@ from koord.kube.migration_jobs import MigrationOrders
 from koord.kube.objects import ref_of_rebalance_policy
 from koord.kube.write_check import Write
 from koord.operators.operator import Operator
+from koord.runtime import collectors
 from koord.runtime.clock import Clock
-from koord.runtime.collectors import SeriesCollector
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
@@ -48,22 +46,7 @@ def start(parts: "Parts") -> None:
         ),
     )
     parts.handle(author, parts.keep_status(policies, author))
-    parts.metrics.watch(
-        SeriesCollector(
-            GaugeMetricFamily,
-            "koord_balance_nodes",
-            "Nodes in the last round of a RebalancePolicy, by class.",
-            ["policy", "class"],
-            policies.counts,
-        ),
-        SeriesCollector(
-            CounterMetricFamily,
-            "koord_balance_moves",
-            "Pods that a RebalancePolicy has moved.",
-            ["policy"],
-            policies.totals,
-        ),
-    )
+    parts.metrics.watch(*collectors.rebalancing(policies.counts, policies.totals))
 
 
 def _find_limits_of_placement(parts: "Parts") -> Mapping[str, float]:

@@ -52,6 +52,44 @@ class SeriesCollector(Collector):
         yield family
 
 
+def rebalancing(counts: Callable[[], Samples], moves: Callable[[], Samples]) -> list[Collector]:
+    return [
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_balance_nodes",
+            "Nodes in the last round of a RebalancePolicy, by class.",
+            ["policy", "class"],
+            counts,
+        ),
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_balance_moves",
+            "Pods that a RebalancePolicy has moved.",
+            ["policy"],
+            moves,
+        ),
+    ]
+
+
+def defragmentation(shapes: Callable[[], Samples], moves: Callable[[], Samples]) -> list[Collector]:
+    return [
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_defrag_shapes_fitting",
+            "How many of a shape fit now, and would if all free GPUs were together.",
+            ["policy", "shape", "free"],
+            shapes,
+        ),
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_defrag_moves",
+            "Moves that a DefragmentationPolicy has ordered.",
+            ["policy"],
+            moves,
+        ),
+    ]
+
+
 def migration_jobs(jobs_by_phase: Callable[[], Mapping[str, int]]) -> SeriesCollector:
     return SeriesCollector(
         GaugeMetricFamily,
