@@ -93,6 +93,8 @@ class QuotaRules:
     """Quota -> (revision, min, max) from that revision on."""
     _charges: dict[str, _Charge] = field(default_factory=dict)
     _nodes: dict[str, Obj] = field(default_factory=dict)
+    _sizes: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """Node -> (revision, what it has) from that revision on."""
     _pods: dict[str, Obj] = field(default_factory=dict)
     _borrowed: dict[str, deque[tuple[float, int]]] = field(default_factory=dict)
     """Quota -> how much more than its ``min`` it used, and when."""
@@ -109,8 +111,11 @@ class QuotaRules:
             self._chosen.clear()
         elif event.kind == NODES:
             self._nodes.pop(name, None)
+            size = 0
             if event.type != "DELETED":
                 self._nodes[name] = event.obj
+                size = allocatable_of(event.obj)
+            self._sizes.setdefault(name, []).append((event.revision, size))
         elif event.kind == PODS:
             self._note_pod(event)
         if len(self._limits) == len(LIMITS):
@@ -140,7 +145,7 @@ class QuotaRules:
         self._charge(pod, 0)
         for quota in chain_of(pod):
             # What others bind after the decision is no fault of the operators.
-            used = self._used(quota, seen.get(PODS, 0))
+            used = self._used_at_least(quota, seen)
             most = max(limit for _, _, limit in self._limits_since(quota, seen.get(QUOTAS, 0)))
             if used > most:
                 self.blame(f"{name_of(pod)} starts in {quota}, which then uses {used} of {most}")
@@ -191,13 +196,29 @@ class QuotaRules:
         others = sum(gpus_of(one.pod) for one in self._charges.values() if not chain_of(one.pod))
         return sum(allocatable_of(one) for one in self._nodes.values() if is_open(one, "")) - others
 
-    def _used(self, quota: str, known: int | None = None) -> int:
-        """Return the use of a quota, without what others bound after a revision."""
-        return sum(
-            gpus_of(one.pod)
-            for one in self._charges.values()
-            if quota in chain_of(one.pod) and (known is None or one.foreign_at <= known)
-        )
+    def _used(self, quota: str) -> int:
+        return sum(gpus_of(one.pod) for one in self._charges.values() if quota in chain_of(one.pod))
+
+    def _used_at_least(self, quota: str, seen: dict[str, int]) -> int:
+        """Return the use that a decision had to count.
+
+        Not what others bound after it, nor more of what they bound than its node has had since:
+        such pods use no more than that, and nothing on a node that is gone.
+        """
+        total = 0
+        for charge in self._charges.values():
+            if quota not in chain_of(charge.pod) or charge.foreign_at > seen.get(PODS, 0):
+                continue
+            gpus = gpus_of(charge.pod)
+            if charge.foreign_at:
+                gpus = min(gpus, self._least_size(node_of(charge.pod), seen.get(NODES, 0)))
+            total += gpus
+        return total
+
+    def _least_size(self, node: str, revision: int) -> int:
+        sizes = self._sizes.get(node, [(0, 0)])
+        at = max(0, bisect_right(sizes, (revision, 1 << 60)) - 1)
+        return min(size for _, size in sizes[at:])
 
     def _limits_since(self, quota: str, revision: int) -> Iterator[tuple[int, int, int]]:
         limits = self._limits[quota]
