@@ -116,7 +116,7 @@ DOMAINS: Final = (
             Command(
                 "balance",
                 "koord.cli.balance",
-                "Show which nodes are hot, and what a policy would move.",
+                "Show which nodes are hot and which are low, by what they really use.",
             ),
         ),
     ),
