@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PER_UNIT: Final = 50_000_000
-"""Steps that any unit may take: three times as many as any that was recorded."""
+PER_UNIT: Final = 100_000_000
+"""Steps that any unit may take: more than any that was recorded."""
 PER_NODE: Final = 110_000
 """Further steps per row of the node table: what a domain with exact allocations takes when it looks
 at a node for the first time."""
