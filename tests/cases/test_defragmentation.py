@@ -39,6 +39,10 @@ def moving(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
             client.delete(f"{JOBS}/{job['metadata']['name']}")
         with suppress(SandboxApiError):
             client.delete(f"/apis/apps/v1/namespaces/{namespace}/replicasets/web")
+        for pod in cluster.pods():
+            with suppress(SandboxApiError):  # it may have gone with its owner by now
+                cluster.delete_pod(pod)
+        cluster.remove_nodes()
         running.stop()
 
 
