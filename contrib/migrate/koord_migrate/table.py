@@ -336,6 +336,8 @@ _IN_OUR_WAY: Final = (
     KeyTranslation(_OURS, "operators.koordinator.sh/device-resources", NONE, Action.REPORT),
     KeyTranslation(_OURS, "operators.koordinator.sh/shared-with", NONE, Action.REPORT, 'there every pod may name every quota; nothing is lost of `["*"]`'),
     KeyTranslation(_OURS, "operators.koordinator.sh/max-priority", NONE, Action.REPORT),
+    KeyTranslation(_OURS, "operators.koordinator.sh/queue", NONE, Action.REPORT),
+    KeyTranslation(_OURS, "operators.koordinator.sh/queue-hold", NONE, Action.REPORT),
     KeyTranslation(_OURS, "operators.koordinator.sh/plan", NONE, Action.DROP, _RESULT),
     KeyTranslation(_OURS, "operators.koordinator.sh/plan-signature", NONE, Action.DROP, _RESULT),
     KeyTranslation(_OURS, "operators.koordinator.sh/nomination", NONE, Action.DROP, _RESULT),
