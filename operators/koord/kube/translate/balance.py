@@ -41,7 +41,7 @@ from koord.core.balance.policy import (
 )
 from koord.core.model.selectors import LabelSelector
 from koord.kube.translate.node_affinity import translate_selector
-from koord.kube.translate.statuses import SeenStatuses
+from koord.kube.translate.statuses import SeenStatuses, read_last_valid_json
 from koord.kube.wire import WireCustomResource
 
 MOST_DETECTORS: Final = 500
@@ -59,7 +59,7 @@ class RebalancePolicyTranslator(SeenStatuses):
         raw = bytes(wire.spec)
         settings, is_valid = translate_settings(raw), True
         if settings is None:
-            raw, is_valid = _read_last_valid(status), False
+            raw, is_valid = read_last_valid_json(status), False
             settings = translate_settings(raw) if raw else None
         return ObservedPolicy(
             meta.name,
@@ -70,17 +70,6 @@ class RebalancePolicyTranslator(SeenStatuses):
             is_valid,
             msgspec.json.decode(raw) if settings is not None else {},
         )
-
-
-class _KeptStatus(msgspec.Struct, rename="camel"):
-    last_valid_spec: msgspec.Raw = msgspec.Raw(b"")
-
-
-def _read_last_valid(status: bytes) -> bytes:
-    try:
-        return bytes(msgspec.json.decode(status, type=_KeptStatus).last_valid_spec)
-    except msgspec.MsgspecError:
-        return b""
 
 
 @cached_by_text()

@@ -21,7 +21,7 @@ from koord.core.defrag.policy import (
     WaitingFor,
 )
 from koord.core.defrag.shapes import parse_shape
-from koord.kube.translate.statuses import SeenStatuses
+from koord.kube.translate.statuses import SeenStatuses, read_last_valid_json
 from koord.kube.wire import WireCustomResource
 
 _adapter: Final = TypeAdapter(DefragmentationPolicySpec)
@@ -37,21 +37,10 @@ class DefragPolicyTranslator(SeenStatuses):
         raw = bytes(wire.spec)
         settings, is_valid = translate_settings(raw), True
         if settings is None:
-            raw, is_valid = _read_last_valid(status), False
+            raw, is_valid = read_last_valid_json(status), False
             settings = translate_settings(raw) if raw else None
         kept = msgspec.json.decode(raw or b"{}") if settings is not None else {}
         return ObservedDefragPolicy(meta.name, meta.uid, meta.generation, settings, is_valid, kept)
-
-
-class _KeptDefragSpec(msgspec.Struct, rename="camel"):
-    last_valid_spec: msgspec.Raw = msgspec.Raw(b"")
-
-
-def _read_last_valid(status: bytes) -> bytes:
-    try:
-        return bytes(msgspec.json.decode(status, type=_KeptDefragSpec).last_valid_spec)
-    except msgspec.MsgspecError:
-        return b""
 
 
 class _RecentMoves(msgspec.Struct, rename="camel"):

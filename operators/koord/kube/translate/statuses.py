@@ -66,9 +66,18 @@ _kept_decoder = msgspec.json.Decoder(_StatusWithSpec | None)
 
 def read_last_valid(status: bytes, shape: Shape[M]) -> M | None:
     """Return the last valid settings in a status; None if there are none that can be read."""
+    raw = read_last_valid_json(status)
     try:
-        decoded = _kept_decoder.decode(status) if status else None
-        raw = b"null" if decoded is None else bytes(decoded.last_valid_spec)
-        return None if raw == b"null" else shape.read(raw)
+        return shape.read(raw) if raw else None
     except MALFORMED:
         return None
+
+
+def read_last_valid_json(status: bytes) -> bytes:
+    """Return the last valid settings in a status as they are; empty if there are none."""
+    try:
+        decoded = _kept_decoder.decode(status) if status else None
+    except MALFORMED:
+        return b""
+    raw = b"null" if decoded is None else bytes(decoded.last_valid_spec)
+    return b"" if raw == b"null" else raw
