@@ -4,16 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from koord.core.eviction.reasons import Counts, tell_protection
+from koord.core.eviction.reasons import Counts, NotHelpful
 from koord.core.model.reasons import PodReason, Reason
 
 
-def _write(protected: Counts) -> list[str]:
-    return [f"{count} {tell_protection(why)}" for why, count in protected]
-
-
 @dataclass(frozen=True, slots=True)
-class NothingMayMove(Reason):
+class NothingMayMove(NotHelpful):
     """No running pod may move: how many for which reason."""
 
     code: ClassVar = "NothingMayMove"
@@ -26,16 +22,9 @@ class NothingMayMove(Reason):
     reason: Reason
     protected: Counts = ()
 
-    @property
-    def _whys(self) -> list[str]:
-        return _write(self.protected)
-
-    def _advice(self) -> Iterable[str]:
-        return self.reason.advice()
-
 
 @dataclass(frozen=True, slots=True)
-class MovesNotHelpful(Reason):
+class MovesNotHelpful(NotHelpful):
     """The unit does not fit even without all pods that may move, and why."""
 
     code: ClassVar = "MovesNotHelpful"
@@ -47,13 +36,6 @@ class MovesNotHelpful(Reason):
     movable: int
     reason: Reason
     protected: Counts = ()
-
-    @property
-    def _whys(self) -> list[str]:
-        return _write(self.protected)
-
-    def _advice(self) -> Iterable[str]:
-        return self.reason.advice()
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,8 +161,24 @@ class VictimsProtected(Reason):
         ]
 
 
+class NotHelpful(Reason):
+    """Base of the reasons that making way does not help: what is in the way then, who stays."""
+
+    __slots__ = ()
+    reason: Reason
+    """Why the unit does not fit then either."""
+    protected: Counts
+
+    @property
+    def _whys(self) -> list[str]:
+        return _write(self.protected)
+
+    def _advice(self) -> Iterable[str]:
+        return self.reason.advice()
+
+
 @dataclass(frozen=True, slots=True)
-class PreemptionNotHelpful(Reason):
+class PreemptionNotHelpful(NotHelpful):
     """The unit does not fit even without all pods that may be evicted, and why.
 
     ``reason`` is why it does not fit then, ``evictable`` how many pods may be evicted, and
@@ -181,13 +197,6 @@ class PreemptionNotHelpful(Reason):
     evictable: int
     reason: Reason
     protected: Counts = ()
-
-    @property
-    def _whys(self) -> list[str]:
-        return _write(self.protected)
-
-    def _advice(self) -> Iterable[str]:
-        return self.reason.advice()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,18 +39,11 @@ class QueueStopped(NotItsTurn):
 
 
 @dataclass(frozen=True, slots=True)
-class TooManyRunning(NotItsTurn):
-    """As many units of its queue, or of its user there, have started as may."""
+class QueueLimitReached(NotItsTurn):
+    """Base of the reasons that a limit of a queue, or of its ``user`` there, is reached."""
 
-    code: ClassVar = "MaxRunning"
-    way_out: ClassVar = "wait until a unit of the queue ends; ask for a larger `maxRunning`"
-    says: ClassVar = "{running} units of {_whom} have started, and {limit} may ({setting})"
-    advises: ClassVar = ("Wait until one of them ends, or {ask} raise {setting} of {queue}.",)
     queue: str
     user: str
-    running: int
-    limit: int
-    setting: str
 
     @property
     def _whom(self) -> str:
@@ -58,18 +51,25 @@ class TooManyRunning(NotItsTurn):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFull(NotItsTurn):
+class TooManyRunning(QueueLimitReached):
+    """As many units of its queue, or of its user there, have started as may."""
+
+    code: ClassVar = "MaxRunning"
+    way_out: ClassVar = "wait until a unit of the queue ends; ask for a larger `maxRunning`"
+    says: ClassVar = "{running} units of {_whom} have started, and {limit} may ({setting})"
+    advises: ClassVar = ("Wait until one of them ends, or {ask} raise {setting} of {queue}.",)
+    running: int
+    limit: int
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFull(QueueLimitReached):
     """More units wait in its queue, or of its user there, than may: it is parked behind them."""
 
     code: ClassVar = "QueueFull"
     way_out: ClassVar = "wait until earlier units start; ask for a larger `maxPending`"
     says: ClassVar = "{limit} units of {_whom} wait before it, and no more may ({setting})"
     advises: ClassVar = ("Wait until some of them start, or {ask} raise {setting} of {queue}.",)
-    queue: str
-    user: str
     limit: int
     setting: str
-
-    @property
-    def _whom(self) -> str:
-        return f"{self.user} in queue {self.queue}" if self.user else f"queue {self.queue}"
