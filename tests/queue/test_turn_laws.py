@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.core.queue import usage
-from koord.core.queue.room import CountedNode, CountedRoom, QuotaLimit, Run, UnitAsk
+from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
+from koord.core.queue.room import Run, UnitAsk
 from koord.core.queue.settings import Policy, QueueSettings
 from koord.core.queue.simulation import SimulatedQuota, Simulation, TraceUnit
 

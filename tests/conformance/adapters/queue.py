@@ -13,8 +13,9 @@ from tests.conformance.compare import Exact, Ordered
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.queue import FullQueueSpec, values_of
 from koord.core.queue import usage
+from koord.core.queue.counted_room import CountedNode
 from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Tournament, Waiting, count_ahead
-from koord.core.queue.room import FOREVER, CountedNode, Run, UnitAsk
+from koord.core.queue.room import FOREVER, Run, UnitAsk
 from koord.core.queue.settings import ALIASES, settle
 from koord.core.queue.simulation import SimulatedQuota, Simulation, TraceUnit
 

@@ -10,9 +10,10 @@ from fractions import Fraction
 from heapq import heappop, heappush
 from typing import Final
 
+from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
 from koord.core.queue.order import Aging, Heads, OrderTerms, QueueQuota, Tournament, Waiting
 from koord.core.queue.protection import QueueTurns
-from koord.core.queue.room import CountedNode, CountedRoom, QuotaLimit, Run, UnitAsk
+from koord.core.queue.room import Run, UnitAsk
 from koord.core.queue.settings import QueueSettings
 
 RESOURCE: Final = "gpu"
