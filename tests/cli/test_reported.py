@@ -31,6 +31,7 @@ from koord.api.keys import quota as keys
 from koord.cli.cluster import make_reported
 from koord.core.gang.status import ConditionType
 from koord.core.model.gangs import GangPhase
+from koord.core.model.reasons import REASONS
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import NODES, PODS
 from koord.domains.quota import QUOTAS
@@ -63,7 +64,12 @@ def test_a_reason_that_only_the_operators_know_is_the_reason(code: str) -> None:
     answer = ask_pod(make_kept(code=code))
     assert answer.standing is PlacementState.WAITING
     document = encode(answer)
-    assert document["reason"] == {"code": code, "message": KEPT, "fields": {}}
+    assert document["reason"] == {
+        "code": code,
+        "class": REASONS[code].reason_class,
+        "message": KEPT,
+        "fields": {},
+    }
     assert document["reported"]["reason"] == code
 
 

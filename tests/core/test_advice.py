@@ -19,13 +19,11 @@ from koord.core.gang.reasons import (
     WithinTime,
 )
 from koord.core.model.gangs import BadValue
+from koord.core.model.kube_scheduler_reasons import LateClaim, NeedsKubeScheduler, PlacementUnknown
 from koord.core.model.reasons import (
     MAX_SENTENCES,
     BindFailed,
-    LateClaim,
-    NeedsKubeScheduler,
     PinnedNodeUnfit,
-    PlacementUnknown,
     Planned,
     Reason,
     WaitingForForeignGate,

@@ -16,8 +16,8 @@ from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of
 from tests.objects import remove_volume, upsert_claim, upsert_storage_class, upsert_volume
 
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.kube_scheduler_reasons import LateClaim, PlacementUnknown
 from koord.core.model.pods import Handling
-from koord.core.model.reasons import LateClaim, PlacementUnknown
 from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.late_volumes import StorageClass, VolumeOffer, WantedVolume

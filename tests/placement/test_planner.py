@@ -4,9 +4,10 @@ from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster, make_unit, nodes_of
 
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.kube_scheduler_reasons import NeedsKubeScheduler
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Handling
-from koord.core.model.reasons import NeedsKubeScheduler, PinnedNodeUnfit
+from koord.core.model.reasons import PinnedNodeUnfit
 from koord.core.plugins.causes import NodeCause
 
 

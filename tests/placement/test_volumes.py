@@ -13,9 +13,9 @@ from tests.objects import (
 )
 
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.kube_scheduler_reasons import LateClaim, NeedsKubeScheduler
 from koord.core.model.plan import Plan
 from koord.core.model.pods import Handling
-from koord.core.model.reasons import LateClaim, NeedsKubeScheduler
 from koord.core.model.selectors import SelectorTerm
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.late_volumes import StorageClass

@@ -148,13 +148,17 @@ def test_the_silence_of_a_reflector_grows():
     assert value_of(metrics, "koord_reflector_silence_seconds", resource="pods") >= 60
 
 
+INCOMPLETE = {"class": "Incomplete", "reason": "MissingMembers"}
+ROOM = {"class": "Room", "reason": "InsufficientNodes"}
+
+
 def test_reason_without_pending_units_has_no_series():
     metrics, waiting = Metrics(), {"MissingMembers": 2, "InsufficientNodes": 1}
     metrics.watch(pending_units(lambda: waiting))
-    assert value_of(metrics, "koord_pending_units", reason="MissingMembers") == 2
+    assert value_of(metrics, "koord_pending_units", **INCOMPLETE) == 2
     del waiting["MissingMembers"]
-    assert value_of(metrics, "koord_pending_units", reason="MissingMembers") is None
-    assert value_of(metrics, "koord_pending_units", reason="InsufficientNodes") == 1
+    assert value_of(metrics, "koord_pending_units", **INCOMPLETE) is None
+    assert value_of(metrics, "koord_pending_units", **ROOM) == 1
 
 
 def test_gauges_are_read_at_every_scrape():
@@ -203,7 +207,9 @@ def test_numbers_change_when_they_are_taken_and_not_before() -> None:
     metrics.watch(pending_units(lambda: waiting))
     metrics.take()
     waiting["MissingMembers"] = 3
-    assert b'koord_pending_units{reason="MissingMembers"} 2.0' in metrics.encode()
+    assert (
+        b'koord_pending_units{class="Incomplete",reason="MissingMembers"} 2.0' in metrics.encode()
+    )
 
 
 def test_labels_of_quotas_are_escaped() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from dataclasses import is_dataclass
 from inspect import get_annotations, isclass
+from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from koord.answers.conditions import list_conditions
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import REASONS, Reason
 from koord.core.model.templates import FORMATS
 
@@ -100,3 +103,18 @@ def test_every_reason_is_a_value_with_an_entry_of_the_reference(cls: type[Reason
     assert cls.__dataclass_params__.frozen
     assert "__slots__" in cls.__dict__
     assert (cls.code, cls.way_out) in DOCUMENTED
+
+
+STATES = {"AllBound", "AtStrength", "Reached", "Valid", "WithinTime"}
+"""Reasons of conditions that are fine: nothing waits for them."""
+
+
+def test_every_reason_has_one_class() -> None:
+    without = {code for code, reason in OURS.items() if reason.reason_class is None}
+    assert without == STATES
+
+
+def test_the_page_lists_every_class() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
+    rows = page.partition("## Classes of reasons")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)`", rows, re.MULTILINE) == [str(each) for each in ReasonClass]

@@ -20,7 +20,7 @@ from koord.core.gang.done import count_needed
 from koord.core.model.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
-from koord.core.model.reasons import Planned, Reason
+from koord.core.model.reasons import Planned, Reason, class_of
 from koord.core.model.text import format_time
 from koord.core.model.units import Amounts
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
@@ -179,6 +179,7 @@ def _(waiting_unit: QueueEntry) -> dict[str, Any]:
         "pods": waiting_unit.pods,
         "required": waiting_unit.required,
         "reason": waiting_unit.reason.code,
+        "class": class_of(waiting_unit.reason.code),
         "message": waiting_unit.reason.text(),
         "since": format_time(waiting_unit.since),
         "quotas": list(waiting_unit.quotas),

@@ -7,6 +7,7 @@ from koord.answers.queue_view import QueueEntry, QueuePlace, view_queue
 from koord.answers.reading import KindName, Reading, Target, is_unknown, keep_known
 from koord.answers.reports import Reports
 from koord.core.engine.scoring import Scoring
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
 
 
@@ -68,6 +69,7 @@ class JobSuspended(Reason):
     """``suspend`` holds the Job, so it has no pods yet."""
 
     code: ClassVar = "Suspended"
+    reason_class: ClassVar = ReasonClass.HELD
     way_out: ClassVar = "set `spec.suspend` to false"
     says: ClassVar = "The Job is suspended, so it has no pods."
     advises: ClassVar = (

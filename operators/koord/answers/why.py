@@ -55,7 +55,7 @@ from koord.core.model.gang_history import Episode, find_eviction
 from koord.core.model.gangs import BadValue, GangKey
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
-from koord.core.model.reasons import Reason
+from koord.core.model.reasons import Reason, class_of
 from koord.core.model.text import format_time
 
 _MOST_SUB_GROUPS: Final = 20
@@ -435,6 +435,7 @@ def _(explained: Explained) -> dict[str, Any]:
     is_reported = isinstance(explained.reason, ReportedReason)
     return {
         "code": explained.reason.code,
+        "class": class_of(explained.reason.code),
         "message": explained.message,
         "fields": {} if is_reported else encode(explained.reason),
     }

@@ -19,6 +19,7 @@ from koord.controllers.quota_status import QuotaAudit
 from koord.core.device.status import find_drift as find_device_drift
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Outcome
+from koord.core.model.reasons import class_of
 from koord.core.model.units import is_unlimited
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
@@ -104,9 +105,11 @@ def pending_units(units_by_reason: Callable[[], Mapping[str, int]]) -> SeriesCol
     return SeriesCollector(
         GaugeMetricFamily,
         "koord_pending_units",
-        "Pending units, by reason.",
-        ["reason"],
-        lambda: _by_one_label(units_by_reason()),
+        "Pending units, by the class of their reason and by reason.",
+        ["class", "reason"],
+        lambda: [
+            ((class_of(code) or "", code), number) for code, number in units_by_reason().items()
+        ],
     )
 
 

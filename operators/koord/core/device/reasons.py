@@ -11,6 +11,7 @@ from koord.core.device.model import DeviceRequest, NodeDevice, TypeRequest, make
 from koord.core.device.request import InvalidRequest
 from koord.core.device.vendors import ISOLATION_LABEL
 from koord.core.model.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, PREFIX, WHOLE
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import InvalidPodAnnotation, PodReason
 from koord.core.model.units import format_amount
 
@@ -20,6 +21,7 @@ class InvalidDeviceRequest(PodReason):
     """The device resources of a pod are no valid request; the message names the resource."""
 
     code: ClassVar = "InvalidDeviceRequest"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     way_out: ClassVar = "correct the requests; see [what may be combined](devices.md)"
     says: ClassVar = "{pod}: {problem.describe()} ({problem.amounts:list {0}: {1}}){_rejected}"
     advises: ClassVar = (
@@ -37,6 +39,7 @@ class IsolationAbsent(PodReason):
     """The pod shares a GPU, and nothing keeps it to its part."""
 
     code: ClassVar = "IsolationAbsent"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     way_out: ClassVar = (
         "install what isolates, or allow it with `device.sharesWithoutIsolation: Start`"
     )
@@ -54,6 +57,7 @@ class NodeLocked(PodReason):
     """The device plugin of the planned node serves another pod, or its lock cannot be read."""
 
     code: ClassVar = "NodeLocked"
+    reason_class: ClassVar = ReasonClass.WRITING
     way_out: ClassVar = "wait; pods of such a node start one after the other"
     says: ClassVar = (
         '{pod}: node "{node}" has been locked: its device plugin serves '

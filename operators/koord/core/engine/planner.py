@@ -24,16 +24,10 @@ from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.shortage import explain_shortage
 from koord.core.engine.steps import TooManySteps, budget_of
+from koord.core.model.kube_scheduler_reasons import NeedsKubeScheduler, PlacementUnknown
 from koord.core.model.plan import Assignment, Demand, Placement, Plan, Unit, Unplaced
 from koord.core.model.pods import Handling, Pod, PodShape
-from koord.core.model.reasons import (
-    NeedsKubeScheduler,
-    PinnedNodeUnfit,
-    PlacementUnknown,
-    Reason,
-    TooExpensive,
-    TooLarge,
-)
+from koord.core.model.reasons import PinnedNodeUnfit, Reason, TooExpensive, TooLarge
 
 _recorded_of: Final = attrgetter("recorded")
 

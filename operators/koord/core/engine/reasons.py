@@ -6,6 +6,7 @@ from typing import ClassVar, Final
 
 from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.model.patience import Hanging, tell_hanging
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import ASK, MAX_SENTENCES, Reason, ReasonContext
 from koord.core.model.text import MAX_LISTED, named, plural
 from koord.core.model.units import PODS, format_amount
@@ -101,6 +102,7 @@ class InsufficientNodes(Reason):
     """
 
     code: ClassVar = "InsufficientNodes"
+    reason_class: ClassVar = ReasonClass.ROOM
     is_capacity: ClassVar = True
     is_unschedulable: ClassVar = True
     rests_on: ClassVar = frozenset({"nodes"})

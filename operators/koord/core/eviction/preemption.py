@@ -41,6 +41,7 @@ from koord.core.model.gangs import GangKey
 from koord.core.model.patience import FOREVER, Patience
 from koord.core.model.plan import Assignment, Unit, UnitKey
 from koord.core.model.pods import Nominated, Pod
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named
 from koord.core.plugins.nominations import Nomination
@@ -234,6 +235,7 @@ class WaitingForPreemption(Reason):
     """
 
     code: ClassVar = "WaitingForPreemption"
+    reason_class: ClassVar = ReasonClass.ENDING
     is_capacity: ClassVar = True
     also_true: ClassVar = MappingProxyType({"Preempting": "VictimsTerminating"})
     way_out: ClassVar = "wait; `koord explain` names them"

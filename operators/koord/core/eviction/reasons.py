@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from koord.core.model.patience import Hanging, tell_hanging
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import PodReason, Reason
 from koord.core.model.text import cut
 from koord.core.model.units import format_amount
@@ -80,6 +81,7 @@ class PreemptionNever(PodReason):
     """A member of the unit must not preempt."""
 
     code: ClassVar = "PreemptionNever"
+    reason_class: ClassVar = ReasonClass.ROOM
     meaning: ClassVar = (
         "a pod of the unit has `preemptionPolicy: Never`; or a Reservation names no PriorityClass, "
         "one that does not preempt, or takes in running pods"
@@ -99,6 +101,7 @@ class NobodyLower(Reason):
     """No running pod has a lower priority than every pod of the unit."""
 
     code: ClassVar = "NobodyLower"
+    reason_class: ClassVar = ReasonClass.ROOM
     way_out: ClassVar = "room, or a higher priority"
     says: ClassVar = "none of {running:# running pod} has a priority below {priority}"
     quotes: ClassVar = "No preemption victims found for incoming pod"
@@ -142,6 +145,7 @@ class VictimsProtected(Reason):
     """
 
     code: ClassVar = "VictimsProtected"
+    reason_class: ClassVar = ReasonClass.ROOM
     way_out: ClassVar = "the list above"
     says: ClassVar = "no pod with a priority below {priority} may be evicted: {_whys:list}"
     priority: int
@@ -186,6 +190,7 @@ class PreemptionNotHelpful(NotHelpful):
     """
 
     code: ClassVar = "PreemptionNotHelpful"
+    reason_class: ClassVar = ReasonClass.ROOM
     way_out: ClassVar = "what that reason asks for"
     says: ClassVar = (
         "evicting {evictable:# pod} of lower priority{protected:? ({_whys:list})} would not be "
@@ -207,6 +212,7 @@ class WaitsForTermination(Reason):
     """
 
     code: ClassVar = "WaitsForTermination"
+    reason_class: ClassVar = ReasonClass.ENDING
     is_capacity: ClassVar = True
     meaning: ClassVar = (
         "the unit fits once pods are gone that terminate already; it says until when they are "
@@ -234,6 +240,7 @@ class TerminationStuck(Reason):
     """
 
     code: ClassVar = "TerminationStuck"
+    reason_class: ClassVar = ReasonClass.ENDING
     is_capacity: ClassVar = True
     meaning: ClassVar = (
         "pods that are named are still there `preemption.stuckAfter` after their grace period, and "
@@ -261,6 +268,7 @@ class OnlySurplus(Reason):
     """The gang has its minimum; members above it preempt nobody."""
 
     code: ClassVar = "OnlySurplus"
+    reason_class: ClassVar = ReasonClass.ROOM
     way_out: ClassVar = "room"
     says: ClassVar = "gang {gang} has its minimum, and members above it preempt nobody"
     gang: str
@@ -274,6 +282,7 @@ class NotAQuestionOfRoom(Reason):
     """
 
     code: ClassVar = "NotAQuestionOfRoom"
+    reason_class: ClassVar = ReasonClass.ROOM
     way_out: ClassVar = "what its condition says"
     says: ClassVar = "evicting pods does not help: {_why}"
     reason: Reason
@@ -288,6 +297,7 @@ class SearchTooExpensive(Reason):
     """The search used up its steps before it found victims."""
 
     code: ClassVar = "SearchTooExpensive"
+    reason_class: ClassVar = ReasonClass.OPERATORS
     way_out: ClassVar = "it is tried again when the cluster has changed"
     says: ClassVar = (
         "the search for victims among {units:# unit} took {steps:,} steps without a result; it is "

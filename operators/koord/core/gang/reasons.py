@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeAlias
 
 from koord.core.model.gangs import BadValue, DeprecatedKey, GangKey, GangMembership, OnMemberFailure
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason, RefusedByScheduler, TooLarge
 from koord.core.model.templates import fill, fill_all
 from koord.core.model.text import MAX_TEXT, cut, listed
@@ -74,6 +75,7 @@ class MissingMembers(_Quorum):
     """Fewer pods than ``minMember``, in this gang, in one of its group, or in a sub-group."""
 
     code: ClassVar = "MissingMembers"
+    reason_class: ClassVar = ReasonClass.INCOMPLETE
     is_incomplete: ClassVar = True
     way_out: ClassVar = (
         "create them; look at the owner's events (quota of the namespace, a webhook) if it does "
@@ -110,6 +112,7 @@ class GangNotStarted(Reason):
     """A complete sub-group is not needed for the start of what it belongs to, and follows it."""
 
     code: ClassVar = "GangNotStarted"
+    reason_class: ClassVar = ReasonClass.ORDER
     meaning: ClassVar = (
         "its sub-group is complete, and is placed after the gang, or the sub-group above it, has "
         "started without it"
@@ -126,6 +129,7 @@ class MissingPodGroup(Reason):
     """Pods name a PodGroup that does not exist, in this gang or in one of its group."""
 
     code: ClassVar = "MissingPodGroup"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     is_incomplete: ClassVar = True
     rests_on: ClassVar = _POD_GROUPS
     way_out: ClassVar = "create it, or correct the label"
@@ -143,6 +147,7 @@ class MissingGang(Reason):
     """
 
     code: ClassVar = "MissingGang"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     is_incomplete: ClassVar = True
     rests_on: ClassVar = _POD_GROUPS
     way_out: ClassVar = "create it, or remove it from the list"
@@ -170,6 +175,7 @@ class InconsistentGroup(Reason):
     """
 
     code: ClassVar = "InconsistentGroup"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     is_incomplete: ClassVar = True
     rests_on: ClassVar = _POD_GROUPS
     way_out: ClassVar = "write the same list on both"
@@ -198,6 +204,7 @@ class InvalidAnnotation(Reason):
     """A value cannot be used; the message says what is in force."""
 
     code: ClassVar = "InvalidAnnotation"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     is_incomplete: ClassVar = True
     way_out: ClassVar = "correct the value"
     says: ClassVar = f"{{values:list; {_BAD_VALUE}}}"
@@ -243,6 +250,7 @@ class HeldForReplacements(Reason):
     """Room is reserved for replacements of lost members of running gangs, for a limited time."""
 
     code: ClassVar = "KeptForReplacements"
+    reason_class: ClassVar = ReasonClass.ROOM
     is_capacity: ClassVar = True
     meaning: ClassVar = (
         "there is room, but it is reserved for replacements of lost members of running gangs of "
@@ -283,6 +291,7 @@ class PartiallyBound(Reason):
     """Some have a node and some do not."""
 
     code: ClassVar = "PartiallyBound"
+    reason_class: ClassVar = ReasonClass.WRITING
     way_out: ClassVar = "nothing, unless it lasts: then look at `Placed` of the pods that wait"
     says: ClassVar = "{bound} of {present:# member} bound"
     bound: int
@@ -304,6 +313,7 @@ class BelowMin(Reason):
     """
 
     code: ClassVar = "BelowMin"
+    reason_class: ClassVar = ReasonClass.INCOMPLETE
     way_out: ClassVar = (
         "see why they died; create replacements if the owner does not. A member that "
         "kube-scheduler was to bind and cannot (its `PodScheduled` says why) is lost, too, unless "
@@ -346,6 +356,7 @@ class MemberOnFailedNode(Reason):
     """
 
     code: ClassVar = "MemberOnFailedNode"
+    reason_class: ClassVar = ReasonClass.ENDING
     meaning: ClassVar = (
         "members are on nodes that are not ready, not reachable or deleted; the gang has its "
         "minimum still"
@@ -380,6 +391,7 @@ class RestartingGang(_Restart):
     """The remaining members are evicted: some were lost, or released ones got no node."""
 
     code: ClassVar = "RestartingGang"
+    reason_class: ClassVar = ReasonClass.ENDING
     meaning: ClassVar = (
         "the remaining members [are evicted](gang-lifecycle.md#members-that-are-lost) so that the "
         "whole gang restarts"
@@ -395,6 +407,7 @@ class RestartProtected(_Restart):
     """The remaining members should be evicted, but a disruption budget does not allow it."""
 
     code: ClassVar = "RestartProtected"
+    reason_class: ClassVar = ReasonClass.INCOMPLETE
     way_out: ClassVar = "relax the budget, or delete them"
     says: ClassVar = (
         "{cause:part}: the remaining {pods} should be evicted so that the whole {what} restarts, "
@@ -417,6 +430,7 @@ class ScheduleTimeout(Reason):
     """All members were present for longer than the gang's wait time, and no place was found."""
 
     code: ClassVar = "ScheduleTimeout"
+    reason_class: ClassVar = ReasonClass.ROOM
     meaning: ClassVar = (
         "all members were present for longer than the wait time, and no place was found; attempts "
         "go on"

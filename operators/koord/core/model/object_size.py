@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import PodReason
 
 MOST_ANNOTATIONS: Final = 256 * 1024
@@ -38,6 +39,7 @@ class AnnotationsTooLarge(PodReason):
     """
 
     code: ClassVar = "AnnotationsTooLarge"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     also_false: ClassVar = MappingProxyType({"Bound": "AnnotationsTooLarge"})
     meaning: ClassVar = (
         "what a pod was given is written in its annotations, which would have more than 256 KiB "
@@ -64,6 +66,7 @@ class ObjectTooLarge(PodReason):
     """A pod is so large that it cannot be written any more; ``status`` and answer of the server."""
 
     code: ClassVar = "ObjectTooLarge"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     also_false: ClassVar = MappingProxyType({"Bound": "ObjectTooLarge"})
     meaning: ClassVar = (
         "a pod is so near the size that etcd takes (about 1.5 MiB) that nothing can be written on "

@@ -19,6 +19,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.templates import fill, fill_all
 from koord.core.model.text import MAX_QUOTED, MAX_TEXT, cut
 
@@ -70,6 +71,8 @@ class Reason:
     __slots__ = ()
 
     code: ClassVar[str]
+    reason_class: ClassVar[ReasonClass | None] = None
+    """What kind of wait it is; None: nothing waits."""
     ask: ClassVar[str] = ASK
     says: ClassVar[str] = ""
     """The text."""
@@ -170,6 +173,12 @@ REASONS: Final[Mapping[str, type[Reason]]] = MappingProxyType(_REASONS)
 """Code -> reason, of all modules that were imported."""
 
 
+def class_of(code: str) -> ReasonClass | None:
+    """Return the class of the reason with a code; None for codes that stand for no wait."""
+    reason = REASONS.get(code)
+    return None if reason is None else reason.reason_class
+
+
 @dataclass(frozen=True, slots=True)
 class PodReason(Reason):
     """A reason that one pod of a unit causes for the whole unit."""
@@ -185,102 +194,12 @@ class PodReason(Reason):
 class InvalidPodAnnotation(PodReason):
     """Annotations of a pod about some domain cannot be read: (field, what is wrong)."""
 
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     says: ClassVar = "{pod}: {problems:list {0} {1}}"
     advises: ClassVar = (
         "Correct the annotation in the template of the pods, and create them again.",
     )
     problems: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LateClaim:
-    """A volume claim (``namespace/name``) that is bound with its first pod, and its class."""
-
-    claim: str
-    storage_class: str
-
-    def __str__(self) -> str:
-        return f"{self.claim} of StorageClass {self.storage_class}"
-
-
-@dataclass(frozen=True, slots=True)
-class KubeSchedulerOnly(PodReason):
-    """A pod uses something that only kube-scheduler can serve, in the named fields of its spec.
-
-    ``claims`` are those among them that are bound late. ``members`` have to start together, if it
-    does not start alone.
-    """
-
-    late: ClassVar = "{claims:?: {claims:list}, bound with its first pod}"
-    together: ClassVar = "{members:# member} have to start together"
-    change_gang: ClassVar = (
-        "Or set the minimum of the gang to 1, if its members may start one by one."
-    )
-    fields: tuple[str, ...]
-    claims: tuple[LateClaim, ...] = ()
-    members: int = 1
-
-    @property
-    def _claims(self) -> tuple[str, ...]:
-        return tuple(late_claim.claim for late_claim in self.claims)
-
-    @property
-    def remedy(self) -> str:
-        """What lets members start together although one of them uses such a thing."""
-        return fill(
-            "{claims:?let a pod of its own use {_claims:names} once, which binds the volume, or "
-            "use a StorageClass with volumeBindingMode Immediate"
-            "|remove {fields:names} from {pod}, or from all that starts with it}",
-            self,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class NeedsKubeScheduler(KubeSchedulerOnly):
-    """A member uses something that only kube-scheduler supports; the message names the field."""
-
-    code: ClassVar = "NeedsKubeScheduler"
-    is_unschedulable: ClassVar = True
-    way_out: ClassVar = (
-        "leave `schedulerName` at `default-scheduler` and keep the gate; for gangs see "
-        "`PlacementUnknown`"
-    )
-    says: ClassVar = (
-        "{pod} uses {fields:list}, which only kube-scheduler supports{members:; set "
-        "spec.schedulerName to default-scheduler and keep our gate: a pod that starts alone is "
-        "then released to kube-scheduler when there is room for it"
-        "|{late:part}; {together:part}: {remedy}}"
-    )
-    advises: ClassVar = (
-        "{members:Remove {fields:names} from the pod|{remedy:capital}}.",
-        (
-            "{members:Or set spec.schedulerName to default-scheduler and keep the gate: the "
-            "operators then plan the pod, and kube-scheduler binds it.|{change_gang}}"
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementUnknown(KubeSchedulerOnly):
-    """kube-scheduler binds such a pod, and pods that start with it may not be able to follow."""
-
-    code: ClassVar = "PlacementUnknown"
-    meaning: ClassVar = (
-        "members have to start together, and only kube-scheduler knows which nodes can serve one "
-        "of them: it uses a claim that is bound with its first pod, a ResourceClaim or the like; "
-        "the message names it"
-    )
-    way_out: ClassVar = (
-        "let another pod use the claim once, which binds the volume, or use a class with "
-        "`volumeBindingMode: Immediate` "
-        "([more](compatibility.md#what-is-left-to-kube-scheduler))"
-    )
-    says: ClassVar = (
-        "only kube-scheduler knows which nodes can serve {fields:list} of {pod}{late:part}; "
-        "{together:part}, and a pod that is released cannot be held again, so none is released; "
-        "{remedy}"
-    )
-    advises: ClassVar = ("{remedy:capital}.", "{change_gang}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +210,7 @@ class TooLarge(Reason):
     """
 
     code: ClassVar = "TooLarge"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     wakes_on: ClassVar = WakesOn.DOMAIN  # and none is named: only a change of its own helps
     meaning: ClassVar = (
         "a member, the gang or its group has more of something than is "
@@ -321,6 +241,7 @@ class TooExpensive(Reason):
     """
 
     code: ClassVar = "TooExpensive"
+    reason_class: ClassVar = ReasonClass.OPERATORS
     wakes_on: ClassVar = WakesOn.DOMAIN  # and none is named: it is tried again from time to time
     meaning: ClassVar = (
         "planning takes more [steps](performance-planner.md#bounds-of-planning) than a unit of "
@@ -352,6 +273,7 @@ class WaitingForForeignGate(PodReason):
     """
 
     code: ClassVar = "WaitingForForeignGate"
+    reason_class: ClassVar = ReasonClass.HELD
     way_out: ClassVar = "see what the controller of the gate waits for"
     says: ClassVar = (
         "{pods:{pod} has|{pods} pods have} scheduling gates of other controllers: "
@@ -370,6 +292,7 @@ class PinnedNodeUnfit(PodReason):
     """A released member is pinned to a node that can no longer take it."""
 
     code: ClassVar = "PinnedNodeUnfit"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     is_unschedulable: ClassVar = True
     rests_on: ClassVar = frozenset({"nodes"})
     way_out: ClassVar = "delete the pod; its owner makes a new one"
@@ -389,6 +312,7 @@ class RefusedByScheduler(PodReason):
     """A pod was released to ``node`` for its own scheduler to bind, which does not."""
 
     code: ClassVar = "RefusedByScheduler"
+    reason_class: ClassVar = ReasonClass.ELSEWHERE
     meaning: ClassVar = (
         "a pod was released to its planned node, and its own scheduler does not bind it; the "
         "message is that of the scheduler. It is part of the message of `BelowMin`, too"
@@ -420,6 +344,7 @@ class BindFailed(PodReason):
     """
 
     code: ClassVar = "BindFailed"
+    reason_class: ClassVar = ReasonClass.WRITING
     also_false: ClassVar = MappingProxyType({"Bound": "BindFailed"})
     way_out: ClassVar = "as there"
     says: ClassVar = (
@@ -452,6 +377,7 @@ class Planned(Reason):
     """
 
     code: ClassVar = "Planned"
+    reason_class: ClassVar = ReasonClass.ORDER
     is_placed: ClassVar = True
     rests_on: ClassVar = frozenset({"nodes"})
     says: ClassVar = (
@@ -473,6 +399,7 @@ class InternalError(Reason):
     """
 
     code: ClassVar = "InternalError"
+    reason_class: ClassVar = ReasonClass.OPERATORS
     way_out: ClassVar = "report it with the operators' log"
     says: ClassVar = (
         "an internal error ({error}) prevents {quota:?the shares of quota {quota} from being "

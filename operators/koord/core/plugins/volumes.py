@@ -23,15 +23,11 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.labels import LabelColumns
 from koord.core.engine.plugin import FilterReach, Plugin, Reactive
 from koord.core.model.constraints import ClaimUse, VolumeConstraints
+from koord.core.model.kube_scheduler_reasons import LateClaim, NeedsKubeScheduler, PlacementUnknown
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Handling, Pod, PodShape
-from koord.core.model.reasons import (
-    LateClaim,
-    NeedsKubeScheduler,
-    PlacementUnknown,
-    PodReason,
-    Reason,
-)
+from koord.core.model.reason_class import ReasonClass
+from koord.core.model.reasons import PodReason, Reason
 from koord.core.model.selectors import SelectorTerm
 from koord.core.model.templates import fill
 from koord.core.plugins.causes import NodeCause
@@ -86,6 +82,7 @@ class VolumeNotReady(PodReason):
     """
 
     code: ClassVar = "VolumeNotReady"
+    reason_class: ClassVar = ReasonClass.ELSEWHERE
     way_out: ClassVar = "create the claim, or see why it is not bound"
     says: ClassVar = "{_told}"
     claim: str

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason, WakesOn
 
 NAME = "queue"
@@ -12,6 +13,7 @@ NAME = "queue"
 class NotItsTurn(Reason):
     """Base of the reasons of queues: room does not help, only a change of what they count."""
 
+    reason_class: ClassVar = ReasonClass.ORDER
     wakes_on: ClassVar = WakesOn.DOMAIN
     domain: ClassVar = NAME
 
@@ -21,6 +23,7 @@ class HeldByOwner(NotItsTurn):
     """Its owner holds it back with the annotation `operators.koordinator.sh/queue-hold`."""
 
     code: ClassVar = "Held"
+    reason_class: ClassVar = ReasonClass.HELD
     way_out: ClassVar = "take the annotation `operators.koordinator.sh/queue-hold` off"
     says: ClassVar = "it is held: operators.koordinator.sh/queue-hold is true"
     advises: ClassVar = ("Take the annotation operators.koordinator.sh/queue-hold off.",)
@@ -31,6 +34,7 @@ class QueueStopped(NotItsTurn):
     """Nothing new starts in its queue: a quota says `stop: Hold`, or `HoldAndDrain`."""
 
     code: ClassVar = "QueueStopped"
+    reason_class: ClassVar = ReasonClass.HELD
     way_out: ClassVar = "wait until the administrators let the queue go on"
     says: ClassVar = "nothing new starts in queue {queue} (stop: {stop})"
     advises: ClassVar = ("{ask} set stop of queue {queue} to None.",)
@@ -55,6 +59,7 @@ class TooManyRunning(QueueLimitReached):
     """As many units of its queue, or of its user there, have started as may."""
 
     code: ClassVar = "MaxRunning"
+    reason_class: ClassVar = ReasonClass.QUOTA
     way_out: ClassVar = "wait until a unit of the queue ends; ask for a larger `maxRunning`"
     says: ClassVar = "{running} units of {_whom} have started, and {limit} may ({setting})"
     advises: ClassVar = ("Wait until one of them ends, or {ask} raise {setting} of {queue}.",)
@@ -68,6 +73,7 @@ class QueueFull(QueueLimitReached):
     """More units wait in its queue, or of its user there, than may: it is parked behind them."""
 
     code: ClassVar = "QueueFull"
+    reason_class: ClassVar = ReasonClass.QUOTA
     way_out: ClassVar = "wait until earlier units start; ask for a larger `maxPending`"
     says: ClassVar = "{limit} units of {_whom} wait before it, and no more may ({setting})"
     advises: ClassVar = ("Wait until some of them start, or {ask} raise {setting} of {queue}.",)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import ASK, Reason, ReasonContext, WakesOn
 from koord.core.model.text import MAX_QUOTED, listed
 from koord.core.model.units import format_amount
@@ -52,6 +53,7 @@ class QuotaReason(Reason):
     rests_on: ClassVar = frozenset({"nodes", "elasticquotas"})
     wakes_on: ClassVar = WakesOn.DOMAIN
     domain: ClassVar = "quota"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     can_use_leftovers: ClassVar[bool] = False
     """The unit may start on leftover shares."""
 
@@ -65,6 +67,7 @@ class QuotaExceeded(QuotaReason):
     """
 
     is_capacity: ClassVar = True
+    reason_class: ClassVar = ReasonClass.QUOTA
     also_false: ClassVar = MappingProxyType({"QuotaReserved": "QuotaExceeded"})
     quotes: ClassVar = "Insufficient quotas, quotaName: {quota}, {_details}"
     too_small: ClassVar = "the nodes that quotas share have only {_scarce}"
@@ -240,6 +243,7 @@ class SubmissionExceeded(QuotaReason):
     """
 
     code: ClassVar = "SubmissionExceeded"
+    reason_class: ClassVar = ReasonClass.QUOTA
     also_false: ClassVar = MappingProxyType({"QuotaReserved": "QuotaExceeded"})
     way_out: ClassVar = "wait, or ask the administrators to raise it"
     says: ClassVar = (
@@ -268,6 +272,7 @@ class QuotaCheckFailed(QuotaReason):
     """A [hook](quota.md#hooks) refuses the pods."""
 
     code: ClassVar = "QuotaCheckFailed"
+    reason_class: ClassVar = ReasonClass.QUOTA
     way_out: ClassVar = "read the message"
     says: ClassVar = "CheckPod failed for hook plugin {check}, err: {error}"
     check: str

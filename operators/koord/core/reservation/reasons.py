@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koord.core.engine.cause import Cause
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import InvalidPodAnnotation, PodReason
 from koord.core.model.units import PODS
 from koord.core.reservation.ledger import InsufficientResource
@@ -80,6 +81,7 @@ class NoReservationFits(PodReason):
     """
 
     code: ClassVar = "NoReservationFits"
+    reason_class: ClassVar = ReasonClass.ROOM
     is_capacity: ClassVar = True
     meaning: ClassVar = (
         "the pod must use a reservation (`reservation-affinity`), and none takes it: how many it "
@@ -129,6 +131,7 @@ class InvalidReservation(PodReason):
     """A field of the Reservation cannot be used: which one, and why."""
 
     code: ClassVar = "InvalidReservation"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     says: ClassVar = "{problems:list {0} {1}}"
     advises: ClassVar = ("Correct these fields of the Reservation.",)
     problems: tuple[tuple[str, str], ...]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason, WakesOn
 from koord.core.model.text import cut
 from koord.core.model.topology_constraint import ROOT_LAYER
@@ -78,6 +79,7 @@ class NoDomainFits(_NoCandidate):
     """No domain of the layer that a gang must share, or of the whole topology, takes all of it."""
 
     code: ClassVar = "NoDomainFits"
+    reason_class: ClassVar = ReasonClass.ROOM
     is_capacity: ClassVar = True
     is_unschedulable: ClassVar = True
     meaning: ClassVar = (
@@ -136,6 +138,7 @@ class MultipleNotMet(_NoCandidate):
     """The gang would fit if the members in each domain did not have to be a whole multiple."""
 
     code: ClassVar = "MultipleNotMet"
+    reason_class: ClassVar = ReasonClass.ROOM
     way_out: ClassVar = "change `podCountMultiple` or the number of members"
     says: ClassVar = (
         "{want:# member} would fit if the number of members in each domain did not have to be a "
@@ -151,6 +154,7 @@ class MembersApart(Reason):
     """Placed members do not share a domain of the layer that they must share."""
 
     code: ClassVar = "MembersApart"
+    reason_class: ClassVar = ReasonClass.ROOM
     rests_on: ClassVar = frozenset({"nodes"})
     wakes_on: ClassVar = WakesOn.ANY_CHANGE
     way_out: ClassVar = "correct the node labels, or restart the gang"
@@ -173,6 +177,7 @@ class MissingTopology(Reason):
     """The ClusterNetworkTopology does not exist, or never had valid layers."""
 
     code: ClassVar = "MissingTopology"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     rests_on: ClassVar = frozenset({"clusternetworktopologies"})
     wakes_on: ClassVar = WakesOn.ANY_CHANGE
     way_out: ClassVar = "create or correct it"
@@ -199,6 +204,7 @@ class UnknownLayer(Reason):
     """
 
     code: ClassVar = "UnknownLayer"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
     wakes_on: ClassVar = WakesOn.ANY_CHANGE
     way_out: ClassVar = "correct the name (names are case-sensitive)"
     says: ClassVar = (
