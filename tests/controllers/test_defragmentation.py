@@ -15,11 +15,11 @@ from tests.defrag.test_search import runner
 from tests.support.authors import FakeAuthor
 
 from koord.controllers.defragmentation import DefragmentationPolicies
-from koord.core.defrag.policy import DefragPolicies, DefragSettings, MoveWindow
-from koord.core.defrag.policy import ObservedDefragPolicy as Policy
+from koord.core.defrag.policy import DefragPolicies, DefragPolicy, DefragSettings, MoveWindow
+from koord.core.engine.policies import ObservedPolicy
 from koord.core.model.budgets import Budget
 from koord.kube.errors import Forbidden
-from koord.kube.migration_jobs import MoveOrder, make_job
+from koord.kube.migration_jobs import MoveOrder, OrderedMoves, make_job
 from koord.kube.translate.defrag import translate_settings
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 NOW = 1_000_000.0
 
 
-def make_policy(**spec: Any) -> Policy:
+def make_policy(**spec: Any) -> DefragPolicy:
     settings = translate_settings(json.dumps(spec).encode())
-    return Policy("p", "uid-p", 1, settings, settings is not None, spec)
+    return ObservedPolicy("p", "uid-p", 1, 0.0, settings, spec)
 
 
 class Orders:
@@ -41,11 +41,9 @@ class Orders:
         self.over: set[str] = set()
         self.fails = False
 
-    async def list_pods(self) -> frozenset[str]:
-        return frozenset(job.uid for job in self.jobs.values())
-
-    async def count_running(self, creator: str) -> int:
-        return sum(job.creator == creator for job in self.jobs.values()) - len(self.over)
+    async def list(self, creator: str) -> OrderedMoves:
+        running = sum(job.creator == creator for job in self.jobs.values()) - len(self.over)
+        return OrderedMoves(frozenset(job.uid for job in self.jobs.values()), running)
 
     async def create(self, order: MoveOrder) -> bool:
         if self.fails:

@@ -12,12 +12,13 @@ from tests.support.authors import FakeAuthor
 
 from koord.controllers.rebalance import RebalanceOptions, RebalancePolicies
 from koord.core.balance.plugin import BalancePolicies
-from koord.core.balance.policy import ObservedPolicy
+from koord.core.engine.policies import ObservedPolicy
 from koord.kube.errors import Forbidden
-from koord.kube.migration_jobs import MoveOrder, make_job
+from koord.kube.migration_jobs import MoveOrder, OrderedMoves, make_job
 from koord.kube.translate.balance import translate_settings
 
 if TYPE_CHECKING:
+    from koord.core.balance.policy import BalancePolicy
     from koord.core.engine.state import ClusterState
 
 SPEC = {
@@ -28,10 +29,10 @@ SPEC = {
 }
 
 
-def make_policy(name: str = "p", created: float = 0, **spec: Any) -> ObservedPolicy:
+def make_policy(name: str = "p", created: float = 0, **spec: Any) -> BalancePolicy:
     written = SPEC | spec
     settings = translate_settings(json.dumps(written).encode())
-    return ObservedPolicy(name, f"uid-{name}", 1, created, settings, settings is not None, written)
+    return ObservedPolicy(name, f"uid-{name}", 1, created, settings, written)
 
 
 class Orders:
@@ -42,8 +43,8 @@ class Orders:
         self.fails = False
         self.ineligible: set[str] = set()
 
-    async def list_pods(self) -> frozenset[str]:
-        return frozenset(job.uid for job in self.jobs.values())
+    async def list(self, _creator: str) -> OrderedMoves:
+        return OrderedMoves(frozenset(job.uid for job in self.jobs.values()))
 
     async def find_ineligible(self, pods: Any, _options: Any) -> dict[str, str]:
         return {pod.uid: "rule 8" for pod in pods if pod.name in self.ineligible}
@@ -64,7 +65,7 @@ class Budgets:
 class Rounds:
     """Policies in a cluster, their time, and what was written."""
 
-    def __init__(self, state: ClusterState, *policies: ObservedPolicy) -> None:
+    def __init__(self, state: ClusterState, *policies: BalancePolicy) -> None:
         self.state = state
         self.orders = Orders()
         self.now = NOW
@@ -165,7 +166,7 @@ async def test_a_restart_changes_nothing() -> None:
         (replace(make_policy(), settings=None, kept={}), "Invalid"),
     ],
 )
-async def test_policies_that_do_nothing(policy: ObservedPolicy, reason: str) -> None:
+async def test_policies_that_do_nothing(policy: BalancePolicy, reason: str) -> None:
     rounds = Rounds(hot_cluster().state, policy)
     assert await rounds.update() is None
     assert rounds.orders.jobs == {}

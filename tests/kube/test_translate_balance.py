@@ -10,14 +10,15 @@ import msgspec
 from koord.core.balance.detectors import AnomalyCondition, DetectorKind
 from koord.core.balance.memory import BalancePast, PastMove
 from koord.core.balance.model import MoveCaps
-from koord.core.balance.policy import BalanceMode, ObservedPolicy, find_rival
+from koord.core.balance.policy import BalanceMode, BalancePolicy, find_rival
+from koord.core.engine.policies import ObservedPolicy
 from koord.kube.translate.balance import (
-    RebalancePolicyTranslator,
     read_rounds,
     translate_settings,
     write_detectors,
     write_remembered,
 )
+from koord.kube.translate.policies import PolicyTranslator
 from koord.kube.wire import WireCustomResource
 
 MAPS = {"lowThresholds": {"cpu": 30}, "highThresholds": {"cpu": 60}}
@@ -27,10 +28,10 @@ def settings_of(**spec: Any) -> Any:
     return translate_settings(json.dumps(MAPS | spec).encode())
 
 
-def translate(spec: Any, status: Any = None) -> ObservedPolicy:
+def translate(spec: Any, status: Any = None) -> BalancePolicy:
     body = {"metadata": {"name": "p", "uid": "u"}, "spec": spec, "status": status or {}}
     wire = msgspec.json.decode(json.dumps(body).encode(), type=WireCustomResource)
-    return RebalancePolicyTranslator().translate(wire)
+    return PolicyTranslator(translate_settings).translate(wire)
 
 
 def test_a_policy_that_says_little_moves_nothing_and_has_caps() -> None:
@@ -93,7 +94,6 @@ def test_the_last_valid_spec_stays_in_force() -> None:
     policy = translate(broken, {"lastValidSpec": MAPS | {"interval": "5m"}})
     assert policy.settings is not None
     assert policy.settings.interval == 300.0
-    assert not policy.is_valid
     assert policy.kept == MAPS | {"interval": "5m"}
     assert translate(broken, {"lastValidSpec": broken}).settings is None
     assert translate(MAPS).kept == MAPS
@@ -121,7 +121,7 @@ def test_a_status_that_cannot_be_read_remembers_nothing() -> None:
 
 
 def test_the_oldest_policy_that_moves_pods_does_so_alone() -> None:
-    def policy(name: str, created: float, mode: str = "Migrate") -> ObservedPolicy:
+    def policy(name: str, created: float, mode: str = "Migrate") -> BalancePolicy:
         return ObservedPolicy(name, name, created=created, settings=settings_of(mode=mode))
 
     old, new, advice = policy("old", 1), policy("new", 2), policy("advice", 0, "Advise")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.outcome import RoundOutcome
-from koord.core.balance.policy import ObservedPolicy, RebalanceSettings
+from koord.core.balance.policy import BalancePolicy, RebalanceSettings
 from koord.core.balance.thresholds import percent_of
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.rebalance import (
@@ -71,7 +71,7 @@ class BalanceView:
 
 def view_balance(
     state: ClusterState,
-    policy: ObservedPolicy,
+    policy: BalancePolicy,
     settings: RebalanceSettings,
     past: BalancePast,
     context: BalanceContext,

@@ -22,7 +22,7 @@ from koord.cli.connection import open_client
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.outcome import HAS_JOB
-from koord.core.balance.policy import ObservedPolicy
+from koord.core.balance.policy import BalancePolicy
 from koord.core.eviction.model import Moment
 from koord.core.eviction.rebalance import BalanceContext
 from koord.core.model.text import suggest
@@ -31,7 +31,8 @@ from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError, NotFound
 from koord.kube.evictor import list_budgets
 from koord.kube.migration_jobs import MigrationOrders
-from koord.kube.translate.balance import RebalancePolicyTranslator, read_rounds
+from koord.kube.translate.balance import read_rounds, translate_settings
+from koord.kube.translate.policies import PolicyTranslator
 from koord.kube.wire import ObjectList, WireCustomResource
 
 if TYPE_CHECKING:
@@ -52,12 +53,12 @@ class _Read:
     """All that an answer needs."""
 
     def __init__(self) -> None:
-        self.policies: list[ObservedPolicy] = []
+        self.policies: list[BalancePolicy] = []
         self.statuses: dict[str, dict[str, Any]] = {}
         self.budgets: tuple[Budget, ...] = ()
         self.moved: frozenset[str] = frozenset()
 
-    def find(self, name: str) -> ObservedPolicy:
+    def find(self, name: str) -> BalancePolicy:
         """Return a policy, by default the oldest; end the command if there is none."""
         if not self.policies:
             fail("there is no RebalancePolicy", ExitCode.USAGE)
@@ -105,7 +106,7 @@ async def _read(kubeconfig: str, context: str) -> tuple[Reading, _Read]:
 
 
 async def _read_policies(client: Client) -> _Read:
-    read, translator = _Read(), RebalancePolicyTranslator()
+    read, translator = _Read(), PolicyTranslator(translate_settings)
     try:
         body = await client.list(_POLICIES)
     except NotFound:
@@ -117,7 +118,7 @@ async def _read_policies(client: Client) -> _Read:
         read.statuses[policy.uid] = translator.status_of(policy.uid) or {}
     try:
         read.budgets = await list_budgets(client)
-        read.moved = await MigrationOrders(client).list_pods()
+        read.moved = (await MigrationOrders(client).list()).pods
     except Forbidden:
         warn("you may not list PodDisruptionBudgets or PodMigrationJobs: fewer pods may move")
     except NotFound:

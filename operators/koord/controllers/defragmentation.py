@@ -2,15 +2,16 @@
 
 A round searches moves for what a policy names, and orders PodMigrationJobs for one plan at a time:
 those of its steps whose places are free now. When these jobs are over, the next round plans again
-with what has become of them. Nothing is evicted here. What later rounds need is in the status and
-in the jobs, so that a restart changes nothing.
+with what has become of them. What is the same for all policies stands in ``rounds``.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+
+from typing_extensions import override
 
 from koord.api.defragmentationpolicy import (
     DefragmentationPolicyStatus,
@@ -19,15 +20,13 @@ from koord.api.defragmentationpolicy import (
     DefragShape,
 )
 from koord.api.resource import to_time
-from koord.controllers.coalescing import Pause
-from koord.controllers.status_author import StatusAuthor
-from koord.controllers.status_controller import ChangedInputs
+from koord.controllers.rounds import PolicyRounds, RoundInputs, Rounds
 from koord.core.defrag.model import MovePlan, MoveStep
 from koord.core.defrag.policy import (
     HOUR,
     DefragPolicies,
+    DefragPolicy,
     DefragSettings,
-    ObservedDefragPolicy,
     exempt_ordered,
     find_first_steps,
 )
@@ -35,26 +34,19 @@ from koord.core.defrag.search import DefragOptions, plan_moves
 from koord.core.defrag.shapes import ShapeCount, count_shapes, make_shape_unit
 from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
-from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt
 from koord.core.eviction.preemption import name_of
 from koord.core.eviction.search import PreemptionContext
 from koord.core.model.plan import Unit
 from koord.core.model.reasons import Reason
-from koord.kube.errors import KubeError
-from koord.kube.evictor import Evictor
-from koord.kube.migration_jobs import MigrationOrders, MoveOrder
-from koord.kube.status import ConditionPatch
+from koord.kube.migration_jobs import MoveOrder
 from koord.kube.translate.defrag import read_moves
 
-READY: Final = "Ready"
-CREATOR: Final = "koord-defragmentationpolicy"
 TRIGGER: Final = "Defragmentation"
 MOST_SUBJECTS: Final = 20
 """Jobs and shapes for which one round searches."""
 MOST_STEPS: Final = 60_000_000
 """Steps of one search: it keeps the loop that it runs in from other work meanwhile."""
-_PAUSE: Final = Pause(0.5, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,95 +57,46 @@ class DefragSubject:
     unit: Unit
 
 
-@dataclass(slots=True)
-class _Rounds:
-    """The rounds of one policy so far."""
-
-    uid: str
-    moves: int
+@dataclass(slots=True, kw_only=True)
+class _DefragRounds(Rounds):
     recent: list[float]
-    fields: dict[str, Any] = field(default_factory=dict)
-    next_at: float = 0.0
-    error: str = ""
+    """When the moves of the last hour were ordered."""
     counts: list[ShapeCount] = field(default_factory=list)
     planned: int = 0
     """Pods that the last round would move."""
     running: int = 0
-    """Jobs of the policy that are not over."""
+    """Jobs of policies that are not over."""
 
 
 @dataclass(slots=True)
-class DefragmentationPolicies:
-    """Runs the rounds that are due, and writes their status; ``clock`` is the time of the epoch."""
+class DefragmentationPolicies(PolicyRounds[DefragSettings, _DefragRounds]):
+    """Rounds of DefragmentationPolicies."""
 
-    state: ClusterState
-    author: StatusAuthor[str, ObservedDefragPolicy]
-    status_of: Callable[[str], Mapping[str, Any] | None]
-    """Returns the status that an object shows, by its uid."""
-    evictor: Evictor
-    """Only to read disruption budgets."""
-    orders: MigrationOrders
-    clock: Callable[[], float]
+    creator: ClassVar = "koord-defragmentationpolicy"
+    while_paused: ClassVar = "nothing is searched while spec.paused is true"
     scoring: Scoring = field(default_factory=Scoring)
     min_runtime: float = 0.0
     max_per_day: int = 0
-    _rounds: dict[str, _Rounds] = field(default_factory=dict)
-    _inputs: ChangedInputs[str] = field(default_factory=ChangedInputs)
 
     @property
-    def _policies(self) -> dict[str, ObservedDefragPolicy]:
+    @override
+    def policies(self) -> Mapping[str, DefragPolicy]:
         return self.state.plugin(DefragPolicies).policies
 
-    def changed(self) -> list[str]:
-        return self._inputs.compare(self._policies, self._policies.get)
+    @override
+    def begin(self, policy: DefragPolicy, shown: Mapping[str, Any]) -> _DefragRounds:
+        moves, recent = read_moves(shown)
+        return _DefragRounds(uid=policy.uid, moves=moves, recent=recent)
 
-    def pause_for(self, _name: str) -> Pause:
-        return _PAUSE
-
-    async def update(self, name: str) -> float | None:
-        """Run a round if it is due; return after how many seconds the next one is."""
-        policy = self._policies.get(name)
-        if policy is None:
-            self._rounds.pop(name, None)
-            return None
-        rounds, settings = self._rounds_of(policy), policy.settings
-        if settings is None:
-            self._write(policy, rounds, "Invalid", "there are no valid settings; nothing is moved")
-            return None
-        if settings.is_paused:
-            self._write(policy, rounds, "Paused", "nothing is searched while spec.paused is true")
-            return None
-        now = float(int(self.clock()))  # as a status keeps it
-        if now >= rounds.next_at:
-            rounds.next_at = now + settings.interval
-            await self._run(settings, rounds, now)
-            if self._policies.get(name) is None:
-                return None  # deleted meanwhile, which is a change of its own
-        reason, text = _tell(settings, rounds)
-        self._write(policy, rounds, reason, text, is_ready=not rounds.error)
-        return max(1.0, rounds.next_at - now)
-
-    def _rounds_of(self, policy: ObservedDefragPolicy) -> _Rounds:
-        rounds = self._rounds.get(policy.name)
-        if rounds is None or rounds.uid != policy.uid:
-            moves, recent = read_moves(self.status_of(policy.uid) or {})
-            rounds = self._rounds[policy.name] = _Rounds(policy.uid, moves, recent)
-        return rounds
-
-    async def _run(self, settings: DefragSettings, rounds: _Rounds, now: float) -> None:
-        rounds.error = ""
+    @override
+    async def run(
+        self, settings: DefragSettings, rounds: _DefragRounds, inputs: RoundInputs, now: float
+    ) -> None:
         rounds.recent = [time for time in rounds.recent if time > now - HOUR]
-        try:
-            budgets = await self.evictor.list_budgets()
-            ordered = await self.orders.list_pods()
-            rounds.running = await self.orders.count_running(CREATOR)
-        except KubeError as error:
-            # What is not known is not risked, and not advised either.
-            rounds.error = f"disruption budgets and PodMigrationJobs cannot be read: {error}"
-            return
+        rounds.running = inputs.running
         left = settings.left(rounds.recent, now) if settings.moves else settings.per_plan
-        exempt = exempt_ordered(self.state, ordered)
-        context = PreemptionContext(now, budgets, pending=lambda: find_pending(self.state))
+        exempt = exempt_ordered(self.state, inputs.ordered)
+        context = PreemptionContext(now, inputs.budgets, pending=lambda: find_pending(self.state))
         plans: list[DefragPlan] = []
         rounds.planned, is_ordered = 0, False
         self._count(settings, rounds)
@@ -169,7 +112,7 @@ class DefragmentationPolicies:
             await asyncio.sleep(0)
         rounds.fields = _make_fields(rounds, plans, now)
 
-    def _count(self, settings: DefragSettings, rounds: _Rounds) -> None:
+    def _count(self, settings: DefragSettings, rounds: _DefragRounds) -> None:
         self.state.refresh()
         with closing(self.state.open_cycle()) as cycle:
             rounds.counts = count_shapes(self.state, cycle, settings.shapes)
@@ -192,32 +135,23 @@ class DefragmentationPolicies:
         return plan_moves(self.state, subject.unit, options, exempt, context)
 
     async def _order(
-        self, subject: DefragSubject, plan: MovePlan, rounds: _Rounds, now: float
+        self, subject: DefragSubject, plan: MovePlan, rounds: _DefragRounds, now: float
     ) -> None:
         for step in find_first_steps(plan):
             for order in _make_orders(subject, step):
-                try:
-                    is_new = await self.orders.create(order)
-                except KubeError as error:
-                    rounds.error = f"a PodMigrationJob cannot be created: {error}"
+                is_new = await self.order(order, rounds)
+                if is_new is None:
                     return
                 if is_new:
-                    rounds.moves += 1
                     rounds.running += 1
                     rounds.recent.append(now)
 
-    def _write(
-        self,
-        policy: ObservedDefragPolicy,
-        rounds: _Rounds,
-        reason: str,
-        text: str,
-        *,
-        is_ready: bool = False,
-    ) -> None:
-        ready = ConditionPatch(READY, is_ready, reason, text, policy.generation)
-        kept = {"lastValidSpec": dict(policy.kept)} if policy.kept else {}
-        self.author.write_status(policy, {**rounds.fields, **kept}, (ready,))
+    @override
+    def tell(self, settings: DefragSettings, rounds: _DefragRounds) -> tuple[str, str]:
+        if not settings.moves:
+            return "Advising", f"{rounds.planned} pods would be moved, and none is"
+        text = f"{rounds.moves} moves were ordered so far, {rounds.running} of them under way"
+        return "Defragmenting", text
 
     def shapes(self) -> Iterable[tuple[tuple[str, str, str], float]]:
         """Yield policy, shape, ``now`` or ``together``, and how many fit."""
@@ -225,20 +159,6 @@ class DefragmentationPolicies:
             for count in rounds.counts:
                 yield (name, str(count.shape), "now"), count.fitting
                 yield (name, str(count.shape), "together"), count.possible
-
-    def totals(self) -> Iterable[tuple[tuple[str], float]]:
-        """Yield policy and how many moves it has ordered."""
-        for name, rounds in self._rounds.items():
-            yield (name,), rounds.moves
-
-
-def _tell(settings: DefragSettings, rounds: _Rounds) -> tuple[str, str]:
-    if rounds.error:
-        return "Failed", rounds.error
-    if not settings.moves:
-        return "Advising", f"{rounds.planned} pods would be moved, and none is"
-    text = f"{rounds.moves} moves were ordered so far, {rounds.running} of them under way"
-    return "Defragmenting", text
 
 
 def _describe(subject: DefragSubject, outcome: MovePlan | Reason) -> DefragPlan:
@@ -264,14 +184,14 @@ def _make_orders(subject: DefragSubject, step: MoveStep) -> Iterator[MoveOrder]:
             move.pod.uid,
             f"{subject.title} would fit on {move.source}",
             TRIGGER,
-            CREATOR,
+            DefragmentationPolicies.creator,
             move.target,
             group=step.moves[0].pod.uid if size > 1 else "",
             group_size=size if size > 1 else 0,
         )
 
 
-def _make_fields(rounds: _Rounds, plans: list[DefragPlan], now: float) -> dict[str, Any]:
+def _make_fields(rounds: _DefragRounds, plans: list[DefragPlan], now: float) -> dict[str, Any]:
     status = DefragmentationPolicyStatus(
         last_round_time=to_time(now),
         shapes=[

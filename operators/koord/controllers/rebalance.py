@@ -1,34 +1,31 @@
 """The rounds of RebalancePolicies, and their status: for the operator ``rebalancepolicy``.
 
-A round decides which pods move, and orders a PodMigrationJob for each; what becomes of a job is not
-known here, and nothing is evicted. What later rounds need is in the status, with whole seconds, so
-that a restart changes nothing.
+A round decides which pods leave hot nodes. What is the same for all policies stands in ``rounds``.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, ClassVar, Final
+
+from typing_extensions import override
 
 from koord.api.rebalancepolicy import BalancedNodes, RebalancePolicyStatus, ReportedMove
 from koord.api.resource import to_time
-from koord.controllers.coalescing import Pause
-from koord.controllers.status_author import StatusAuthor
-from koord.controllers.status_controller import ChangedInputs
+from koord.controllers.rounds import Obstacle, PolicyRounds, RoundInputs, Rounds
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import NodeClass
 from koord.core.balance.outcome import HAS_JOB, Move, MoveRefusal, RoundOutcome, make_ineligible
 from koord.core.balance.plugin import BalancePolicies
 from koord.core.balance.policy import (
     BalanceMode,
-    ObservedPolicy,
+    BalancePolicy,
     RebalanceSettings,
     find_close_threshold,
     find_rival,
 )
 from koord.core.engine.scoring import Scoring
-from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Moment
 from koord.core.eviction.rebalance import (
     BalanceContext,
@@ -39,9 +36,7 @@ from koord.core.eviction.rebalance import (
 from koord.core.migration.model import MigrationOptions
 from koord.core.model.pods import Pod
 from koord.kube.errors import KubeError
-from koord.kube.evictor import Evictor
-from koord.kube.migration_jobs import MigrationOrders, MoveOrder
-from koord.kube.status import ConditionPatch
+from koord.kube.migration_jobs import MoveOrder
 from koord.kube.translate.balance import (
     MOST_DETECTORS,
     read_rounds,
@@ -49,34 +44,19 @@ from koord.kube.translate.balance import (
     write_remembered,
 )
 
-if TYPE_CHECKING:
-    from koord.core.model.budgets import Budget
-
-READY: Final = "Ready"
-CREATOR: Final = "koord-rebalancepolicy"
 TRIGGER: Final = "LowNodeLoad"
 MOST_REPORTED: Final = 20
 """Moves that a status lists."""
-_PAUSE: Final = Pause(0.5, 1.5)
-_INVALID: Final = ("Invalid", "there are no valid settings; nothing is moved", None)
 _AGAIN_SECONDS: Final = 60.0
+"""When to look again whether a rival is gone."""
 _MOST_DECISIONS: Final = 3
-"""When to look again whether a rival or a failure is gone."""
 
 
-@dataclass(slots=True)
-class _Run:
-    """The rounds of one policy so far."""
-
-    uid: str
+@dataclass(slots=True, kw_only=True)
+class _BalanceRounds(Rounds):
     past: BalancePast
-    fields: dict[str, Any]
-    """What its status says of them."""
-    next_at: float = 0.0
     rounds: int = 0
-    moves: int = 0
     last_moves: list[ReportedMove] = field(default_factory=list)
-    error: str = ""
     nodes: Counter[str] = field(default_factory=Counter)
     ineligible: dict[str, str] = field(default_factory=dict)
     """Pods that no job would move, by uid, as their manifests say; a start finds them out again."""
@@ -97,177 +77,125 @@ class RebalanceOptions:
 
 
 @dataclass(slots=True)
-class RebalancePolicies:
-    """Runs the rounds that are due, and writes their status; ``clock`` is the time of the epoch."""
+class RebalancePolicies(PolicyRounds[RebalanceSettings, _BalanceRounds]):
+    """Rounds of RebalancePolicies."""
 
-    state: ClusterState
-    author: StatusAuthor[str, ObservedPolicy]
-    status_of: Callable[[str], Mapping[str, Any] | None]
-    """Returns the status that an object shows, by its uid."""
-    evictor: Evictor
-    """Only to read disruption budgets."""
-    orders: MigrationOrders
-    clock: Callable[[], float]
+    creator: ClassVar = "koord-rebalancepolicy"
+    while_paused: ClassVar = "no rounds take place while spec.paused is true"
     options: RebalanceOptions = field(default_factory=RebalanceOptions)
-    _runs: dict[str, _Run] = field(default_factory=dict)
-    _inputs: ChangedInputs[str] = field(default_factory=ChangedInputs)
 
     @property
-    def _policies(self) -> dict[str, ObservedPolicy]:
+    @override
+    def policies(self) -> Mapping[str, BalancePolicy]:
         return self.state.plugin(BalancePolicies).policies
 
-    def changed(self) -> list[str]:
-        return self._inputs.compare(self._policies, self._policies.get)
-
-    def pause_for(self, _name: str) -> Pause:
-        return _PAUSE
-
-    async def update(self, name: str) -> float | None:
-        """Run a round if it is due; return after how many seconds the next one is."""
-        policy = self._policies.get(name)
-        if policy is None:
-            self._runs.pop(name, None)
-            return None
-        run = self._run_of(policy)
-        obstacle = self._find_obstacle(policy)
-        if obstacle is not None or policy.settings is None:
-            reason, text, again = obstacle or _INVALID
-            self._write(policy, run, reason, text)
-            return again
-        now = float(int(self.clock()))  # as a status keeps it
-        if now >= run.next_at:
-            run.next_at = now + policy.settings.interval
-            await self._run_round(policy.settings, run, now)
-            if self._policies.get(name) is None:
-                return None  # deleted meanwhile, which is a change of its own
-        reason, text = _tell(policy.settings, run, is_carried_out=self.options.migration.is_on)
-        self._write(policy, run, reason, text, is_ready=not run.error)
-        return max(1.0, run.next_at - now)
-
-    def _find_obstacle(self, policy: ObservedPolicy) -> tuple[str, str, float | None] | None:
-        """Return why there are no rounds: reason, text, and when to look again."""
-        settings = policy.settings
-        if settings is None:
-            return _INVALID
-        if settings.is_paused:
-            return "Paused", "no rounds take place while spec.paused is true", None
+    @override
+    def find_obstacle(self, policy: BalancePolicy, settings: RebalanceSettings) -> Obstacle | None:
         if not settings.moves:
             return None
-        rival = find_rival(policy, self._policies.values())
+        rival = find_rival(policy, self.policies.values())
         if rival:
             text = f"RebalancePolicy {rival} is older and moves pods; only one policy can"
-            return "OtherPolicy", text, _AGAIN_SECONDS
+            return Obstacle("OtherPolicy", text, _AGAIN_SECONDS)
         close = find_close_threshold(settings, self.options.placed_to)
-        return None if close is None else ("ThresholdsTooClose", close.text(), None)
+        return None if close is None else Obstacle("ThresholdsTooClose", close.text())
 
-    def _run_of(self, policy: ObservedPolicy) -> _Run:
-        run = self._runs.get(policy.name)
-        if run is not None and run.uid == policy.uid:
-            if policy.settings is not None:
-                run.past.detectors.kept = policy.settings.detectors_kept
-            return run
-        shown = self.status_of(policy.uid) or {}
+    @override
+    def begin(self, policy: BalancePolicy, shown: Mapping[str, Any]) -> _BalanceRounds:
         earlier = read_rounds(shown)
         interval = policy.settings.interval if policy.settings is not None else 0.0
-        run = self._runs[policy.name] = _Run(
-            policy.uid,
-            earlier.past,
-            {name: shown[name] for name in _KEPT_FIELDS if name in shown},
-            earlier.last_at + interval,
-            earlier.rounds,
-            earlier.moves,
-            list(earlier.last_moves),
+        return _BalanceRounds(
+            uid=policy.uid,
+            moves=earlier.moves,
+            fields={name: shown[name] for name in _KEPT_FIELDS if name in shown},
+            next_at=earlier.last_at + interval,
+            past=earlier.past,
+            rounds=earlier.rounds,
+            last_moves=list(earlier.last_moves),
         )
-        return self._run_of(policy) if policy.settings is not None else run
 
-    async def _run_round(self, settings: RebalanceSettings, run: _Run, now: float) -> None:
-        run.error = ""
-        budgets: tuple[Budget, ...] = ()
-        jobs: frozenset[str] = frozenset()
-        try:
-            budgets = await self.evictor.list_budgets()
-            jobs = await self.orders.list_pods()
-        except KubeError as error:
-            run.error = f"disruption budgets and PodMigrationJobs cannot be read: {error}"
-            if settings.moves:
-                return  # what is not known is not risked
+    @override
+    def goes_on_without(self, settings: RebalanceSettings) -> bool:
+        return not settings.moves
+
+    @override
+    async def run(
+        self, settings: RebalanceSettings, rounds: _BalanceRounds, inputs: RoundInputs, now: float
+    ) -> None:
+        rounds.past.detectors.kept = settings.detectors_kept
         measured = measure_cluster(self.state, settings.expiration, now)
         context = BalanceContext(
             Moment(now, self.options.min_runtime),
             self.options.scoring,
-            budgets,
-            lambda pod: _find_refusal(pod, jobs, run.ineligible),
+            inputs.budgets,
+            lambda pod: _find_refusal(pod, inputs.ordered, rounds.ineligible),
         )
-        outcome = await self._decide(settings, run, measured, context)
-        run.rounds += 1
+        outcome = await self._decide(settings, rounds, measured, context)
+        rounds.rounds += 1
         if settings.moves:
-            await self._order(settings, run, outcome.moves, now)
-        run.nodes = _count_nodes(outcome, measured)
-        run.fields = _make_fields(settings, run, outcome, now)
+            await self._order(settings, rounds, outcome.moves, now)
+        rounds.nodes = _count_nodes(outcome, measured)
+        rounds.fields = _make_fields(settings, rounds, outcome, now)
 
     async def _decide(
         self,
         settings: RebalanceSettings,
-        run: _Run,
+        rounds: _BalanceRounds,
         measured: MeasuredCluster,
         context: BalanceContext,
     ) -> RoundOutcome:
         """Decide a round, again without pods that turn out to be ones that no job would move."""
         present = self.state.pods
-        run.ineligible = {uid: text for uid, text in run.ineligible.items() if uid in present}
+        rounds.ineligible = {uid: text for uid, text in rounds.ineligible.items() if uid in present}
         for _ in range(_MOST_DECISIONS):
-            past = deepcopy(run.past)
+            past = deepcopy(rounds.past)
             outcome = run_round(self.state, settings, measured, past, context)
             pods = [move.pod for move in outcome.moves]
             try:
                 ineligible = await self.orders.find_ineligible(pods, self.options.migration)
             except KubeError as error:
-                run.error = f"a pod cannot be read: {error}"
+                rounds.error = f"a pod cannot be read: {error}"
                 ineligible = {pod.uid: "" for pod in pods}
                 break
-            run.ineligible |= ineligible
+            rounds.ineligible |= ineligible
             if not ineligible:
                 break
-        run.past = past
+        rounds.past = past
         outcome.moves = [move for move in outcome.moves if move.pod.uid not in ineligible]
         return outcome
 
     async def _order(
         self,
         settings: RebalanceSettings,
-        run: _Run,
+        rounds: _BalanceRounds,
         moves: Iterable[Move],
         now: float,
     ) -> None:
         for move in moves:
             order = _make_order(move, settings)
-            try:
-                is_new = await self.orders.create(order)
-            except KubeError as error:
-                run.error = f"a PodMigrationJob cannot be created: {error}"
-                return
-            run.past.moves.note(move.pod, move.target, now)
+            is_new = await self.order(order, rounds)
+            if is_new is None:
+                break
+            rounds.past.moves.note(move.pod, move.target, now)
             if is_new:
-                run.moves += 1
-                run.last_moves.insert(0, _report(move, now, order.job_name))
-        del run.last_moves[MOST_REPORTED:]
+                rounds.last_moves.insert(0, _report(move, now, order.job_name))
+        del rounds.last_moves[MOST_REPORTED:]
 
-    def _write(
-        self, policy: ObservedPolicy, run: _Run, reason: str, text: str, *, is_ready: bool = False
-    ) -> None:
-        ready = ConditionPatch(READY, is_ready, reason, text, policy.generation)
-        fields = {**run.fields, "lastValidSpec": dict(policy.kept)} if policy.kept else run.fields
-        self.author.write_status(policy, fields, (ready,))
+    @override
+    def tell(self, settings: RebalanceSettings, rounds: _BalanceRounds) -> tuple[str, str]:
+        hot = rounds.nodes[NodeClass.HIGH] + rounds.nodes[NodeClass.PROD_HIGH]
+        if not settings.moves:
+            would = len(rounds.fields.get("wouldEvict") or ())
+            return "Advising", f"{hot} nodes are hot; {would} pods would be moved, and none is"
+        text = f"{hot} nodes are hot; {rounds.moves} pods were moved so far"
+        if not self.options.migration.is_on:
+            text += "; PodMigrationJobs wait, since the setting migration.enabled is false"
+        return "Balancing", text
 
     def counts(self) -> Iterable[tuple[tuple[str, str], float]]:
         """Yield policy, class of nodes and how many nodes are of it."""
-        for name, run in self._runs.items():
-            yield from (((name, node_class), count) for node_class, count in run.nodes.items())
-
-    def totals(self) -> Iterable[tuple[tuple[str], float]]:
-        """Yield policy and how many pods it has moved."""
-        for name, run in self._runs.items():
-            yield (name,), run.moves
+        for name, rounds in self._rounds.items():
+            yield from (((name, node_class), count) for node_class, count in rounds.nodes.items())
 
 
 _KEPT_FIELDS: Final = (
@@ -293,19 +221,6 @@ def _find_refusal(
     return None if text is None else make_ineligible(text)
 
 
-def _tell(settings: RebalanceSettings, run: _Run, *, is_carried_out: bool) -> tuple[str, str]:
-    if run.error:
-        return "Failed", run.error
-    hot = run.nodes[NodeClass.HIGH] + run.nodes[NodeClass.PROD_HIGH]
-    would = len(run.fields.get("wouldEvict") or ())
-    text = f"{hot} nodes are hot; {run.moves} pods were moved so far"
-    if not settings.moves:
-        return "Advising", f"{hot} nodes are hot; {would} pods would be moved, and none is"
-    if not is_carried_out:
-        text += "; PodMigrationJobs wait, since the setting migration.enabled is false"
-    return "Balancing", text
-
-
 def _make_order(move: Move, settings: RebalanceSettings) -> MoveOrder:
     return MoveOrder(
         move.pod.namespace,
@@ -313,7 +228,7 @@ def _make_order(move: Move, settings: RebalanceSettings) -> MoveOrder:
         move.pod.uid,
         move.reason.text(),
         TRIGGER,
-        CREATOR,
+        RebalancePolicies.creator,
         move.target,
         settings.mode is BalanceMode.MIGRATE,
     )
@@ -343,30 +258,30 @@ def _count_nodes(outcome: RoundOutcome, measured: MeasuredCluster) -> Counter[st
 
 def _make_fields(
     settings: RebalanceSettings,
-    run: _Run,
+    rounds: _BalanceRounds,
     outcome: RoundOutcome,
     now: float,
 ) -> dict[str, Any]:
     status = RebalancePolicyStatus(
-        rounds=run.rounds,
+        rounds=rounds.rounds,
         last_round_time=to_time(now),
         nodes=BalancedNodes(
-            high=run.nodes[NodeClass.HIGH],
-            prod_high=run.nodes[NodeClass.PROD_HIGH],
-            normal=run.nodes[NodeClass.NORMAL],
-            prod_low=run.nodes[NodeClass.PROD_LOW],
-            both_low=run.nodes[NodeClass.BOTH_LOW],
-            low=run.nodes[NodeClass.LOW],
-            unknown=run.nodes["Unknown"],
+            high=rounds.nodes[NodeClass.HIGH],
+            prod_high=rounds.nodes[NodeClass.PROD_HIGH],
+            normal=rounds.nodes[NodeClass.NORMAL],
+            prod_low=rounds.nodes[NodeClass.PROD_LOW],
+            both_low=rounds.nodes[NodeClass.BOTH_LOW],
+            low=rounds.nodes[NodeClass.LOW],
+            unknown=rounds.nodes["Unknown"],
         ),
-        detectors=write_detectors(run.past),
-        detectors_omitted=max(0, len(run.past.detectors.values()) - MOST_DETECTORS),
-        moves=run.moves,
-        last_moves=run.last_moves,
+        detectors=write_detectors(rounds.past),
+        detectors_omitted=max(0, len(rounds.past.detectors.values()) - MOST_DETECTORS),
+        moves=rounds.moves,
+        last_moves=rounds.last_moves,
         would_evict=[]
         if settings.moves
         else [_report(move, now) for move in outcome.moves[:MOST_REPORTED]],
         caps_hit=sorted(map(str, outcome.caps_hit)),
-        remembered=write_remembered(run.past),
+        remembered=write_remembered(rounds.past),
     )
     return status.encode_set()

@@ -7,11 +7,12 @@ from koord.core.balance.plugin import BalancePolicies
 from koord.domains.planning import Planning
 from koord.kube.errors import NotFound
 from koord.kube.kind import of_model, of_plugin
-from koord.kube.translate.balance import RebalancePolicyTranslator
+from koord.kube.translate.balance import translate_settings
+from koord.kube.translate.policies import PolicyTranslator
 
 REBALANCE_POLICIES: Final = of_model(
     RebalancePolicy,
-    lambda _: RebalancePolicyTranslator(),
+    lambda _: PolicyTranslator(translate_settings),
     of_plugin(BalancePolicies),
     BalancePolicies.upsert,
     BalancePolicies.remove,

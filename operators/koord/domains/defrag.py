@@ -7,11 +7,12 @@ from koord.core.defrag.policy import DefragPolicies
 from koord.domains.planning import Planning
 from koord.kube.errors import NotFound
 from koord.kube.kind import of_model, of_plugin
-from koord.kube.translate.defrag import DefragPolicyTranslator
+from koord.kube.translate.defrag import translate_settings
+from koord.kube.translate.policies import PolicyTranslator
 
 DEFRAG_POLICIES: Final = of_model(
     DefragmentationPolicy,
-    lambda _: DefragPolicyTranslator(),
+    lambda _: PolicyTranslator(translate_settings),
     of_plugin(DefragPolicies),
     DefragPolicies.upsert,
     DefragPolicies.remove,

@@ -76,26 +76,31 @@ class _Orders(Struct):
     items: list[_Order] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OrderedMoves:
+    """The jobs that are there. ``pods`` have one, also one that is over: by uid, or by key."""
+
+    pods: frozenset[str] = frozenset()
+    running: int = 0
+
+
 class MigrationOrders:
     """Reads and creates jobs. Raises KubeError."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def list_pods(self) -> frozenset[str]:
-        """Return the pods that have a job, also one that is over: by uid, and by key without it."""
+    async def list(self, creator: str = "") -> OrderedMoves:
+        """Return the pods that have a job, and how many jobs of a creator are not over."""
         listed = msgspec.json.decode(await self._client.list(_JOBS), type=_Orders).items or ()
         pods = (order.spec.pod_ref for order in listed)
-        return frozenset(pod.uid or f"{pod.namespace}/{pod.name}" for pod in pods)
-
-    async def count_running(self, creator: str) -> int:
-        """Return how many jobs of a creator are not over."""
-        listed = msgspec.json.decode(await self._client.list(_JOBS), type=_Orders).items or ()
-        return sum(
+        running = sum(
             (order.metadata.annotations or {}).get(keys.CREATED_BY) == creator
             and order.status.phase not in _OVER
             for order in listed
         )
+        named = frozenset(pod.uid or f"{pod.namespace}/{pod.name}" for pod in pods)
+        return OrderedMoves(named, running)
 
     async def find_ineligible(
         self, pods: Iterable[BalancePod], options: MigrationOptions

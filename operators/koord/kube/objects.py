@@ -12,8 +12,8 @@ from koord.api.quotaprofile import ElasticQuotaProfile
 from koord.api.rebalancepolicy import RebalancePolicy
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
-from koord.core.balance.policy import ObservedPolicy
-from koord.core.defrag.policy import ObservedDefragPolicy
+from koord.core.balance.policy import BalancePolicy
+from koord.core.defrag.policy import DefragPolicy
 from koord.core.device.model import DeviceReport
 from koord.core.maintenance.plugin import MaintenanceWindow
 from koord.core.model.gangs import ObservedPodGroup
@@ -74,11 +74,11 @@ def ref_of_reservation(reservation: ReservationInfo) -> ObjectRef:
     return _ref_of(Reservation, reservation.name, reservation.uid)
 
 
-def ref_of_rebalance_policy(policy: ObservedPolicy) -> ObjectRef:
+def ref_of_rebalance_policy(policy: BalancePolicy) -> ObjectRef:
     return _ref_of(RebalancePolicy, policy.name, policy.uid)
 
 
-def ref_of_defrag_policy(policy: ObservedDefragPolicy) -> ObjectRef:
+def ref_of_defrag_policy(policy: DefragPolicy) -> ObjectRef:
     return _ref_of(DefragmentationPolicy, policy.name, policy.uid)
 
 

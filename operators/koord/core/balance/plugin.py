@@ -2,20 +2,11 @@
 
 from typing import ClassVar
 
-from koord.core.balance.policy import ObservedPolicy
-from koord.core.engine.plugin import Plugin
+from koord.core.balance.policy import RebalanceSettings
+from koord.core.engine.policies import Policies
 
 
-class BalancePolicies(Plugin):
-    """All policies, by name."""
+class BalancePolicies(Policies[RebalanceSettings]):
+    """All RebalancePolicies, by name."""
 
     name: ClassVar = "balance"
-
-    def __init__(self) -> None:
-        self.policies: dict[str, ObservedPolicy] = {}
-
-    def upsert(self, policy: ObservedPolicy) -> None:
-        self.policies[policy.name] = policy
-
-    def remove(self, policy: ObservedPolicy) -> None:
-        self.policies.pop(policy.name, None)

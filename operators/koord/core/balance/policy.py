@@ -7,7 +7,7 @@ are remembered follow from the interval: with a longer interval nothing would ev
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from koord.core.balance.detectors import make_condition
 from koord.core.balance.model import (
@@ -17,6 +17,7 @@ from koord.core.balance.model import (
     MoveCaps,
     Thresholds,
 )
+from koord.core.engine.policies import ObservedPolicy
 from koord.core.model.selectors import LabelSelector, is_selected
 
 DEFAULT_POOL: Final = "default"
@@ -105,22 +106,10 @@ class RebalanceSettings:
         return BalancePool(pool.name, pool.thresholds, nodes, pool.weights, condition)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedPolicy:
-    """A RebalancePolicy; ``settings`` are those in force, None without valid ones."""
-
-    name: str
-    uid: str
-    generation: int = 0
-    created: float = 0.0
-    settings: RebalanceSettings | None = None
-    is_valid: bool = True
-    """Whether ``settings`` are those of the present spec, not the last valid ones."""
-    kept: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The spec that ``settings`` were read from."""
+BalancePolicy: TypeAlias = ObservedPolicy[RebalanceSettings]
 
 
-def find_rival(policy: ObservedPolicy, policies: Iterable[ObservedPolicy]) -> str:
+def find_rival(policy: BalancePolicy, policies: Iterable[BalancePolicy]) -> str:
     """Return the name of an older policy that moves pods; "" if there is none.
 
     Two that move would undo what the other does.

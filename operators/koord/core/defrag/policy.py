@@ -3,14 +3,14 @@
 Only whoever writes policies decides that: nothing that a tenant writes has a neighbour moved.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import ClassVar, Final, TypeAlias
 
 from koord.core.defrag.model import MovePlan, MoveStep
 from koord.core.defrag.shapes import GpuShape
-from koord.core.engine.plugin import Plugin
+from koord.core.engine.policies import ObservedPolicy, Policies
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Exempt
 from koord.core.model.plan import Unit
@@ -85,31 +85,13 @@ class DefragSettings:
         return max(0, min(self.per_plan, self.per_hour - count))
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedDefragPolicy:
-    """A policy; ``settings`` are in force: the last valid ones, None if there are none."""
-
-    name: str
-    uid: str
-    generation: int = 0
-    settings: DefragSettings | None = None
-    is_valid: bool = True
-    kept: Mapping[str, Any] = field(default_factory=dict, compare=False)
+DefragPolicy: TypeAlias = ObservedPolicy[DefragSettings]
 
 
-class DefragPolicies(Plugin):
-    """All policies, by name. They have no part in planning."""
+class DefragPolicies(Policies[DefragSettings]):
+    """All DefragmentationPolicies, by name."""
 
-    name = "defrag"
-
-    def __init__(self) -> None:
-        self.policies: dict[str, ObservedDefragPolicy] = {}
-
-    def upsert(self, policy: ObservedDefragPolicy) -> None:
-        self.policies[policy.name] = policy
-
-    def remove(self, policy: ObservedDefragPolicy) -> None:
-        self.policies.pop(policy.name, None)
+    name: ClassVar = "defrag"
 
 
 def find_first_steps(plan: MovePlan) -> Iterator[MoveStep]:

@@ -1,17 +1,11 @@
-"""RebalancePolicies: from the wire to the core, and the parts of their status that are read back.
-
-While the spec is invalid, the last valid one stays in force; the status keeps it over a restart.
-"""
+"""RebalancePolicies: what their specs say, and the parts of their status that are read back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from pydantic import TypeAdapter
 
-from koord.api.parse import InvalidObject, parse_value
-from koord.api.quantity import parse_duration_seconds
 from koord.api.rebalancepolicy import (
     DEFAULT_INTERVAL,
     DEFAULT_PER_NODE,
@@ -28,59 +22,22 @@ from koord.api.rebalancepolicy import (
 )
 from koord.api.resource import LabelSelector as SelectorSpec
 from koord.api.shape import Shape
-from koord.caches import cached_by_text
 from koord.core.balance.detectors import Detector, DetectorKey, DetectorKind
 from koord.core.balance.memory import BalancePast, PastMove
 from koord.core.balance.model import MoveCaps, Thresholds
 from koord.core.balance.policy import (
     DEFAULT_POOL,
     BalanceMode,
-    ObservedPolicy,
     PoolSettings,
     RebalanceSettings,
 )
 from koord.core.model.selectors import LabelSelector
 from koord.kube.translate.node_affinity import translate_selector
-from koord.kube.translate.statuses import SeenStatuses, read_last_valid_json
-from koord.kube.wire import WireCustomResource
+from koord.kube.translate.policies import make_spec_reader, read_seconds
 
 MOST_DETECTORS: Final = 500
 """More do not fit into a status beside all else."""
-_adapter: Final = TypeAdapter(RebalancePolicySpec)
 _STATUS: Final = Shape(RebalancePolicyStatus, ("status",))
-
-
-class RebalancePolicyTranslator(SeenStatuses):
-    """Translates policies, and keeps their status for the status writer."""
-
-    def translate(self, wire: WireCustomResource) -> ObservedPolicy:
-        meta = wire.metadata
-        status = self._see(meta.uid, wire.status)
-        raw = bytes(wire.spec)
-        settings, is_valid = translate_settings(raw), True
-        if settings is None:
-            raw, is_valid = read_last_valid_json(status), False
-            settings = translate_settings(raw) if raw else None
-        return ObservedPolicy(
-            meta.name,
-            meta.uid,
-            meta.generation,
-            meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
-            settings,
-            is_valid,
-            msgspec.json.decode(raw) if settings is not None else {},
-        )
-
-
-@cached_by_text()
-def translate_settings(raw: bytes) -> RebalanceSettings | None:
-    """Return what a spec says, given as JSON; None if it is invalid."""
-    try:
-        written: Any = msgspec.json.decode(raw) if raw else {}
-    except msgspec.MsgspecError:
-        return None
-    spec = parse_value(_adapter, written or {}, at=("spec",))
-    return None if isinstance(spec, InvalidObject) else _make_settings(spec)
 
 
 def _make_settings(spec: RebalancePolicySpec) -> RebalanceSettings:
@@ -94,20 +51,16 @@ def _make_settings(spec: RebalancePolicySpec) -> RebalanceSettings:
     return RebalanceSettings(
         tuple(pools),
         BalanceMode(spec.mode or BalanceMode.ADVISE) if not spec.dry_run else BalanceMode.ADVISE,
-        _seconds(spec.interval or DEFAULT_INTERVAL),
+        read_seconds(spec.interval or DEFAULT_INTERVAL),
         bool(spec.paused),
         _make_caps(spec.caps or MoveCapsSpec()),
         spec.number_of_nodes or 0,
         float(spec.node_metric_expiration_seconds or 180),
-        None if spec.detector_cache_timeout is None else _seconds(spec.detector_cache_timeout),
+        None if spec.detector_cache_timeout is None else read_seconds(spec.detector_cache_timeout),
         None if include is None else frozenset(include),
         frozenset(exclude or ()),
         tuple(translate_selector(named.selector) for named in spec.pod_selectors or ()),
     )
-
-
-def _seconds(text: str) -> float:
-    return float(parse_duration_seconds(text) or 0)
 
 
 def _make_caps(caps: MoveCapsSpec) -> MoveCaps:
@@ -140,12 +93,15 @@ def _make_pool(
         pool.resource_weights or policy.resource_weights or {},
         condition.consecutive_abnormalities,
         condition.consecutive_normalities,
-        None if condition.timeout is None else _seconds(condition.timeout),
+        None if condition.timeout is None else read_seconds(condition.timeout),
     )
 
 
 def _translate_nodes(selector: Any) -> LabelSelector:
     return None if selector is None else translate_selector(selector)
+
+
+translate_settings: Final = make_spec_reader(RebalancePolicySpec, _make_settings)
 
 
 @dataclass(frozen=True, slots=True)
