@@ -14,7 +14,7 @@ from typing_extensions import override
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Admission, Admitting, Plugin, QueueingHint
 from koord.core.engine.state_view import StateView
-from koord.core.model.plan import Unit, Unplaced
+from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.queue.counts import Line, StartedUnits, lines_of
@@ -27,6 +27,7 @@ from koord.core.queue.reasons import (
     TooManyRunning,
 )
 from koord.core.queue.settings import QueueSettings, settle
+from koord.core.queue.turns import Competition, StartReservation, Turn, make_turns
 from koord.core.quota.plugin import Quotas
 
 HELD: Final = "held"
@@ -95,6 +96,14 @@ class Queues(Plugin):
     def started(self) -> Counter[Line]:
         """Return how many units have started, by queue and user."""
         return Counter() if self._started is None else self._started.counts
+
+    def turns(self, cycle: Cycle) -> tuple[Turn, ...]:
+        """Return the turns of all complete units that wait, in order."""
+        competition = Competition(cycle, lambda unit: self.queue_of(unit.pods[0]))
+        return tuple(make_turns(cycle.pending(), competition, _is_held, self._find_head))
+
+    def _find_head(self, _unit: UnitKey) -> tuple[int | None, StartReservation | None]:
+        return None, None
 
     @override
     def queueing_hint(self, pending: Callable[[], Iterable[Unit]]) -> QueueingHint:
