@@ -150,6 +150,17 @@ def test_pods_of_another_namespace_are_no_replicas() -> None:
     assert rules_that_keep(outcome) == {"E-5.11"}
 
 
+def test_pods_of_another_namespace_use_up_no_cap_and_no_node() -> None:
+    """They name the same controller, and are moved first."""
+    liar = owned(make_pod("aaa/liar").requests(cpu=1000).running("n0").build())
+    liars = [replace(replace(liar, name=f"l{at}", uid=f"l{at}"), started=NOW - 600) for at in "ab"]
+    cluster = make_cluster().pods(*(web(f"web-{at}") for at in range(6)), *liars)
+    report(cluster)
+    settings = replace(SETTINGS, caps=MoveCaps(per_workload=1, per_node=10, total=10))
+    moved = {move.pod.namespace for move in run(cluster, settings).moves}
+    assert moved == {"aaa", "default"}
+
+
 def test_what_the_policy_leaves_out() -> None:
     selector = (Requirement("app", SelectorOperator.IN, ("db",)),)
     for settings in (

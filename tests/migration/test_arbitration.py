@@ -76,6 +76,24 @@ def test_the_order_and_the_limit_of_a_node() -> None:
     ]
 
 
+def test_pods_of_others_who_name_the_same_controller_use_up_no_limit() -> None:
+    """Owners are what a tenant writes: only in its own namespace do they count."""
+    theirs = make_pod("web-1", node="n1")
+    liar = replace(make_pod("liar", node="n2"), namespace="evil", evicts_protected=True)
+    assert answers([candidate(theirs, 3)], (started(liar),)) == [("web-1", Answer.START)]
+    assert answers([candidate(theirs, 3)], (started(make_pod("web-2", node="n2")),)) == [
+        ("web-1", Answer.WAIT)
+    ]
+
+
+def test_pods_of_others_who_name_a_job_that_is_moved_go_before_nobody() -> None:
+    begun = started(make_pod("a-0", owner="a", kind="Job"))
+    liar = make_pod("liar", owner="a", kind="Job", namespace="evil", priority=9)
+    other = make_pod("b-0", owner="b", kind="Job")
+    verdicts = arbitrate([candidate(liar), candidate(other)], (begun,), MigrationOptions())
+    assert list(verdicts) == ["job-b-0", "job-liar"]
+
+
 def test_what_a_job_has_begun_is_finished_first_and_its_pods_are_moved_together() -> None:
     kinds = {"a": "Job", "b": "Job"}
     pods = [

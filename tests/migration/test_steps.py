@@ -184,8 +184,9 @@ def test_what_was_moved_is_remembered() -> None:
     )
     assert find_recently_moved([job], "u9", 1040.0, OURS) is job
     assert find_recently_moved([job], "u9", 1030.0 + 1800.0, OURS) is None
-    assert find_left_nodes([job], "web", 1040.0, OURS) == {"n1"}
-    assert find_left_nodes([job], "other", 1040.0, OURS) == set()
+    assert find_left_nodes([job], job.workload, 1040.0, OURS) == {"n1"}
+    for other in ("other", "web", f"others/{job.origin.workload}"):
+        assert find_left_nodes([job], other, 1040.0, OURS) == set()
     assert isinstance(step(job, now=1700.0), Wait)
     assert step(job, now=1030.0 + 1800.0) is Act.FORGET
 

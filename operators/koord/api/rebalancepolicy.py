@@ -290,7 +290,7 @@ class RememberedMove(Model):
     """A move that later rounds respect: nothing goes back where it left for a while."""
 
     workload: str
-    """UID of the controller, or the gang."""
+    """Namespace and UID of the controller, or the gang."""
     left: str
     """The node that the pod left."""
     target: str

@@ -193,7 +193,7 @@ class MigrationPolicy:
         if pod is None:
             return _SHORT_SECONDS
         jobs = self.state.plugin(Migrations).jobs.values()
-        left = find_left_nodes(jobs, job.origin.workload, now, self.options)
+        left = find_left_nodes(jobs, job.workload, now, self.options)
         lifetime = max(forgotten_at(job, self.options) - now, 1.0)
         gang_key = "" if pod.gang is None else pod.gang.key
         wanted = WantedPlace(

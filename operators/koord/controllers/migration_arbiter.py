@@ -183,8 +183,8 @@ class MigrationArbiter:
         now = self.policy.wall_clock()
         past = [*self.policy.state.plugin(Migrations).jobs.values(), *active]
         replicas = candidate.workload.replicas if candidate.workload is not None else 0
-        own = candidate.workload_uid
-        of_workload = {job.uid: job for job in past if job.origin.workload == own}
+        own = candidate.workload_key
+        of_workload = {job.uid: job for job in past if job.workload == own}
         of_namespace = {job.uid: job for job in past if job.pod.namespace == pod.namespace}
         for limit, same in (
             (options.workload_limit, of_workload),

@@ -24,7 +24,7 @@ from koord.core.model.pods import OwnerReference
 from koord.core.model.selectors import is_selected
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound
-from koord.kube.objects import ObjectRef
+from koord.kube.objects import ObjectRef, is_object_name
 from koord.kube.retry import is_transient
 from koord.kube.translate.migration import WireMovedPod, write_origin
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
@@ -160,7 +160,7 @@ class MigrationApi:
 
     async def _read_workload(self, owner: OwnerReference, namespace: str) -> _WireWorkload | None:
         plural = _SCALED.get((owner.api_version, owner.kind))
-        if plural is None:
+        if plural is None or not is_object_name(owner.name):
             return None
         root = "/apis" if "/" in owner.api_version else "/api"
         path = f"{root}/{owner.api_version}/namespaces/{namespace}/{plural}/{owner.name}"
@@ -175,7 +175,8 @@ class MigrationApi:
     async def find_topology(self, gang_key: str, pod: Document) -> Mapping[str, str]:
         """Return what a gang wants of the network: annotations of its PodGroup, or of its pod."""
         namespace, _, name = gang_key.partition("/")
-        group = await self._find(f"{_GROUPS}/{namespace}/podgroups/{name}", Document)
+        path = f"{_GROUPS}/{namespace}/podgroups/{name}"
+        group = await self._find(path, Document) if is_object_name(name) else None
         annotations = _annotations(group or {}) | _annotations(pod)
         return {key: annotations[key] for key in _TOPOLOGY if key in annotations}
 

@@ -1,6 +1,8 @@
 """References to objects: path and uid, from values of the core and names of the models."""
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from koord.api.defragmentationpolicy import DefragmentationPolicy
 from koord.api.device import Device
@@ -22,6 +24,16 @@ from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
 from koord.core.reservation.model import POD_PREFIX, ReservationInfo
 from koord.core.topology.cache import Topology
+
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an object can have a name, as names that tenants write of owners and gangs need not.
+
+    Others must not get into a path: they may be paths themselves.
+    """
+    return _OBJECT_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

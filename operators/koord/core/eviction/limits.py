@@ -150,10 +150,14 @@ class EvictionRate:
 
 
 def workload_of(pod: Pod) -> str:
-    """Return what makes a pod and its like: its gang, its controller, or itself."""
+    """Return what makes a pod and its like: its gang, its controller, or itself.
+
+    Others may name the same controller in pods of theirs, so it is one of its namespace.
+    """
     if pod.gang is not None:
         return pod.gang.key
-    return next((owner.uid for owner in pod.owners if owner.is_controller), pod.uid)
+    owners = (f"{pod.namespace}/{owner.uid}" for owner in pod.owners if owner.is_controller)
+    return next(owners, pod.uid)
 
 
 def _count_by(name_of: Callable[[Pod], str]) -> Callable[[EvictionPlan], Counter[str]]:
@@ -171,7 +175,7 @@ _NAMES: Final[dict[LimitScope, Callable[[EvictionPlan], Counter[str]]]] = {
     LimitScope.NODE: _count_by(lambda pod: pod.node),
     LimitScope.NAMESPACE: _by_namespace,
     # Others may name the same controller in their pods.
-    LimitScope.WORKLOAD: _count_by(lambda pod: f"{pod.namespace}/{workload_of(pod)}"),
+    LimitScope.WORKLOAD: _count_by(workload_of),
     LimitScope.QUOTA: lambda plan: Counter({plan.quota: len(plan.pods)} if plan.quota else {}),
 }
 

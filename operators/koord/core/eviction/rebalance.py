@@ -158,7 +158,7 @@ class PlannedMoves:
         self._context = context
         self._costs = Costs(context.budgets)
         self._moved: dict[str, Pod] = {}
-        self._replicas: Counter[tuple[str, str]] | None = None
+        self._replicas: Counter[str] | None = None
         self._cycle: Cycle | None = None
         self._tries = 0
 
@@ -246,13 +246,12 @@ class PlannedMoves:
         if pod.gang is not None:
             return ""
         if self._replicas is None:
-            # Others may name the same controller: only pods of the namespace can be its replicas.
             self._replicas = Counter(
-                (other.namespace, workload_of(other))
+                workload_of(other)
                 for other in self._state.pods.values()
                 if other.is_alive and other.phase is PodPhase.RUNNING
             )
-        is_one_of_several = self._replicas[pod.namespace, workload_of(pod)] > 1
+        is_one_of_several = self._replicas[workload_of(pod)] > 1
         return "" if is_one_of_several else "none of its workload would remain"
 
     def _find_gang(self, pod: Pod) -> str:

@@ -76,6 +76,11 @@ class MigrationCandidate:
             return self.workload.uid
         return "" if self.pod is None else self.pod.workload
 
+    @property
+    def workload_key(self) -> str:
+        """The workload in the namespace of the pod; see ``MigrationJob.workload``."""
+        return f"{self.job.pod.namespace}/{self.workload_uid}" if self.workload_uid else ""
+
 
 class Migrating:
     """Jobs that may move their pods now, counted."""
@@ -92,14 +97,14 @@ class Migrating:
                 job.pod.uid,
                 job.origin.node,
                 job.pod.namespace,
-                job.origin.workload,
+                job.workload,
                 job.origin.gang,
             )
 
     def add(self, unit: MigrationCandidate) -> None:
         pod = unit.pod
         if pod is not None:
-            self._add(pod.uid, pod.node, pod.namespace, unit.workload_uid, pod.gang)
+            self._add(pod.uid, pod.node, pod.namespace, unit.workload_key, pod.gang)
 
     def _add(self, uid: str, node: str, namespace: str, workload: str, gang: str) -> None:
         self.total += 1
@@ -152,7 +157,8 @@ def sort_candidates(
 def _batch_of(candidate: MigrationCandidate) -> str:
     """Return the batch/Job of the pod of a job; empty for another workload."""
     controller = None if candidate.pod is None else candidate.pod.controller
-    return controller.uid if controller is not None and controller.kind == "Job" else ""
+    is_of_job = controller is not None and controller.kind == "Job"
+    return candidate.workload_key if is_of_job else ""
 
 
 def arbitrate(
@@ -275,7 +281,7 @@ def _find_full_workload(
         options.most_unavailable,
         compat=options.compat,
     )
-    moving = migrating.workloads.get(workload.uid, set()) - {pod.uid}
+    moving = migrating.workloads.get(unit.workload_key, set()) - {pod.uid}
     most = limits.most_migrating
     if options.checks("MaxMigratingPerWorkload") and moving and len(moving) >= most:
         return f"MaxMigratingPerWorkload: {len(moving)} of {most} of {workload.name}"

@@ -205,6 +205,11 @@ class MigrationJob:
         return f"group/{self.group}" if self.group else self.uid
 
     @property
+    def workload(self) -> str:
+        """What makes the pod and its like, in its namespace: others may name the same; or ""."""
+        return f"{self.pod.namespace}/{self.origin.workload}" if self.origin.workload else ""
+
+    @property
     def is_active(self) -> bool:
         """Whether it counts as migrating: it may start, and is not over."""
         return self.is_admitted and not self.status.phase.is_over

@@ -340,12 +340,12 @@ def find_recently_moved(
 def find_left_nodes(
     jobs: Iterable[MigrationJob], workload: str, now: float, options: MigrationOptions
 ) -> frozenset[str]:
-    """Return the nodes that pods of a workload were moved from, as far as that is remembered."""
+    """Return the nodes that pods of a workload (its key) were moved from, if that is remembered."""
     return frozenset(
         job.origin.node
         for job in jobs
         if workload
-        and job.origin.workload == workload
+        and job.workload == workload
         and job.origin.node
         and (job.status.evicted_at or float("-inf")) + options.memory > now
     )
