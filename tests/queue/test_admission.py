@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tests.builders import make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
-from koord.core.queue.plugin import HELD, QueueOptions
+from koord.core.queue.plugin import QueueOptions
 from koord.core.queue.reasons import HeldByOwner, QueueFull, QueueStopped, TooManyRunning
+from koord.core.queue.run_time import QueueHints
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
@@ -106,7 +107,7 @@ def test_a_held_gang_is_tried_as_soon_as_it_is_let_go_whatever_else_happens() ->
 
 def test_a_held_pod_waits() -> None:
     cluster = make_cluster(1)
-    cluster.pods(job("held").says((("queue", HELD),)))
+    cluster.pods(job("held").says((("queue", QueueHints(is_held=True)),)))
     assert cluster.step() == []
     assert cluster.reason() == HeldByOwner()
     cluster.pods(job("held"))

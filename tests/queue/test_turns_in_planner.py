@@ -9,7 +9,8 @@ from tests.builders import make_pod, make_quota
 from tests.cluster import make_cluster
 
 from koord.core.engine.queue import find_pending
-from koord.core.queue.plugin import HELD, Queues
+from koord.core.queue.plugin import Queues
+from koord.core.queue.run_time import QueueHints
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster
@@ -35,7 +36,7 @@ def test_turns_count_positions_per_queue_and_only_competitors_are_ahead() -> Non
         make_pod("a0").quota("a").gpu(9).created(0),
         make_pod("b0").quota("b").gpu(8).created(1),
         make_pod("b1").quota("b").gpu(8).created(2),
-        make_pod("held").quota("b").gpu(8).created(3).says((("queue", HELD),)),
+        make_pod("held").quota("b").gpu(8).created(3).says((("queue", QueueHints(is_held=True)),)),
         make_pod("b2").quota("b").gpu(1).created(4),
     )
     turns = turns_of(cluster)

@@ -22,6 +22,8 @@ from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.quantity import parse_duration_seconds
+from koord.api.run_terms import ANNOTATIONS as RUN_ANNOTATIONS
+from koord.api.run_terms import NO_SETTINGS, RunSettings, parse_run_settings
 
 T = TypeVar("T")
 Texts = Mapping[str, str]
@@ -100,6 +102,7 @@ class GangSettings:
     sub_groups: SubGroups | None = None
     kept_room: str = "Keep"
     queue_hold: str = "false"
+    run: RunSettings = NO_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,7 @@ GANG_ANNOTATIONS: Final = (
     operators.QUEUE_HOLD,
     operators.SUB_GROUPS,
     keys.KUEUE_TOTAL,
+    *RUN_ANNOTATIONS,
 )
 
 
@@ -310,6 +314,7 @@ class _AnnotationReader:
             sub_groups=self._sub_groups(),
             kept_room=self._choice(operators.KEPT_ROOM, KEPT_ROOM, KEPT_ROOM[0]),
             queue_hold=self._choice(operators.QUEUE_HOLD, QUEUE_HOLD, QUEUE_HOLD[0]),
+            run=parse_run_settings(self._annotations, self._report),
         )
 
     def wait_seconds(self) -> int:

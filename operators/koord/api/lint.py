@@ -30,6 +30,7 @@ from koord.api.parse import InvalidObject, Problem, format_field, parse
 from koord.api.podgroup import PodGroup
 from koord.api.resource import ObjectMeta
 from koord.api.resource_names import find_meant
+from koord.api.run_terms import find_bad_run_settings
 from koord.api.untyped import to_list, to_map
 from koord.api.yaml_text import UnicodeLoader
 
@@ -178,7 +179,8 @@ def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
         pod = gang.parse_pod_gang(meta.namespace, meta.labels, meta.annotations)
         in_json = find_problems(meta.annotations, unknown_fields="forbid")
         index = gang.parse_topology_index(meta.annotations.get(NETWORK_TOPOLOGY_INDEX))
-        settings = (*(pod.bad if pod else ()), index)
+        run = () if pod and pod.settings else _find_bad_runs(meta.annotations)
+        settings = (*(pod.bad if pod else ()), *run, index)
         bad = (
             _make_problem(setting) for setting in settings if isinstance(setting, gang.BadSetting)
         )
@@ -189,6 +191,12 @@ def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
     template = spec.get("template") if isinstance(spec, Mapping) else None
     if isinstance(template, Mapping):
         yield from _check_pods(template, f"{at}spec.template.")
+
+
+def _find_bad_runs(annotations: Mapping[str, str]) -> Iterator[gang.BadSetting]:
+    """Yield what pods say wrongly of their run; gangs by annotation are asked with the rest."""
+    for key, value, problem, in_force in find_bad_run_settings(annotations):
+        yield gang.BadSetting(key, gang.cut(value), problem, in_force)
 
 
 def _make_problem(bad: gang.BadSetting) -> Problem:

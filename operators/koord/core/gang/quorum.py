@@ -52,6 +52,7 @@ from koord.core.gang.tally import gangs_of
 from koord.core.model.gangs import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.model.plan import Demand, LeftOut, Unit
 from koord.core.model.reasons import Reason, TooLarge
+from koord.core.model.run_terms import NO_TERMS
 from koord.core.model.topology_constraint import TopologyConstraint
 
 _NO_SETTINGS = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)
@@ -459,6 +460,7 @@ class _Part:
             placed=tally.placed + self._done[gang],
             constraint=None if spec is None else spec.topology,
             is_held=spec is not None and spec.is_held,
+            run=NO_TERMS if spec is None else spec.run,
             placed_with=placed_with,
             placed_there=sum(self._states[name].tally.placed for name in placed_with),
             sub_groups=None if spec is None else spec.sub_groups,

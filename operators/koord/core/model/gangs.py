@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.model.gang_history import Episode
+from koord.core.model.run_terms import NO_TERMS, RunTerms
 from koord.core.model.topology_constraint import TopologyConstraint
 
 GangKey: TypeAlias = str
@@ -384,6 +385,7 @@ class GangSpec:
     """Whether room is kept, for lost members or as its mode says."""
     is_held: bool = False
     """Whether its owner keeps it from starting."""
+    run: RunTerms = NO_TERMS
 
 
 def tree_of(spec: GangSpec | None) -> SubGroupTree | None:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from koord.core.model.gangs import SubGroupTree
 from koord.core.model.pods import Allocation, Pod
 from koord.core.model.reasons import Reason
+from koord.core.model.run_terms import NO_TERMS, RunTerms
 from koord.core.model.topology_constraint import TopologyConstraint
 
 
@@ -76,6 +77,8 @@ class Demand:
     """Of a gang with sub-groups: the one that these members are in."""
     is_held: bool = False
     """Whether the owner of the gang keeps it from starting; without that it is another demand."""
+    run: RunTerms = NO_TERMS
+    """What the gang says of its run."""
 
     def first_required(self) -> Sequence[Pod]:
         """Return the first pods in order, as many as are required."""

@@ -26,12 +26,11 @@ from koord.core.queue.reasons import (
     QueueStopped,
     TooManyRunning,
 )
+from koord.core.queue.run_time import hints_of
 from koord.core.queue.settings import QueueSettings, settle
 from koord.core.queue.turns import Competition, StartReservation, Turn, make_turns
 from koord.core.quota.plugin import Quotas
 
-HELD: Final = "held"
-"""The hint of a pod that its owner holds back."""
 _MOST_LEVELS: Final = 64
 
 
@@ -208,5 +207,5 @@ def _has_started(unit: Unit) -> bool:
 
 def _is_held(unit: Unit) -> bool:
     return any(demand.is_held for demand in unit.demands) or any(
-        (NAME, HELD) in pod.extensions for pod in unit.pods if pod.extensions
+        hints_of(pod).is_held for pod in unit.pods if pod.extensions
     )

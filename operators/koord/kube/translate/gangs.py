@@ -55,6 +55,7 @@ from koord.core.model.topology_constraint import (
     TopologyConstraint,
 )
 from koord.kube.decode import MALFORMED
+from koord.kube.translate.run_terms import make_run_terms
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import WireCustomResource, WireNativePodGroup, WireObjectMeta
 
@@ -133,6 +134,7 @@ def _make_spec(
         sub_groups=make_sub_groups(settings),
         keeps_room=settings.kept_room != "GiveUp",
         is_held=settings.queue_hold == "true",
+        run=make_run_terms(settings.run),
     )
 
 

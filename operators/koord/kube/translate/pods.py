@@ -18,6 +18,7 @@ from koord.api.keys.preemption import CHECKPOINTED_AT, SOFT_EVICTION, SOFT_EVICT
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.api.quantity import parse_duration_seconds
+from koord.api.run_terms import find_bad_run_settings
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.eviction.protection import SYSTEM_CRITICAL
 from koord.core.model.constraints import PodLabels
@@ -60,6 +61,8 @@ from koord.kube.wire import PodSpec, WireObjectMeta, WirePod
 
 MAX_MESSAGE: Final = 512
 """What is kept of a message of kube-scheduler: it names causes by number of nodes, most first."""
+MAX_VALUE: Final = 80
+"""What is shown of an invalid value."""
 MAX_IGNORED: Final = 1 << 10
 """Pods with plans that are not ours, and with misspelled keys, to be reported."""
 _NOT_A_PLAN: Final = MisspelledKey(
@@ -315,7 +318,7 @@ class PodTranslator:
                 ignored = _NOT_A_PLAN
             elif pod.is_gated:
                 keys = find_misspelled_keys(meta.labels or (), meta.annotations or ())
-                ignored = next(keys, None)
+                ignored = next(keys, None) or _find_bad_run_setting(pod, meta)
             if ignored is not None:
                 self.ignored[pod.uid] = pod, ignored
 
@@ -368,6 +371,15 @@ class PodTranslator:
     def _intern(self, text: str) -> str:
         interned = self._texts.get(text)
         return self._texts.keep(text, text, len(text)) if interned is None else interned
+
+
+def _find_bad_run_setting(pod: Pod, meta: WireObjectMeta) -> MisspelledKey | None:
+    """Return what a pod says wrongly of its run; of gangs by annotation that is told with them."""
+    if pod.gang is not None and pod.gang.declared is not None:
+        return None
+    for key, value, problem, _ in find_bad_run_settings(meta.annotations or {}):
+        return MisspelledKey(key, f'{problem}, and not "{cut(value, MAX_VALUE)}"')
+    return None
 
 
 def _foreign_gates(gates: list[str]) -> tuple[str, ...]:

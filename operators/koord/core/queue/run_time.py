@@ -1,0 +1,218 @@
+"""How long units run: what is known of it, how certain that is, and when those that run have ended.
+
+Times are in seconds; bounds count from the start (rules Q18 to Q20, Q22). Nothing here knows how
+limits are enforced, or reads a clock.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.run_terms import NO_TERMS, RunTerms
+from koord.core.queue.reasons import NAME
+from koord.core.queue.settings import QueueSettings
+
+KILL_MARGIN: Final = 30
+"""Between the end of the grace period and the room being free."""
+LATE_STEP: Final = 60
+"""By how much an end is put off that a limit should have brought."""
+
+
+class Knowledge(StrEnum):
+    """How it is known how long a unit runs, best first."""
+
+    DECLARED = "Declared"
+    """It has a limit, after which it is killed."""
+    STATED = "Stated"
+    """Its owner says what he expects."""
+    HISTORY = "History"
+    """By runs of its kind."""
+    DEFAULT = "Default"
+    """Its queue has an expectation for those that say nothing."""
+    NONE = "None"
+
+    def is_at_least(self, other: str) -> bool:
+        """Whether it is as good as ``other``, which is one of these."""
+        return _RANKS[self] <= _RANKS[Knowledge(other)]
+
+
+_RANKS: Final = {level: rank for rank, level in enumerate(Knowledge)}
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """How long a unit runs; None: nobody knows."""
+
+    level: Knowledge = Knowledge.NONE
+    expected: int | None = None
+    bound: int | None = None
+    """From its start until it has ended, at the latest: with what it takes to kill it."""
+    limit: int | None = None
+    """After how long it is killed."""
+
+
+UNKNOWN: Final = RunTime()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What earlier runs tell."""
+
+    expected: int
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """When a unit that runs has ended at the latest.
+
+    If it ``is_outrun`` it should have ended before: its limit was enforced late, or its estimate
+    was too short.
+    """
+
+    at: int
+    level: Knowledge
+    is_outrun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHints:
+    """What a pod says to queues."""
+
+    is_held: bool = False
+    deadline: int | None = None
+    """`activeDeadlineSeconds` of its spec: its kubelet ends it then."""
+    terms: RunTerms = NO_TERMS
+
+
+NO_HINTS: Final = QueueHints()
+_UNENFORCEABLE: Final = frozenset({Handling.RESERVE, Handling.NOT_OURS})
+
+
+def hints_of(pod: Pod) -> QueueHints:
+    """Return what a pod says to queues."""
+    for name, hints in pod.extensions:
+        if name == NAME and isinstance(hints, QueueHints):
+            return hints
+    return NO_HINTS
+
+
+def own_limit(pod: Pod, gang: RunTerms = NO_TERMS) -> int | None:
+    """Return the smallest limit that a waiting pod and its gang say; the pod can be given it."""
+    hints = hints_of(pod)
+    limits = (hints.deadline, *_written_limits(pod, hints.terms, gang))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def limit_of(pod: Pod, gang: RunTerms, settings: QueueSettings) -> int | None:
+    """Return the limit that a waiting pod starts with: its own, or that of its queue (Q22)."""
+    own = own_limit(pod, gang)
+    if own is not None or pod.handling in _UNENFORCEABLE:
+        return own
+    default = settings.default_run_time if settings.enforce_default else None
+    limits = (settings.max_run_time, default)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def run_time_of(
+    pods: Sequence[tuple[Pod, RunTerms]],
+    settings: QueueSettings,
+    limit: Callable[[Pod, RunTerms], int | None],
+    estimate: Estimate | None = None,
+) -> RunTime:
+    """Return what is known of a unit, of its pods with what their gangs say: it ends with the last.
+
+    ``limit`` is what each of them is killed after.
+    """
+    limits = [limit(pod, gang) for pod, gang in pods]
+    stated = _stated(pods)
+    if not pods or None in limits:
+        return _estimate(stated, settings, estimate)
+    longest = max(each for each in limits if each is not None)
+    bound = max(
+        each + pod.grace for each, (pod, _) in zip(limits, pods, strict=True) if each is not None
+    )
+    expected = _estimate(stated, settings, estimate).expected or longest
+    return RunTime(Knowledge.DECLARED, min(expected, longest), bound + KILL_MARGIN, longest)
+
+
+def run_time_of_waiting(
+    unit: Unit, settings: QueueSettings, estimate: Estimate | None = None
+) -> RunTime:
+    """Return what is known of a unit that waits."""
+    pods = [(pod, demand.run) for demand in unit.demands for pod in demand.pods]
+    return run_time_of(pods, settings, lambda pod, gang: limit_of(pod, gang, settings), estimate)
+
+
+def run_time_of_running(
+    pods: Sequence[tuple[Pod, RunTerms]],
+    settings: QueueSettings,
+    estimate: Estimate | None = None,
+) -> RunTime:
+    """Return what is known of pods that run: only what their kubelets enforce limits them."""
+    return run_time_of(pods, settings, lambda pod, _: hints_of(pod).deadline, estimate)
+
+
+def end_of(run_time: RunTime, start: int, now: int) -> End | None:
+    """Return when what started at ``start`` has ended; None: nobody knows (Q20)."""
+    if run_time.bound is None:
+        return None
+    end = start + run_time.bound
+    if end > now:
+        return End(end, run_time.level)
+    if run_time.level is Knowledge.DECLARED:
+        end += ((now - end) // LATE_STEP + 1) * LATE_STEP
+    else:
+        doublings = ((now - start) // run_time.bound).bit_length()
+        end = start + (run_time.bound << doublings)
+    return End(end, run_time.level, is_outrun=True)
+
+
+def start_of(pods: Iterable[Pod], now: int) -> int:
+    """Return when pods of a unit on nodes started: now, while no kubelet has accepted one."""
+    return min((int(pod.started) for pod in pods if pod.started), default=now)
+
+
+def shorten(run_time: RunTime, passed: int) -> RunTime:
+    """Return what is left of the limits of a unit that goes on after ``passed`` seconds."""
+    if run_time.limit is None or run_time.bound is None or not passed:
+        return run_time
+    limit = max(run_time.limit - passed, 1)
+    expected = None if run_time.expected is None else min(run_time.expected, limit)
+    bound = run_time.bound - run_time.limit + limit
+    return replace(run_time, expected=expected, bound=bound, limit=limit)
+
+
+def _written_limits(pod: Pod, terms: RunTerms, gang: RunTerms) -> tuple[int | None, ...]:
+    if pod.handling in _UNENFORCEABLE:
+        return ()
+    return terms.max_run_time, gang.max_run_time
+
+
+def _stated(pods: Iterable[tuple[Pod, RunTerms]]) -> int | None:
+    """Return the longest expected run time, if each pod has one."""
+    longest = None
+    for pod, gang in pods:
+        expected = hints_of(pod).terms.expected_run_time or gang.expected_run_time
+        if expected is None:
+            return None
+        longest = max(expected, longest or 0)
+    return longest
+
+
+def _estimate(stated: int | None, settings: QueueSettings, history: Estimate | None) -> RunTime:
+    if stated is not None:
+        return RunTime(Knowledge.STATED, stated, _one_and_a_half(stated))
+    if history is not None:
+        return RunTime(Knowledge.HISTORY, history.expected, history.bound)
+    default = settings.default_run_time
+    if default is None:
+        return UNKNOWN
+    return RunTime(Knowledge.DEFAULT, default, _one_and_a_half(default))
+
+
+def _one_and_a_half(seconds: int) -> int:
+    return seconds + -(-seconds // 2)
