@@ -172,6 +172,7 @@ def play_schedule(case: Fields) -> Fields:
         [make_quota(quota) for quota in case["quotas"]],
         lambda _: settings,
         least_gain=1,
+        least_remainder=60,
     )
     for run in case.get("running") or ():
         bound = FOREVER if run["bound"] is None else run["bound"]

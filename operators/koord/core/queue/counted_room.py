@@ -3,13 +3,16 @@
 It knows topology blocks and pools, but no devices, queues or turns.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final
 
 from koord.core.queue.room import FOREVER, Places, Reserved, Run, UnitAsk
 
-EXPECTED_AT_LEAST: Final = 60
+LEAST_REMAINDER: Final = 3600
 """Units that run are expected to go on as long as they have run, and for so long at least."""
 
 
@@ -32,6 +35,10 @@ class QuotaLimit:
     max: int
 
 
+_Domain = tuple[str, list[CountedNode]]
+_Shape = tuple[int, bool, str | None]
+
+
 @dataclass
 class CountedRoom:
     """Nodes with counts of one resource, and quotas that are leaves."""
@@ -39,17 +46,86 @@ class CountedRoom:
     nodes: dict[str, CountedNode]
     quotas: dict[str, QuotaLimit]
     now: int = 0
+    least_remainder: int = LEAST_REMAINDER
     runs: dict[str, Run] = field(default_factory=dict)
+    """What runs: changed by ``add`` and ``end``."""
+    evicted: list[str] = field(default_factory=list)
+    """Those that had to go for the unit whose room they used."""
+
+    def __post_init__(self) -> None:
+        self._on: dict[str, dict[str, Run]] = {name: {} for name in self.nodes}
+        self._of: dict[str, dict[str, Run]] = defaultdict(dict)
+        self._free_now = {name: node.amount for name, node in self.nodes.items()}
+        self._used_now: Counter[str] = Counter()
+        self._lent: Counter[str] = Counter()
+        """Unit -> how many use its room on loan."""
+        self._choices: dict[_Shape, list[_Domain]] = {}
+        """Where a shape may be placed when nothing runs."""
+        self._too_large: set[tuple[int, int, str, bool, str | None]] = set()
+        """What does not fit now, whatever is reserved; until something ends or changes."""
+
+    # What changes
+
+    def set_node(self, node: CountedNode) -> None:
+        self._free_now[node.name] += node.amount - self.nodes[node.name].amount
+        self.nodes[node.name] = node
+        self._choices.clear()
+        self._too_large.clear()
+
+    def set_quota(self, name: str, limit: QuotaLimit) -> None:
+        self.quotas[name] = limit
+        self._too_large.clear()
+
+    def add(self, run: Run) -> None:
+        self.end(run.job.key)
+        self.runs[run.job.key] = self._of[run.job.quota][run.job.key] = run
+        for name, amount in run.places.items():
+            self._on[name][run.job.key] = run
+            self._free_now[name] -= amount
+            self._used_now[run.job.quota] += amount
+        self._lent[run.lender] += 1
+
+    def end(self, key: str) -> None:
+        run = self.runs.pop(key, None)
+        if run is None:
+            return
+        del self._of[run.job.quota][key]
+        for name, amount in run.places.items():
+            del self._on[name][key]
+            self._free_now[name] += amount
+            self._used_now[run.job.quota] -= amount
+        self._lent[run.lender] -= 1
+        self._too_large.clear()
+
+    def start(self, job: UnitAsk, places: Places, lender: str = "") -> None:
+        self.add(Run(job, places, self.now, job.end_from(self.now), lender))
+        for name in places:
+            lent = [key for key, run in self._on[name].items() if run.lender == job.key]
+            while self._free_now[name] < 0 and lent:
+                self.evicted.append(lent[-1])
+                self.end(lent.pop())
+
+    # What is asked
 
     def fit(self, job: UnitAsk, reserved: Sequence[Reserved]) -> Places | None:
-        return self._place(job, self.now, reserved)
+        shape = (job.pods, job.amount, job.quota, job.gathers, job.pool)
+        has_lent = self._lent[job.key] > 0
+        if shape in self._too_large and not has_lent:
+            return None
+        places = self._place(job, self.now, reserved)
+        if places is None and not reserved and not has_lent:
+            self._too_large.add(shape)
+        return places
 
-    def find_start(self, job: UnitAsk, reserved: Sequence[Reserved]) -> Reserved | None:
+    def find_start(
+        self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER
+    ) -> Reserved | None:
         ends = {run.bound for run in self.runs.values()} | {other.end for other in reserved}
-        for start in sorted({self.now, *(end for end in ends if self.now < end < FOREVER)}):
-            if self._place(job, start, reserved) is not None:
-                places = self._place_idling_least(job, start, reserved)
-                return Reserved(job, start, job.end_from(start), places)
+        last = min(until, FOREVER - 1)
+        times = sorted({self.now, *(end for end in ends if self.now < end <= last)})
+        for start in self._find_possible(job, times, reserved):
+            places = self._place_idling_least(job, start, reserved)
+            return Reserved(job, start, job.end_from(start), places)
         return None
 
     def hold_open(
@@ -58,10 +134,10 @@ class CountedRoom:
         kept = held.places if held else {}
         choices = [
             (-ready, due, name, places)
-            for name, nodes in self._domains(job)
+            for name, nodes in self.domains(job)
+            if not held or set(kept) <= {node.name for node in nodes}
             if (choice := self._choose_open(job, nodes, reserved, kept)) is not None
             for ready, due, places in (choice,)
-            if not held or set(kept) <= {node.name for node in nodes}
         ]
         if not choices:
             return None
@@ -71,7 +147,7 @@ class CountedRoom:
     def is_possible(self, reserved: Reserved, beside: Sequence[Reserved]) -> bool:
         if reserved.start < self.now:
             return False
-        room = self._room(reserved.job, reserved.start, beside)
+        room = dict(self._room(reserved.job, reserved.start, beside))
         return self._is_within_quota(reserved.job, reserved.start, beside) and all(
             room.get(name, 0) >= amount for name, amount in reserved.places.items()
         )
@@ -82,8 +158,7 @@ class CountedRoom:
                 0,
                 min(
                     amount,
-                    self._free(self.nodes[name], self.now)
-                    - sum(other.places.get(name, 0) for other in beside),
+                    self._free_now[name] - sum(other.places.get(name, 0) for other in beside),
                 ),
             )
             for name, amount in reserved.places.items()
@@ -91,11 +166,9 @@ class CountedRoom:
         )
 
     def fits_ever(self, job: UnitAsk) -> bool:
-        if job.total > self.quotas[job.quota].max:
-            return False
-        return any(
+        return job.total <= self.quotas[job.quota].max and any(
             sum(node.amount // job.amount for node in nodes) >= job.pods
-            for _, nodes in self._domains(job)
+            for _, nodes in self.domains(job)
         )
 
     def competes(self, job: UnitAsk, other: UnitAsk) -> bool:
@@ -104,60 +177,117 @@ class CountedRoom:
     def capacity(self) -> int:
         return sum(node.amount for node in self.nodes.values())
 
-    def start(self, job: UnitAsk, places: Places) -> None:
-        self.runs[job.key] = Run(job, places, self.now, job.end_from(self.now))
-
     def used(self, quota: str, at: int) -> int:
         """Return what those use of a quota that have not ended by then."""
-        return sum(
-            sum(run.places.values())
-            for run in self.runs.values()
-            if run.job.quota == quota and run.bound > at
-        )
+        if at <= self.now:
+            return self._used_now[quota]
+        runs = self._of[quota].values()
+        return sum(sum(run.places.values()) for run in runs if run.bound > at)
 
-    def _domains(self, job: UnitAsk) -> Iterator[tuple[str, list[CountedNode]]]:
-        nodes = [node for node in self.nodes.values() if _takes(node, job)]
-        if not job.gathers:
-            yield "", nodes
-            return
-        for block in sorted({node.block for node in nodes}):
-            yield block, [node for node in nodes if node.block == block]
+    def domains(self, job: UnitAsk) -> list[_Domain]:
+        """Return where all pods of a unit may be together: names, and usable nodes."""
+        shape = (job.amount, job.gathers, job.pool)
+        if shape not in self._choices:
+            nodes = [node for node in self.nodes.values() if _takes(node, job)]
+            if job.gathers:
+                nodes.sort(key=lambda node: node.block)
+                blocks = groupby(nodes, key=lambda node: node.block)
+                self._choices[shape] = [(block, list(inside)) for block, inside in blocks]
+            else:
+                self._choices[shape] = [("", nodes)]
+        return self._choices[shape]
 
     def _nodes_of(self, job: UnitAsk) -> set[str]:
-        return {node.name for _, nodes in self._domains(job) for node in nodes}
+        return {node.name for _, nodes in self.domains(job) for node in nodes}
 
-    def _free(self, node: CountedNode, at: int) -> int:
-        """Return what is free by then of what runs now; less than nothing if more is used."""
-        used = sum(run.places.get(node.name, 0) for run in self.runs.values() if run.bound > at)
-        return node.amount - used
+    def _free(self, name: str, at: int, lender: str) -> int:
+        """Return what is free by then of what runs now; less than nothing if more is used.
 
-    def _room(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> dict[str, int]:
-        """Return the least room of each node from ``start`` until the unit has ended."""
+        What is on loan counts as free for its lender.
+        """
+        is_lender = bool(lender) and self._lent[lender] > 0
+        if at <= self.now and not is_lender:
+            return self._free_now[name]
+        used = sum(
+            run.places[name]
+            for run in self._on[name].values()
+            if (run.bound > at or at <= self.now) and not (is_lender and run.lender == lender)
+        )
+        return self.nodes[name].amount - used
+
+    def _room(
+        self, job: UnitAsk, start: int, reserved: Sequence[Reserved]
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the least room of each node from ``start`` until the unit has ended."""
         end = job.end_from(start)
-        times = [start, *(other.start for other in reserved if start < other.start < end)]
-        return {
-            node.name: min(
-                self._free(node, at) - _reserved_on(node.name, at, reserved) for at in times
-            )
-            for _, nodes in self._domains(job)
-            for node in nodes
-        }
+        starts = {other.start for other in reserved if start < other.start < end}
+        held = [
+            (at, [other.places for other in reserved if other.start <= at < other.end])
+            for at in (start, *starts)
+        ]
+        for _, nodes in self.domains(job):
+            for node in nodes:
+                name = node.name
+                yield (
+                    name,
+                    min(
+                        self._free(name, at, job.key)
+                        - sum(places[name] for places in there if name in places)
+                        for at, there in held
+                    ),
+                )
 
     def _is_within_quota(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> bool:
         end = job.end_from(start)
         mine = [other for other in reserved if other.job.quota == job.quota]
         limit = self.quotas[job.quota]
+        lent = sum(
+            sum(run.places.values())
+            for run in self._of[job.quota].values()
+            if run.lender == job.key
+        )
         return all(
-            self.used(job.quota, at) + _total_reserved(at, mine) + job.total
+            self.used(job.quota, at) - lent + _total_reserved(at, mine) + job.total
             <= min(limit.runtime, limit.max)
             for at in (start, *(other.start for other in mine if start < other.start < end))
+        )
+
+    def _find_possible(
+        self, job: UnitAsk, times: Sequence[int], reserved: Sequence[Reserved]
+    ) -> Iterator[int]:
+        """Yield the earliest of the times at which a unit can start, if there is one.
+
+        Room only grows with time, except where something reserved begins or comes into reach.
+        """
+        limit = FOREVER if job.limit is None else job.limit
+        edges = [(other.start, other.end, other.start - limit) for other in reserved]
+
+        def stretch(time: int) -> tuple[int, ...]:
+            return tuple(
+                (time >= start) + (time >= end) + (time > reach) for start, end, reach in edges
+            )
+
+        for _, group in groupby(times, key=stretch):
+            inside = list(group)
+            if self._is_room(job, inside[-1], reserved):
+                possible: Callable[[int], bool] = lambda at: self._is_room(job, at, reserved)  # noqa: E731
+                yield inside[bisect_left(inside, True, hi=len(inside) - 1, key=possible)]
+                return
+
+    def _is_room(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> bool:
+        if not self._is_within_quota(job, start, reserved):
+            return False
+        room = dict(self._room(job, start, reserved))
+        return any(
+            sum(max(0, room[node.name]) // job.amount for node in nodes) >= job.pods
+            for _, nodes in self.domains(job)
         )
 
     def _place(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> Places | None:
         if not self._is_within_quota(job, start, reserved):
             return None
-        room = self._room(job, start, reserved)
-        for _, nodes in self._domains(job):
+        room = dict(self._room(job, start, reserved))
+        for _, nodes in self.domains(job):
             places = _fill(job, {node.name: room[node.name] for node in nodes})
             if places is not None:
                 return places
@@ -165,50 +295,51 @@ class CountedRoom:
 
     def _place_idling_least(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> Places:
         """Return the places that are idle for the least time before the start."""
-        room = self._room(job, start, reserved)
+        room = dict(self._room(job, start, reserved))
         best = min(
-            (
-                choice
-                for _, nodes in self._domains(job)
-                for choice in _combine(
-                    job,
-                    [(node.name, room[node.name], self._idle_until(node, start)) for node in nodes],
-                )
-            ),
+            choice
+            for _, nodes in self.domains(job)
+            for choice in _combine(
+                job,
+                [
+                    (node.name, room[node.name], self._idle_until(node.name, start))
+                    for node in nodes
+                    if room[node.name] >= job.amount
+                ],
+            )
         )
         return dict(best[-1])
 
-    def _idle_until(self, node: CountedNode, start: int) -> Sequence[tuple[int, int]]:
+    def _idle_until(self, name: str, start: int) -> Sequence[tuple[int, int]]:
         """Return (time left until ``start``, free from then on) of a node.
 
         What is reserved for others in the meantime counts as free: nobody knows whether it is used.
         """
-        ends = {
-            run.bound
-            for run in self.runs.values()
-            if node.name in run.places and self.now < run.bound < start
-        }
-        return [(start - at, self._free(node, at)) for at in sorted({self.now, *ends})]
+        ends = {run.bound for run in self._on[name].values() if self.now < run.bound < start}
+        return [(start - at, self._free(name, at, "")) for at in sorted({self.now, *ends})]
 
     def _choose_open(
         self, job: UnitAsk, nodes: Iterable[CountedNode], reserved: Sequence[Reserved], kept: Places
     ) -> tuple[int, int, Places] | None:
         """Return how many pods are ready, when all are expected to be, and where they go."""
         places: dict[str, int] = {}
-        ready = 0
-        due = self.now
-        expected = {
-            key: replace(run, bound=self._expected_end(run)) for key, run in self.runs.items()
+        ready, left, due = 0, job.pods, self.now
+        used: dict[str, list[tuple[int, int]]] = {
+            node.name: [
+                (self._expected_end(run), run.places[node.name])
+                for run in self._on[node.name].values()
+                if not run.lender or run.lender != job.key
+            ]
+            for node in nodes
         }
-        ends = sorted({self.now, *(run.bound for run in expected.values())})
-        left = job.pods
-        for at in ends:
+        for at in sorted({self.now, *(end for ends in used.values() for end, _ in ends)}):
             room = {
-                node.name: node.amount
-                - sum(run.places.get(node.name, 0) for run in expected.values() if run.bound > at)
-                - _reserved_on(node.name, max(at, self.now), reserved)
-                - places.get(node.name, 0)
-                for node in nodes
+                name: self.nodes[name].amount
+                - sum(amount for end, amount in ends if end > at)
+                - _reserved_on(name, max(at, self.now), reserved)
+                - places.get(name, 0)
+                for name, ends in used.items()
+                if at == self.now or reserved or any(end == at for end, _ in ends)
             }
             while left:
                 name = min(
@@ -223,12 +354,14 @@ class CountedRoom:
                 left -= 1
                 due = at
                 ready += at == self.now
-        return None if left else (ready, due, places)
+            if not left:
+                return ready, due, places
+        return None
 
     def _expected_end(self, run: Run) -> int:
         if run.bound < FOREVER:
             return run.bound
-        return self.now + max(self.now - run.start, EXPECTED_AT_LEAST)
+        return self.now + max(self.now - run.start, self.least_remainder)
 
 
 def _takes(node: CountedNode, job: UnitAsk) -> bool:

@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
-from koord.core.queue.order import Tournament, Waiting
+from koord.core.queue.order import Waiting
 from koord.core.queue.room import Places, Reserved, RoomInTime, UnitAsk
 from koord.core.queue.settings import Policy, QueueSettings
 
@@ -45,6 +45,16 @@ class TurnsOutcome:
     blocked: list[str] = field(default_factory=list)
     idle: Counter[str] = field(default_factory=Counter)
     """Unit -> room that is reserved for it, idle now and refused to others."""
+
+
+class Offers(Protocol):
+    """Who has the next turn: a tournament, or what others have in its place."""
+
+    def offer(self) -> Waiting | None:
+        """Return the unit whose turn it is; None when all had theirs."""
+
+    def take(self, *, starts: bool) -> Waiting:
+        """Remove it."""
 
 
 class QueueTurns:
@@ -96,7 +106,7 @@ class QueueTurns:
             if protection is not None:
                 protection.idle_time += seconds
 
-    def decide(self, tournament: Tournament, jobs: Mapping[str, UnitAsk]) -> TurnsOutcome:
+    def decide(self, tournament: Offers, jobs: Mapping[str, UnitAsk]) -> TurnsOutcome:
         """Decide about each unit in its turn."""
         for key in self._protections.keys() - jobs.keys():
             del self._protections[key]
@@ -140,7 +150,7 @@ class _RoundOfTurns:
         places = self._find_places(unit, job, settings)
         if places is not None:
             self._protections.pop(unit.key, None)
-            self._room.start(job, places)
+            self._room.start(job, places, self._lender_of(job, places))
             self.outcome.started[unit.key] = places
             return True
         self.outcome.blocked.append(unit.key)
@@ -149,9 +159,7 @@ class _RoundOfTurns:
         return False
 
     def _find_places(self, unit: Waiting, job: UnitAsk, settings: QueueSettings) -> Places | None:
-        if settings.policy is Policy.STRICT and any(
-            self._room.competes(job, head) for head in self._blocked[unit.queue][:1]
-        ):
+        if any(self._room.competes(job, head) for head in self._stopping(unit.queue, job)):
             return None
         own = self._reserved_of(unit.key)
         binding = self._binding(job, settings)
@@ -164,18 +172,39 @@ class _RoundOfTurns:
             self._note_refusal(job, binding)
         return places
 
+    def _stopping(self, queue: str, job: UnitAsk) -> Iterator[UnitAsk]:
+        """Yield earlier units that wait, and that one which competes with them may not pass."""
+        if self._settings(queue).policy is Policy.STRICT:
+            yield from self._blocked[queue][:1]
+        if not job.may_overtake:
+            yield from (head for heads in self._blocked.values() for head in heads)
+
     def _binding(self, job: UnitAsk, settings: QueueSettings) -> list[Reserved]:
         """Return what is reserved for earlier units and keeps this one away."""
-        is_short = job.limit is not None and job.limit <= settings.short_limit
+        is_short = job.is_enforced and job.limit is not None and job.limit <= settings.short_limit
         return [
             reserved
             for reserved in self._visited
             if not reserved.is_open
             or (
                 reserved.job.key in self._held
+                and not job.is_evictable
                 and not (is_short and self._room.ready(reserved) < reserved.job.total)
             )
         ]
+
+    def _lender_of(self, job: UnitAsk, places: Places) -> str:
+        """Return whose room without known ends a unit uses that goes when all of it is ready."""
+        if not job.is_evictable:
+            return ""
+        return next(
+            (
+                reserved.job.key
+                for reserved in self._visited
+                if reserved.job.key in self._held and places.keys() & reserved.places.keys()
+            ),
+            "",
+        )
 
     def _held_open(self) -> set[str]:
         """Return the units whose open holds count: the oldest, others within what may be idle."""
@@ -216,11 +245,12 @@ class _RoundOfTurns:
 
     def _note_refusal(self, job: UnitAsk, binding: Sequence[Reserved]) -> None:
         """Note who keeps a unit away that would fit: all up to the first who does."""
+        if not binding or self._room.fit(job, ()) is None:
+            return
         for at in range(1, len(binding) + 1):
             if self._room.fit(job, binding[:at]) is not None:
                 continue
-            if self._room.fit(job, ()) is not None:
-                self._refusing += [reserved.job.key for reserved in binding[:at]]
+            self._refusing += [reserved.job.key for reserved in binding[:at]]
             return
 
     def _protect(self, unit: Waiting, job: UnitAsk, settings: QueueSettings) -> None:
@@ -260,11 +290,12 @@ class _RoundOfTurns:
             and self._room.is_possible(before, self._visited)
         )
         if before is not None and is_kept:
-            planned = self._room.find_start(job, [*self._visited, *later])
             wait = before.start - now
             gain = max(self._least_gain * 100, LEAST_GAIN_PERCENT * wait)
-            is_better = planned is not None and (before.start - planned.start) * 100 >= gain
-            return planned if is_better else before
+            until = before.start - -(-gain // 100)
+            if until < now:
+                return before
+            return self._room.find_start(job, [*self._visited, *later], until) or before
         planned = self._room.find_start(job, self._visited)
         if planned is not None:
             return planned

@@ -28,6 +28,12 @@ class UnitAsk:
     gathers: bool = False
     """Whether all pods must be in one block."""
     pool: str | None = None
+    is_enforced: bool = True
+    """Whether it is killed after ``limit``; otherwise that is an estimate."""
+    may_overtake: bool = True
+    """Whether it starts while an earlier one waits that competes with it."""
+    is_evictable: bool = False
+    """Whether it may use room that is held without known ends: it goes when that is ready."""
 
     @property
     def total(self) -> int:
@@ -59,6 +65,8 @@ class Run:
     places: Places
     start: int
     bound: int = FOREVER
+    lender: str = ""
+    """Whose room it uses until all of that is ready."""
 
 
 class RoomInTime(Protocol):
@@ -69,8 +77,13 @@ class RoomInTime(Protocol):
     def fit(self, job: UnitAsk, reserved: Sequence[Reserved]) -> Places | None:
         """Return where a unit can start now so that it delays none of the ``reserved``."""
 
-    def find_start(self, job: UnitAsk, reserved: Sequence[Reserved]) -> Reserved | None:
-        """Return the earliest start by known ends, beside the ``reserved``; None if unknown."""
+    def find_start(
+        self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER
+    ) -> Reserved | None:
+        """Return the earliest start by known ends, beside the ``reserved``.
+
+        None: none up to ``until``, or nobody knows.
+        """
 
     def hold_open(
         self, job: UnitAsk, reserved: Sequence[Reserved], held: Reserved | None
@@ -92,5 +105,5 @@ class RoomInTime(Protocol):
     def capacity(self) -> int:
         """Return how much there is in all."""
 
-    def start(self, job: UnitAsk, places: Places) -> None:
-        """Note that a unit runs from now on."""
+    def start(self, job: UnitAsk, places: Places, lender: str = "") -> None:
+        """Note that a unit runs from now on; those that use its own room on loan have to go."""
