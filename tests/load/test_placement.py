@@ -255,3 +255,58 @@ def test_causes_are_explained_with_numbers() -> None:
     cause = next(cause for cause, _, _ in cycle.checks(shape) if cause.rank >= 90)
     text = "above 65 % cpu: 75 % with this pod, 3 min average"
     assert session.explain(cause, shape, cluster.row("n0")) == text
+
+
+def greedy(name: str = "greedy", **hints: object) -> PodBuilder:
+    """A pod that requests next to nothing, and may use more than half of the node."""
+    pod = make_pod(name).requests(cpu=1).running("n0")
+    return saying(pod, limits=(("cpu", 6000),), **hints)
+
+
+CUSTOM = cpu_limit(50, factors={"cpu": 100}, is_customizable=True)
+
+
+@pytest.mark.parametrize(
+    ("hints", "measured"),
+    [
+        ({}, {}),  # its image does not exist: nobody ever measures it
+        ({"after_scheduled": 1 << 31}, {"default/greedy": PodLoad({"cpu": 10})}),
+        (
+            {"after_initialized": 1 << 31, "initialized": NOW - 900, "factors": (("cpu", 100),)},
+            {"default/greedy": PodLoad({"cpu": 10})},
+        ),
+    ],
+)
+def test_what_a_pod_may_use_beyond_its_requests_counts_until_a_report_should_show_it(
+    hints: dict[str, object], measured: dict[str, PodLoad]
+) -> None:
+    cluster = cluster_of(CUSTOM)
+    cluster.pods(greedy(scheduled=NOW - 10, **hints))
+    cluster.report("n0", cpu=10, pods=measured)
+    assert cluster.used("n0")["cpu"] >= 6000
+    cluster.pods(greedy(scheduled=NOW - 900, **hints))
+    cluster.report("n0", cpu=10, pods=measured)
+    assert cluster.used("n0")["cpu"] <= 12
+    assert cluster.plan(make_unit("u", pods(4))).placements
+
+
+def test_what_it_requests_counts_for_as_long_as_it_says() -> None:
+    cluster = cluster_of(CUSTOM)
+    pod = make_pod("slow").requests(cpu=4000).running("n0")
+    cluster.pods(saying(pod, after_scheduled=7200, scheduled=NOW - 900, limits=(("cpu", 6000),)))
+    cluster.report("n0", cpu=10, pods={"default/slow": PodLoad({"cpu": 10})})
+    assert cluster.used("n0")["cpu"] == 4000
+
+
+def test_a_time_of_the_configuration_counts_for_limits_and_annotations_may_cut_it_short() -> None:
+    options = cpu_limit(50, factors={"cpu": 100}, is_customizable=True, after_scheduled=1200)
+    for after, used in ((None, 6000), (1 << 31, 6000), (60, 10)):
+        cluster = cluster_of(options)
+        cluster.pods(greedy(scheduled=NOW - 900, after_scheduled=after))
+        cluster.report("n0", cpu=10, pods={"default/greedy": PodLoad({"cpu": 10})})
+        assert cluster.used("n0")["cpu"] == used
+
+
+def test_a_report_from_the_future_does_not_count_for_ever() -> None:
+    assert not NodeLoad("n0", updated=NOW + 30).is_outdated(NOW)
+    assert NodeLoad("n0", updated=NOW + 1e9).is_outdated(NOW)

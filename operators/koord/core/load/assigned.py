@@ -26,9 +26,8 @@ class NodePods:
     @property
     def full(self) -> Vector:
         """The sum of all estimates, whatever is measured."""
-        return tuple(map(sum, zip(*(pod.estimate for pod in self.pods.values()), strict=True))) or (
-            self.counted.nothing
-        )
+        amounts = [pod.amount(self.report) for pod in self.pods.values()]
+        return tuple(map(sum, zip(*amounts, strict=True))) or self.counted.nothing
 
     def put(self, uid: str, pod: AssignedPod) -> None:
         if uid in self.pods:

@@ -64,13 +64,18 @@ class LoadAware(Plugin):
 
     def _assign(self, pod: Pod) -> AssignedPod:
         hints, options = hints_of(pod), self.options
-        scheduled, end = hints.scheduled or self.view.now, 0.0
-        if options.is_customizable or options.after_scheduled or options.after_initialized:
-            own = hints if options.is_customizable else LoadHints(initialized=hints.initialized)
-            end = deadline(own, scheduled, options.after_scheduled, options.after_initialized)
+        scheduled, end, own_end = hints.scheduled or self.view.now, 0.0, 0.0
+        times = options.after_scheduled, options.after_initialized
+        if any(times):
+            end = deadline(LoadHints(initialized=hints.initialized), scheduled, *times)
+        if options.is_customizable:
+            own_end = deadline(hints, scheduled, *times)
+            # An annotation may cut the time short; what it adds counts for less.
+            end = own_end if self._compat else min(end, own_end)
         is_prod = hints.koordinator_class is KoordinatorClass.PROD
         estimate = self.columns.estimate_of(pod.shape, hints)
-        return AssignedPod(pod.key, estimate, is_prod, scheduled, end)
+        requested = self.columns.requested_of(pod.shape, hints)
+        return AssignedPod(pod.key, estimate, is_prod, scheduled, end, own_end, requested)
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:

@@ -5,6 +5,7 @@ single pods.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from koord.caches import MIB, BoundedCache, size_of
@@ -126,6 +127,12 @@ class LoadColumns:
             vector = self._estimate(shape, hints)
             self._usual.keep(shape.spec, vector, shape.size)
         return vector
+
+    def requested_of(self, shape: PodShape, hints: LoadHints) -> Vector:
+        """Return the estimate by the requests of a pod alone; () where its limits add nothing."""
+        if self._compat or not hints.limits:
+            return ()
+        return self._estimate(shape, replace(hints, limits=()))
 
     def _estimate(self, shape: PodShape, hints: LoadHints) -> Vector:
         custom = hints.factors if self.options.is_customizable else ()

@@ -76,8 +76,11 @@ class NodeLoad:
     pods: Mapping[str, PodLoad] = field(default_factory=dict)
 
     def is_outdated(self, now: float, seconds: float = EXPIRATION) -> bool:
-        """Whether it is older than that at a time; without a time of its own it always is."""
-        return self.updated <= 0 or now - self.updated >= seconds
+        """Whether it is older than that at a time; without a time of its own it always is.
+
+        One from as far in the future would count for ever: its clock is wrong.
+        """
+        return self.updated <= 0 or abs(now - self.updated) >= seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,10 @@
 
 A report is an average of the past. So the estimate of a pod that came after it, or at the end of
 its time, counts as far as the measured use of that pod is below it.
+
+What a pod may use beyond its requests costs its owner nothing. So it counts only until a report
+should show it: not for as long as the pod is not measured, such as one whose image does not exist,
+nor for as long as its annotations say.
 """
 
 import operator
@@ -18,13 +22,30 @@ Vector: TypeAlias = tuple[int, ...]
 
 
 class AssignedPod(NamedTuple):
-    """A pod on a node: its estimate, since when it is there, and until when the estimate counts."""
+    """A pod on a node: its estimate, since when it is there, and until when the estimate counts.
+
+    ``requested`` is the estimate by its requests alone, where its limits are higher; until
+    ``own_deadline``, which its annotations say, that one counts.
+    """
 
     key: str
     estimate: Vector
     is_prod: bool
     scheduled: float
     deadline: float = 0.0
+    own_deadline: float = 0.0
+    requested: Vector = ()
+
+    def amount(self, report: NodeLoad | None) -> Vector:
+        """Return what it is estimated to use beside a report."""
+        is_new = self.is_new_to(report)
+        return self.estimate if is_new or not self.requested else self.requested
+
+    def is_new_to(self, report: NodeLoad | None) -> bool:
+        """Whether a report cannot show yet, for a whole interval, what the pod uses."""
+        if report is None:
+            return True
+        return self.scheduled > report.updated - report.interval or self.deadline > report.updated
 
 
 class Share(NamedTuple):
@@ -49,18 +70,19 @@ def share_of(pod: AssignedPod, report: NodeLoad | None, counted: Counted) -> Sha
     """Return what a pod adds to what a report shows; None for nothing."""
     counts_prod = counted.has_prod and pod.is_prod
     measured = report.pods.get(pod.key) if report is not None else None
+    amount = pod.amount(report)
     if report is None or measured is None or not measured.usage:
-        return Share(pod.estimate, pod.estimate if counts_prod else counted.nothing)
-    is_fresh = pod.scheduled > report.updated - report.interval or pod.deadline > report.updated
+        return Share(amount, amount if counts_prod else counted.nothing)
+    is_fresh = pod.is_new_to(report) or pod.own_deadline > report.updated
     if not is_fresh and not counts_prod:
         return None
     used = vector_of(measured.usage, counted.resources)
     node = counted.nothing
     if is_fresh:
-        node = tuple(max(0, e - m) for e, m in zip(pod.estimate, used, strict=True))
+        node = tuple(max(0, e - m) for e, m in zip(amount, used, strict=True))
     if not counts_prod:
         return Share(node, counted.nothing)
-    return Share(node, add(node, used) if _is_prod(measured, report) else pod.estimate)
+    return Share(node, add(node, used) if _is_prod(measured, report) else amount)
 
 
 def base_of(report: NodeLoad | None, basis: Basis, resources: Iterable[str]) -> Vector | None:
