@@ -115,6 +115,6 @@ def test_every_reason_has_one_class() -> None:
 
 
 def test_the_page_lists_every_class() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
-    rows = page.partition("## Classes of reasons")[2].partition("\n## ")[0]
+    page = (Path(__file__).parents[2] / "docs" / "explain-json.md").read_text()
+    rows = page.partition("## Classes of reasons")[2].partition("\nThe answer")[0]
     assert re.findall(r"^\| `(\w+)`", rows, re.MULTILINE) == [str(each) for each in ReasonClass]

@@ -15,6 +15,13 @@ DOMAINS: Final = (
         planning="koord.domains.placement:PLANNING",
         operators=("koord.operators.placement",),
         describe="koord.runtime.descriptions:describe_placement",
+        commands=(
+            Command(
+                "room",
+                "koord.cli.room",
+                "Show where there is room for pods with so many GPUs, and what lacks.",
+            ),
+        ),
     ),
     Domain(
         "gang",
@@ -80,6 +87,11 @@ DOMAINS: Final = (
                 "devices",
                 "koord.cli.queries",
                 "Show the GPUs and NICs of nodes, and who holds what.",
+            ),
+            Command(
+                "fragments",
+                "koord.cli.room",
+                "Show by model how the free GPUs are spread over nodes, and what no job can use.",
             ),
             Command(
                 "device-agent",

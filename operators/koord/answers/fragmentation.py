@@ -1,0 +1,249 @@
+"""Whether free GPUs lie apart: by model, what is free where, and what no pod can use.
+
+Only whole GPUs are counted as free; one that is shared counts as used. Every GPU is in exactly one
+of used, held, free, stranded, broken and down. Decides nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from koord.answers.encoding import encode
+from koord.core.device.fragmentation import SizeLoss, measure_losses
+from koord.core.device.plugin import Devices
+from koord.core.device.status import DeviceState, NodeDeviceStatus, observe_devices
+from koord.core.device.vendors import MODEL_LABEL
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.state import ClusterState
+from koord.core.model.device_names import CARDS, GPU
+from koord.core.model.nodes import Node
+from koord.core.model.pod_charge import node_charged
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.units import CPU, MEMORY, PODS
+
+_MODEL_LABELS: Final = (MODEL_LABEL, "nvidia.com/gpu.product", "amd.com/gpu.product-name")
+_STOPPING: Final = frozenset({"NoSchedule", "NoExecute"})
+CORDONED: Final = "cordoned"
+TAINTED: Final = "tainted"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """The GPUs of a node; ``used``, ``held``, ``free``, ``stranded`` and ``broken`` add up.
+
+    ``used`` are those of pods, ``shared`` of them in part; ``held`` those of reservations that no
+    pod uses; ``stranded`` are free and no pod can take them, for ``stranded_by``. A node that is
+    ``down`` offers none of them.
+    """
+
+    node: str
+    model: str
+    used: int
+    held: int
+    free: int
+    broken: int = 0
+    shared: int = 0
+    stranded: int = 0
+    stranded_by: str = ""
+    is_down: bool = False
+
+    @property
+    def total(self) -> int:
+        return self.used + self.held + self.free + self.stranded + self.broken
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFragmentation:
+    """The GPUs of one model: ``free_by_node`` is how many nodes have so many free ones."""
+
+    model: str
+    nodes: int
+    total: int
+    used: int
+    held: int
+    free: int
+    stranded: Mapping[str, int]
+    broken: int
+    down: int
+    shared: int
+    free_by_node: Mapping[int, int]
+    sizes: tuple[SizeLoss, ...]
+
+
+def view_fragmentation(state: ClusterState) -> tuple[ModelFragmentation, ...]:
+    """Return the fragmentation by model, sorted by its name."""
+    state.refresh()
+    by_model: dict[str, list[NodeGpus]] = {}
+    for gpus in find_gpus(state):
+        by_model.setdefault(gpus.model, []).append(gpus)
+    return tuple(sum_up(model, nodes) for model, nodes in sorted(by_model.items()))
+
+
+def sum_up(model: str, nodes: Sequence[NodeGpus]) -> ModelFragmentation:
+    """Return what the nodes of a model have together."""
+    up = [gpus for gpus in nodes if not gpus.is_down]
+    stranded: Counter[str] = Counter()
+    for gpus in up:
+        stranded[gpus.stranded_by] += gpus.stranded
+    free = [gpus.free for gpus in up]
+    return ModelFragmentation(
+        model=model,
+        nodes=len(nodes),
+        total=sum(gpus.total for gpus in nodes),
+        used=sum(gpus.used for gpus in up),
+        held=sum(gpus.held for gpus in up),
+        free=sum(free),
+        stranded={cause: count for cause, count in sorted(stranded.items()) if count},
+        broken=sum(gpus.broken for gpus in up),
+        down=sum(gpus.total for gpus in nodes if gpus.is_down),
+        shared=sum(gpus.shared for gpus in up),
+        free_by_node=dict(sorted(Counter(free).items())),
+        sizes=measure_losses(free),
+    )
+
+
+def find_gpus(state: ClusterState) -> Iterator[NodeGpus]:
+    """Yield the GPUs of every node that has some."""
+    devices, cycle = state.plugin(Devices), state.open_cycle()
+    running = _used_by_pods(state.pods.values())
+    holding = _holding(state.pods.values())
+    per_gpu = _find_usual_pod(state.pods.values())
+    for name, row in state.table.live_rows():
+        node = state.table.node_at(row)
+        report = devices.reports.get(name)
+        status = None if report is None else observe_devices(devices, report, state.pods)
+        if status is not None and GPU in status.counts:
+            gpus = _count_reported(node, status, holding)
+        else:
+            gpus = _count_plain(node, cycle, row, running[name])
+        if gpus.total:
+            yield _strand(gpus, node, cycle, row, per_gpu)
+
+
+def _count_reported(node: Node, status: NodeDeviceStatus, holding: frozenset[str]) -> NodeGpus:
+    """Count the GPUs of a node that reports which it has."""
+    gpus = [device for device in status.devices if device.kind == GPU]
+    healthy = [device for device in gpus if device.is_healthy]
+    taken = [device for device in healthy if device.pods]
+    held = sum(holding.issuperset(device.pods) for device in taken)
+    free = len(healthy) - len(taken)
+    unknown = min(status.foreign, free)  # nobody knows which, and they are not free
+    return NodeGpus(
+        node.name,
+        _model_of(node),
+        used=len(taken) - held + unknown,
+        held=held,
+        free=free - unknown,
+        broken=len(gpus) - len(healthy),
+        shared=sum(map(_is_shared, taken)),
+        is_down=node.has_failed,
+    )
+
+
+def _is_shared(device: DeviceState) -> bool:
+    return any(amount for _, amount in device.free)
+
+
+def _count_plain(node: Node, cycle: Cycle, row: int, by_pods: int) -> NodeGpus:
+    """Count the GPUs of a node of which only the number is known."""
+    total = sum(node.allocatable.get(card, 0) for card in CARDS)
+    columns = [column for card in CARDS if (column := cycle.table.columns.get(card)) is not None]
+    taken = min(int(sum(cycle.used[column, row] for column in columns)), total)
+    used = min(by_pods, taken)
+    return NodeGpus(
+        node.name,
+        _model_of(node),
+        used=used,
+        held=taken - used,
+        free=total - taken,
+        is_down=node.has_failed,
+    )
+
+
+def _model_of(node: Node) -> str:
+    labels = (node.labels[label] for label in _MODEL_LABELS if label in node.labels)
+    return next(labels, None) or next((card for card in CARDS if node.allocatable.get(card)), GPU)
+
+
+def _holding(pods: Iterable[Pod]) -> frozenset[str]:
+    """Return the keys of what stands for reservations."""
+    return frozenset(pod.key for pod in pods if pod.handling is Handling.RESERVE)
+
+
+def _used_by_pods(pods: Iterable[Pod]) -> Counter[str]:
+    """Return how many GPUs pods use, by node; reservations are none."""
+    used: Counter[str] = Counter()
+    for pod in pods:
+        if pod.handling is not Handling.RESERVE and (node := node_charged(pod)):
+            used[node] += _cards_of(pod)
+    return used
+
+
+def _cards_of(pod: Pod) -> int:
+    return sum(amount for name, amount in pod.shape.requests if name in CARDS)
+
+
+def _find_usual_pod(pods: Iterable[Pod]) -> Mapping[str, int]:
+    """Return what a GPU usually takes with it: the median of the pods that ask for whole ones."""
+    requests = [
+        (dict(pod.shape.requests), cards)
+        for pod in pods
+        if pod.handling is not Handling.RESERVE and (cards := _cards_of(pod))
+    ]
+    return {
+        name: int(median(amounts.get(name, 0) / cards for amounts, cards in requests))
+        for name in (CPU, MEMORY)
+        if requests
+    }
+
+
+def _strand(
+    gpus: NodeGpus, node: Node, cycle: Cycle, row: int, per_gpu: Mapping[str, int]
+) -> NodeGpus:
+    """Take those of the free GPUs out that no pod can take, and say why."""
+    cause, left = _find_limit(node, cycle, row, per_gpu, gpus.free)
+    if left == gpus.free:
+        return gpus
+    return NodeGpus(
+        gpus.node,
+        gpus.model,
+        used=gpus.used,
+        held=gpus.held,
+        free=left,
+        broken=gpus.broken,
+        shared=gpus.shared,
+        stranded=gpus.free - left,
+        stranded_by=cause,
+        is_down=gpus.is_down,
+    )
+
+
+def _find_limit(
+    node: Node, cycle: Cycle, row: int, per_gpu: Mapping[str, int], free: int
+) -> tuple[str, int]:
+    """Return how many of the free GPUs pods can take, and what keeps the others."""
+    if node.is_unschedulable:
+        return CORDONED, 0
+    if any(taint.effect in _STOPPING and taint.key not in CARDS for taint in node.taints):
+        return TAINTED, 0
+    room = dict.fromkeys(per_gpu, free)
+    for name, amount in {**per_gpu, PODS: 1}.items():
+        column = cycle.table.columns.get(name)
+        if column is not None and amount:
+            spare = int(cycle.table.allocatable[column, row] - cycle.used[column, row])
+            room[name] = max(spare, 0) // amount
+    room[PODS] = free if room.get(PODS, 1) else 0  # one pod can take them all
+    cause = min(room, key=lambda name: room[name])
+    return cause, min(room[cause], free)
+
+
+@encode.register
+def _(loss: SizeLoss) -> dict[str, Any]:
+    return {
+        "size": loss.size,
+        "placeable": loss.placeable,
+        "ideal": loss.ideal,
+        "lost": loss.lost,
+    }
