@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -31,6 +33,20 @@ def fits(cluster: FakeCluster, seconds: int | None = None) -> bool:
     pod = make_pod("p").gpu(1)
     pod = pod if seconds is None else pod.says(((NAME, seconds),))
     return bool(cluster.plan(make_unit("u", [pod])).placements)
+
+
+@pytest.mark.parametrize("start", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_times_that_utc_does_not_have_are_told_all_the_same(start: str) -> None:
+    """The window keeps pods off, and every pod that waits is told so."""
+    begin = msgspec.convert(start, datetime).timestamp()
+    cluster = maintained(MaintenanceWindow("w", begin, 1e12, frozenset({"n0"}), None, 1e12))
+    (refusal,) = cluster.plan(make_unit("u", [make_pod("p").gpu(1)])).refusals
+    assert "maintenance" in refusal.reason.text()
+
+
+@given(st.floats())
+def test_every_time_has_a_text(seconds: float) -> None:
+    assert len(format_time(seconds)) == len("2026-01-31T12:00:00Z")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ MAX_QUOTED: Final = 256
 """Length of a quoted text that was written by somebody else."""
 MAX_NAMES: Final = 4
 """Names in one sentence of advice."""
+_FIRST_TIME: Final = datetime.min.replace(tzinfo=UTC).timestamp()
+_LAST_TIME: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
 
 
 def cut(text: str, limit: int = MAX_QUOTED) -> str:
@@ -27,8 +29,12 @@ def cut(text: str, limit: int = MAX_QUOTED) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Write seconds since the epoch as the API does, to the second."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Write seconds since the epoch as the API does, to the second.
+
+    Users may write times that no calendar has, such as a year 1 that is a year 0 in UTC.
+    """
+    within = min(max(_FIRST_TIME, seconds), _LAST_TIME)
+    return datetime.fromtimestamp(within, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def plural(count: int, noun: str) -> str:
