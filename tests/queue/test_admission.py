@@ -53,6 +53,28 @@ def test_a_gang_counts_once_and_its_repair_is_never_refused() -> None:
     assert isinstance(cluster.reasons()["single"], TooManyRunning)
 
 
+def test_pods_that_never_had_a_turn_take_none_of_others() -> None:
+    """They name their node, or another scheduler: nothing of that costs their owner anything."""
+    cluster = make_queue(max_running=2)
+    cluster.pods(*(job(f"evil/x{at}").not_ours().running("n0") for at in range(5)))
+    cluster.pods(*(job(f"evil/y{at}").running("n0") for at in range(5)))
+    cluster.pods(job("one", 1), job("two", 2), job("three", 3))
+    assert cluster.step() == ["one", "two"]
+
+
+def test_a_member_that_never_had_a_turn_gets_its_gang_around_no_limit() -> None:
+    for settings, reason in (
+        ({"stop": "Hold"}, QueueStopped),
+        ({"max_running": 0}, TooManyRunning),
+    ):
+        cluster = make_queue(**settings)
+        cluster.pod_groups(make_pod_group("default/g", 3))
+        members = [job(f"g-{at}").gang("default/g") for at in range(2)]
+        cluster.pods(*members, job("guard").gang("default/g").not_ours().running("n0"))
+        assert cluster.step() == []
+        assert {type(cause) for cause in cluster.reasons().values()} == {reason}
+
+
 def test_limits_of_a_user_are_those_of_a_namespace() -> None:
     cluster = make_queue(max_running_per_user=1)
     cluster.pods(job("a/one", 1), job("a/two", 2), job("b/one", 3))
@@ -135,7 +157,8 @@ def test_a_refused_start_is_not_counted() -> None:
 
 def test_counts_are_the_same_after_a_restart() -> None:
     cluster = make_queue(max_running=2)
-    cluster.pods(job("a").running("n0"), job("b").running("n1"), job("c"))
+    running = (job(name).released(f"n{at}", "p").bound(f"n{at}") for at, name in enumerate("ab"))
+    cluster.pods(*running, job("c"))
     assert cluster.step() == []
     cluster.delete_pods("a")
     assert cluster.step() == ["c"]

@@ -50,6 +50,10 @@ class StateView(Protocol):
         """Uid -> pod as planning sees it: an assumed pod carries its assumed node."""
 
     @property
+    def assumed(self) -> Collection[str]:
+        """The pods (uid) that were placed just now, before any watch event shows it."""
+
+    @property
     def table(self) -> NodeTable:
         """The nodes, and what is used of them."""
 

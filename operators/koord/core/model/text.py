@@ -34,7 +34,8 @@ def format_time(seconds: float) -> str:
     Users may write times that no calendar has, such as a year 1 that is a year 0 in UTC.
     """
     within = min(max(_FIRST_TIME, seconds), _LAST_TIME)
-    return datetime.fromtimestamp(within, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = datetime.fromtimestamp(within, UTC).replace(tzinfo=None)
+    return f"{moment.isoformat(timespec='seconds')}Z"
 
 
 def plural(count: int, noun: str) -> str:

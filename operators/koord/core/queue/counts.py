@@ -2,6 +2,9 @@
 
 A unit counts from its first placed pod to its last terminated one. Who its user is, nobody can
 prove without a stamp on admission: it is the namespace.
+
+Pods that others place, or that name their node, never had a turn: they take none of another, and
+with one of them a gang has not started yet.
 """
 
 from collections import Counter
@@ -10,7 +13,8 @@ from typing import TypeAlias
 
 from koord.core.engine.state_view import StateView
 from koord.core.gang.tally import is_placed
-from koord.core.model.pods import Pod
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Handling, Pod
 
 Line: TypeAlias = tuple[str, str]
 """Queue, user; without user: all of the queue."""
@@ -18,6 +22,22 @@ Line: TypeAlias = tuple[str, str]
 
 def lines_of(queue: str, user: str) -> tuple[Line, Line]:
     return (queue, ""), (queue, user)
+
+
+def has_had_turn(pod: Pod, view: StateView) -> bool:
+    """Whether a pod was placed by us, as our signed record says, or what it stands for was."""
+    is_ours = pod.recorded is not None or pod.handling in {Handling.RESERVE, Handling.STAND_IN}
+    return is_ours or pod.uid in view.assumed
+
+
+def has_started(unit: Unit, view: StateView) -> bool:
+    """Whether a unit has had its turn, and goes on."""
+    return unit.is_repair or any(
+        pod.node and has_had_turn(pod, view)
+        for demand in unit.demands
+        if demand.placed
+        for pod in view.gangs.members(demand.gang).values()
+    )
 
 
 class StartedUnits:
@@ -41,7 +61,8 @@ class StartedUnits:
             self._count(uid, () if pod is None else (pod,), "")
 
     def _count(self, unit: str, pods: Iterable[Pod], gang: str) -> None:
-        started = next((pod for pod in pods if is_placed(pod)), None)
+        placed = (pod for pod in pods if is_placed(pod))
+        started = next((pod for pod in placed if has_had_turn(pod, self._view)), None)
         # A group of gangs starts as one: it counts by its first gang.
         is_first = not gang or min(self._view.gangs.group(gang).gangs) == gang
         lines = None

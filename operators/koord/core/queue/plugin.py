@@ -17,7 +17,7 @@ from koord.core.engine.state_view import StateView
 from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
-from koord.core.queue.counts import Line, StartedUnits, lines_of
+from koord.core.queue.counts import Line, StartedUnits, has_started, lines_of
 from koord.core.queue.reasons import (
     NAME,
     HeldByOwner,
@@ -113,7 +113,7 @@ class Queues(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> "HoldSession":
-        return QueueTurnSession(self, cycle) if self.is_limiting else HoldSession()
+        return (QueueTurnSession if self.is_limiting else HoldSession)(self, cycle)
 
     def _note_limits(self) -> None:
         specs = self.view.plugin(Quotas).cache.catalog.registry.specs
@@ -125,22 +125,28 @@ class HoldSession(Admitting):
 
     name = NAME
 
+    def __init__(self, queues: Queues, cycle: Cycle) -> None:
+        self._queues, self._cycle = queues, cycle
+
     @override
     def admit(self, unit: Unit) -> Reason | None:
-        return HeldByOwner() if _is_held(unit) and not _has_started(unit) else None
+        return HeldByOwner() if _is_held(unit) and not self.has_started(unit) else None
+
+    def has_started(self, unit: Unit) -> bool:
+        return has_started(unit, self._queues.view)
 
 
 class QueueTurnSession(HoldSession):
     """Queues in one cycle; units that start in it are on the undo log of the cycle."""
 
     def __init__(self, queues: Queues, cycle: Cycle) -> None:
-        self._queues, self._cycle = queues, cycle
+        super().__init__(queues, cycle)
         self._more: Counter[Line] = Counter()
         self._parked: Mapping[str, QueueFull] | None = None
 
     @override
     def admit(self, unit: Unit) -> Reason | None:
-        if _has_started(unit):
+        if self.has_started(unit):
             return None
         if _is_held(unit):
             return HeldByOwner()
@@ -153,7 +159,7 @@ class QueueTurnSession(HoldSession):
     @override
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Count a unit that starts, or refuse it."""
-        if _has_started(unit):
+        if self.has_started(unit):
             return Admission(unit)
         pod = unit.pods[0]
         queue = self._queues.queue_of(pod)
@@ -199,10 +205,6 @@ class QueueTurnSession(HoldSession):
 
 def _is_ours(_unit: Unit, reason: Reason) -> bool:
     return isinstance(reason, NotItsTurn)
-
-
-def _has_started(unit: Unit) -> bool:
-    return unit.is_repair or any(demand.placed for demand in unit.demands)
 
 
 def _is_held(unit: Unit) -> bool:
