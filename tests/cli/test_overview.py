@@ -75,10 +75,14 @@ def test_the_queue_has_what_waits_in_the_order_of_planning() -> None:
 
 def test_queue(run) -> None:
     lines = [line.split() for line in run("queue").stdout.splitlines()]
-    assert lines[0] == ["#", "UNIT", "REASON", "AGE", "QUOTA", "GPUS", "PRIORITY", "AHEAD"]
-    assert lines[1] == ["1", "pod/default/first", "Placeable", "90s", "team", "4", "10", "0"]
-    assert lines[2][:3] == ["2", "podgroup/default/big", "InsufficientEntitlement"]
-    assert lines[3][:2] == ["podgroup/default/half", "MissingMembers"]
+    heading = ["POS", "UNIT", "QUEUE", "PRIO", "AGE", "ASK", "STATE", "START", "CERTAINTY"]
+    assert lines[0] == heading
+    first = ["1", "pod/default/first", "team", "10", "90s", "4", "GPUs", "Placeable"]
+    assert lines[1][:8] == first
+    assert lines[2][:2] == ["2", "podgroup/default/big"]
+    assert lines[2][7:] == ["InsufficientEntitlement", "Unknown"]
+    assert lines[3][0] == "podgroup/default/half"
+    assert lines[3][-1] == "MissingMembers"
 
 
 def test_the_queue_says_that_nobody_leads(monkeypatch) -> None:

@@ -5,24 +5,25 @@ plan of all of them, on the state as it is.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from koord.answers.encoding import encode
+from koord.answers.gpus import count_gpus
+from koord.answers.outlook import Look, view_standings
 from koord.answers.reason_context import ContextFinder
+from koord.answers.standing import Standing
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_preempting
 from koord.core.gang.done import count_needed
-from koord.core.model.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Planned, Reason, class_of
 from koord.core.model.text import format_time
-from koord.core.model.units import Amounts
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 
 
@@ -55,6 +56,8 @@ class QueueEntry:
     gpus_ahead: int = 0
     priority: int = 0
     is_repair: bool = False
+    standing: Standing | None = None
+    """Where it stands in its queue, and when it is expected to start."""
 
     @property
     def namespaces(self) -> set[str]:
@@ -62,9 +65,15 @@ class QueueEntry:
 
 
 def view_queue(
-    state: ClusterState, scoring: Scoring, reclaim: ReclaimSetting = UNKNOWN
+    state: ClusterState,
+    scoring: Scoring,
+    reclaim: ReclaimSetting = UNKNOWN,
+    is_over: Callable[[], bool] | None = None,
 ) -> tuple[QueueEntry, ...]:
-    """Return what waits: units in order, then what is not complete, by name."""
+    """Return what waits: units in order, then what is not complete, by name.
+
+    With ``is_over``, until that is true, it is foreseen when units start.
+    """
     queue = Queue()
     queue.absorb(state.everything(), state)
     units = queue.pending()
@@ -78,7 +87,10 @@ def view_queue(
     for placement in outcome.placements:
         nodes = {assignment.node for assignment in placement.assignments}
         reasons.setdefault(placement.unit, Planned(len(placement.assignments), len(nodes)))
-    return (*_view_units(state, units, reasons), *_view_incomplete(state, queue))
+    standings: Mapping[str, Standing] = {}
+    if is_over is not None:
+        standings = view_standings(Look(state, units, reasons, scoring, is_over))
+    return (*_view_units(state, units, reasons, standings), *_view_incomplete(state, queue))
 
 
 def rank_units(units: Iterable[Unit]) -> Iterator[tuple[QueuePlace, Unit]]:
@@ -94,15 +106,11 @@ def _gpus_of(unit: Unit) -> int:
     return sum(count_gpus(dict(requests)) * pods for requests, pods in shapes.items())
 
 
-def count_gpus(requests: Amounts) -> int:
-    """Return how many GPUs a request takes, in whole ones: a share counts as one."""
-    cards = sum(requests.get(name, 0) for name in CARDS)
-    shares = max(requests.get(KOORD_GPU, 0), requests.get(GPU_CORE, 0))
-    return cards or -(-shares // WHOLE)
-
-
 def _view_units(
-    state: ClusterState, units: list[Unit], reasons: dict[str, Reason]
+    state: ClusterState,
+    units: list[Unit],
+    reasons: Mapping[str, Reason],
+    standings: Mapping[str, Standing],
 ) -> Iterator[QueueEntry]:
     for place, unit in rank_units(units):
         gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
@@ -121,6 +129,7 @@ def _view_units(
                 gpus_ahead=place.gpus_ahead,
                 priority=unit.priority,
                 is_repair=unit.is_repair,
+                standing=standings.get(unit.key),
             )
 
 
@@ -187,4 +196,5 @@ def _(waiting_unit: QueueEntry) -> dict[str, Any]:
         "gpusAhead": waiting_unit.gpus_ahead,
         "priority": waiting_unit.priority,
         "isRepair": waiting_unit.is_repair,
+        "turn": encode(waiting_unit.standing),
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from koord.answers.encoding import encode, encode_amounts
-from koord.answers.queue_view import count_gpus
+from koord.answers.gpus import count_gpus
 from koord.core.engine.state import ClusterState
 from koord.core.gang.done import count_needed
 from koord.core.model.nodes import Node

@@ -1,5 +1,6 @@
 """What waits, as far as a reading of the cluster tells: the queue with what only operators know."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,10 +12,13 @@ from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
 
 
-def find_waiting(reading: Reading, target: Target) -> tuple[QueueEntry, ...]:
+def find_waiting(
+    reading: Reading, target: Target, is_over: Callable[[], bool] | None = None
+) -> tuple[QueueEntry, ...]:
     """Return what waits, as far as it can be known from what was read in the target's namespace.
 
-    The operators' reason stands where ours is not certain, or cannot be found here.
+    The operators' reason stands where ours is not certain, or cannot be found here. With
+    ``is_over``, until that is true, it is foreseen when units start.
     """
     state, reports = reading.state, Reports(reading.reports, reading.leader)
     state.refresh()
@@ -22,7 +26,7 @@ def find_waiting(reading: Reading, target: Target) -> tuple[QueueEntry, ...]:
         reports.correct(
             waiting_unit, state, keep_known(waiting_unit.reason, reading, target.namespace)
         )
-        for waiting_unit in view_queue(state, Scoring(), reading.reclaim)
+        for waiting_unit in view_queue(state, Scoring(), reading.reclaim, is_over)
     )
     if reading.extent_of(KindName.PODS) is None and not is_unknown(reading, KindName.POD_GROUPS):
         return tuple(waiting_units)

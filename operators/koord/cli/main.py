@@ -50,7 +50,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
         ),
         Command("status", f"{_HERE}.overview", "Say whether the operators run and how they are."),
         Command(
-            "queue", f"{_HERE}.overview", "Show what waits, in the order in which it is planned."
+            "queue",
+            f"{_HERE}.queue_commands",
+            "Show what waits, in the order in which it is planned.",
         ),
         Command("top", f"{_HERE}.overview", "Show what nodes and quotas use."),
         Command("watch", f"{_HERE}.overview", "Watch queue, gangs, quotas and GPUs on one screen."),
@@ -107,7 +109,7 @@ class _Commands(TyperGroup):
         return name, stand_in if name is None else load(name), arguments
 
 
-_SHORT: Final = frozenset({f"{_HERE}.queries", f"{_HERE}.overview"})
+_SHORT: Final = frozenset({f"{_HERE}.{name}" for name in ("queries", "overview", "queue_commands")})
 """Modules whose commands read once and end: what they import and read is kept to the end, and
 looking through it for garbage would take a tenth of their time."""
 

@@ -1,4 +1,4 @@
-"""The commands that show the whole: ``koord status``, ``queue``, ``top`` and ``watch``.
+"""The commands that show the whole: ``koord status``, ``top`` and ``watch``.
 
 Only their command lines. What they do is imported when they run, as for ``queries``.
 """
@@ -52,31 +52,6 @@ def status(
     from koord.cli.status_view import show
 
     show(namespace, kubeconfig, context, output=output, as_exit_code=as_exit_code)
-
-
-@watchable
-def queue(
-    namespace: Namespace = "",
-    _all_namespaces: AllNamespaces = False,
-    output: Form = Output.TEXT,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-) -> None:
-    """Show what waits, in the order in which it is planned.
-
-    Positions count everything that waits in the cluster, also with a namespace. What is not
-    complete yet has none. AHEAD are the GPUs that all before it ask for. Jobs that suspend holds
-    come last, if their pods would opt in.
-
-    For example:
-
-      koord queue
-
-      koord queue -n team-a -o wide
-    """
-    from koord.cli.queue_view import show
-
-    show(namespace, kubeconfig, context, output=output)
 
 
 @watchable

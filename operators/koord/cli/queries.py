@@ -135,7 +135,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
       kubectl koord explain eq/team-a
     """
-    kind, namespace, name = _find_meant(kind, namespace, name, kubeconfig, context)
+    kind, namespace, name = find_meant(kind, namespace, name, kubeconfig, context)
     if kind in {"quota", "node"}:
         if kind == "quota":
             from koord.cli.quota_view import show_quota
@@ -156,7 +156,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     )
 
 
-def _find_meant(
+def find_meant(
     kind: str, namespace: str, name: str, kubeconfig: str, context: str
 ) -> tuple[str, str, str]:
     """Parse as ``parse_target`` does, and look up NAME and NAMESPACE/NAME without a kind."""

@@ -7,22 +7,24 @@ a pod would be, which tells its quota and its GPUs.
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 from rich.console import RenderableType
 
 from koord.answers.encoding import encode
-from koord.answers.queue_view import QueueEntry, count_gpus
+from koord.answers.gpus import count_gpus
+from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import list_warnings
+from koord.answers.standing import BACKOFF, NEVER_FITS, RESERVED, Standing, tell_time
 from koord.answers.waiting import JobSuspended, find_waiting
 from koord.api.keys import operators
 from koord.cli.cluster import read_without_target, refuse_unknown_namespace, refuse_without_pods
 from koord.cli.common import Output, warn
 from koord.cli.connection import list_all, open_client, path_in
 from koord.cli.leases import parse_time
-from koord.cli.output import make_table, print_in
+from koord.cli.output import count_of, make_table, print_in
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import format_age, named
@@ -37,6 +39,8 @@ from koord.kube.wire import PodSpec, WireCondition, WireObjectMeta, WirePod
 _JOBS_UNKNOWN = "you may not list jobs.batch: suspended Jobs are left out"
 
 
+MOST_SECONDS: Final = 1.0
+"""What foreseeing starts may take."""
 _JOBS: Final = "/apis/batch/v1/jobs"
 
 
@@ -89,7 +93,7 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     for warning in warnings:
         warn(warning)
     waiting_units = (
-        *find_waiting(reading, target),
+        *find_waiting(reading, target, make_time_limit()),
         *view_suspended(reading.state, suspended or []),
     )
     shown = [
@@ -111,6 +115,12 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     )
 
 
+def make_time_limit(seconds: float = MOST_SECONDS) -> Callable[[], bool]:
+    """Return what tells when so much time has passed."""
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() >= until
+
+
 def read_suspended(kubeconfig: str, context: str, namespace: str) -> list[SuspendedJob] | None:
     """Return Jobs that ``suspend`` holds; None if they cannot be read."""
 
@@ -128,34 +138,66 @@ def draw(shown: Sequence[QueueEntry], now: float, *, is_wide: bool) -> Iterator[
     if not shown:
         yield "Nothing waits."
         return
-    more = ("PODS", "NEEDED", "MESSAGE") if is_wide else ()
+    more = ("IN QUEUE", "AHEAD", "PODS", "NEEDED", "MESSAGE") if is_wide else ()
     table = make_table(
-        "#", "UNIT", "REASON", "AGE", "QUOTA", "GPUS", "PRIORITY", "AHEAD", *more,
-        right=("#", "AGE", "GPUS", "PRIORITY", "AHEAD", "PODS", "NEEDED"),
+        "POS", "UNIT", "QUEUE", "PRIO", "AGE", "ASK", "STATE", "START", "CERTAINTY", *more,
+        right=("POS", "PRIO", "AGE", "ASK", "IN QUEUE", "AHEAD", "PODS", "NEEDED"),
         padding=2,
     )  # fmt: skip
     for waiting_unit in shown:
-        details = (
-            (str(waiting_unit.pods), str(waiting_unit.required), waiting_unit.reason.text())
-            if is_wide
-            else ()
-        )
+        start, certainty = _tell_start(waiting_unit.standing, now)
         table.add_row(
             str(waiting_unit.position or ""),
             f"{waiting_unit.kind}/{named(waiting_unit.names, 2)}",
-            _describe(waiting_unit),
-            format_age(now - waiting_unit.since),
             named(waiting_unit.quotas, 2),
-            str(waiting_unit.gpus),
             str(waiting_unit.priority),
-            str(waiting_unit.gpus_ahead) if waiting_unit.position else "",
-            *details,
+            format_age(now - waiting_unit.since),
+            _tell_ask(waiting_unit),
+            _describe(waiting_unit),
+            start,
+            certainty,
+            *(_details_of(waiting_unit, now) if is_wide else ()),
         )
     yield table
 
 
+def _details_of(waiting_unit: QueueEntry, now: float) -> tuple[str, ...]:
+    standing, message = waiting_unit.standing, waiting_unit.reason.text()
+    in_queue = ""
+    if standing is not None:
+        in_queue = f"{standing.position}/{standing.waiting}" if standing.position else ""
+        message = f"{message} {standing.text(now)}"
+    return (
+        in_queue,
+        str(waiting_unit.gpus_ahead) if waiting_unit.position else "",
+        str(waiting_unit.pods),
+        str(waiting_unit.required),
+        message,
+    )
+
+
+def _tell_ask(waiting_unit: QueueEntry) -> str:
+    if waiting_unit.gpus:
+        return count_of(waiting_unit.gpus, "GPU")
+    return count_of(waiting_unit.required, "pod")
+
+
+def _tell_start(standing: Standing | None, now: float) -> tuple[str, str]:
+    """Return when a unit starts, and how certain that is."""
+    if standing is None or not standing.is_queued or not standing.position:
+        return "", ""
+    if standing.latest_start is not None:
+        return f"by {tell_time(now, standing.latest_start)}", standing.certainty
+    if standing.expected_start is not None:
+        return f"~{tell_time(now, standing.expected_start)}", standing.certainty
+    return "", standing.certainty
+
+
 def _describe(waiting_unit: QueueEntry) -> str:
     """Return the reason; a unit that fits is about to be placed."""
+    standing = waiting_unit.standing
+    if standing is not None and standing.state in {RESERVED, BACKOFF, NEVER_FITS}:
+        return standing.state
     return "Placeable" if waiting_unit.reason.is_placed else waiting_unit.reason.code
 
 

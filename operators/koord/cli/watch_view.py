@@ -17,7 +17,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from koord.answers.queue_view import QueueEntry, count_gpus
+from koord.answers.gpus import count_gpus
+from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, view_quotas
 from koord.answers.reading import Target, TargetKind, list_warnings
 from koord.answers.usage_view import NodeUsage, RunningGang, find_running, view_nodes

@@ -1,0 +1,61 @@
+"""When a job would start that does not exist yet, in a cluster as it was read.
+
+Its pods are added to the reading, so that the planner makes units of them as of any others.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from koord.answers.queue_view import QueueEntry
+from koord.answers.reading import Reading, Target
+from koord.answers.standing import NEVER_FITS
+from koord.answers.waiting import find_waiting
+from koord.core.model.gangs import ObservedPodGroup
+from koord.core.model.pods import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class HypotheticalJob:
+    """What somebody would create."""
+
+    pods: tuple[Pod, ...]
+    groups: tuple[ObservedPodGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EtaAnswer:
+    """What would wait; ``elsewhere`` counts pods that others would place."""
+
+    waiting: tuple[QueueEntry, ...]
+    elsewhere: int = 0
+
+    @property
+    def never_fits(self) -> bool:
+        return any(
+            entry.standing is not None and entry.standing.state == NEVER_FITS
+            for entry in self.waiting
+        )
+
+
+def ask_eta(
+    reading: Reading,
+    target: Target,
+    job: HypotheticalJob,
+    upsert_group: Callable[[ObservedPodGroup], None],
+    is_over: Callable[[], bool],
+) -> EtaAnswer:
+    """Return what the units of a job wait for; changes the reading."""
+    state = reading.state
+    for group in job.groups:
+        upsert_group(group)
+    for pod in job.pods:
+        state.upsert_pod(pod)
+    names = _names_of(job.pods)
+    waiting = tuple(
+        entry for entry in find_waiting(reading, target, is_over) if names.intersection(entry.names)
+    )
+    return EtaAnswer(waiting, sum(not pod.is_plannable for pod in job.pods))
+
+
+def _names_of(pods: Sequence[Pod]) -> set[str]:
+    return {pod.key if pod.gang is None else pod.gang.key for pod in pods}

@@ -1,0 +1,85 @@
+"""Where all that waits stands in its queues, and when it is expected to start: one look.
+
+Puts together what queues, the planner and run times tell; it decides nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koord.answers.standing import Lookout, Standing, make_standings
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Pod
+from koord.core.model.reasons import Reason
+from koord.core.model.run_terms import NO_TERMS, RunTerms
+from koord.core.queue.endings import find_endings
+from koord.core.queue.eta import Forecast, Outlook, choose_first
+from koord.core.queue.plugin import Queues
+from koord.core.queue.run_time import RunTime, run_time_of_running, run_time_of_waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look starts from: the waiting units in order, and why each was refused, if it was.
+
+    ``is_over`` tells when the time that it may take is used up.
+    """
+
+    state: ClusterState
+    units: Sequence[Unit]
+    refusals: Mapping[str, Reason] = field(default_factory=dict)
+    scoring: Scoring = field(default_factory=Scoring)
+    is_over: Callable[[], bool] = lambda: False
+    is_covered: bool = True
+    backing_off: frozenset[str] = frozenset()
+
+    @property
+    def queues(self) -> Queues:
+        return self.state.plugin(Queues)
+
+
+def view_standings(look: Look, *, foresees: bool = True) -> dict[str, Standing]:
+    """Return where each unit stands, by unit; without foresight only turns."""
+    forecasts = foresee(look) if foresees and look.units else {}
+    cycle = look.state.open_cycle(lambda: look.units)
+    turns = look.queues.turns(cycle)
+    cycle.close()
+    lookout = Lookout(look.state.now, forecasts, look.refusals, look.is_covered, look.backing_off)
+    return make_standings(turns, lookout)
+
+
+def foresee(look: Look) -> Mapping[str, Forecast]:
+    """Return when units are expected to start: of the first of each quota tree."""
+    state, queues = look.state, look.queues
+
+    def expected_time(unit: Unit) -> RunTime:
+        settings = queues.settings_of(queues.queue_of(unit.pods[0]))
+        return run_time_of_waiting(unit, settings)
+
+    def running_time(pods: Sequence[Pod]) -> RunTime:
+        settings = queues.settings_of(queues.queue_of(pods[0]))
+        return run_time_of_running([(pod, _terms_of(state, pod)) for pod in pods], settings)
+
+    registry = state.quotas.catalog.registry
+
+    def tree_of(unit: Unit) -> str:
+        spec = registry.get(queues.queue_of(unit.pods[0]))
+        return "" if spec is None else spec.tree_id
+
+    chosen = choose_first((unit for unit in look.units if not _is_held(unit)), tree_of)
+    endings = tuple(find_endings(state, running_time, state.now))
+    cycle = state.open_cycle(lambda: look.units)
+    try:
+        return Outlook(cycle, look.scoring, expected_time, look.is_over).look(chosen, endings)
+    finally:
+        cycle.close()
+
+
+def _is_held(unit: Unit) -> bool:
+    return any(demand.is_held for demand in unit.demands)
+
+
+def _terms_of(state: ClusterState, pod: Pod) -> RunTerms:
+    spec = None if pod.gang is None else state.gangs.spec(pod.gang.key)
+    return NO_TERMS if spec is None else spec.run

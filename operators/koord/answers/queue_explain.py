@@ -1,0 +1,32 @@
+"""Why a unit stands where it does in its queue, and what it waits for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from koord.answers.encoding import encode
+from koord.answers.queue_view import QueueEntry
+from koord.answers.standing import NEVER_FITS
+
+
+@dataclass(frozen=True, slots=True)
+class QueueExplanation:
+    """One unit, and the unit before it in the order of planning, if there is one."""
+
+    entry: QueueEntry
+    before: QueueEntry | None
+    now: float
+
+    @property
+    def never_fits(self) -> bool:
+        standing = self.entry.standing
+        return standing is not None and standing.state == NEVER_FITS
+
+
+@encode.register
+def _(explanation: QueueExplanation) -> dict[str, Any]:
+    standing, before = explanation.entry.standing, explanation.before
+    return {
+        **encode(explanation.entry),
+        "turnMessage": "" if standing is None else standing.text(explanation.now),
+        "before": None if before is None else list(before.names),
+    }

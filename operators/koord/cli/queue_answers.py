@@ -1,0 +1,161 @@
+"""Reads the cluster and prints what is asked of queues: ``koord queue explain``, ``reservations``.
+
+Not imported for ``--help``.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from koord.answers.encoding import encode
+from koord.answers.queue_explain import QueueExplanation
+from koord.answers.queue_view import QueueEntry
+from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
+from koord.answers.standing import Standing, tell_time
+from koord.answers.waiting import find_waiting
+from koord.cli.cluster import read_cluster, read_without_target, refuse_without_pods
+from koord.cli.common import ExitCode, Output, fail
+from koord.cli.connection import open_client
+from koord.cli.find_target import find_target
+from koord.cli.output import count_of, make_table, print_in
+from koord.cli.queue_view import make_time_limit
+from koord.core.model.text import format_age, named
+from koord.core.queue.turns import StartReservation
+from koord.kube.errors import KubeError
+
+
+@dataclass(frozen=True, slots=True)
+class UnitQuestion:
+    """Which unit, as it was typed; an empty ``namespace`` means that of the context."""
+
+    kind: str
+    namespace: str
+    name: str
+    kubeconfig: str = ""
+    context: str = ""
+
+
+def show_explanation(question: UnitQuestion, output: Output) -> None:
+    reading, target = _read(question)
+    refuse_without_pods(reading, target)
+    explanation = explain_turn(find_waiting(reading, target, make_time_limit()), target, reading)
+    print_in(
+        output,
+        document=lambda: encode(explanation),
+        names=lambda: (f"{explanation.entry.kind}/{name}" for name in explanation.entry.names),
+        text=lambda: _draw_explanation(explanation),
+    )
+    if explanation.never_fits:
+        raise typer.Exit(ExitCode.USAGE)
+
+
+def explain_turn(
+    waiting: Sequence[QueueEntry], target: Target, reading: Reading
+) -> QueueExplanation:
+    """Return the explanation of what a target stands for; ends the command if it does not wait."""
+    at = next((at for at, entry in enumerate(waiting) if target.key in entry.names), None)
+    if at is None:
+        fail(f"{target.title} does not wait; see koord explain", ExitCode.USAGE)
+    before = waiting[at - 1] if at and waiting[at].position else None
+    return QueueExplanation(waiting[at], before, reading.state.now)
+
+
+def _read(question: UnitQuestion) -> tuple[Reading, Target]:
+    kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
+    if question.kind not in kinds:
+        fail("give a pod, podgroup, reservation or workload", ExitCode.USAGE)
+    typed = Target(kinds[question.kind], question.namespace, question.name)
+
+    async def read() -> tuple[Reading, Target]:
+        async with open_client(question.kubeconfig, question.context) as (client, access):
+            meant = Target(typed.kind, typed.namespace or access.namespace, typed.name)
+            target = (await find_target(client, meant, time.time())).target
+            return await read_cluster(client, target), target
+
+    try:
+        return asyncio.run(read())
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    except TargetNotFoundError as error:
+        fail(str(error), ExitCode.USAGE)
+
+
+def _draw_explanation(explanation: QueueExplanation) -> Iterator[RenderableType]:
+    entry, now = explanation.entry, explanation.now
+    yield Text(f"{entry.kind}/{named(entry.names, 2)}", "bold")
+    yield Text(f"Placement: {entry.reason.text()}")
+    standing = entry.standing
+    if standing is None:
+        return
+    yield Text(f"Turn: {standing.text(now)}")
+    if explanation.before is not None:
+        yield Text(f"Before it: {named(explanation.before.names, 2)}.")
+    if standing.reservation is not None:
+        held = format_age(standing.reservation.idle_seconds)
+        yield Text(f"Price: its room was idle, and refused to others, for {held} so far.")
+    if standing.waits_for:
+        yield _draw_timeline(standing, now)
+
+
+def _draw_timeline(standing: Standing, now: float) -> RenderableType:
+    table = make_table("ENDS", "WHAT", "KNOWN BY", padding=2)
+    for other in standing.waits_for:
+        table.add_row(tell_time(now, other.end), other.name, str(other.level))
+    return table
+
+
+def show_reservations(kubeconfig: str, context: str, output: Output) -> None:
+    reading, target = read_without_target(kubeconfig, context)
+    refuse_without_pods(reading, target)
+    entries = [
+        (entry, entry.standing.reservation)
+        for entry in find_waiting(reading, target, make_time_limit())
+        if entry.standing is not None and entry.standing.reservation is not None
+    ]
+    now = reading.state.now
+    print_in(
+        output,
+        document=lambda: {
+            "reservations": [
+                {"names": list(entry.names), **encode(reservation)}
+                for entry, reservation in entries
+            ]
+        },
+        names=lambda: (f"{entry.kind}/{name}" for entry, _ in entries for name in entry.names),
+        text=lambda: _draw_reservations(entries, now),
+    )
+
+
+def _draw_reservations(
+    entries: Sequence[tuple[QueueEntry, StartReservation]], now: float
+) -> Iterator[RenderableType]:
+    if not entries:
+        yield "No room is reserved for anything that waits."
+        return
+    table = make_table(
+        "UNIT",
+        "QUEUE",
+        "KIND",
+        "FROM",
+        "SINCE",
+        "IDLE",
+        "NODES",
+        right=("SINCE", "IDLE"),
+        padding=2,
+    )
+    for entry, reservation in entries:
+        table.add_row(
+            f"{entry.kind}/{named(entry.names, 2)}",
+            named(entry.quotas, 2),
+            reservation.kind,
+            tell_time(now, reservation.start),
+            format_age(now - reservation.since),
+            format_age(reservation.idle_seconds),
+            f"{count_of(len(reservation.nodes), 'node')}: {named(sorted(reservation.nodes))}",
+        )
+    yield table

@@ -1,0 +1,47 @@
+"""What runs, as units that end together: for looking ahead.
+
+Pods that belong to their nodes never end by themselves, so they are none of these.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from koord.core.engine.state_view import StateView
+from koord.core.model.pods import Pod
+from koord.core.queue.eta import Ending
+from koord.core.queue.run_time import Knowledge, RunTime, end_of, start_of
+
+PINNED_KINDS: Final = frozenset({"DaemonSet", "Node"})
+"""What creates pods for one node."""
+
+
+def find_endings(
+    view: StateView, run_time_of: Callable[[Sequence[Pod]], RunTime], now: float
+) -> Iterator[Ending]:
+    """Yield all that uses nodes, by name, with when it is expected to end."""
+    units: dict[str, list[Pod]] = {}
+    for pod in view.pods.values():
+        if not pod.planned_node or pod.phase.is_terminal or is_pinned(pod):
+            continue
+        if pod.is_terminating:
+            end = max(now, pod.gone_by or now + pod.grace)
+            yield Ending(pod.title, (pod,), end, Knowledge.DECLARED)
+        else:
+            key = pod.title if pod.gang is None else pod.gang.key
+            units.setdefault(key, []).append(pod)
+    for name, pods in sorted(units.items()):
+        yield _make_ending(name, tuple(pods), run_time_of(pods), now)
+
+
+def is_pinned(pod: Pod) -> bool:
+    """Whether a pod was created for its node."""
+    return any(owner.is_controller and owner.kind in PINNED_KINDS for owner in pod.owners)
+
+
+def _make_ending(name: str, pods: tuple[Pod, ...], run_time: RunTime, now: float) -> Ending:
+    start = start_of(pods, int(now))
+    bound = end_of(run_time, start, int(now))
+    if bound is None:
+        return Ending(name, pods, None)
+    expected = start + run_time.expected if run_time.expected is not None else bound.at
+    return Ending(name, pods, expected if expected > now else bound.at, run_time.level)

@@ -1,0 +1,218 @@
+"""When waiting units are expected to start: the planner run forward in virtual time (rule Q42).
+
+At each expected end the room of what ends is free, and the planner decides the units that wait, in
+the order that they have now: with its own placement, quotas, devices and reserved room. What is
+expected is no promise: arrivals of higher order are not predicted. Everything happens in one cycle,
+which is rolled back: nobody else sees it.
+
+Nothing here reads a clock, and texts are made elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+import numpy as np
+
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.planner import plan
+from koord.core.engine.scoring import Scoring
+from koord.core.model.plan import Placement, Plan, Unit
+from koord.core.model.pods import Pod, PodShape
+from koord.core.model.reasons import Reason, WakesOn
+from koord.core.queue.run_time import Knowledge, RunTime
+
+MOST_UNITS: Final = 100
+"""Units of a quota tree that are looked ahead for; later ones are not worth the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Pods that leave their nodes together; ``name`` is what people call them."""
+
+    name: str
+    pods: tuple[Pod, ...]
+    end: float | None
+    """When they are expected to have ended, in seconds since the epoch; None: nobody knows."""
+    level: Knowledge = Knowledge.NONE
+    """How well that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What was seen of one unit."""
+
+    start: float | None = None
+    """When it is expected to start; None: not within what is known."""
+    level: Knowledge = Knowledge.DECLARED
+    """The least that is known of what it waits for."""
+    waits_for: tuple[Ending, ...] = ()
+    """What has to end first, in order of time: on its nodes, or in its quotas."""
+    refusal: Reason | None = None
+    """Why it does not start, after all that is known to end."""
+    never: Reason | None = None
+    """Why it would not start even if nothing ran."""
+
+
+_BEST_FIRST: Final = tuple(Knowledge)
+
+
+def choose_first(units: Iterable[Unit], tree_of: Callable[[Unit], str]) -> list[Unit]:
+    """Return the first units of each quota tree, in order."""
+    counts: Counter[str] = Counter()
+    chosen = []
+    for unit in units:
+        tree = tree_of(unit)
+        counts[tree] += 1
+        if counts[tree] <= MOST_UNITS:
+            chosen.append(unit)
+    return chosen
+
+
+def worst_of(levels: Iterable[Knowledge]) -> Knowledge:
+    """Return how well the least known of several is known."""
+    return max(levels, key=_BEST_FIRST.index, default=Knowledge.DECLARED)
+
+
+@dataclass
+class Outlook:
+    """One look ahead: ``expected_time`` returns what is known of how long a unit runs.
+
+    ``is_over`` tells when the time that a look may take is used up.
+    """
+
+    cycle: Cycle
+    scoring: Scoring
+    expected_time: Callable[[Unit], RunTime]
+    is_over: Callable[[], bool] = lambda: False
+    forecasts: dict[str, Forecast] = field(default_factory=dict)
+    _ended: dict[int, list[Ending]] = field(default_factory=dict)
+    """Row -> what has ended on it."""
+    _all_ended: list[Ending] = field(default_factory=list)
+    _started: list[Ending] = field(default_factory=list)
+    _refusals: dict[str, Reason] = field(default_factory=dict)
+    _room: dict[PodShape, int] = field(default_factory=dict)
+    """Shape -> an upper bound of how many of it fit, at this moment."""
+
+    def look(self, units: Sequence[Unit], running: Iterable[Ending]) -> Mapping[str, Forecast]:
+        """Return what is expected of units, which are in order; the cycle stays as it is.
+
+        Of those of which nothing is said there was no time to see it.
+        """
+        mark, now = self.cycle.checkpoint(), self.cycle.now
+        running = tuple(running)
+        try:
+            left = self._play(list(units), running)
+            self._judge(left, running)
+        finally:
+            self.cycle.rollback(mark)
+            self.cycle.now = now
+        return self.forecasts
+
+    def _play(self, left: list[Unit], running: Sequence[Ending]) -> list[Unit]:
+        """Let time pass until all have started, or nothing more is known to end."""
+        ends = [
+            (max(ending.end, self.cycle.now), at, ending)
+            for at, ending in enumerate(running)
+            if ending.end is not None
+        ]
+        heapify(ends)
+        serial = len(running)
+        while left and not self.is_over():
+            for unit, ending in self._start(left):
+                left.remove(unit)
+                self._started.append(ending)
+                if ending.end is not None:
+                    heappush(ends, (ending.end, serial, ending))
+                    serial += 1
+            if not ends:
+                return left
+            self.cycle.now = ends[0][0]
+            while ends and ends[0][0] <= self.cycle.now:
+                self._end(heappop(ends)[2])
+        return left
+
+    def _end(self, ending: Ending) -> None:
+        rows = {place.row for pod in ending.pods if (place := self.cycle.place_of(pod)) is not None}
+        self.cycle.remove(ending.pods)
+        for row in rows:
+            self._ended.setdefault(row, []).append(ending)
+        self._all_ended.append(ending)
+
+    def _start(self, left: Sequence[Unit]) -> list[tuple[Unit, Ending]]:
+        """Plan what may fit by now; return what starts, and how each of them ends."""
+        self._room.clear()
+        tried = [unit for unit in left if self._may_fit(unit)]
+        if not tried:
+            return []
+        outcome = plan(self.cycle, tried, self.scoring)
+        self._note_refusals(outcome)
+        by_key = {unit.key: unit for unit in tried}
+        return [
+            (by_key[placement.unit], self._note_start(by_key[placement.unit], placement))
+            for placement in outcome.placements
+        ]
+
+    def _note_refusals(self, outcome: Plan) -> None:
+        started = {placement.unit for placement in outcome.placements}
+        for refusal in outcome.refusals:
+            if refusal.unit not in started:
+                self._refusals[refusal.unit] = refusal.reason
+
+    def _note_start(self, unit: Unit, placement: Placement) -> Ending:
+        awaited = self._awaited(unit, placement)
+        level = worst_of(ending.level for ending in awaited)
+        now = self.cycle.now
+        self.forecasts[unit.key] = Forecast(now, level, awaited)
+        own = self.expected_time(unit)
+        pods = tuple(assignment.pod for assignment in placement.assignments)
+        end = None if own.expected is None else now + own.expected
+        return Ending(unit.group or unit.pods[0].title, pods, end, worst_of((level, own.level)))
+
+    def _awaited(self, unit: Unit, placement: Placement) -> tuple[Ending, ...]:
+        """Return what had to end before: where it goes, and anywhere if not room was lacking."""
+        refusal = self._refusals.get(unit.key)
+        if refusal is None:
+            return ()
+        if refusal.wakes_on is WakesOn.DOMAIN:
+            return tuple(self._all_ended)
+        row_of = self.cycle.table.row_of
+        rows = {row_of[assignment.node] for assignment in placement.assignments}
+        here = {id(ending) for row in rows for ending in self._ended.get(row, ())}
+        return tuple(ending for ending in self._all_ended if id(ending) in here)
+
+    def _may_fit(self, unit: Unit) -> bool:
+        """Whether a unit is worth a try: bounds of room are never too low."""
+        if unit.key not in self._refusals or unit.lease_seconds:
+            return True
+        shapes = {pod.shape: pod for demand in unit.demands for pod in demand.first_required()}
+        if len(shapes) != 1:
+            return True
+        pod = next(iter(shapes.values()))
+        shape = self.cycle.shape_of(pod)
+        if shape not in self._room:
+            rows = np.arange(self.cycle.used.shape[1])
+            self._room[shape] = int(self.cycle.bounds(shape, rows).clip(0, len(unit.pods)).sum())
+        return self._room[shape] >= unit.required
+
+    def _judge(self, left: Sequence[Unit], running: Sequence[Ending]) -> None:
+        """Tell those that nothing helps from those of which it is not known when they start."""
+        if not left or self.is_over():
+            return
+        self.cycle.remove(
+            pod
+            for ending in (*running, *self._started)
+            for pod in ending.pods
+            if ending.end is None or ending.end > self.cycle.now
+        )
+        for unit in left:
+            if self.is_over():
+                return
+            mark = self.cycle.checkpoint()
+            alone = plan(self.cycle, (unit,), self.scoring)
+            self.cycle.rollback(mark)
+            refusal = self._refusals.get(unit.key)
+            never = None if alone.placements else alone.refusals[0].reason
+            self.forecasts[unit.key] = Forecast(None, Knowledge.NONE, (), refusal, never)
