@@ -57,6 +57,7 @@ OF_VALUES = {
     *("LowNodeLoad", "ReservationFirst", "EvictDirectly"),
     *("ProdHigh", "ProdLow", "BothLow"),
     "SoftEviction",
+    *("HigherPriority", "HoldExpired", "LateEnd", "QuotaChanged"),
     *("BarePods", "EvictionCost", "ExpectedReplicas", "LabelSelector", "LocalStorage"),
     *("MaxMigratingGlobally", "MaxMigratingPerNamespace", "MaxMigratingPerNode"),
     *("MaxMigratingPerWorkload", "MaxUnavailablePerWorkload", "PriorityThreshold"),

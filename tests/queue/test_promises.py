@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from koord.core.queue.promises import (
     Certainty,
     Competitor,
-    Moment,
-    Move,
     MoveCause,
+    PromiseBasis,
+    PromiseMove,
     explain_move,
     judge_certainty,
     round_start,
@@ -61,17 +61,19 @@ def test_a_start_is_never_told_to_be_earlier(now: int, wait: float) -> None:
     assert now + wait <= round_start(now, now + wait) < now + wait + HOUR + 1
 
 
-PROMISE = Moment(
+PROMISE = PromiseBasis(
     1000, "team", 5, ("n0", "n1"), {"default/r": (900.0, Knowledge.DECLARED)}, {}, quota_edits=1
 )
 USABLE = {"n0", "n1", "n2"}
 
 
-def after(**changes: object) -> Moment:
+def after(**changes: object) -> PromiseBasis:
     values = {
-        name: getattr(PROMISE, name) for name in Moment.__dataclass_fields__ if name != "start"
+        name: getattr(PROMISE, name)
+        for name in PromiseBasis.__dataclass_fields__
+        if name != "start"
     }
-    return Moment(**{"start": 2000, **values, **changes})  # type: ignore[arg-type]
+    return PromiseBasis(**{"start": 2000, **values, **changes})  # type: ignore[arg-type]
 
 
 def other(name: str, **about: object) -> dict[str, Competitor]:
@@ -104,15 +106,15 @@ def other(name: str, **about: object) -> dict[str, Competitor]:
     ],
 )
 def test_a_promise_moves_later_for_a_cause(
-    now: Moment, usable: set[str], cause: MoveCause, by: str
+    now: PromiseBasis, usable: set[str], cause: MoveCause, by: str
 ) -> None:
-    assert explain_move(PROMISE, now, usable) == Move(1000, now.start, cause, by)
+    assert explain_move(PROMISE, now, usable) == PromiseMove(1000, now.start, cause, by)
 
 
 def test_an_outrun_estimate_is_no_late_end() -> None:
     before = after(start=1000, ends={"r": (900.0, Knowledge.HISTORY)})
     now = after(ends={"r": (1800.0, Knowledge.HISTORY)})
-    assert explain_move(before, now, USABLE) == Move(1000, 2000, MoveCause.ESTIMATE, "r")
+    assert explain_move(before, now, USABLE) == PromiseMove(1000, 2000, MoveCause.ESTIMATE, "r")
 
 
 def test_moves_earlier_are_silent_and_without_a_promise_nothing_moves() -> None:

@@ -6,7 +6,7 @@ Puts together what queues, the planner and run times tell; it decides nothing.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from koord.answers.standing import Lookout, Standing, make_standings
+from koord.answers.standing import Lookout, QueueStanding, make_standings
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Unit
@@ -39,7 +39,7 @@ class Look:
         return self.state.plugin(Queues)
 
 
-def view_standings(look: Look, *, foresees: bool = True) -> dict[str, Standing]:
+def view_standings(look: Look, *, foresees: bool = True) -> dict[str, QueueStanding]:
     """Return where each unit stands, by unit; without foresight only turns."""
     forecasts = foresee(look) if foresees and look.units else {}
     cycle = look.state.open_cycle(lambda: look.units)

@@ -13,7 +13,7 @@ from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
 from koord.answers.outlook import Look, view_standings
 from koord.answers.reason_context import ContextFinder
-from koord.answers.standing import Standing
+from koord.answers.standing import QueueStanding
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
@@ -56,7 +56,7 @@ class QueueEntry:
     gpus_ahead: int = 0
     priority: int = 0
     is_repair: bool = False
-    standing: Standing | None = None
+    standing: QueueStanding | None = None
     """Where it stands in its queue, and when it is expected to start."""
 
     @property
@@ -87,7 +87,7 @@ def view_queue(
     for placement in outcome.placements:
         nodes = {assignment.node for assignment in placement.assignments}
         reasons.setdefault(placement.unit, Planned(len(placement.assignments), len(nodes)))
-    standings: Mapping[str, Standing] = {}
+    standings: Mapping[str, QueueStanding] = {}
     if is_over is not None:
         standings = view_standings(Look(state, units, reasons, scoring, is_over))
     return (*_view_units(state, units, reasons, standings), *_view_incomplete(state, queue))
@@ -110,7 +110,7 @@ def _view_units(
     state: ClusterState,
     units: list[Unit],
     reasons: Mapping[str, Reason],
-    standings: Mapping[str, Standing],
+    standings: Mapping[str, QueueStanding],
 ) -> Iterator[QueueEntry]:
     for place, unit in rank_units(units):
         gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))

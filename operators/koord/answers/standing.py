@@ -16,7 +16,7 @@ from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named, plural
 from koord.core.queue.eta import Ending, Forecast
-from koord.core.queue.promises import Certainty, Move, judge_certainty, round_start
+from koord.core.queue.promises import Certainty, PromiseMove, judge_certainty, round_start
 from koord.core.queue.reasons import NotItsTurn
 from koord.core.queue.run_time import Knowledge
 from koord.core.queue.turns import TIMED, StartReservation, Turn
@@ -28,10 +28,8 @@ WAITING_FOR_NODES: Final = "WaitingForNodes"
 BACKOFF: Final = "Backoff"
 NEVER_FITS: Final = "NeverFits"
 STARTED: Final = "Started"
-TIME_LIMIT_TOO_LONG: Final = "TimeLimitTooLong"
-TIME_LIMIT_REACHED: Final = "TimeLimitReached"
 HELD: Final = "Held"
-NOT_QUEUED: Final = frozenset({STARTED, NEVER_FITS, TIME_LIMIT_TOO_LONG, TIME_LIMIT_REACHED})
+NOT_QUEUED: Final = frozenset({STARTED, NEVER_FITS})
 """States in which a unit does not wait for its turn."""
 _MOST_NAMED: Final = 3
 _DAY: Final = 86_400
@@ -47,7 +45,7 @@ class AwaitedEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueStanding:
     """Where a unit stands. Times are in seconds since the epoch, rounded as they are told."""
 
     queue: str
@@ -73,7 +71,7 @@ class Standing:
     """What more is needed where nobody knows when it starts."""
     problem: str = ""
     """Why it never starts, or what its state says."""
-    last_move: Move | None = None
+    last_move: PromiseMove | None = None
 
     @property
     def is_queued(self) -> bool:
@@ -81,7 +79,7 @@ class Standing:
         return self.state not in NOT_QUEUED
 
     @property
-    def told(self) -> tuple[object, ...]:
+    def worth_a_write(self) -> tuple[object, ...]:
         """What is worth a write, if it changes."""
         return (
             self.queue,
@@ -160,7 +158,7 @@ def tell_time(now: float, at: float) -> str:
     return clock if 0 <= at - now < _DAY else f"{day} {clock}"
 
 
-def _tell_move(move: Move, now: float) -> str:
+def _tell_move(move: PromiseMove, now: float) -> str:
     by = f", {move.by}" if move.by else ""
     before = tell_time(now, move.before)
     if move.after is None:
@@ -181,14 +179,14 @@ class Lookout:
     """Units whose writes failed, or that wait for a pause of theirs."""
 
 
-def make_standings(turns: Iterable[Turn], lookout: Lookout) -> dict[str, Standing]:
+def make_standings(turns: Iterable[Turn], lookout: Lookout) -> dict[str, QueueStanding]:
     """Return where units stand, by unit."""
     turns = tuple(turns)
     waiting = Counter(turn.queue for turn in turns if turn.position)
     return {turn.unit: _make_standing(turn, waiting[turn.queue], lookout) for turn in turns}
 
 
-def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> Standing:
+def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> QueueStanding:
     forecast = lookout.forecasts.get(turn.unit)
     refusal = lookout.refusals.get(turn.unit)
     never = forecast.never if forecast is not None else None
@@ -198,7 +196,7 @@ def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> Standing:
         expected, latest, certainty = None, None, Certainty.UNKNOWN
     ends = () if forecast is None else tuple(map(_make_end, forecast.waits_for))
     is_known = expected is not None or latest is not None
-    return Standing(
+    return QueueStanding(
         queue=turn.queue,
         position=turn.position,
         waiting=waiting,
@@ -279,7 +277,7 @@ def _tell_lack(refusal: Reason | None) -> str:
 
 
 @encode.register
-def _(standing: Standing) -> dict[str, Any]:
+def _(standing: QueueStanding) -> dict[str, Any]:
     reservation, move = standing.reservation, standing.last_move
     return {
         "queue": standing.queue,
@@ -314,7 +312,7 @@ def _(reservation: StartReservation) -> dict[str, Any]:
 
 
 @encode.register
-def _(move: Move) -> dict[str, Any]:
+def _(move: PromiseMove) -> dict[str, Any]:
     return {
         "from": _time(move.before),
         "to": _time(move.after),

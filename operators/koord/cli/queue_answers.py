@@ -16,7 +16,7 @@ from koord.answers.encoding import encode
 from koord.answers.queue_explain import QueueExplanation
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
-from koord.answers.standing import Standing, tell_time
+from koord.answers.standing import QueueStanding, tell_time
 from koord.answers.waiting import find_waiting
 from koord.cli.cluster import read_cluster, read_without_target, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail
@@ -102,7 +102,7 @@ def _draw_explanation(explanation: QueueExplanation) -> Iterator[RenderableType]
         yield _draw_timeline(standing, now)
 
 
-def _draw_timeline(standing: Standing, now: float) -> RenderableType:
+def _draw_timeline(standing: QueueStanding, now: float) -> RenderableType:
     table = make_table("ENDS", "WHAT", "KNOWN BY", padding=2)
     for other in standing.waits_for:
         table.add_row(tell_time(now, other.end), other.name, str(other.level))

@@ -23,6 +23,7 @@ from koord.answers.hypothetical import EtaAnswer, HypotheticalJob, ask_eta
 from koord.answers.reading import list_warnings
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, read_documents
 from koord.api.lint_files import Files, Pods, collect
+from koord.api.untyped import to_list, to_map
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import list_all, open_client
@@ -159,13 +160,13 @@ def make_job(documents: list[Any], defaults: _Defaults) -> HypotheticalJob:
 def _flatten(documents: list[Any]) -> Iterator[Any]:
     for document in documents:
         if isinstance(document, dict) and document.get("kind") == "List":
-            yield from document.get("items") or ()
+            yield from to_list(document.get("items"))
         else:
             yield document
 
 
 def _make_group(document: dict[str, Any], defaults: _Defaults, at: int) -> ObservedPodGroup:
-    meta = document.get("metadata") or {}
+    meta = to_map(document.get("metadata"))
     written = {
         "metadata": _make_meta(meta, str(meta.get("name", "")), f"eta-group-{at}", defaults),
         "spec": document.get("spec") or {},
@@ -181,7 +182,7 @@ def _make_pods(pods: Pods, defaults: _Defaults) -> Iterator[Pod]:
     translator, base = make_pod_translator(), pods.meta.get("name") or pods.kind.lower()
     spec = {**pods.spec, "priority": _find_priority(pods.spec, defaults)}
     for part in ("containers", "initContainers"):
-        spec[part] = [_complete(container) for container in spec.get(part) or ()]
+        spec[part] = [_complete(container) for container in to_list(spec.get(part))]
     for index in range(pods.count or 0):
         name = str(base) if pods.kind == "Pod" else f"{base}-{pods.at}-{index}"
         meta = {**pods.meta, "namespace": pods.namespace}
@@ -209,9 +210,9 @@ def _make_meta(meta: Mapping[str, Any], name: str, uid: str, defaults: _Defaults
 
 
 def _find_priority(spec: Mapping[str, Any], defaults: _Defaults) -> int:
-    said = spec.get("priority")
-    if isinstance(said, int):
-        return said
+    written = spec.get("priority")
+    if isinstance(written, int):
+        return written
     name, values = str(spec.get("priorityClassName") or ""), defaults.priorities
     if values is None:
         return 0
@@ -224,7 +225,6 @@ def _complete(container: Any) -> Any:
     """Set requests that are left out to the limits, as the server does."""
     if not isinstance(container, dict):
         return container
-    resources = container.get("resources")
-    given = resources if isinstance(resources, dict) else {}
-    requests = {**(given.get("limits") or {}), **(given.get("requests") or {})}
+    given = to_map(container.get("resources"))
+    requests = {**to_map(given.get("limits")), **to_map(given.get("requests"))}
     return {**container, "resources": {**given, "requests": requests}}

@@ -17,7 +17,7 @@ from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import list_warnings
-from koord.answers.standing import BACKOFF, NEVER_FITS, RESERVED, Standing, tell_time
+from koord.answers.standing import BACKOFF, NEVER_FITS, RESERVED, QueueStanding, tell_time
 from koord.answers.waiting import JobSuspended, find_waiting
 from koord.api.keys import operators
 from koord.cli.cluster import read_without_target, refuse_unknown_namespace, refuse_without_pods
@@ -182,7 +182,7 @@ def _tell_ask(waiting_unit: QueueEntry) -> str:
     return count_of(waiting_unit.required, "pod")
 
 
-def _tell_start(standing: Standing | None, now: float) -> tuple[str, str]:
+def _tell_start(standing: QueueStanding | None, now: float) -> tuple[str, str]:
     """Return when a unit starts, and how certain that is."""
     if standing is None or not standing.is_queued or not standing.position:
         return "", ""

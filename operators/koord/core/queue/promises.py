@@ -74,7 +74,7 @@ class MoveCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PromiseMove:
     """A promised start that moved later."""
 
     before: int
@@ -98,7 +98,7 @@ class Competitor:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PromiseBasis:
     """What a promise depends on, at one time."""
 
     start: int | None
@@ -115,7 +115,9 @@ class Moment:
     is_preempted: bool = False
 
 
-def explain_move(before: Moment, after: Moment, usable: Collection[str]) -> Move | None:
+def explain_move(
+    before: PromiseBasis, after: PromiseBasis, usable: Collection[str]
+) -> PromiseMove | None:
     """Return what moved a promised start later, or took the promise; None: it did not.
 
     ``usable`` are the nodes that take pods now. What is asked first is nearer to the cause: a lost
@@ -124,10 +126,12 @@ def explain_move(before: Moment, after: Moment, usable: Collection[str]) -> Move
     if before.start is None or (after.start is not None and after.start <= before.start):
         return None
     cause, by = _find_cause(before, after, usable)
-    return Move(before.start, after.start, cause, by)
+    return PromiseMove(before.start, after.start, cause, by)
 
 
-def _find_cause(before: Moment, after: Moment, usable: Collection[str]) -> tuple[MoveCause, str]:
+def _find_cause(
+    before: PromiseBasis, after: PromiseBasis, usable: Collection[str]
+) -> tuple[MoveCause, str]:
     if after.is_hold_expired:
         return MoveCause.HOLD_EXPIRED, ""
     if after.is_preempted:
@@ -138,7 +142,7 @@ def _find_cause(before: Moment, after: Moment, usable: Collection[str]) -> tuple
     return _find_late(before, after) or _find_turn(before, after) or (MoveCause.OTHER, "")
 
 
-def _find_late(before: Moment, after: Moment) -> tuple[MoveCause, str] | None:
+def _find_late(before: PromiseBasis, after: PromiseBasis) -> tuple[MoveCause, str] | None:
     """Return what ends later than it was expected to."""
     for name, (end, level) in sorted(before.ends.items()):
         now = after.ends.get(name)
@@ -148,7 +152,7 @@ def _find_late(before: Moment, after: Moment) -> tuple[MoveCause, str] | None:
     return None
 
 
-def _find_turn(before: Moment, after: Moment) -> tuple[MoveCause, str] | None:
+def _find_turn(before: PromiseBasis, after: PromiseBasis) -> tuple[MoveCause, str] | None:
     """Return whose turn came before: the most telling of them, or what changed the turns."""
     new = [after.ahead[key] for key in sorted(after.ahead.keys() - before.ahead.keys())]
     repair = next((other for other in new if other.is_repair), None)
@@ -159,7 +163,7 @@ def _find_turn(before: Moment, after: Moment) -> tuple[MoveCause, str] | None:
     return _classify(new, after) if new else None
 
 
-def _classify(new: list[Competitor], after: Moment) -> tuple[MoveCause, str]:
+def _classify(new: list[Competitor], after: PromiseBasis) -> tuple[MoveCause, str]:
     """Return what brought new units ahead: the most telling of them."""
     first = max(new, key=lambda other: other.priority)
     if first.priority > after.priority:
