@@ -13,6 +13,8 @@ from tests.support.authors import FakeAuthor
 from koord.controllers.rebalance import RebalanceOptions, RebalancePolicies
 from koord.core.balance.plugin import BalancePolicies
 from koord.core.engine.policies import ObservedPolicy
+from koord.core.migration.model import NEVER_EVICT, MigrationOptions
+from koord.core.model.pods import MoveHints
 from koord.kube.errors import Forbidden
 from koord.kube.migration_jobs import MoveOrder, OrderedMoves, make_job
 from koord.kube.translate.balance import translate_settings
@@ -41,13 +43,9 @@ class Orders:
     def __init__(self) -> None:
         self.jobs: dict[str, MoveOrder] = {}
         self.fails = False
-        self.ineligible: set[str] = set()
 
     async def list(self, _creator: str) -> OrderedMoves:
         return OrderedMoves(frozenset(job.uid for job in self.jobs.values()))
-
-    async def find_ineligible(self, pods: Any, _options: Any) -> dict[str, str]:
-        return {pod.uid: "rule 8" for pod in pods if pod.name in self.ineligible}
 
     async def create(self, order: MoveOrder) -> bool:
         if self.fails:
@@ -197,16 +195,19 @@ async def test_placement_must_not_fill_nodes_up_to_where_pods_leave_them() -> No
 
 
 async def test_pods_that_no_job_would_move_are_passed_over() -> None:
-    rounds = Rounds(hot_cluster().state, make_policy(mode="Migrate"))
-    rounds.orders.ineligible = {"web-0", "web-1"}
+    cluster = hot_cluster()
+    hints = (MoveHints(has_local_storage=True), MoveHints(eviction_cost=NEVER_EVICT))
+    kept = [cluster.state.pods[f"uid-default-web-{at}"] for at in range(2)]
+    cluster.pods(*(replace(pod, move_hints=h) for pod, h in zip(kept, hints, strict=True)))
+    rounds = Rounds(cluster.state, make_policy(mode="Migrate"))
     await rounds.update()
     assert [order.name for order in rounds.orders.jobs.values()] == ["web-2"]
-    advising = Rounds(hot_cluster().state, make_policy())
-    advising.orders.ineligible = {"web-0", "web-1", "web-2", "web-3"}
-    await advising.update()
-    assert advising.statuses["p"]["wouldEvict"] == []
-    await advising.update(after=120)
-    assert [move["pod"] for move in advising.statuses["p"]["wouldEvict"]] == ["default/web-4"]
+    rounds = Rounds(cluster.state, make_policy(mode="Migrate"))
+    rounds.controller.options = RebalanceOptions(
+        migration=MigrationOptions(evicts_local_storage=True)
+    )
+    await rounds.update()
+    assert [order.name for order in rounds.orders.jobs.values()] == ["web-0"]
 
 
 async def test_what_cannot_be_ordered_is_said_and_tried_again() -> None:

@@ -172,8 +172,16 @@ def list_groups(scene: MoveScene) -> list[Group]:
     return [
         group
         for group in groups
-        if all(runner.is_owned for runner in group.runners) and keeps_budgets(scene, [group])
+        if all(runner.is_owned for runner in group.runners)
+        and keeps_replicas(scene, group)
+        and keeps_budgets(scene, [group])
     ]
+
+
+def keeps_replicas(scene: MoveScene, group: Group) -> bool:
+    """Whether some of the workload remain: all runners without a gang have the same controller."""
+    is_of_gang = any(runner.gang for runner in group.runners)
+    return is_of_gang or sum(runner.is_owned and not runner.gang for runner in scene.runners) > 1
 
 
 def keeps_budgets(scene: MoveScene, groups: list[Group]) -> bool:

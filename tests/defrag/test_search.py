@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,8 +29,9 @@ from koord.core.defrag.reasons import (
 from koord.core.defrag.search import DefragOptions, plan_moves
 from koord.core.eviction.protection import ALLOWED_IN
 from koord.core.eviction.search import PreemptionContext
+from koord.core.migration.model import NEVER_EVICT, MigrationOptions
 from koord.core.model.budgets import Budget
-from koord.core.model.pods import Handling, OwnerReference
+from koord.core.model.pods import Handling, MoveHints, OwnerReference
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
@@ -201,10 +203,10 @@ def test_quotas_count_a_moved_pod_once_and_the_waiting_one_as_ever() -> None:
 
 
 def test_it_says_why_moves_do_not_help() -> None:
-    cluster = make_cluster(1).pods(runner("a", "n0", 2))
+    cluster = make_cluster(1).pods(runner("a", "n0", 1), runner("b", "n0", 1))
     answer = find(cluster, waiting(9))
     assert isinstance(answer, MovesNotHelpful)
-    assert "even without the pod that may move" in answer.text()
+    assert "even without all 2 pods that may move" in answer.text()
     assert isinstance(find(cluster), NoRoomToMove)
     quota = make_quota("q", max={"nvidia.com/gpu": 1}, min={"nvidia.com/gpu": 1})
     cluster.quotas(quota)
@@ -225,3 +227,56 @@ def test_terminating_pods_are_not_moved_and_leave_their_room() -> None:
     cluster = make_cluster(3).pods(runner("a", "n0", 2).terminating(), runner("b", "n0", 1))
     cluster.pods(runner("c", "n1", 4), runner("d", "n2", 4))
     assert moves_of(find(cluster)) == [("b", "n0", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "text"),
+    [
+        (
+            {"move_hints": MoveHints(has_local_storage=True)},
+            MigrationOptions(evicts_local_storage=True),
+            "1 with volumes on their nodes",
+        ),
+        (
+            {"move_hints": MoveHints(eviction_cost=NEVER_EVICT)},
+            None,
+            "1 whose eviction cost says never",
+        ),
+        (
+            {"owners": (replace(OWNER, uid="uid-alone"),)},
+            MigrationOptions(skips_expected_replicas=True),
+            "of whose workloads none would remain",
+        ),
+        (
+            {"priority": 900},
+            MigrationOptions(),
+            "1 that the settings of migration leave out",
+        ),
+    ],
+)
+def test_a_plan_moves_only_what_a_job_would_move(
+    change: dict[str, Any], options: MigrationOptions | None, text: str
+) -> None:
+    cluster = make_cluster(2).nodes(make_node("n2").gpu(2))
+    cluster.pods(runner("a", "n0", 2, **change), runner("b", "n1", 4, owners=()))
+    cluster.pods(runner("like-a", "n2", 2))
+    answer = find(cluster, migration=MigrationOptions(priority_threshold=500))
+    assert not isinstance(answer, MovePlan)
+    assert text in answer.text()
+    if options is not None:
+        assert moves_of(find(cluster, migration=options)) == [("a", "n0", "n1")]
+
+
+def test_the_annotation_evict_gives_up_the_protection_of_local_storage() -> None:
+    hints = MoveHints(has_local_storage=True, evicts_protected=True)
+    cluster = make_cluster(2).pods(runner("a", "n0", 2, move_hints=hints))
+    cluster.pods(runner("b", "n1", 4, owners=()))
+    assert moves_of(find(cluster)) == [("a", "n0", "n1")]
+
+
+def test_a_gang_that_moves_as_a_whole_needs_no_replica_that_remains() -> None:
+    cluster = make_cluster(4).pods(runner("x", "n2", 4, owners=()), runner("y", "n3", 4, owners=()))
+    cluster.pod_groups(make_pod_group("default/g", 2))
+    alone = (replace(OWNER, uid="uid-alone"),)
+    cluster.pods(*(runner(f"g-{at}", f"n{at}", 2, owners=alone).gang("default/g") for at in (0, 1)))
+    assert len(moves_of(find(cluster))) == 2

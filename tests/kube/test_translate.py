@@ -13,7 +13,7 @@ from koord.core.eviction.protection import is_foreign
 from koord.core.gang.cache import GangCache
 from koord.core.model.gangs import Bond, BondRecord, GangMode, GangPhase, GangSource
 from koord.core.model.nodes import Taint
-from koord.core.model.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
+from koord.core.model.pods import Handling, HostPort, MoveHints, PodPhase, RecordedPlan, Toleration
 from koord.core.model.selectors import Requirement, SelectorOperator, SelectorTerm
 from koord.core.model.units import AMOUNT_LIMIT
 from koord.domains.registry import make_pod_translator
@@ -743,3 +743,32 @@ def test_a_marked_pod_may_end_until_its_deadline(
     annotations = {"scheduling.koordinator.sh/soft-eviction": text}
     pod = translator.translate(wire(status={"conditions": [mark]}, annotations=annotations))
     assert pod.ends_until == (until if is_marked else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("volumes", "annotations", "hints"),
+    [
+        ([], {}, MoveHints()),
+        ([{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}], {}, MoveHints()),
+        ([{"name": "a", "emptyDir": None}], {}, MoveHints()),
+        ([{"name": "a", "emptyDir": {}}], {}, MoveHints(has_local_storage=True)),
+        ([{"name": "a", "hostPath": {"path": "/x"}}], {}, MoveHints(has_local_storage=True)),
+        ([], {"kubernetes.io/config.source": "file"}, MoveHints(is_static=True)),
+        ([], {"kubernetes.io/config.source": "api"}, MoveHints()),
+        ([], {"scheduling.koordinator.sh/eviction-cost": "7"}, MoveHints(eviction_cost=7)),
+        ([], {"scheduling.koordinator.sh/eviction-cost": "9" * 40}, MoveHints()),
+        (
+            [{"name": "a", "emptyDir": {}}],
+            {"descheduler.alpha.kubernetes.io/evict": ""},
+            MoveHints(has_local_storage=True, evicts_protected=True),
+        ),
+    ],
+)
+def test_what_a_manifest_says_of_moving_its_pod(
+    translator: PodTranslator,
+    volumes: list[Any],
+    annotations: dict[str, str],
+    hints: MoveHints,
+) -> None:
+    seen = translator.translate(wire({"volumes": volumes}, annotations=annotations))
+    assert seen.move_hints == hints

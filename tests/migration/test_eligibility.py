@@ -9,6 +9,8 @@ from koord.core.migration.eligibility import EXPECTED_REPLICAS, find_ineligible
 from koord.core.migration.model import JobMode, MigrationOptions, MovedPod, NamespaceChoice
 from koord.core.migration.workload import Workload
 from koord.core.model.pods import OwnerReference
+from koord.domains.migration_settings import MigrationSettings, read_reported
+from koord.kube.leader_report import LeaderReport, decode_report, encode_report
 
 OWNER = OwnerReference("web", "ReplicaSet", "apps/v1", "r", is_controller=True)
 POD = MovedPod("ml", "web-1", "u1", node="n1", owners=(OWNER,), is_ours=True)
@@ -27,7 +29,7 @@ def number(options: MigrationOptions = MigrationOptions(), /, **fields: Any) -> 
         ({"namespace": "x"}, 3, {"skipped": frozenset({"Namespaces"})}),
         ({"eviction_cost": 2147483647}, 4, None),
         ({"owners": (replace(OWNER, kind="DaemonSet"),)}, 5, None),
-        ({"is_mirror": True}, 5, None),
+        ({"is_static": True}, 5, None),
         ({"is_terminating": True}, 5, None),
         ({"owners": ()}, 6, {"evicts_all_bare": True}),
         ({"owners": ()}, 6, {"skipped": frozenset({"BarePods"})}),
@@ -78,3 +80,25 @@ def test_none_would_remain() -> None:
     assert "has 1 replicas" in broken.text
     skips = MigrationOptions(skipped=frozenset({"ExpectedReplicas"}))
     assert find_ineligible(POD, skips, workload=replace(WEB, replicas=1)) is None
+
+
+def test_commands_plan_with_the_settings_that_the_leader_reports() -> None:
+    settings = MigrationSettings(
+        evictLocalStoragePods=True,
+        priorityThreshold={"value": 7},
+        maxMigratingPerWorkload="30%",
+        namespaces={"exclude": ["a"]},
+        schedulerNames=["x"],
+    )
+    report = decode_report(encode_report(LeaderReport(migration=settings.as_reported)))
+    assert report is not None
+    options = settings.make_options(compat=False)
+    assert read_reported(report.migration, compat=False) == options
+    assert options.evicts_local_storage
+    names = [f"namespace-{at:04}" for at in range(1024)]
+    assert MigrationSettings(namespaces={"exclude": names}).as_reported is None
+
+
+@pytest.mark.parametrize("section", [None, {}, {"later": 1}, {"evictQPS": "x"}])
+def test_settings_of_another_release_are_not_guessed(section: dict[str, object] | None) -> None:
+    assert read_reported(section, compat=False) == MigrationOptions()

@@ -3,7 +3,7 @@
 Computed as by the operators, on a copy of the cluster; nothing is moved.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from koord.answers.encoding import encode
@@ -16,6 +16,7 @@ from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.search import PreemptionContext
+from koord.core.migration.model import MigrationOptions
 from koord.core.model.budgets import Budget
 from koord.core.model.plan import Unit
 from koord.core.model.reasons import Reason
@@ -32,11 +33,12 @@ class MoveQuestion:
     settings: ReportedPreemption | None = None
     budgets: tuple[Budget, ...] = ()
     now: float = 0.0
+    migration: MigrationOptions = field(default_factory=MigrationOptions)
 
     def options(self) -> DefragOptions:
         """Return the options of the search."""
         settings = self.settings or ReportedPreemption()
-        return DefragOptions(settings.min_runtime, settings.max_per_day)
+        return DefragOptions(settings.min_runtime, settings.max_per_day, migration=self.migration)
 
 
 @dataclass(frozen=True, slots=True)

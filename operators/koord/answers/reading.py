@@ -16,6 +16,7 @@ from koord.answers.reports import Reported, SeenCondition
 from koord.api.misspelled_keys import MisspelledKey
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
+from koord.core.migration.model import MigrationOptions
 from koord.core.model.gangs import GangKey
 from koord.core.model.patience import Patience
 from koord.core.model.pods import Pod
@@ -149,6 +150,8 @@ class Reading:
     """Whether over-use of quotas is reclaimed, as far as the leader says so."""
     preemption: ReportedPreemption | None = None
     """The settings of preemption; None if the leader does not say."""
+    migration: MigrationOptions = field(default_factory=MigrationOptions)
+    """Which pods jobs move; by default if the leader does not say."""
     operators_have_hooks: bool | None = None
     """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""
     ignored: tuple[tuple[Pod, MisspelledKey], ...] = ()

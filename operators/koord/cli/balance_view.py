@@ -89,6 +89,7 @@ def show(name: str, kubeconfig: str, context: str, *, output: Output, is_dry_run
         find_refusal=lambda pod: (
             HAS_JOB if pod.uid in read.moved or pod.key in read.moved else None
         ),
+        migration=reading.migration,
     )
     view = view_balance(reading.state, policy, policy.settings, past, balance_context)
     print_in(

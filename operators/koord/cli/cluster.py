@@ -35,6 +35,7 @@ from koord.cli.leases import parse_time, read_leader
 from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_nominations
+from koord.core.migration.model import MigrationOptions
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
 from koord.core.model.text import suggest
@@ -50,6 +51,7 @@ from koord.core.reservation.model import ReservationInfo
 from koord.domains.device import DEVICES
 from koord.domains.gang import POD_GROUPS
 from koord.domains.load_settings import read_reported as read_reported_load
+from koord.domains.migration_settings import read_reported as read_reported_migration
 from koord.domains.placement import NAMESPACES, PODS
 from koord.domains.quota import QUOTAS
 from koord.domains.registry import KINDS, make_cluster_state, make_translator_options
@@ -145,6 +147,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         reader.rejected,
         _find_reclaim(leader_report, statuses),
         _find_preemption_settings(leader_report),
+        _find_migration_options(leader_report),
         _are_hooked(statuses.values()),
         tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
         leader,
@@ -196,6 +199,12 @@ def _find_preemption_settings(report: LeaderReport | None) -> ReportedPreemption
     return ReportedPreemption(
         settings.enabled, settings.min_runtime, settings.max_per_day, settings.patience
     )
+
+
+def _find_migration_options(report: LeaderReport | None) -> MigrationOptions:
+    if report is None:
+        return MigrationOptions()
+    return read_reported_migration(report.migration, compat=report.compat)
 
 
 def _find_reclaim(

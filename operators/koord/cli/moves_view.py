@@ -91,7 +91,7 @@ def _read(cluster: ClusterAccess, typed: Target | None) -> tuple[Target, MoveQue
     refuse_gaps(reading, NODES, PODS)
     if reading.preemption is None:
         warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
-    return target, MoveQuestion(reading.state, reading.preemption, budgets, now)
+    return target, MoveQuestion(reading.state, reading.preemption, budgets, now, reading.migration)
 
 
 async def _read_all(

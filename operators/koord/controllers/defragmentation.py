@@ -37,6 +37,7 @@ from koord.core.engine.scoring import Scoring
 from koord.core.eviction.model import Exempt
 from koord.core.eviction.preemption import name_of
 from koord.core.eviction.search import PreemptionContext
+from koord.core.migration.model import MigrationOptions
 from koord.core.model.plan import Unit
 from koord.core.model.reasons import Reason
 from koord.kube.migration_jobs import MoveOrder
@@ -77,6 +78,8 @@ class DefragmentationPolicies(PolicyRounds[DefragSettings, _DefragRounds]):
     scoring: Scoring = field(default_factory=Scoring)
     min_runtime: float = 0.0
     max_per_day: int = 0
+    migration: MigrationOptions = field(default_factory=MigrationOptions)
+    """Which pods jobs move."""
 
     @property
     @override
@@ -131,7 +134,9 @@ class DefragmentationPolicies(PolicyRounds[DefragSettings, _DefragRounds]):
     def _search(
         self, subject: DefragSubject, left: int, exempt: Exempt, context: PreemptionContext
     ) -> MovePlan | Reason:
-        options = DefragOptions(self.min_runtime, self.max_per_day, left, MOST_STEPS, self.scoring)
+        options = DefragOptions(
+            self.min_runtime, self.max_per_day, left, MOST_STEPS, self.scoring, self.migration
+        )
         return plan_moves(self.state, subject.unit, options, exempt, context)
 
     async def _order(

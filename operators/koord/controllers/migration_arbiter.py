@@ -13,6 +13,7 @@ from typing import Final
 
 from koord.controllers.migration import MigrationPolicy, is_of_descheduler
 from koord.core.engine.state import ClusterState
+from koord.core.eviction.mobility import resolve_options
 from koord.core.migration.arbitration import (
     Answer,
     MigratingGang,
@@ -22,7 +23,6 @@ from koord.core.migration.arbitration import (
 )
 from koord.core.migration.model import (
     MigrationJob,
-    MigrationOptions,
     MovedPod,
     MoveOrigin,
     PodReference,
@@ -32,7 +32,6 @@ from koord.core.migration.rate import wait_until
 from koord.core.migration.steps import find_recently_moved
 from koord.core.migration.workload import Workload, limit_of
 from koord.core.model.pods import Handling, Pod
-from koord.core.reservation.plugin import Reservations
 from koord.isolation import Isolation
 from koord.kube.errors import KubeError
 from koord.kube.translate.migration import WireMovedPod, read_moved_pod
@@ -79,7 +78,9 @@ class MigrationArbiter:
             return
         candidates = await self._read_candidates(waiting)
         active = [*self.policy.state.plugin(Migrations).active(), *self._admitted.values()]
-        verdicts = arbitrate(candidates, active, self._resolve_options())
+        verdicts = arbitrate(
+            candidates, active, resolve_options(self.policy.state, self.policy.options)
+        )
         for candidate in candidates:
             with self._isolated.of(candidate.job.uid, self.policy.wall_clock()), _later():
                 await self._settle(candidate, verdicts[candidate.job.uid], active)
@@ -159,14 +160,6 @@ class MigrationArbiter:
             else await self.policy.api.find_workload(controller, pod.namespace, pods)
         )
         return MigrationCandidate(job, pod, workload, gang, self._find_memory(pod))
-
-    def _resolve_options(self) -> MigrationOptions:
-        """Return the options with the value of the PriorityClass that they name."""
-        options = self.policy.options
-        named = self.policy.state.plugin(Reservations).classes.get(options.threshold_class)
-        if named is None or options.priority_threshold is not None:
-            return options
-        return replace(options, priority_threshold=named.value)
 
     def _find_memory(self, pod: MovedPod) -> str:
         jobs, now = self.policy.state.plugin(Migrations).jobs.values(), self.policy.wall_clock()

@@ -4,8 +4,7 @@ A round decides which pods leave hot nodes. What is the same for all policies st
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from copy import deepcopy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -16,7 +15,7 @@ from koord.api.resource import to_time
 from koord.controllers.rounds import Obstacle, PolicyRounds, RoundInputs, Rounds
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import NodeClass
-from koord.core.balance.outcome import HAS_JOB, Move, MoveRefusal, RoundOutcome, make_ineligible
+from koord.core.balance.outcome import HAS_JOB, Move, RoundOutcome
 from koord.core.balance.plugin import BalancePolicies
 from koord.core.balance.policy import (
     BalanceMode,
@@ -34,8 +33,6 @@ from koord.core.eviction.rebalance import (
     run_round,
 )
 from koord.core.migration.model import MigrationOptions
-from koord.core.model.pods import Pod
-from koord.kube.errors import KubeError
 from koord.kube.migration_jobs import MoveOrder
 from koord.kube.translate.balance import (
     MOST_DETECTORS,
@@ -49,7 +46,6 @@ MOST_REPORTED: Final = 20
 """Moves that a status lists."""
 _AGAIN_SECONDS: Final = 60.0
 """When to look again whether a rival is gone."""
-_MOST_DECISIONS: Final = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,8 +54,6 @@ class _BalanceRounds(Rounds):
     rounds: int = 0
     last_moves: list[ReportedMove] = field(default_factory=list)
     nodes: Counter[str] = field(default_factory=Counter)
-    ineligible: dict[str, str] = field(default_factory=dict)
-    """Pods that no job would move, by uid, as their manifests say; a start finds them out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,41 +122,15 @@ class RebalancePolicies(PolicyRounds[RebalanceSettings, _BalanceRounds]):
             Moment(now, self.options.min_runtime),
             self.options.scoring,
             inputs.budgets,
-            lambda pod: _find_refusal(pod, inputs.ordered, rounds.ineligible),
+            lambda pod: HAS_JOB if not inputs.ordered.isdisjoint((pod.uid, pod.key)) else None,
+            self.options.migration,
         )
-        outcome = await self._decide(settings, rounds, measured, context)
+        outcome = run_round(self.state, settings, measured, rounds.past, context)
         rounds.rounds += 1
         if settings.moves:
             await self._order(settings, rounds, outcome.moves, now)
         rounds.nodes = _count_nodes(outcome, measured)
         rounds.fields = _make_fields(settings, rounds, outcome, now)
-
-    async def _decide(
-        self,
-        settings: RebalanceSettings,
-        rounds: _BalanceRounds,
-        measured: MeasuredCluster,
-        context: BalanceContext,
-    ) -> RoundOutcome:
-        """Decide a round, again without pods that turn out to be ones that no job would move."""
-        present = self.state.pods
-        rounds.ineligible = {uid: text for uid, text in rounds.ineligible.items() if uid in present}
-        for _ in range(_MOST_DECISIONS):
-            past = deepcopy(rounds.past)
-            outcome = run_round(self.state, settings, measured, past, context)
-            pods = [move.pod for move in outcome.moves]
-            try:
-                ineligible = await self.orders.find_ineligible(pods, self.options.migration)
-            except KubeError as error:
-                rounds.error = f"a pod cannot be read: {error}"
-                ineligible = {pod.uid: "" for pod in pods}
-                break
-            rounds.ineligible |= ineligible
-            if not ineligible:
-                break
-        rounds.past = past
-        outcome.moves = [move for move in outcome.moves if move.pod.uid not in ineligible]
-        return outcome
 
     async def _order(
         self,
@@ -210,15 +178,6 @@ _KEPT_FIELDS: Final = (
     "capsHit",
     "remembered",
 )
-
-
-def _find_refusal(
-    pod: Pod, jobs: Collection[str], ineligible: Mapping[str, str]
-) -> MoveRefusal | None:
-    if pod.uid in jobs or pod.key in jobs:
-        return HAS_JOB
-    text = ineligible.get(pod.uid)
-    return None if text is None else make_ineligible(text)
 
 
 def _make_order(move: Move, settings: RebalanceSettings) -> MoveOrder:

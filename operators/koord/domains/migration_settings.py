@@ -1,8 +1,9 @@
 """Which pods are moved, how, and how many at once: the section ``migration``."""
 
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from koord.core.eviction.limits import EvictionLimit, LimitScope
 from koord.core.migration.model import (
@@ -16,6 +17,8 @@ from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.domains.section import DNS_SUBDOMAIN, Seconds, Section
 
 MIGRATION: Final = "migration"
+_MOST_REPORTED: Final = 8192
+"""Characters of a section: it may name a thousand namespaces."""
 
 
 def _parse_amount(value: object) -> str:
@@ -198,6 +201,12 @@ class MigrationSettings(Section):
             EvictionLimit(scope, count, MIGRATION) for scope, count in most if count is not None
         )
 
+    @property
+    def as_reported(self) -> dict[str, Any] | None:
+        """The section as the leader reports it, without defaults; None if it is too long."""
+        section = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return section if len(str(section)) <= _MOST_REPORTED else None
+
     def make_options(self, *, compat: bool) -> MigrationOptions:
         limiters = self.object_limiters
         return MigrationOptions(
@@ -232,3 +241,12 @@ class MigrationSettings(Section):
             arbitrates=self.arbitration_args.enabled,
             memory=self.memory,
         )
+
+
+def read_reported(section: Mapping[str, Any] | None, *, compat: bool) -> MigrationOptions:
+    """Return the options that a leader reports; the defaults if they make no sense here."""
+    try:
+        settings = MigrationSettings.model_validate(section or {})
+    except ValidationError:
+        settings = MigrationSettings()
+    return settings.make_options(compat=compat)

@@ -57,6 +57,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     ``open_count``, None if that is not known, beside ``enforced`` where pods must opt in.
     ``compat``: it follows Koordinator's behaviour where the two differ.
     ``load`` is the section ``loadAware`` without defaults; None: load does not count.
+    ``migration`` is that section, likewise.
     ``preemption`` and ``quota`` are None in the report of a leader that does not say.
     """
 
@@ -72,6 +73,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     preemption: PreemptionReport | None = None
     quota: QuotaReport | None = None
     load: Mapping[str, Any] | None = None
+    migration: Mapping[str, Any] | None = None
     compat: bool = False
     open_namespaces: tuple[str, ...] = ()
     open_count: int | None = None

@@ -4,7 +4,6 @@ A job is named after its pod, so that a pod that was asked for twice, as after a
 Whoever carries jobs out is not known here.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Any, Final
@@ -14,12 +13,8 @@ from msgspec import Struct
 
 from koord.api.keys import migration as keys
 from koord.api.podmigrationjob import PodMigrationJob
-from koord.core.balance.model import BalancePod
-from koord.core.migration.eligibility import find_ineligible
-from koord.core.migration.model import MigrationOptions
 from koord.kube.client import Client
-from koord.kube.errors import Conflict, NotFound
-from koord.kube.translate.migration import WireMovedPod, read_moved_pod
+from koord.kube.errors import Conflict
 from koord.kube.wire import WireObjectMeta
 
 _JOBS: Final = f"/apis/{PodMigrationJob.names.api_version}/{PodMigrationJob.names.plural}"
@@ -101,24 +96,6 @@ class MigrationOrders:
         )
         named = frozenset(pod.uid or f"{pod.namespace}/{pod.name}" for pod in pods)
         return OrderedMoves(named, running)
-
-    async def find_ineligible(
-        self, pods: Iterable[BalancePod], options: MigrationOptions
-    ) -> dict[str, str]:
-        """Return the pods that would not be moved, by uid, and why: only a manifest says that."""
-        ineligible: dict[str, str] = {}
-        for pod in pods:
-            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-            try:
-                wire = await self._client.get(path, WireMovedPod)
-            except NotFound:
-                ineligible[pod.uid] = "it is gone"
-                continue
-            # Pods of other schedulers are none of those that may be evicted.
-            rule = find_ineligible(read_moved_pod(wire, is_ours=True), options)
-            if rule is not None:
-                ineligible[pod.uid] = str(rule)
-        return ineligible
 
     async def create(self, order: MoveOrder) -> bool:
         """Create a job; return whether there was none for the pod."""

@@ -71,7 +71,7 @@ class VolumeClaimSource(Struct, rename="camel", gc=False):
 
 
 class WirePodVolume(Struct, rename="camel", gc=False):
-    """One volume of a pod: the fields that decide where the pod may run."""
+    """One volume of a pod: the fields that decide where the pod may run, and whether it moves."""
 
     name: str = ""
     persistent_volume_claim: VolumeClaimSource | None = None
@@ -80,6 +80,8 @@ class WirePodVolume(Struct, rename="camel", gc=False):
     aws_elastic_block_store: Raw = Raw()
     iscsi: Raw = Raw()
     rbd: Raw = Raw()
+    empty_dir: Raw = Raw()
+    host_path: Raw = Raw()
 
 
 class SchedulingGroup(Struct, rename="camel", gc=False):

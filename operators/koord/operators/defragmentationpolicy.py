@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from koord.api.defragmentationpolicy import DefragmentationPolicy
 from koord.controllers.defragmentation import DefragmentationPolicies
 from koord.domains.defrag import DEFRAG_POLICIES
+from koord.domains.migration_settings import MigrationSettings
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.registry import KINDS
 from koord.kube.evictor import Evictor
@@ -34,6 +35,7 @@ def start(parts: "Parts") -> None:
         parts.settings.make_scoring(),
         preemption.min_runtime,
         preemption.max_per_day,
+        parts.settings.of(MigrationSettings).make_options(compat=parts.reader.state.gangs.compat),
     )
     parts.handle(author, parts.keep_status(policies, author))
     parts.metrics.watch(*collectors.defragmentation(policies.shapes, policies.totals))

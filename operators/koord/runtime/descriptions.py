@@ -16,6 +16,7 @@ from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
 from koord.domains.load_settings import LoadAwareSettings
+from koord.domains.migration_settings import MigrationSettings
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.quota_settings import QuotaSettings
 from koord.kube.leader_report import PreemptionReport, QuotaReport
@@ -104,6 +105,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         ),
         "compat": settings.compat is Compat.KOORDINATOR,
         "load": settings.of(LoadAwareSettings).as_reported,
+        "migration": settings.of(MigrationSettings).as_reported,
         "quota": convert(settings.of(QuotaSettings).options, QuotaReport, from_attributes=True),
     }
 

@@ -31,11 +31,6 @@ CAPPED: Final = {
 }
 
 
-def make_ineligible(text: str) -> MoveRefusal:
-    """Return the refusal of a pod that a job would not move."""
-    return MoveRefusal("E-5", text)
-
-
 class MovePermission(Protocol):
     """What is known of pods and nodes beside their load."""
 

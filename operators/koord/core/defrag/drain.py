@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koord.core.defrag.model import MoveStep
-from koord.core.defrag.movable import find_movable, find_pod_obstacle, make_copies
+from koord.core.defrag.movable import find_movable, make_copies
 from koord.core.defrag.reasons import NoOtherNode
 from koord.core.defrag.search import DEFAULT_OPTIONS, DefragOptions
 from koord.core.defrag.sequence import MoveTrials, TrialOptions
@@ -19,9 +19,11 @@ from koord.core.engine.planner import plan
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import find_protection
+from koord.core.eviction.mobility import Mobility, Obstacle
 from koord.core.eviction.model import Costs, Exempt, Moment, VictimUnit
 from koord.core.eviction.reasons import Protection, tell_protection
 from koord.core.eviction.search import NO_CONTEXT, PreemptionContext
+from koord.core.migration.eligibility import Ineligible
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
@@ -34,18 +36,26 @@ class Stuck:
     """A pod that cannot move: the rule, or why the planner finds no other place."""
 
     pod: Pod
-    cause: Protection | Reason
+    cause: Obstacle | Reason
 
     @property
     def code(self) -> str:
         """The rule, or the code of the reason, for programs."""
-        return str(self.cause if isinstance(self.cause, Protection) else self.cause.code)
+        match self.cause:
+            case Protection():
+                return str(self.cause)
+            case Ineligible(rule=rule):
+                return rule
+            case _:
+                return str(self.cause.code)
 
     @property
     def text(self) -> str:
         """Why, for people."""
         if isinstance(self.cause, Protection):
             return tell_protection(self.cause)
+        if isinstance(self.cause, Ineligible):
+            return f"no job would move it: {self.cause}"
         return f"no other node has a place: {self.cause.text()}"
 
 
@@ -72,7 +82,8 @@ def plan_drain(
     rows = {state.table.row_of[node] for node in there}
     costs = Costs(context.budgets)
     moment = Moment(context.now, options.min_runtime, options.max_per_day)
-    movable = find_movable(state, _NOBODY_WAITS, costs, Exempt(moment=moment))
+    mobility = Mobility(state, options.migration)
+    movable = find_movable(state, _NOBODY_WAITS, costs, Exempt(moment=moment), mobility)
     pods = sorted(
         (
             pod
@@ -99,13 +110,13 @@ def plan_drain(
         for pod in pods:
             if pod.uid in moved:
                 continue
-            protection = find_pod_obstacle(pod)
-            if protection is Protection.DAEMON:
+            obstacle = mobility.find_obstacle(pod)
+            if obstacle is Protection.DAEMON:
                 ending.append(pod)
             elif pod.uid in tried:
                 stuck.append(Stuck(pod, _explain(cycle, pod, options.scoring)))
             else:
-                why = _find_protection(state, pod, costs, moment) or protection
+                why = _find_protection(state, pod, costs, moment) or obstacle
                 stuck.append(Stuck(pod, why or Protection.GANG))
     unknown = tuple(node for node in nodes if node not in state.table.row_of)
     return DrainPlan(tuple(there), tuple(steps), tuple(ending), tuple(stuck), unknown)

@@ -34,8 +34,10 @@ from koord.core.device.occupancy import find_occupancy
 from koord.core.device.plugin import Devices
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
+from koord.core.eviction.mobility import Mobility
 from koord.core.eviction.model import NOBODY, Cost, Costs, Exempt, Moment, VictimKind, VictimUnit
 from koord.core.eviction.search import NO_CONTEXT, PreemptionContext
+from koord.core.migration.model import MigrationOptions
 from koord.core.model.plan import Placement, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
@@ -63,6 +65,8 @@ class DefragOptions:
     most_moves: int = MOST_MOVES
     most_steps: int = MOST_STEPS
     scoring: Scoring = field(default_factory=Scoring)
+    migration: MigrationOptions = field(default_factory=MigrationOptions)
+    """Which pods jobs move."""
 
 
 DEFAULT_OPTIONS: Final = DefragOptions()
@@ -79,7 +83,8 @@ def plan_moves(
     state.refresh()
     moment = Moment(context.now, options.min_runtime, options.max_per_day)
     costs = Costs(context.budgets)
-    movable = find_movable(state, unit, costs, replace(exempt, moment=moment))
+    mobility = Mobility(state, options.migration)
+    movable = find_movable(state, unit, costs, replace(exempt, moment=moment), mobility)
     with closing(state.open_cycle(context.pending)) as cycle:
         if context.prepare is not None:
             context.prepare(cycle)

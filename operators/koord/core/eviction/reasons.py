@@ -44,6 +44,14 @@ class Protection(StrEnum):
     """Created for its node."""
     RESERVED = "Reserved"
     """Says that it has to use a reservation."""
+    STORAGE = "LocalStorage"
+    """Would lose an emptyDir or hostPath volume."""
+    COST = "EvictionCost"
+    """Its eviction cost says that it never moves."""
+    REPLICAS = "ExpectedReplicas"
+    """None of its workload would remain meanwhile."""
+    SETTINGS = "Settings"
+    """The settings ``migration`` leave it out."""
 
 
 _WHY: Final[Mapping[Protection, str]] = {
@@ -61,6 +69,10 @@ _WHY: Final[Mapping[Protection, str]] = {
     Protection.OWNERLESS: "without a controller that would create them again",
     Protection.DAEMON: "created for their nodes",
     Protection.RESERVED: "that have to use a reservation",
+    Protection.STORAGE: "with volumes on their nodes (emptyDir, hostPath)",
+    Protection.COST: "whose eviction cost says never",
+    Protection.REPLICAS: "of whose workloads none would remain meanwhile",
+    Protection.SETTINGS: "that the settings of migration leave out",
 }
 
 

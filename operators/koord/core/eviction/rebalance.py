@@ -1,12 +1,11 @@
 """Balancing on a real cluster: what nodes use, which pods may move, and which nodes take them.
 
-A pod may move if it may be evicted at all, something creates it again elsewhere, its gang does not
-need it, and no disruption budget is against it. Its new node is found by a plan in which it has
+A pod may move if it may be evicted at all, a job would move it, its gang does not need it, and no
+disruption budget is against it. Its new node is found by a plan in which it has
 left its node and all that was decided before has happened. Who moves is decided in
 ``core.balance``; how in ``core.migration``.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,7 +17,7 @@ from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import BalanceNode, BalancePod
 from koord.core.balance.outcome import MoveRefusal, RoundOutcome
 from koord.core.balance.policy import RebalanceSettings
-from koord.core.defrag.movable import find_pod_obstacle, make_copies
+from koord.core.defrag.movable import make_copies
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import unit_of
@@ -26,12 +25,15 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import find_protection, find_surplus, moment_of
 from koord.core.eviction.limits import workload_of
+from koord.core.eviction.mobility import Mobility
 from koord.core.eviction.model import Costs, Moment
 from koord.core.eviction.reasons import Protection
 from koord.core.load.model import NAME as LOAD
 from koord.core.load.model import NodeLoad
 from koord.core.load.options import OwnLimits
 from koord.core.load.plugin import Loads
+from koord.core.migration.eligibility import EXPECTED_REPLICAS
+from koord.core.migration.model import MigrationOptions
 from koord.core.model.budgets import Budget
 from koord.core.model.koordinator_class import KoordinatorClass, find_class, is_best_effort
 from koord.core.model.nodes import Node
@@ -60,6 +62,14 @@ _PROTECTED: Final[Mapping[Protection, str]] = {
 }
 
 
+_UNSELECTED: Final = MoveRefusal("E-5.1", "the policy leaves out its namespace or labels")
+_DELETED: Final = MoveRefusal("E-5.3", "it is being deleted")
+_NOT_RUNNING: Final = MoveRefusal("E-5.3", "it does not run yet")
+_LAST_REPLICA: Final = MoveRefusal("E-5.11", "none of its workload would remain")
+_OF_WHOLE_GANG: Final = MoveRefusal("Gang", "what runs its gang would start all of it again")
+_OVER_BUDGET: Final = MoveRefusal("Budget", "a PodDisruptionBudget does not allow it")
+
+
 @dataclass(frozen=True, slots=True)
 class BalanceContext:
     """What a round knows beside the state of the cluster: the time, and what spares pods then.
@@ -71,6 +81,8 @@ class BalanceContext:
     scoring: Scoring = field(default_factory=Scoring)
     budgets: tuple[Budget, ...] = ()
     find_refusal: Callable[[Pod], MoveRefusal | None] = lambda _: None
+    migration: MigrationOptions = field(default_factory=MigrationOptions)
+    """Which pods jobs move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +170,16 @@ class PlannedMoves:
         self._context = context
         self._costs = Costs(context.budgets)
         self._moved: dict[str, Pod] = {}
-        self._replicas: Counter[str] | None = None
+        self._mobility = Mobility(state, context.migration)
         self._cycle: Cycle | None = None
         self._tries = 0
+        self._rules = (
+            self._find_selection,
+            self._find_phase,
+            self._find_obstacle,
+            self._find_gang,
+            self._find_budget,
+        )
 
     def refuse(self, pod: BalancePod) -> MoveRefusal | None:
         """Return the first rule that keeps a pod where it is."""
@@ -170,19 +189,7 @@ class PlannedMoves:
         refusal = self._context.find_refusal(whole)
         if refusal is not None:
             return refusal
-        for rule, why in (
-            ("E-5.1", self._find_selection),
-            ("E-5.3", self._find_phase),
-            ("E-5.4", self._find_obstacle),
-            ("E-5.5", self._find_protection),
-            ("E-5.11", self._find_replicas),
-            ("Gang", self._find_gang),
-            ("Budget", self._find_budget),
-        ):
-            text = why(whole)
-            if text:
-                return MoveRefusal(rule, text)
-        return None
+        return next(filter(None, (rule(whole) for rule in self._rules)), None)
 
     def find_node(self, pod: BalancePod, nodes: Sequence[str]) -> str | None:
         """Return the node on which the planner places a pod that has left its own."""
@@ -222,51 +229,43 @@ class PlannedMoves:
 
     # --- rules ------------------------------------------------------------------------------------
 
-    def _find_selection(self, pod: Pod) -> str:
+    def _find_selection(self, pod: Pod) -> MoveRefusal | None:
         is_allowed = self._settings.allows(pod.namespace, dict(pod.profile.labels))
-        return "" if is_allowed else "the policy leaves out its namespace or labels"
+        return None if is_allowed else _UNSELECTED
 
-    def _find_phase(self, pod: Pod) -> str:
+    def _find_phase(self, pod: Pod) -> MoveRefusal | None:
         if not pod.is_alive:
-            return "it is being deleted"
-        return "" if pod.phase is PodPhase.RUNNING and pod.node else "it does not run yet"
+            return _DELETED
+        return None if pod.phase is PodPhase.RUNNING and pod.node else _NOT_RUNNING
 
-    def _find_obstacle(self, pod: Pod) -> str:
-        why = find_pod_obstacle(pod)
-        return "" if why is None else _PROTECTED.get(why, "it would not start elsewhere")
-
-    def _find_protection(self, pod: Pod) -> str:
+    def _find_obstacle(self, pod: Pod) -> MoveRefusal | None:
+        obstacle = self._mobility.find_obstacle(pod)
+        if isinstance(obstacle, Protection):
+            return MoveRefusal("E-5.4", _PROTECTED.get(obstacle, "it would not start elsewhere"))
         state, moment = self._state, self._context.moment
         if pod.gang is not None:
             moment = moment_of(state, state.gangs.group(pod.gang.key).gangs, moment)
         why = find_protection(state, pod, moment)
-        return "" if why is None else _PROTECTED.get(why, "it must not be evicted")
+        if why is not None:
+            return MoveRefusal("E-5.5", _PROTECTED.get(why, "it must not be evicted"))
+        if obstacle is None:
+            return None
+        is_last = obstacle.number == EXPECTED_REPLICAS
+        return _LAST_REPLICA if is_last else MoveRefusal("E-5", str(obstacle))
 
-    def _find_replicas(self, pod: Pod) -> str:
-        if pod.gang is not None:
-            return ""
-        if self._replicas is None:
-            self._replicas = Counter(
-                workload_of(other)
-                for other in self._state.pods.values()
-                if other.is_alive and other.phase is PodPhase.RUNNING
-            )
-        is_one_of_several = self._replicas[workload_of(pod)] > 1
-        return "" if is_one_of_several else "none of its workload would remain"
-
-    def _find_gang(self, pod: Pod) -> str:
+    def _find_gang(self, pod: Pod) -> MoveRefusal | None:
         if pod.gang is None:
-            return ""
+            return None
         if not any(owner.is_controller and owner.kind in _REPLACES_ONE for owner in pod.owners):
-            return "what runs its gang would start all of it again"
+            return _OF_WHOLE_GANG
         spec = self._state.gangs.spec(pod.gang.key)
         if spec is None or spec.topology is not None:
-            return f"its gang {pod.gang.key} has to stay close together"
-        surplus = find_surplus(self._state, pod.gang.key, [pod], self._moved)
-        return "" if surplus else f"its gang {pod.gang.key} would fall below its minimum"
+            return MoveRefusal("Gang", f"its gang {pod.gang.key} has to stay close together")
+        if find_surplus(self._state, pod.gang.key, [pod], self._moved):
+            return None
+        return MoveRefusal("Gang", f"its gang {pod.gang.key} would fall below its minimum")
 
-    def _find_budget(self, pod: Pod) -> str:
+    def _find_budget(self, pod: Pod) -> MoveRefusal | None:
         before: Collection[Pod] = tuple(self._moved.values())
         after = self._costs.count_violations((*before, pod))
-        violates = after > self._costs.count_violations(before)
-        return "a PodDisruptionBudget does not allow it" if violates else ""
+        return _OVER_BUDGET if after > self._costs.count_violations(before) else None

@@ -62,7 +62,7 @@ def _of_cost(pod: MovedPod, _: MigrationOptions) -> str:
 def _of_kind(pod: MovedPod, _: MigrationOptions) -> str:
     if any(owner.kind == _DAEMON_SET for owner in pod.owners):
         return "it belongs to a DaemonSet"
-    if pod.is_mirror or pod.is_static:
+    if pod.is_static:
         return "the kubelet made it from a file of its node"
     return "it is being deleted" if pod.is_terminating else ""
 

@@ -241,7 +241,6 @@ class MovedPod:
     gang: str = ""
     is_ready: bool = True
     is_terminating: bool = False
-    is_mirror: bool = False
     is_static: bool = False
     has_local_storage: bool = False
     has_claims: bool = False

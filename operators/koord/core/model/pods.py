@@ -283,6 +283,22 @@ def hold_owner_of(allocations: Iterable[Allocation]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveHints:
+    """What a manifest says of moving its pod: only what planning does not ask."""
+
+    has_local_storage: bool = False
+    """It has a volume that is on its node alone: an emptyDir, or a hostPath."""
+    is_static: bool = False
+    """The kubelet made it of a file of its node."""
+    evicts_protected: bool = False
+    """Its annotation ``evict`` skips the rules that would protect it."""
+    eviction_cost: int = 0
+
+
+NO_MOVE_HINTS: Final = MoveHints()
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One pod. ``created`` is seconds since the epoch; ``node`` is empty until bound.
 
@@ -358,6 +374,7 @@ class Pod:
     """What plugins gave the pod on its node."""
     counted: tuple[tuple[str, int], ...] = ()
     """What quotas count if that is more than its requests: devices that it was or may be given."""
+    move_hints: MoveHints = NO_MOVE_HINTS
     started: float = field(default=0.0, compare=False)
     """When the kubelet accepted it, in seconds since the epoch; 0 before that. Updated with the
     next change that is compared, at the latest when the pod runs."""

@@ -4,7 +4,7 @@ Of a pod much more is asked before it is moved than planning needs, so its manif
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -31,8 +31,15 @@ from koord.core.migration.model import (
 )
 from koord.core.model.pods import OwnerReference
 from koord.kube.decode import MALFORMED
+from koord.kube.translate.move_hints import read_cost, read_move_hints
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.wire import SchedulingGate, WireCondition, WireCustomResource, WireObjectMeta
+from koord.kube.wire import (
+    SchedulingGate,
+    WireCondition,
+    WireCustomResource,
+    WireObjectMeta,
+    WirePodVolume,
+)
 
 _SPEC: Final = Shape(PodMigrationJobSpec, ("spec",))
 _STATUS: Final = Shape(
@@ -47,14 +54,10 @@ _STATUS: Final = Shape(
 _PHASES: Final = {phase.value: phase for phase in JobPhase}
 _MODES: Final = {mode.value: mode for mode in JobMode}
 _STEPS: Final = {step.value: step for step in JobStep}
-_MIRROR: Final = "kubernetes.io/config.mirror"
-_SOURCE: Final = "kubernetes.io/config.source"
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-_LOCAL: Final = ("emptyDir", "hostPath")
 _MANY: Final = 1 << 30
 _NO_REASON: Final = "NotSet"
 _NO_TEXTS: Final[Mapping[str, str]] = {}
-_MAX_COST: Final = 1 << 31
 
 
 class _WireMoveOrigin(Struct):
@@ -162,7 +165,7 @@ class _MovedSpec(Struct, rename="camel"):
     scheduler_name: str = ""
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
-    volumes: list[dict[str, Any]] | None = None
+    volumes: list[WirePodVolume] | None = None
 
 
 class _MovedStatus(Struct, rename="camel"):
@@ -183,6 +186,7 @@ def read_moved_pod(wire: WireMovedPod, *, is_ours: bool = False, gang: str = "")
     """Return a pod as the rules of migration see it; ``is_ours`` and ``gang`` are known already."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
     annotations, volumes = meta.annotations or _NO_TEXTS, spec.volumes or ()
+    hints = read_move_hints(annotations, volumes)
     return MovedPod(
         meta.namespace,
         meta.name,
@@ -207,21 +211,11 @@ def read_moved_pod(wire: WireMovedPod, *, is_ours: bool = False, gang: str = "")
             for condition in status.conditions or ()
         ),
         is_terminating=meta.deletion_timestamp is not None,
-        is_mirror=_MIRROR in annotations,
-        is_static=annotations.get(_SOURCE, "api") != "api",
-        has_local_storage=any(kind in volume for volume in volumes for kind in _LOCAL),
-        has_claims=any("persistentVolumeClaim" in volume for volume in volumes),
-        evicts_protected=keys.EVICT in annotations,
-        eviction_cost=_read_cost(annotations.get(keys.EVICTION_COST, "")),
-        deletion_cost=_read_cost(annotations.get(_DELETION_COST, "")),
+        is_static=hints.is_static,
+        has_local_storage=hints.has_local_storage,
+        has_claims=any(volume.persistent_volume_claim is not None for volume in volumes),
+        evicts_protected=hints.evicts_protected,
+        eviction_cost=hints.eviction_cost,
+        deletion_cost=read_cost(annotations.get(_DELETION_COST, "")),
         policy=(meta.labels or _NO_TEXTS).get(keys.EVICT_POLICY, ""),
     )
-
-
-def _read_cost(text: str) -> int:
-    """Return a cost; a text that is none, or too large for 32 bits, counts as 0."""
-    try:
-        cost = int(text or "0") if len(text) < 12 else 0
-    except ValueError:
-        return 0
-    return cost if -_MAX_COST <= cost < _MAX_COST else 0

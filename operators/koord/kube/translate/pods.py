@@ -49,6 +49,7 @@ from koord.kube.plan_keys import (
 from koord.kube.preemption_records import read_deadline, read_nomination
 from koord.kube.release import PodForm, decode_plan, is_recorded
 from koord.kube.translate.gangs import GangMemberships
+from koord.kube.translate.move_hints import read_move_hints
 from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.pod_conditions import (
     POD_SCHEDULED,
@@ -191,6 +192,7 @@ class PodTranslator:
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_attraction(meta)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
+            move_hints=read_move_hints(meta.annotations, spec.volumes),
             started=status.start_time.timestamp() if status.start_time else 0.0,
             checkpointed=read_time(_annotation(meta, CHECKPOINTED_AT)),
             soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
