@@ -16,6 +16,8 @@ if str(ROOT := Path(__file__).parent) not in sys.path:
 settings.register_profile("ci", deadline=None, derandomize=True)
 # For the night: pytest --hypothesis-profile=nightly --timeout=0
 settings.register_profile("nightly", deadline=None, derandomize=False, max_examples=100_000)
+# For laws of one area, by hand: pytest --hypothesis-profile=laws --timeout=0 tests/queue
+settings.register_profile("laws", deadline=None, derandomize=False, max_examples=10_000)
 settings.load_profile("ci")
 
 # Until the tests are collected nothing but what stays is made: looking for garbage there takes

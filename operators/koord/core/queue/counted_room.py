@@ -59,8 +59,11 @@ class CountedRoom:
         self._used_now: Counter[str] = Counter()
         self._lent: Counter[str] = Counter()
         """Unit -> how many use its room on loan."""
+        self._profile: dict[tuple[int, str], dict[str, int]] = {}
+        """Time, lender -> node -> what is free then; until something starts or ends."""
         self._choices: dict[_Shape, list[_Domain]] = {}
         """Where a shape may be placed when nothing runs."""
+        self._names: dict[_Shape, frozenset[str]] = {}
         self._too_large: set[tuple[int, int, str, bool, str | None]] = set()
         """What does not fit now, whatever is reserved; until something ends or changes."""
 
@@ -69,7 +72,9 @@ class CountedRoom:
     def set_node(self, node: CountedNode) -> None:
         self._free_now[node.name] += node.amount - self.nodes[node.name].amount
         self.nodes[node.name] = node
+        self._profile.clear()
         self._choices.clear()
+        self._names.clear()
         self._too_large.clear()
 
     def set_quota(self, name: str, limit: QuotaLimit) -> None:
@@ -84,6 +89,7 @@ class CountedRoom:
             self._free_now[name] -= amount
             self._used_now[run.job.quota] += amount
         self._lent[run.lender] += 1
+        self._profile.clear()
 
     def end(self, key: str) -> None:
         run = self.runs.pop(key, None)
@@ -95,6 +101,7 @@ class CountedRoom:
             self._free_now[name] += amount
             self._used_now[run.job.quota] -= amount
         self._lent[run.lender] -= 1
+        self._profile.clear()
         self._too_large.clear()
 
     def start(self, job: UnitAsk, places: Places, lender: str = "") -> None:
@@ -147,9 +154,10 @@ class CountedRoom:
     def is_possible(self, reserved: Reserved, beside: Sequence[Reserved]) -> bool:
         if reserved.start < self.now:
             return False
-        room = dict(self._room(reserved.job, reserved.start, beside))
+        room = self._room(reserved.job, reserved.start, beside)
         return self._is_within_quota(reserved.job, reserved.start, beside) and all(
-            room.get(name, 0) >= amount for name, amount in reserved.places.items()
+            self.nodes[name].is_usable and room[name] >= amount
+            for name, amount in reserved.places.items()
         )
 
     def ready(self, reserved: Reserved, beside: Sequence[Reserved] = ()) -> int:
@@ -172,10 +180,14 @@ class CountedRoom:
         )
 
     def competes(self, job: UnitAsk, other: UnitAsk) -> bool:
-        return bool(self._nodes_of(job) & self._nodes_of(other))
+        return not self._nodes_of(job).isdisjoint(self._nodes_of(other))
 
     def capacity(self) -> int:
         return sum(node.amount for node in self.nodes.values())
+
+    def free(self, name: str) -> int:
+        """Return what is free of a node now."""
+        return self._free_now[name]
 
     def used(self, quota: str, at: int) -> int:
         """Return what those use of a quota that have not ended by then."""
@@ -197,51 +209,54 @@ class CountedRoom:
                 self._choices[shape] = [("", nodes)]
         return self._choices[shape]
 
-    def _nodes_of(self, job: UnitAsk) -> set[str]:
-        return {node.name for _, nodes in self.domains(job) for node in nodes}
+    def _nodes_of(self, job: UnitAsk) -> frozenset[str]:
+        shape = (job.amount, job.gathers, job.pool)
+        if shape not in self._names:
+            domains = self.domains(job)
+            self._names[shape] = frozenset(node.name for _, nodes in domains for node in nodes)
+        return self._names[shape]
 
-    def _free(self, name: str, at: int, lender: str) -> int:
-        """Return what is free by then of what runs now; less than nothing if more is used.
+    def _free_at(self, at: int, lender: str) -> dict[str, int]:
+        """Return node -> what is free by then of what runs now; less than nothing if more is used.
 
         What is on loan counts as free for its lender.
         """
-        is_lender = bool(lender) and self._lent[lender] > 0
-        if at <= self.now and not is_lender:
-            return self._free_now[name]
-        used = sum(
-            run.places[name]
-            for run in self._on[name].values()
-            if (run.bound > at or at <= self.now) and not (is_lender and run.lender == lender)
-        )
-        return self.nodes[name].amount - used
+        lender = lender if self._lent[lender] > 0 else ""
+        if at <= self.now and not lender:
+            return self._free_now
+        key = (max(at, self.now), lender)
+        if key not in self._profile:
+            free = self._profile[key] = dict(self._free_now)
+            for run in self.runs.values():
+                if self.now < run.bound <= at or (lender and run.lender == lender):
+                    for name, amount in run.places.items():
+                        free[name] += amount
+        return self._profile[key]
 
-    def _room(
-        self, job: UnitAsk, start: int, reserved: Sequence[Reserved]
-    ) -> Iterator[tuple[str, int]]:
-        """Yield the least room of each node from ``start`` until the unit has ended."""
+    def _room(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> dict[str, int]:
+        """Return the least room of each node from ``start`` until the unit has ended."""
         end = job.end_from(start)
         starts = {other.start for other in reserved if start < other.start < end}
-        held = [
-            (at, [other.places for other in reserved if other.start <= at < other.end])
-            for at in (start, *starts)
-        ]
-        for _, nodes in self.domains(job):
-            for node in nodes:
-                name = node.name
-                yield (
-                    name,
-                    min(
-                        self._free(name, at, job.key)
-                        - sum(places[name] for places in there if name in places)
-                        for at, there in held
-                    ),
-                )
+        rooms = [self._room_at(at, job.key, reserved) for at in (start, *starts)]
+        if len(rooms) == 1:
+            return rooms[0]
+        return dict(zip(rooms[0], map(min, *(room.values() for room in rooms)), strict=True))
+
+    def _room_at(self, at: int, lender: str, reserved: Sequence[Reserved]) -> dict[str, int]:
+        free = self._free_at(at, lender)
+        there = [other.places for other in reserved if other.start <= at < other.end]
+        if there:
+            free = dict(free)
+            for places in there:
+                for name, amount in places.items():
+                    free[name] -= amount
+        return free
 
     def _is_within_quota(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> bool:
         end = job.end_from(start)
         mine = [other for other in reserved if other.job.quota == job.quota]
         limit = self.quotas[job.quota]
-        lent = sum(
+        lent = self._lent[job.key] and sum(
             sum(run.places.values())
             for run in self._of[job.quota].values()
             if run.lender == job.key
@@ -277,25 +292,26 @@ class CountedRoom:
     def _is_room(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> bool:
         if not self._is_within_quota(job, start, reserved):
             return False
-        room = dict(self._room(job, start, reserved))
+        room = self._room(job, start, reserved)
         return any(
-            sum(max(0, room[node.name]) // job.amount for node in nodes) >= job.pods
+            sum(free // job.amount for node in nodes if (free := room[node.name]) >= job.amount)
+            >= job.pods
             for _, nodes in self.domains(job)
         )
 
     def _place(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> Places | None:
         if not self._is_within_quota(job, start, reserved):
             return None
-        room = dict(self._room(job, start, reserved))
+        room = self._room(job, start, reserved)
         for _, nodes in self.domains(job):
-            places = _fill(job, {node.name: room[node.name] for node in nodes})
+            places = _fill(job, [(room[node.name], node.name) for node in nodes])
             if places is not None:
                 return places
         return None
 
     def _place_idling_least(self, job: UnitAsk, start: int, reserved: Sequence[Reserved]) -> Places:
         """Return the places that are idle for the least time before the start."""
-        room = dict(self._room(job, start, reserved))
+        room = self._room(job, start, reserved)
         best = min(
             choice
             for _, nodes in self.domains(job)
@@ -316,7 +332,7 @@ class CountedRoom:
         What is reserved for others in the meantime counts as free: nobody knows whether it is used.
         """
         ends = {run.bound for run in self._on[name].values() if self.now < run.bound < start}
-        return [(start - at, self._free(name, at, "")) for at in sorted({self.now, *ends})]
+        return [(start - at, self._free_at(at, "")[name]) for at in sorted({self.now, *ends})]
 
     def _choose_open(
         self, job: UnitAsk, nodes: Iterable[CountedNode], reserved: Sequence[Reserved], kept: Places
@@ -376,20 +392,17 @@ def _total_reserved(at: int, reserved: Iterable[Reserved]) -> int:
     return sum(other.job.total for other in reserved if other.start <= at < other.end)
 
 
-def _fill(job: UnitAsk, room: dict[str, int]) -> Places | None:
-    """Place pod by pod on the node with the least room that holds it."""
+def _fill(job: UnitAsk, room: Iterable[tuple[int, str]]) -> Places | None:
+    """Place pod by pod on the node with the least room that holds it: so one after the other."""
     places: dict[str, int] = {}
-    for _ in range(job.pods):
-        name = min(
-            (name for name, free in room.items() if free >= job.amount),
-            key=lambda name: (room[name], name),
-            default=None,
-        )
-        if name is None:
-            return None
-        room[name] -= job.amount
-        places[name] = places.get(name, 0) + job.amount
-    return places
+    left = job.pods
+    for free, name in sorted(node for node in room if node[0] >= job.amount):
+        pods = min(left, free // job.amount)
+        places[name] = pods * job.amount
+        left -= pods
+        if not left:
+            return places
+    return None
 
 
 _Choice = tuple[int, int, int, tuple[tuple[str, int], ...]]

@@ -77,6 +77,10 @@ class QueueTurns:
         protection = self._protections.get(key)
         return protection.reserved if protection else None
 
+    def reserved_units(self) -> list[str]:
+        """Return the units that something is reserved for."""
+        return [key for key, protection in self._protections.items() if protection.reserved]
+
     def place_of(self, key: str) -> int | None:
         """Return the place of a unit among the protected: it sorts before others of its kind."""
         protection = self._protections.get(key)

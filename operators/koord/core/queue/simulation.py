@@ -124,6 +124,8 @@ class Simulation:
     """Unit -> when it started last."""
     history: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Unit -> all its starts: one for each time that it had to go, and one."""
+    evicted: list[str] = field(default_factory=list)
+    """Units that had to go for others of higher priority."""
     idle: int = 0
     """Amount * time that was reserved, ready, and refused to others."""
 
@@ -138,6 +140,8 @@ class Simulation:
         self.running: dict[str, TraceUnit] = {}
         self.ends: list[tuple[int, str]] = []
         self._end_of: dict[str, int] = {}
+        self._leaving: set[str] = set()
+        """Who is being evicted."""
         self._shares = SimulatedShares(self.decay, self.room.capacity())
 
     def make_room(self, nodes: dict[str, CountedNode]) -> CountedRoom:
@@ -255,14 +259,17 @@ class Simulation:
     def _evict_for(self, unit: TraceUnit) -> bool:
         """Evict units of lower priority so that one fits, unless it rather waits (Q33)."""
         job, now = unit.job, self.room.now
-        reserved = self.turns.reserved(job.key)
-        prefer_wait = self.settings(job.quota).prefer_wait
-        if reserved is not None and not reserved.is_open and reserved.start <= now + prefer_wait:
+        if not self._leaving.isdisjoint(self.room.runs):
+            return False  # one plan after the other
+        until = now + self.settings(job.quota).prefer_wait
+        if self.room.find_start(job, (), until) is not None:
             return False
         victims = self._find_victims(unit)
+        self._leaving = {run.job.key for run in victims}
         for run in victims:
             self.room.add(replace(run, bound=now + (self.grace or 0)))
             self._end_at(run.job.key, now + (self.grace or 0))
+            self.evicted.append(run.job.key)
         return bool(victims)
 
     def _find_victims(self, unit: TraceUnit) -> list[Run]:

@@ -1,0 +1,122 @@
+"""A generated trace of jobs on GPUs, with the shape that public traces have; it is none of them.
+
+Most jobs take one GPU for minutes; a tenth takes whole nodes, and most of the GPU time. Run times
+have a long tail. Few users submit most, some of it in bursts, and more by day than by night. No job
+has a time limit in those traces: limits are drawn, as people set them, from a few round values.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Final
+
+from koord.core.queue.room import UnitAsk
+from koord.core.queue.simulation import SimulatedQuota, TraceUnit
+
+NODES: Final = 32
+GPUS_PER_NODE: Final = 8
+CAPACITY: Final = NODES * GPUS_PER_NODE
+HOUR: Final = 3600
+DAY: Final = 24 * HOUR
+
+_SIZES: Final = {1: 580, 2: 120, 4: 100, 8: 130, 16: 37, 32: 20, 64: 9, 96: 4}
+"""GPUs -> jobs in a thousand."""
+_MEDIAN_SECONDS: Final = {1: 420, 2: 600, 4: 900, 8: 2400, 16: 3600, 32: 5400, 64: 7200, 96: 7200}
+_SIGMA: Final = 1.7
+_LONGEST: Final = 2 * DAY
+_BURST: Final = 12
+_LADDER: Final = tuple(int(hours * HOUR) for hours in (0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 168))
+"""What people set limits to."""
+_QUOTAS: Final = {"vision": 50, "speech": 20, "search": 15, "robots": 10, "interns": 5}
+"""Quota -> what is guaranteed to it, in percent; jobs are no larger than that."""
+_USERS: Final = 12
+CLASSES: Final = {"1": 1, "2-8": 8, "9-64": 64, "> 64": CAPACITY}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Jobs, and when they come: the later part is measured."""
+
+    units: tuple[TraceUnit, ...]
+    span: int
+    """When the last one comes."""
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Without the first and the last tenth: empty and ending clusters tell nothing."""
+        return self.span // 10, self.span * 9 // 10
+
+
+def quotas() -> list[SimulatedQuota]:
+    """Return the quotas: each may use more than twice what is guaranteed to it."""
+    made = []
+    for name, percent in _QUOTAS.items():
+        least = CAPACITY * percent // 100
+        most = min(CAPACITY, least * 5 // 2)
+        made.append(SimulatedQuota(name, least, most, most))
+    return made
+
+
+def make_trace(seed: int, load: float, days: float, limited: float) -> Trace:
+    """Return jobs that ask for ``load`` of the cluster; ``limited`` of them have time limits."""
+    draw = random.Random(seed)  # noqa: S311 - chance that can be repeated
+    wanted = CAPACITY * days * DAY
+    jobs: list[TraceUnit] = []
+    asked = 0
+    while asked < wanted:
+        for unit in _draw_burst(draw, len(jobs), limited):
+            jobs.append(unit)
+            asked += unit.job.total * unit.duration
+    span = int(asked / (CAPACITY * load))
+    bursts = sorted({unit.arrival for unit in jobs})
+    times = dict(zip(bursts, _draw_times(draw, len(bursts), span), strict=True))
+    units = (replace(unit, arrival=times[unit.arrival]) for unit in jobs)
+    return Trace(tuple(units), span)
+
+
+def shake(trace: Trace, seed: int) -> Trace:
+    """Return the trace with each submission moved by up to a minute."""
+    draw = random.Random(seed)  # noqa: S311 - chance that can be repeated
+    units = (
+        replace(unit, arrival=max(0, unit.arrival + draw.randint(-60, 60))) for unit in trace.units
+    )
+    return replace(trace, units=tuple(units))
+
+
+def class_of(unit: TraceUnit) -> str:
+    return next(name for name, most in CLASSES.items() if unit.job.total <= most)
+
+
+def _draw_burst(draw: random.Random, count: int, limited: float) -> list[TraceUnit]:
+    """Return one job, or those of a sweep; their arrival is the number of the burst."""
+    size = draw.choices(list(_SIZES), list(_SIZES.values()))[0]
+    quota = draw.choices(list(_QUOTAS), list(_QUOTAS.values()))[0]
+    if size > CAPACITY * _QUOTAS[quota] // 100:
+        quota = "vision"
+    # The first users of a quota submit most.
+    user = min(int(draw.paretovariate(1.0)) - 1, _USERS - 1)
+    median = math.log(_MEDIAN_SECONDS[size])
+    many = _BURST if size == 1 and draw.random() < 0.02 else 1
+    burst = []
+    for at in range(many):
+        duration = max(30, min(_LONGEST, int(draw.lognormvariate(median, _SIGMA))))
+        limit = _draw_limit(draw, duration) if draw.random() < limited else None
+        pods, gpus = (size // GPUS_PER_NODE, GPUS_PER_NODE) if size > GPUS_PER_NODE else (1, size)
+        job = UnitAsk(f"j{count + at:05}", quota, pods, gpus, limit)
+        burst.append(TraceUnit(job, count, duration, user=f"{quota}-{user}"))
+    return burst
+
+
+def _draw_limit(draw: random.Random, duration: int) -> int:
+    factor = draw.choice([1.0, draw.uniform(1, 2), draw.uniform(2, 10)])
+    return next((step for step in _LADDER if step >= duration * factor), _LADDER[-1])
+
+
+def _draw_times(draw: random.Random, count: int, span: int) -> list[int]:
+    """Return when each burst comes: by day three times as many as by night."""
+    rates = [2 + math.sin(2 * math.pi * (at % 24) / 24) for at in range(span // HOUR + 1)]
+    hours = draw.choices(range(len(rates)), cum_weights=list(accumulate(rates)), k=count)
+    return sorted(min(span, hour * HOUR + draw.randrange(HOUR)) for hour in hours)
